@@ -1,0 +1,294 @@
+//! AVX2 with FMA and F16C. Tails are read in overlapping pieces, never past the end.
+
+use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use crate::element::Element;
+use crate::metric::Metric;
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+/// The `count` bytes at `at` (1 to 15), in order, with zeros behind them.
+///
+/// # Safety
+/// AVX2, and `count` bytes readable at `at`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn load_bytes(at: *const u8, count: usize) -> __m128i {
+    // Two reads that overlap agree on the bytes that both hold, so their union is the whole.
+    // SAFETY: each read lies within the first `count` bytes.
+    let value = unsafe {
+        if count >= 8 {
+            let low = at.cast::<u64>().read_unaligned();
+            let high = at.add(count - 8).cast::<u64>().read_unaligned();
+            u128::from(low) | (u128::from(high) << ((count - 8) * 8))
+        } else if count >= 4 {
+            let low = at.cast::<u32>().read_unaligned();
+            let high = at.add(count - 4).cast::<u32>().read_unaligned();
+            u128::from(u64::from(low) | (u64::from(high) << ((count - 4) * 8)))
+        } else {
+            let middle = count / 2;
+            let last = count - 1;
+            u128::from(
+                u32::from(*at)
+                    | (u32::from(*at.add(middle)) << (middle * 8))
+                    | (u32::from(*at.add(last)) << (last * 8)),
+            )
+        }
+    };
+    _mm_set_epi64x((value >> 64) as i64, value as i64)
+}
+
+/// Eight components as floats.
+trait FloatLanes {
+    const SIZE: usize;
+    /// # Safety
+    /// AVX2, and 8 components readable at `at`.
+    unsafe fn load(at: *const u8) -> __m256;
+    /// # Safety
+    /// AVX2, and `count` components (1 to 7) readable at `at`; the other lanes become zero.
+    unsafe fn load_part(at: *const u8, count: usize) -> __m256;
+}
+
+struct F32;
+struct F16;
+
+/// Eight set lanes, then eight clear ones: a window of it is the mask of a tail.
+static TAIL_MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+impl FloatLanes for F32 {
+    const SIZE: usize = 4;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: the caller vouches for 32 bytes.
+        unsafe { _mm256_loadu_ps(at.cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
+        // SAFETY: `count` is at most 8, so the window lies in the table; a masked load reads what
+        // the mask names.
+        unsafe {
+            let mask = _mm256_loadu_si256(TAIL_MASKS.as_ptr().add(8 - count).cast());
+            _mm256_maskload_ps(at.cast(), mask)
+        }
+    }
+}
+
+impl FloatLanes for F16 {
+    const SIZE: usize = 2;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: the caller vouches for 16 bytes.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
+        // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+        unsafe { _mm256_cvtph_ps(load_bytes(at, count * 2)) }
+    }
+}
+
+struct Float<L>(PhantomData<L>);
+
+/// Feeds 32 components a round to four independent sums, then what is left to the same sums.
+macro_rules! float_pass {
+    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let at = |base: *const u8, index: usize| base.wrapping_add(index * $lanes::SIZE);
+        let mut index = 0;
+        while index + 32 <= $dim {
+            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(1, $lanes::load(at($a, index + 8)), $lanes::load(at($b, index + 8)));
+            $step(2, $lanes::load(at($a, index + 16)), $lanes::load(at($b, index + 16)));
+            $step(3, $lanes::load(at($a, index + 24)), $lanes::load(at($b, index + 24)));
+            index += 32;
+        }
+        if index + 16 <= $dim {
+            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(1, $lanes::load(at($a, index + 8)), $lanes::load(at($b, index + 8)));
+            index += 16;
+        }
+        if index + 8 <= $dim {
+            $step(2, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            index += 8;
+        }
+        if index < $dim {
+            let count = $dim - index;
+            $step(3, $lanes::load_part(at($a, index), count), $lanes::load_part(at($b, index), count));
+        }
+    }};
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum_of(sums: [__m256; 4]) -> f32 {
+    let sum = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
+    let four = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps::<1>(sum));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+impl<L: FloatLanes> Kernel for Float<L> {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm256_setzero_ps(); 4];
+        let mut step = |lane: usize, x: __m256, y: __m256| {
+            let difference = _mm256_sub_ps(x, y);
+            sums[lane] = _mm256_fmadd_ps(difference, difference, sums[lane]);
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        sum_of(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm256_setzero_ps(); 4];
+        let mut step = |lane: usize, x: __m256, y: __m256| {
+            sums[lane] = _mm256_fmadd_ps(x, y, sums[lane]);
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        sum_of(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [_mm256_setzero_ps(); 4];
+        let mut aa = [_mm256_setzero_ps(); 4];
+        let mut bb = [_mm256_setzero_ps(); 4];
+        let mut step = |lane: usize, x: __m256, y: __m256| {
+            ab[lane] = _mm256_fmadd_ps(x, y, ab[lane]);
+            aa[lane] = _mm256_fmadd_ps(x, x, aa[lane]);
+            bb[lane] = _mm256_fmadd_ps(y, y, bb[lane]);
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
+    }
+}
+
+/// Sixteen components as 16-bit integers.
+trait WideLanes {
+    /// # Safety
+    /// AVX2.
+    unsafe fn widen(bytes: __m128i) -> __m256i;
+}
+
+struct U8;
+struct I8;
+
+impl WideLanes for U8 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn widen(bytes: __m128i) -> __m256i {
+        _mm256_cvtepu8_epi16(bytes)
+    }
+}
+
+impl WideLanes for I8 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn widen(bytes: __m128i) -> __m256i {
+        _mm256_cvtepi8_epi16(bytes)
+    }
+}
+
+struct Integer<L>(PhantomData<L>);
+
+/// Feeds 32 components a round to two independent sums, then what is left to the same sums.
+macro_rules! integer_pass {
+    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let load = |base: *const u8, index: usize| $lanes::widen(_mm_loadu_si128(base.add(index).cast()));
+        let mut index = 0;
+        while index + 32 <= $dim {
+            $step(0, load($a, index), load($b, index));
+            $step(1, load($a, index + 16), load($b, index + 16));
+            index += 32;
+        }
+        if index + 16 <= $dim {
+            $step(0, load($a, index), load($b, index));
+            index += 16;
+        }
+        if index < $dim {
+            let part = |base: *const u8| $lanes::widen(load_bytes(base.add(index), $dim - index));
+            $step(1, part($a), part($b));
+        }
+    }};
+}
+
+/// Sums eight 32-bit lanes in 64 bits: each lane fits, their sum may not.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn total(sums: [__m256i; 2]) -> f32 {
+    let sum = _mm256_add_epi32(sums[0], sums[1]);
+    let low = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(sum));
+    let high = _mm256_cvtepi32_epi64(_mm256_extracti128_si256::<1>(sum));
+    let four = _mm256_add_epi64(low, high);
+    let two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256::<1>(four));
+    let one = _mm_add_epi64(two, _mm_unpackhi_epi64(two, two));
+    _mm_cvtsi128_si64(one) as f32
+}
+
+impl<L: WideLanes> Kernel for Integer<L> {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm256_setzero_si256(); 2];
+        let mut step = |lane: usize, x: __m256i, y: __m256i| {
+            let difference = _mm256_sub_epi16(x, y);
+            sums[lane] = _mm256_add_epi32(sums[lane], _mm256_madd_epi16(difference, difference));
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { integer_pass!(L, a, b, dim, step) };
+        total(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm256_setzero_si256(); 2];
+        let mut step = |lane: usize, x: __m256i, y: __m256i| {
+            sums[lane] = _mm256_add_epi32(sums[lane], _mm256_madd_epi16(x, y));
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { integer_pass!(L, a, b, dim, step) };
+        total(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [_mm256_setzero_si256(); 2];
+        let mut aa = [_mm256_setzero_si256(); 2];
+        let mut bb = [_mm256_setzero_si256(); 2];
+        let mut step = |lane: usize, x: __m256i, y: __m256i| {
+            ab[lane] = _mm256_add_epi32(ab[lane], _mm256_madd_epi16(x, y));
+            aa[lane] = _mm256_add_epi32(aa[lane], _mm256_madd_epi16(x, x));
+            bb[lane] = _mm256_add_epi32(bb[lane], _mm256_madd_epi16(y, y));
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { integer_pass!(L, a, b, dim, step) };
+        Moments { ab: total(ab), aa: total(aa), bb: total(bb) }
+    }
+}
+
+kernel::batch_loop!("avx2,fma,f16c");
+
+/// The AVX2 kernels of an element type and a metric.
+pub(super) fn table(element: Element, metric: Metric) -> Table {
+    match element {
+        Element::F32 => for_metric::<Float<F32>>(metric),
+        Element::F16 => for_metric::<Float<F16>>(metric),
+        Element::U8 => for_metric::<Integer<U8>>(metric),
+        Element::I8 => for_metric::<Integer<I8>>(metric),
+    }
+}

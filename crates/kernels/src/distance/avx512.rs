@@ -1,0 +1,260 @@
+//! AVX-512 F, BW, DQ and VL. Tails are masked loads, which touch no byte past the end.
+
+use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use crate::element::Element;
+use crate::metric::Metric;
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+/// Sixteen components as floats.
+trait FloatLanes {
+    const SIZE: usize;
+    /// # Safety
+    /// AVX-512, and 16 components readable at `at`.
+    unsafe fn load(at: *const u8) -> __m512;
+    /// # Safety
+    /// AVX-512, and the components that `mask` names readable at `at`; the others become zero.
+    unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512;
+}
+
+struct F32;
+struct F16;
+
+impl FloatLanes for F32 {
+    const SIZE: usize = 4;
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn load(at: *const u8) -> __m512 {
+        // SAFETY: the caller vouches for 64 bytes.
+        unsafe { _mm512_loadu_ps(at.cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
+        // SAFETY: a masked load reads what the mask names.
+        unsafe { _mm512_maskz_loadu_ps(mask, at.cast()) }
+    }
+}
+
+impl FloatLanes for F16 {
+    const SIZE: usize = 2;
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn load(at: *const u8) -> __m512 {
+        // SAFETY: the caller vouches for 32 bytes.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
+        // SAFETY: a masked load reads what the mask names.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, at.cast())) }
+    }
+}
+
+struct Float<L>(PhantomData<L>);
+
+/// Feeds 64 components a round to four independent sums, then what is left to the same sums.
+macro_rules! float_pass {
+    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let at = |base: *const u8, index: usize| base.wrapping_add(index * $lanes::SIZE);
+        let mut index = 0;
+        while index + 64 <= $dim {
+            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(1, $lanes::load(at($a, index + 16)), $lanes::load(at($b, index + 16)));
+            $step(2, $lanes::load(at($a, index + 32)), $lanes::load(at($b, index + 32)));
+            $step(3, $lanes::load(at($a, index + 48)), $lanes::load(at($b, index + 48)));
+            index += 64;
+        }
+        if index + 32 <= $dim {
+            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(1, $lanes::load(at($a, index + 16)), $lanes::load(at($b, index + 16)));
+            index += 32;
+        }
+        if index + 16 <= $dim {
+            $step(2, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            index += 16;
+        }
+        if index < $dim {
+            let mask = ((1_u32 << ($dim - index)) - 1) as __mmask16;
+            $step(3, $lanes::load_masked(at($a, index), mask), $lanes::load_masked(at($b, index), mask));
+        }
+    }};
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+fn sum_of(sums: [__m512; 4]) -> f32 {
+    let pair = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+    _mm512_reduce_add_ps(pair)
+}
+
+impl<L: FloatLanes> Kernel for Float<L> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm512_setzero_ps(); 4];
+        let mut step = |lane: usize, x: __m512, y: __m512| {
+            let difference = _mm512_sub_ps(x, y);
+            sums[lane] = _mm512_fmadd_ps(difference, difference, sums[lane]);
+        };
+        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        sum_of(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm512_setzero_ps(); 4];
+        let mut step = |lane: usize, x: __m512, y: __m512| {
+            sums[lane] = _mm512_fmadd_ps(x, y, sums[lane]);
+        };
+        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        sum_of(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [_mm512_setzero_ps(); 4];
+        let mut aa = [_mm512_setzero_ps(); 4];
+        let mut bb = [_mm512_setzero_ps(); 4];
+        let mut step = |lane: usize, x: __m512, y: __m512| {
+            ab[lane] = _mm512_fmadd_ps(x, y, ab[lane]);
+            aa[lane] = _mm512_fmadd_ps(x, x, aa[lane]);
+            bb[lane] = _mm512_fmadd_ps(y, y, bb[lane]);
+        };
+        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
+    }
+}
+
+/// Thirty-two components as 16-bit integers.
+trait WideLanes {
+    /// # Safety
+    /// AVX-512, and 32 components readable at `at`.
+    unsafe fn load(at: *const u8) -> __m512i;
+    /// # Safety
+    /// AVX-512, and the components that `mask` names readable at `at`; the others become zero.
+    unsafe fn load_masked(at: *const u8, mask: __mmask32) -> __m512i;
+}
+
+struct U8;
+struct I8;
+
+macro_rules! wide_lanes {
+    ($name:ident, $widen:ident) => {
+        impl WideLanes for $name {
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+            unsafe fn load(at: *const u8) -> __m512i {
+                // SAFETY: the caller vouches for 32 bytes.
+                unsafe { $widen(_mm256_loadu_si256(at.cast())) }
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+            unsafe fn load_masked(at: *const u8, mask: __mmask32) -> __m512i {
+                // SAFETY: a masked load reads what the mask names.
+                unsafe { $widen(_mm256_maskz_loadu_epi8(mask, at.cast())) }
+            }
+        }
+    };
+}
+
+wide_lanes!(U8, _mm512_cvtepu8_epi16);
+wide_lanes!(I8, _mm512_cvtepi8_epi16);
+
+struct Integer<L>(PhantomData<L>);
+
+/// Feeds 64 components a round to two independent sums, then what is left to the same sums.
+macro_rules! integer_pass {
+    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let mut index = 0;
+        while index + 64 <= $dim {
+            $step(0, $lanes::load($a.add(index)), $lanes::load($b.add(index)));
+            $step(1, $lanes::load($a.add(index + 32)), $lanes::load($b.add(index + 32)));
+            index += 64;
+        }
+        if index + 32 <= $dim {
+            $step(0, $lanes::load($a.add(index)), $lanes::load($b.add(index)));
+            index += 32;
+        }
+        if index < $dim {
+            let mask = ((1_u64 << ($dim - index)) - 1) as __mmask32;
+            $step(1, $lanes::load_masked($a.add(index), mask), $lanes::load_masked($b.add(index), mask));
+        }
+    }};
+}
+
+/// Sums sixteen 32-bit lanes in 64 bits: each lane fits, their sum may not.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+fn total(sums: [__m512i; 2]) -> f32 {
+    let sum = _mm512_add_epi32(sums[0], sums[1]);
+    let low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(sum));
+    let high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64::<1>(sum));
+    _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as f32
+}
+
+impl<L: WideLanes> Kernel for Integer<L> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm512_setzero_si512(); 2];
+        let mut step = |lane: usize, x: __m512i, y: __m512i| {
+            let difference = _mm512_sub_epi16(x, y);
+            sums[lane] = _mm512_add_epi32(sums[lane], _mm512_madd_epi16(difference, difference));
+        };
+        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        unsafe { integer_pass!(L, a, b, dim, step) };
+        total(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [_mm512_setzero_si512(); 2];
+        let mut step = |lane: usize, x: __m512i, y: __m512i| {
+            sums[lane] = _mm512_add_epi32(sums[lane], _mm512_madd_epi16(x, y));
+        };
+        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        unsafe { integer_pass!(L, a, b, dim, step) };
+        total(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [_mm512_setzero_si512(); 2];
+        let mut aa = [_mm512_setzero_si512(); 2];
+        let mut bb = [_mm512_setzero_si512(); 2];
+        let mut step = |lane: usize, x: __m512i, y: __m512i| {
+            ab[lane] = _mm512_add_epi32(ab[lane], _mm512_madd_epi16(x, y));
+            aa[lane] = _mm512_add_epi32(aa[lane], _mm512_madd_epi16(x, x));
+            bb[lane] = _mm512_add_epi32(bb[lane], _mm512_madd_epi16(y, y));
+        };
+        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        unsafe { integer_pass!(L, a, b, dim, step) };
+        Moments { ab: total(ab), aa: total(aa), bb: total(bb) }
+    }
+}
+
+kernel::batch_loop!("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c");
+
+/// The AVX-512 kernels of an element type and a metric.
+pub(super) fn table(element: Element, metric: Metric) -> Table {
+    match element {
+        Element::F32 => for_metric::<Float<F32>>(metric),
+        Element::F16 => for_metric::<Float<F16>>(metric),
+        Element::U8 => for_metric::<Integer<U8>>(metric),
+        Element::I8 => for_metric::<Integer<I8>>(metric),
+    }
+}

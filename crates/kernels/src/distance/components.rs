@@ -1,0 +1,85 @@
+//! Passes over one vector: conversion, norms, the check for NaN.
+
+use super::Distance;
+use crate::element::Element;
+use crate::metric::Metric;
+use half::f16;
+
+/// Converts `vector` to `f32`, component by component; the shorter of the two slices counts.
+pub fn to_f32(element: Element, vector: &[u8], out: &mut [f32]) {
+    match element {
+        Element::F32 => {
+            for (value, bytes) in out.iter_mut().zip(vector.as_chunks::<4>().0) {
+                *value = f32::from_le_bytes(*bytes);
+            }
+        }
+        Element::F16 => {
+            for (value, bytes) in out.iter_mut().zip(vector.as_chunks::<2>().0) {
+                *value = f16::from_le_bytes(*bytes).to_f32();
+            }
+        }
+        Element::U8 => {
+            for (value, &byte) in out.iter_mut().zip(vector) {
+                *value = f32::from(byte);
+            }
+        }
+        Element::I8 => {
+            for (value, &byte) in out.iter_mut().zip(vector) {
+                *value = f32::from(byte as i8);
+            }
+        }
+    }
+}
+
+/// Index of the first component that is NaN or infinite; always `None` for integers.
+pub fn first_non_finite(element: Element, vector: &[u8]) -> Option<usize> {
+    // A float is finite unless its exponent is all ones, which the bits show without a conversion.
+    match element {
+        Element::F32 => vector
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .position(|bytes| u32::from_le_bytes(*bytes) & 0x7f80_0000 == 0x7f80_0000),
+        Element::F16 => {
+            vector.as_chunks::<2>().0.iter().position(|bytes| u16::from_le_bytes(*bytes) & 0x7c00 == 0x7c00)
+        }
+        Element::U8 | Element::I8 => None,
+    }
+}
+
+/// The inner product of two vectors of equal length in bytes; NaN where the lengths differ.
+pub fn dot(element: Element, a: &[u8], b: &[u8]) -> f32 {
+    let dim = a.len() / element.size();
+    -Distance::new(element, Metric::InnerProduct, dim).between(a, b)
+}
+
+/// The squared Euclidean norm of a vector.
+pub fn squared_norm(element: Element, vector: &[u8]) -> f32 {
+    dot(element, vector, vector)
+}
+
+/// Scales `vector` to length 1. False, and the vector left as it is, where it has no direction:
+/// all zeros, or not finite.
+pub fn normalize_f32(vector: &mut [f32]) -> bool {
+    // In 64 bits neither tiny nor huge components lose their squares.
+    let norm = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    if norm == 0.0 || !norm.is_finite() {
+        return false;
+    }
+    for component in vector {
+        *component = (f64::from(*component) / norm) as f32;
+    }
+    true
+}
+
+/// The same as [`normalize_f32`] for half precision.
+pub fn normalize_f16(vector: &mut [f16]) -> bool {
+    let norm = vector.iter().map(|&x| x.to_f64() * x.to_f64()).sum::<f64>().sqrt();
+    if norm == 0.0 || !norm.is_finite() {
+        return false;
+    }
+    for component in vector {
+        *component = f16::from_f64(component.to_f64() / norm);
+    }
+    true
+}

@@ -1,0 +1,92 @@
+//! Which instruction sets there are kernels for, and which of them this CPU has.
+
+use super::kernel::Table;
+use super::scalar;
+use crate::element::Element;
+use crate::metric::Metric;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// An instruction set with kernels of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// Plain loops; on every CPU.
+    Scalar,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// AVX-512 with VNNI: byte products summed in one instruction.
+    Avx512Vnni,
+    /// NEON of 64-bit Arm.
+    Neon,
+}
+
+impl Isa {
+    /// Every ISA, the best of an architecture last.
+    pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Avx512Vnni, Isa::Neon];
+
+    /// True where this CPU has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => has_avx2(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => has_avx512(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => has_avx512() && std::is_x86_feature_detected!("avx512vnni"),
+            _ => false,
+        }
+    }
+
+    /// The best ISA of this CPU; found once.
+    pub fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Scalar))
+    }
+
+    /// The kernels of this ISA. Only for an ISA that is available.
+    pub(super) fn table(self, element: Element, metric: Metric) -> Table {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => super::avx2::table(element, metric),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Vnni => super::avx512::table(element, metric),
+            _ => scalar::table(element, metric),
+        }
+    }
+
+    /// Lower-case name: `scalar`, `avx2`, `avx512`, `avx512vnni`, `neon`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Vnni => "avx512vnni",
+            Isa::Neon => "neon",
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    std::is_x86_feature_detected!("avx2")
+        && std::is_x86_feature_detected!("fma")
+        && std::is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    has_avx2()
+        && std::is_x86_feature_detected!("avx512f")
+        && std::is_x86_feature_detected!("avx512bw")
+        && std::is_x86_feature_detected!("avx512dq")
+        && std::is_x86_feature_detected!("avx512vl")
+}

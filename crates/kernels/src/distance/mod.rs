@@ -1,0 +1,184 @@
+//! Distances between vectors: one file an ISA, chosen once at run time.
+//!
+//! A [`Distance`] is resolved from element type, metric and CPU, and is then a few function pointers.
+//! Nothing here panics: a slice of the wrong length or an id without a row gives NaN, which the
+//! result lists of [`crate::topk`] refuse.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod components;
+mod isa;
+mod kernel;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+pub use components::{dot, first_non_finite, normalize_f16, normalize_f32, squared_norm, to_f32};
+pub use isa::Isa;
+
+use crate::element::Element;
+use crate::metric::Metric;
+use kernel::{Batch, Table};
+use std::fmt;
+
+/// Up to this many dimensions the 32-bit lanes of the integer kernels cannot overflow; above it the
+/// scalar kernels with their 64-bit sums take over.
+pub const MAX_SIMD_DIM: usize = 1 << 16;
+
+/// Rows of an array of vectors: row `i` starts at byte `i * stride`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The array; the last row may end before a whole stride does.
+    pub bytes: &'a [u8],
+    /// Bytes from the start of a row to the start of the next.
+    pub stride: usize,
+}
+
+/// A metric over an element type and a dimension, bound to the best kernels of this CPU.
+#[derive(Clone, Copy)]
+pub struct Distance {
+    table: Table,
+    dim: usize,
+    row_bytes: usize,
+    element: Element,
+    metric: Metric,
+    isa: Isa,
+}
+
+impl fmt::Debug for Distance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Distance({} {} x {} by {})", self.metric, self.element, self.dim, self.isa)
+    }
+}
+
+impl Distance {
+    /// The distance of `metric` over vectors of `dim` components, by the best ISA of this CPU.
+    pub fn new(element: Element, metric: Metric, dim: usize) -> Distance {
+        Self::build(Isa::best(), element, metric, dim)
+    }
+
+    /// The same by one given ISA; `None` where this CPU lacks it. For tests and benchmarks.
+    pub fn with_isa(isa: Isa, element: Element, metric: Metric, dim: usize) -> Option<Distance> {
+        isa.is_available().then(|| Self::build(isa, element, metric, dim))
+    }
+
+    fn build(isa: Isa, element: Element, metric: Metric, dim: usize) -> Distance {
+        let isa = if dim > MAX_SIMD_DIM { Isa::Scalar } else { isa };
+        Distance {
+            table: isa.table(element, metric),
+            dim,
+            // A dimension whose rows no slice can hold: every length check then fails.
+            row_bytes: dim.saturating_mul(element.size()),
+            element,
+            metric,
+            isa,
+        }
+    }
+
+    /// Components of a vector.
+    #[inline]
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of a vector.
+    #[inline]
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Type of the components.
+    #[inline]
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// The metric.
+    #[inline]
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// The ISA whose kernels are called.
+    #[inline]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The distance of two vectors of `dim` components, of any alignment; NaN where a slice is not
+    /// exactly [`Distance::row_bytes`] long.
+    #[inline]
+    pub fn between(&self, a: &[u8], b: &[u8]) -> f32 {
+        if a.len() != self.row_bytes || b.len() != self.row_bytes {
+            return f32::NAN;
+        }
+        // SAFETY: both hold `dim` components, and the table's ISA was found on this CPU.
+        unsafe { (self.table.pair)(a.as_ptr(), b.as_ptr(), self.dim) }
+    }
+
+    /// `out[i]` becomes the distance from `query` to the row `ids[i]`; rows are prefetched several
+    /// ahead. NaN for an id whose row does not lie in `rows`, and for every id where `query` has the
+    /// wrong length. Where `ids` and `out` differ in length, the shorter counts.
+    pub fn score(&self, query: &[u8], rows: Rows<'_>, ids: &[u32], out: &mut [f32]) {
+        let count = ids.len().min(out.len());
+        let (ids, out) = (&ids[..count], &mut out[..count]);
+        let largest = ids.iter().copied().max().unwrap_or(0);
+        if query.len() != self.row_bytes {
+            out.fill(f32::NAN);
+        } else if self.holds(rows, largest) {
+            let batch = self.batch(query, rows, ids.as_ptr(), out);
+            // SAFETY: the query has `dim` components, and so has every row up to the largest id.
+            unsafe { (self.table.by_id)(&batch) }
+        } else {
+            for (&id, distance) in ids.iter().zip(out) {
+                *distance = self.row(rows, id).map_or(f32::NAN, |row| self.between(query, row));
+            }
+        }
+    }
+
+    /// `out[i]` becomes the distance from `query` to the `i`-th of the vectors that lie one after
+    /// another in `rows`; NaN for those that `rows` does not hold whole.
+    pub fn score_block(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
+        let held = rows.len().checked_div(self.row_bytes).unwrap_or(out.len());
+        let (out, missing) = out.split_at_mut(held.min(out.len()));
+        missing.fill(f32::NAN);
+        if query.len() != self.row_bytes {
+            out.fill(f32::NAN);
+            return;
+        }
+        let stride = self.row_bytes;
+        let batch = self.batch(query, Rows { bytes: rows, stride }, std::ptr::null(), out);
+        // SAFETY: the query has `dim` components and `rows` holds `out.len()` times as many.
+        unsafe { (self.table.in_order)(&batch) }
+    }
+
+    /// True where row `id` lies whole in `rows`.
+    #[inline]
+    fn holds(&self, rows: Rows<'_>, id: u32) -> bool {
+        (id as usize)
+            .checked_mul(rows.stride)
+            .and_then(|start| start.checked_add(self.row_bytes))
+            .is_some_and(|end| end <= rows.bytes.len())
+    }
+
+    fn row<'a>(&self, rows: Rows<'a>, id: u32) -> Option<&'a [u8]> {
+        let start = (id as usize).checked_mul(rows.stride)?;
+        rows.bytes.get(start..start.checked_add(self.row_bytes)?)
+    }
+
+    #[inline]
+    fn batch(&self, query: &[u8], rows: Rows<'_>, ids: *const u32, out: &mut [f32]) -> Batch {
+        Batch {
+            query: query.as_ptr(),
+            rows: rows.bytes.as_ptr(),
+            stride: rows.stride,
+            row_bytes: self.row_bytes,
+            ids,
+            out: out.as_mut_ptr(),
+            count: out.len(),
+            dim: self.dim,
+        }
+    }
+}
