@@ -1,1 +1,4 @@
 //! Bathyal.
+
+pub mod progress;
+pub mod vectors;

@@ -1,0 +1,31 @@
+//! How long work reports where it is and learns that it should stop.
+
+/// Receives the progress of long work (builds, ground truth, conversion) and may cancel it.
+///
+/// Called from any thread of that work. Work asks [`Progress::cancelled`] at least every 100 ms, so an
+/// answer has to be cheap: an atomic load, not a system call.
+pub trait Progress: Sync {
+    /// A new stage called `name` begins; it has `total` steps (vectors, queries: whatever `name` counts).
+    fn stage(&self, name: &str, total: u64);
+
+    /// `done` steps of the present stage are finished, counted from its start (not since the last call).
+    /// Calls from several threads may arrive slightly out of order.
+    fn advance(&self, done: u64);
+
+    /// True once the work should stop: it then returns its `Cancelled` error and removes what it half wrote.
+    fn cancelled(&self) -> bool;
+}
+
+/// Shows nothing and never cancels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}

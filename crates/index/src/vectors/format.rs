@@ -1,0 +1,306 @@
+//! Which format a file has, and where its rows lie.
+
+use std::path::Path;
+
+use bathyal_kernels::Element;
+
+use super::error::VectorError;
+use super::npy;
+
+/// Most dimensions a vector may have. Real embeddings stay below 10,000; a larger figure in a header is
+/// nearly always a file read with the wrong layout, which is better said than mapped.
+pub const MAX_DIM: usize = 65_536;
+
+/// Bytes of the count and dim that begin a `.?bin` file.
+pub(crate) const BIN_HEADER_BYTES: usize = 8;
+
+/// Bytes of the length that begins every row of a `.?vecs` file.
+pub(crate) const ROW_PREFIX_BYTES: usize = 4;
+
+/// Rows whose length prefix is checked at opening; all of them are checked by
+/// [`check_finite`](super::VectorFile::check_finite), which reads the whole file anyway.
+const PREFIXES_CHECKED_AT_OPEN: usize = 256;
+
+/// The format of a file of vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// `.fbin`, `.f16bin`, `.u8bin`, `.i8bin`: one header, then the rows.
+    Bin(Element),
+    /// `.fvecs`, `.bvecs`: every row begins with its length.
+    Vecs(Element),
+    /// `.npy`: the header says which elements.
+    Npy,
+}
+
+impl FileFormat {
+    /// The format that the extension of `path` stands for; case does not matter.
+    ///
+    /// # Errors
+    /// [`VectorError::UnknownExtension`].
+    pub fn of(path: &Path) -> Result<FileFormat, VectorError> {
+        let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+        Ok(match found.as_str() {
+            "fbin" => FileFormat::Bin(Element::F32),
+            "f16bin" => FileFormat::Bin(Element::F16),
+            "u8bin" => FileFormat::Bin(Element::U8),
+            "i8bin" => FileFormat::Bin(Element::I8),
+            "fvecs" => FileFormat::Vecs(Element::F32),
+            "bvecs" => FileFormat::Vecs(Element::U8),
+            "npy" => FileFormat::Npy,
+            other => {
+                let advice = match other {
+                    "ibin" | "ivecs" => "this one holds ids (ground truth), not vectors",
+                    "hdf5" | "h5" | "parquet" | "arrow" | "feather" => {
+                        "read it with the Python package and write one of those"
+                    }
+                    _ => "rename the file after what it holds, or convert it",
+                };
+                return Err(VectorError::UnknownExtension {
+                    path: path.to_path_buf(),
+                    found,
+                    expected: ".fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy",
+                    advice,
+                });
+            }
+        })
+    }
+
+    /// The elements of every file of this format; `None` where the file decides.
+    pub fn element(self) -> Option<Element> {
+        match self {
+            FileFormat::Bin(element) | FileFormat::Vecs(element) => Some(element),
+            FileFormat::Npy => None,
+        }
+    }
+}
+
+/// Where the rows of a file lie: row `i` is `row_bytes()` bytes from `start + i * stride`.
+/// Only made by [`Layout::parse`] and [`Layout::dense`], which prove that all rows lie within the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub element: Element,
+    pub count: usize,
+    pub dim: usize,
+    pub start: usize,
+    pub stride: usize,
+}
+
+impl Layout {
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+
+    /// The layout of `bytes`, a whole file of `format`. `path` is for messages only.
+    pub(crate) fn parse(format: FileFormat, bytes: &[u8], path: &Path) -> Result<Layout, VectorError> {
+        if bytes.is_empty() {
+            return Err(VectorError::Empty { path: path.to_path_buf(), what: "vectors" });
+        }
+        match format {
+            FileFormat::Bin(element) => {
+                let (count, dim) = bin_header(bytes, path)?;
+                check_counts(count, dim, "vectors", path)?;
+                Layout::headed(element, count, dim, BIN_HEADER_BYTES, bytes.len(), path)
+            }
+            FileFormat::Vecs(element) => {
+                let row = prefixed_rows(bytes, element.size(), "vectors", path)?;
+                Ok(Layout {
+                    element,
+                    count: row.count,
+                    dim: row.dim,
+                    start: ROW_PREFIX_BYTES,
+                    stride: row.stride,
+                })
+            }
+            FileFormat::Npy => {
+                let header = npy::parse(bytes, path)?;
+                check_counts(header.count, header.dim, "vectors", path)?;
+                Layout::headed(header.element, header.count, header.dim, header.start, bytes.len(), path)
+            }
+        }
+    }
+
+    /// The layout of `len` bytes that hold rows only.
+    pub(crate) fn dense(
+        element: Element,
+        dim: usize,
+        len: usize,
+        path: &Path,
+    ) -> Result<Layout, VectorError> {
+        check_dim(dim as u64, path)?;
+        let stride = dim * element.size();
+        if len == 0 {
+            return Err(VectorError::Empty { path: path.to_path_buf(), what: "vectors" });
+        }
+        if !len.is_multiple_of(stride) {
+            return Err(VectorError::PartialRow {
+                path: path.to_path_buf(),
+                found: len as u64,
+                row_bytes: stride as u64,
+            });
+        }
+        check_counts((len / stride) as u64, dim as u64, "vectors", path)?;
+        Ok(Layout { element, count: len / stride, dim, start: 0, stride })
+    }
+
+    /// Rows after one header of `start` bytes; `count` and `dim` have been checked by themselves.
+    fn headed(
+        element: Element,
+        count: u64,
+        dim: u64,
+        start: usize,
+        len: usize,
+        path: &Path,
+    ) -> Result<Layout, VectorError> {
+        check_length(count, dim, element.size(), start, len, path)?;
+        // The product was just found equal to the length, so both factors fit usize.
+        let (count, dim) = (count as usize, dim as usize);
+        Ok(Layout { element, count, dim, start, stride: dim * element.size() })
+    }
+}
+
+/// The two u32 that begin a `.?bin` file.
+pub(crate) fn bin_header(bytes: &[u8], path: &Path) -> Result<(u64, u64), VectorError> {
+    match (read_u32(bytes, 0), read_u32(bytes, 4)) {
+        (Some(count), Some(dim)) => Ok((u64::from(count), u64::from(dim))),
+        _ => Err(VectorError::ShortHeader {
+            path: path.to_path_buf(),
+            found: bytes.len() as u64,
+            expected: BIN_HEADER_BYTES as u64,
+        }),
+    }
+}
+
+/// Refuses a dim of zero or above [`MAX_DIM`].
+pub(crate) fn check_dim(dim: u64, path: &Path) -> Result<(), VectorError> {
+    if dim == 0 || dim > MAX_DIM as u64 {
+        return Err(VectorError::Header {
+            path: path.to_path_buf(),
+            field: "dim",
+            found: dim,
+            expected: format!("1 to {MAX_DIM}"),
+        });
+    }
+    Ok(())
+}
+
+/// Refuses no rows, more rows than a u32 id can name, and a bad dim.
+pub(crate) fn check_counts(count: u64, dim: u64, what: &'static str, path: &Path) -> Result<(), VectorError> {
+    if count == 0 {
+        return Err(VectorError::Empty { path: path.to_path_buf(), what });
+    }
+    if count > u64::from(u32::MAX) {
+        return Err(VectorError::Header {
+            path: path.to_path_buf(),
+            field: "count",
+            found: count,
+            expected: format!("1 to {}, what a 32-bit id can name", u32::MAX),
+        });
+    }
+    check_dim(dim, path)
+}
+
+/// Refuses a file of `len` bytes whose header asks for another length.
+fn check_length(
+    count: u64,
+    dim: u64,
+    size: usize,
+    start: usize,
+    len: usize,
+    path: &Path,
+) -> Result<(), VectorError> {
+    let row_bytes = dim * size as u64;
+    let body = count.checked_mul(row_bytes).filter(|b| isize::try_from(*b).is_ok());
+    let Some(expected) = body.and_then(|b| b.checked_add(start as u64)) else {
+        return Err(VectorError::Overflow { path: path.to_path_buf(), count, row_bytes });
+    };
+    let found = len as u64;
+    if found == expected {
+        return Ok(());
+    }
+    let advice = length_advice(count, dim, size as u64, found - (start as u64).min(found), found < expected);
+    let path = path.to_path_buf();
+    Err(if found < expected {
+        VectorError::Truncated { path, found, expected, advice }
+    } else {
+        VectorError::OverLong { path, found, expected, advice }
+    })
+}
+
+/// What to do about a body of `body` bytes: a length that fits another element points at the extension.
+fn length_advice(count: u64, dim: u64, size: u64, body: u64, short: bool) -> String {
+    let values = count.saturating_mul(dim);
+    for (other, name) in [(1, "8-bit (.u8bin, .i8bin)"), (2, "16-bit (.f16bin)"), (4, "32-bit (.fbin)")] {
+        if other != size && values.checked_mul(other) == Some(body) {
+            return format!("the length fits {name} elements, so the extension may be wrong");
+        }
+    }
+    let advice = if short {
+        "copy it again, or the header is damaged"
+    } else {
+        "cut it, or the header is damaged, or the extension is wrong"
+    };
+    advice.to_string()
+}
+
+/// The shape of a file whose rows begin with their length.
+pub(crate) struct PrefixedRows {
+    pub count: usize,
+    pub dim: usize,
+    pub stride: usize,
+}
+
+/// The shape of a `.?vecs` file; checks a spread of the rows' lengths, the first and last among them.
+pub(crate) fn prefixed_rows(
+    bytes: &[u8],
+    size: usize,
+    what: &'static str,
+    path: &Path,
+) -> Result<PrefixedRows, VectorError> {
+    let found = bytes.len() as u64;
+    let Some(dim) = read_u32(bytes, 0) else {
+        let expected = ROW_PREFIX_BYTES as u64;
+        return Err(VectorError::ShortHeader { path: path.to_path_buf(), found, expected });
+    };
+    check_dim(u64::from(dim), path)?;
+    let dim = dim as usize;
+    let stride = ROW_PREFIX_BYTES + dim * size;
+    if !bytes.len().is_multiple_of(stride) {
+        return Err(VectorError::Truncated {
+            path: path.to_path_buf(),
+            found,
+            expected: found.next_multiple_of(stride as u64),
+            advice: format!(
+                "row 0 has {dim} elements, so a row takes {stride} bytes, and the last row is not whole: copy \
+                 the file again, or the extension is wrong"
+            ),
+        });
+    }
+    let count = bytes.len() / stride;
+    check_counts(count as u64, dim as u64, what, path)?;
+    let step = count.div_ceil(PREFIXES_CHECKED_AT_OPEN);
+    for row in (0..count).step_by(step).chain([count - 1]) {
+        check_prefix(bytes, row, stride, dim, path)?;
+    }
+    Ok(PrefixedRows { count, dim, stride })
+}
+
+/// Refuses row `row` of a `.?vecs` file if its prefix does not say `dim`.
+pub(crate) fn check_prefix(
+    bytes: &[u8],
+    row: usize,
+    stride: usize,
+    dim: usize,
+    path: &Path,
+) -> Result<(), VectorError> {
+    let found = read_u32(bytes, row * stride).map_or(0, u64::from);
+    if found == dim as u64 {
+        return Ok(());
+    }
+    Err(VectorError::RowLength { path: path.to_path_buf(), row: row as u64, found, expected: dim as u64 })
+}
+
+/// The little-endian u32 at byte `at`, if it lies within `bytes`.
+pub(crate) fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    let end = at.checked_add(4)?;
+    Some(u32::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
+}

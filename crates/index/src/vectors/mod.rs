@@ -1,0 +1,25 @@
+//! Files of vectors and of ids: readers, writers, and conversion between them.
+//!
+//! | extension | holds | layout (all little-endian) |
+//! |---|---|---|
+//! | `.fbin` `.f16bin` `.u8bin` `.i8bin` | f32, f16, u8, i8 vectors | u32 count, u32 dim, then count x dim elements (big-ann-benchmarks) |
+//! | `.fvecs` `.bvecs` | f32, u8 vectors | every row: i32 dim, then dim elements |
+//! | `.npy` | any of the four | NumPy versions 1 to 3, `<f4` `<f2` `\|u1` `\|i1`, two-dimensional, C order |
+//! | `.ibin` | ids, and distances | u32 queries, u32 k, queries x k u32 ids, then (optional) queries x k f32 distances |
+//! | `.ivecs` | ids | every row: i32 k, then k i32 ids |
+//!
+//! Vector files are mapped, not read into memory, so their size is bounded by the disk. What a header says
+//! is checked against the length of the file before anything is believed.
+
+mod error;
+mod file;
+mod format;
+mod ids;
+mod npy;
+mod writer;
+
+pub use error::VectorError;
+pub use file::{Access, VectorFile};
+pub use format::{FileFormat, MAX_DIM};
+pub use ids::{IdFile, IdFormat};
+pub use writer::{VectorWriter, write_ids};

@@ -1,0 +1,180 @@
+//! The header of a NumPy `.npy` file (NumPy enhancement proposal 1, versions 1.0, 2.0 and 3.0).
+
+use std::path::Path;
+
+use bathyal_kernels::Element;
+
+use super::error::VectorError;
+
+/// What begins every `.npy` file.
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Longest header text that is read. NumPy itself refuses to read above 10,000 bytes by default, since a
+/// two-dimensional array of plain numbers takes some 120.
+const MAX_HEADER_TEXT: usize = 10_000;
+
+/// Bytes of the headers that are written: fixed, so that the count can be filled in at the end.
+pub(crate) const WRITTEN_HEADER_BYTES: usize = 128;
+
+/// What the header says: `count x dim` elements from byte `start`.
+pub(crate) struct Header {
+    pub element: Element,
+    pub count: u64,
+    pub dim: u64,
+    pub start: usize,
+}
+
+/// Reads the header at the start of `bytes`; `path` is for messages.
+pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
+    let refuse = |reason: String| VectorError::Npy { path: path.to_path_buf(), reason };
+    if !bytes.starts_with(MAGIC) {
+        return Err(refuse("does not begin with the mark of a .npy file".to_string()));
+    }
+    let short = |expected: usize| VectorError::ShortHeader {
+        path: path.to_path_buf(),
+        found: bytes.len() as u64,
+        expected: expected as u64,
+    };
+    let version = (*bytes.get(6).ok_or_else(|| short(10))?, *bytes.get(7).ok_or_else(|| short(10))?);
+    let (text_len, text_start) = match version {
+        (1, 0) => {
+            let field = bytes.get(8..10).ok_or_else(|| short(10))?;
+            (usize::from(u16::from_le_bytes([field[0], field[1]])), 10)
+        }
+        (2 | 3, 0) => {
+            let field = bytes.get(8..12).ok_or_else(|| short(12))?;
+            (u32::from_le_bytes([field[0], field[1], field[2], field[3]]) as usize, 12)
+        }
+        (major, minor) => {
+            return Err(refuse(format!(
+                "is of .npy version {major}.{minor}; versions 1.0, 2.0 and 3.0 are read"
+            )));
+        }
+    };
+    if text_len > MAX_HEADER_TEXT {
+        return Err(refuse(format!("has a header of {text_len} bytes; at most {MAX_HEADER_TEXT} are read")));
+    }
+    let start = text_start + text_len;
+    let text = bytes.get(text_start..start).ok_or_else(|| short(start))?;
+    let text = std::str::from_utf8(text).map_err(|_| refuse("has a header that is not text".to_string()))?;
+    let fields = parse_dict(text).ok_or_else(|| {
+        refuse("has a header that is not a dictionary of 'descr', 'fortran_order' and 'shape'".to_string())
+    })?;
+    if fields.fortran_order {
+        return Err(refuse("is in Fortran (column-major) order".to_string()));
+    }
+    let element = match fields.descr {
+        "<f4" => Element::F32,
+        "<f2" => Element::F16,
+        "|u1" | "<u1" | "u1" => Element::U8,
+        "|i1" | "<i1" | "i1" => Element::I8,
+        ">f4" | ">f2" => return Err(refuse(format!("has big-endian elements ('{}')", fields.descr))),
+        other => return Err(refuse(format!("has elements of type '{other}'"))),
+    };
+    match fields.shape[..] {
+        [count, dim] => Ok(Header { element, count, dim, start }),
+        _ => Err(refuse(format!("has {} dimensions", fields.shape.len()))),
+    }
+}
+
+/// The header of a file of `count x dim` elements, [`WRITTEN_HEADER_BYTES`] long.
+pub(crate) fn header(element: Element, count: u64, dim: usize) -> Vec<u8> {
+    let descr = match element {
+        Element::F32 => "<f4",
+        Element::F16 => "<f2",
+        Element::U8 => "|u1",
+        Element::I8 => "|i1",
+    };
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({count}, {dim}), }}");
+    let mut out = Vec::with_capacity(WRITTEN_HEADER_BYTES);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[1, 0]);
+    out.extend_from_slice(&((WRITTEN_HEADER_BYTES - 10) as u16).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+    // The longest text (20 digits of count, 20 of dim) takes 98 bytes, so 128 always suffice.
+    out.resize(WRITTEN_HEADER_BYTES - 1, b' ');
+    out.push(b'\n');
+    out
+}
+
+struct Fields<'a> {
+    descr: &'a str,
+    fortran_order: bool,
+    shape: Vec<u64>,
+}
+
+/// Parses the one Python literal that NumPy writes: a dictionary with three keys, in any order.
+fn parse_dict(text: &str) -> Option<Fields<'_>> {
+    let mut rest = text.trim().strip_prefix('{')?;
+    let (mut descr, mut fortran_order, mut shape) = (None, None, None);
+    loop {
+        rest = rest.trim_start();
+        if let Some(end) = rest.strip_prefix('}') {
+            return match end.trim() {
+                "" => Some(Fields { descr: descr?, fortran_order: fortran_order?, shape: shape? }),
+                _ => None,
+            };
+        }
+        let (key, after) = parse_string(rest)?;
+        let value = after.trim_start().strip_prefix(':')?.trim_start();
+        rest = match key {
+            "descr" => {
+                let (found, after) = parse_string(value).or_else(|| parse_list(value))?;
+                descr = Some(found);
+                after
+            }
+            "fortran_order" => match value.strip_prefix("False") {
+                Some(after) => {
+                    fortran_order = Some(false);
+                    after
+                }
+                None => {
+                    fortran_order = Some(true);
+                    value.strip_prefix("True")?
+                }
+            },
+            "shape" => {
+                let (found, after) = parse_tuple(value)?;
+                shape = Some(found);
+                after
+            }
+            _ => return None,
+        };
+        rest = rest.trim_start();
+        rest = match rest.strip_prefix(',') {
+            Some(after) => after,
+            None if rest.starts_with('}') => rest,
+            None => return None,
+        };
+    }
+}
+
+/// A quoted string without escapes, and what follows it.
+fn parse_string(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|c| *c == '\'' || *c == '"')?;
+    text[1..].split_once(quote)
+}
+
+/// A list (the `descr` of a structured array), kept as text so that the refusal can quote it.
+fn parse_list(text: &str) -> Option<(&str, &str)> {
+    let end = text.starts_with('[').then(|| text.rfind(']'))??;
+    Some((&text[..=end], &text[end + 1..]))
+}
+
+/// A tuple of whole numbers (a trailing comma and Python 2's `L` are allowed), and what follows it.
+fn parse_tuple(text: &str) -> Option<(Vec<u64>, &str)> {
+    let (inside, after) = text.strip_prefix('(')?.split_once(')')?;
+    let mut numbers = Vec::new();
+    let mut parts = inside.split(',').map(str::trim).peekable();
+    while let Some(part) = parts.next() {
+        if part.is_empty() && parts.peek().is_none() {
+            break;
+        }
+        let digits = part.strip_suffix('L').unwrap_or(part);
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        numbers.push(digits.parse().ok()?);
+    }
+    Some((numbers, after))
+}
