@@ -5,7 +5,9 @@
 
 pub mod distance;
 pub mod element;
+pub mod kmeans;
 pub mod metric;
+pub mod quantize;
 pub mod topk;
 
 pub use distance::{

@@ -1,0 +1,307 @@
+//! Vector codes: a few bits a dimension in DRAM that stand for the vectors below it.
+//!
+//! A [`Codec`] is trained on a sample, encodes rows into fixed-size codes and scores codes against a query
+//! ([`CodeQuery`]) without decoding them. Which code to take is a matter of measurement: `docs/codes.md`.
+
+mod bytes;
+mod pq;
+mod pq_score;
+#[cfg(test)]
+mod tests;
+
+use crate::kmeans::KMeansError;
+use crate::metric::Metric;
+use bytes::{Reader, Writer};
+use pq::ProductQuantizer;
+use std::fmt;
+use std::str::FromStr;
+
+/// First bytes of a serialised codec.
+const MAGIC: [u8; 4] = *b"BYCD";
+/// Version of the serialised form; see `docs/format/codes.md`.
+const FORMAT_VERSION: u32 = 1;
+/// Largest dimension of a codec; keeps every size computation far from overflow.
+pub const MAX_DIM: usize = 1 << 16;
+/// Codes this many ids ahead are prefetched: about one memory latency of scoring work.
+pub(crate) const PREFETCH_AHEAD: usize = 12;
+
+/// The family of a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CodeKind {
+    /// Product quantization (Jégou et al., PAMI'11), 8 bits a subspace: one byte each.
+    Pq,
+    /// Product quantization, 4 bits a subspace: two subspaces a byte.
+    Pq4,
+}
+
+impl fmt::Display for CodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CodeKind::Pq => f.write_str("pq"),
+            CodeKind::Pq4 => f.write_str("pq4"),
+        }
+    }
+}
+
+impl FromStr for CodeKind {
+    type Err = QuantizeError;
+
+    fn from_str(text: &str) -> Result<Self, QuantizeError> {
+        match text {
+            "pq" => Ok(CodeKind::Pq),
+            "pq4" => Ok(CodeKind::Pq4),
+            _ => Err(QuantizeError::UnknownKind(text.to_string())),
+        }
+    }
+}
+
+/// Why a codec could not be trained or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantizeError {
+    /// The name is of no code.
+    #[error("unknown code `{0}`; known are pq, pq4")]
+    UnknownKind(String),
+    /// Zero or too many dimensions.
+    #[error("{0} dimensions; a codec takes 1 to {MAX_DIM}")]
+    Dimension(usize),
+    /// A code of this size cannot be made.
+    #[error("codes of {code_bytes} bytes are too small for {kind}; it needs at least {least}")]
+    CodeBytes {
+        /// Bytes asked for.
+        code_bytes: usize,
+        /// The kind asked for.
+        kind: CodeKind,
+        /// The least size of this kind.
+        least: usize,
+    },
+    /// The training sample is empty, ragged or not finite.
+    #[error("training sample: {0}")]
+    Sample(#[from] KMeansError),
+    /// The bytes are not a codec of this version.
+    #[error("not a readable codec: {0}")]
+    Malformed(&'static str),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Body {
+    Product(ProductQuantizer),
+}
+
+/// A trained quantizer of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Codec {
+    kind: CodeKind,
+    metric: Metric,
+    dim: usize,
+    body: Body,
+}
+
+impl Codec {
+    /// Trains a codec of `kind` with codes of at most `code_bytes` bytes on `sample` (`s x dim`, row-major).
+    ///
+    /// The size that came out is [`Codec::code_bytes`]: fewer bytes where the kind cannot use them all. The
+    /// result depends on `seed` and not on `threads`.
+    ///
+    /// # Errors
+    /// [`QuantizeError`] for an empty, ragged or non-finite sample, a dimension out of range, too small a code.
+    pub fn train(
+        kind: CodeKind,
+        code_bytes: usize,
+        metric: Metric,
+        sample: &[f32],
+        dim: usize,
+        seed: u64,
+        threads: usize,
+    ) -> Result<Codec, QuantizeError> {
+        if dim == 0 || dim > MAX_DIM {
+            return Err(QuantizeError::Dimension(dim));
+        }
+        check_sample(sample, dim)?;
+        if code_bytes == 0 {
+            return Err(QuantizeError::CodeBytes { code_bytes, kind, least: 1 });
+        }
+        let body = match kind {
+            CodeKind::Pq => {
+                Body::Product(ProductQuantizer::train(8, code_bytes, sample, dim, seed, threads)?)
+            }
+            CodeKind::Pq4 => {
+                Body::Product(ProductQuantizer::train(4, 2 * code_bytes, sample, dim, seed, threads)?)
+            }
+        };
+        Ok(Codec { kind, metric, dim, body })
+    }
+
+    /// The kind to take for `code_bytes` bytes of a `dim`-dimensional vector, by the table in `docs/codes.md`.
+    pub fn default_for(_dim: usize, _code_bytes: usize) -> CodeKind {
+        CodeKind::Pq
+    }
+
+    /// Bytes of one code.
+    pub fn code_bytes(&self) -> usize {
+        match &self.body {
+            Body::Product(quantizer) => quantizer.code_bytes(),
+        }
+    }
+
+    /// Dimensions of the vectors.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The family of the code.
+    pub fn kind(&self) -> CodeKind {
+        self.kind
+    }
+
+    /// The metric whose distance [`CodeQuery::score`] estimates.
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// Encodes `n x dim` row-major `vectors` into `n x code_bytes` bytes; callers split rows over threads, each
+    /// with a scratch of its own.
+    ///
+    /// Rows beyond the shorter of the two slices are left alone. Values must be finite.
+    pub fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+        let n = (vectors.len() / self.dim).min(codes.len() / self.code_bytes());
+        let (vectors, codes) = (&vectors[..n * self.dim], &mut codes[..n * self.code_bytes()]);
+        match &self.body {
+            Body::Product(quantizer) => quantizer.encode(vectors, codes, scratch),
+        }
+    }
+
+    /// Writes the reconstruction of `code` (`code_bytes` bytes) to `out` (`dim` values).
+    ///
+    /// # Panics
+    /// When a slice is shorter than that, which is a caller's bug; any bytes of a code are accepted.
+    pub fn decode(&self, code: &[u8], out: &mut [f32]) {
+        let (code, out) = (&code[..self.code_bytes()], &mut out[..self.dim]);
+        match &self.body {
+            Body::Product(quantizer) => quantizer.decode(code, out),
+        }
+    }
+
+    /// Makes `prepared` ready to score codes against `query` (`dim` values); allocates nothing once warm.
+    ///
+    /// # Panics
+    /// When `query` does not have `dim` values, which is a caller's bug.
+    pub fn prepare(&self, query: &[f32], prepared: &mut CodeQuery) {
+        assert_eq!(query.len(), self.dim, "a query of another dimension than the codec");
+        match &self.body {
+            Body::Product(quantizer) => quantizer.prepare(self.metric, query, prepared),
+        }
+    }
+
+    /// The codec as bytes, little-endian, laid out as `docs/format/codes.md` says.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes(&MAGIC);
+        writer.u32(FORMAT_VERSION);
+        writer.u32(match self.kind {
+            CodeKind::Pq => 0,
+            CodeKind::Pq4 => 1,
+        });
+        writer.u32(match self.metric {
+            Metric::L2 => 0,
+            Metric::InnerProduct => 1,
+            Metric::Cosine => 2,
+        });
+        writer.u32(self.dim as u32);
+        match &self.body {
+            Body::Product(quantizer) => quantizer.write(&mut writer),
+        }
+        writer.finish()
+    }
+
+    /// Reads what [`Codec::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`QuantizeError::Malformed`] for truncated, over-long or inconsistent bytes and for later versions.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Codec, QuantizeError> {
+        let mut reader = Reader::new(bytes);
+        if reader.take(4)? != MAGIC {
+            return Err(QuantizeError::Malformed("the first four bytes are not BYCD"));
+        }
+        if reader.u32()? != FORMAT_VERSION {
+            return Err(QuantizeError::Malformed(
+                "written by another version; rebuild the index with this one",
+            ));
+        }
+        let kind = match reader.u32()? {
+            0 => CodeKind::Pq,
+            1 => CodeKind::Pq4,
+            _ => return Err(QuantizeError::Malformed("unknown kind of code")),
+        };
+        let metric = match reader.u32()? {
+            0 => Metric::L2,
+            1 => Metric::InnerProduct,
+            2 => Metric::Cosine,
+            _ => return Err(QuantizeError::Malformed("unknown metric")),
+        };
+        let dim = reader.u32()? as usize;
+        if dim == 0 || dim > MAX_DIM {
+            return Err(QuantizeError::Malformed("dimension out of range"));
+        }
+        let body = match kind {
+            CodeKind::Pq => Body::Product(ProductQuantizer::read(8, dim, &mut reader)?),
+            CodeKind::Pq4 => Body::Product(ProductQuantizer::read(4, dim, &mut reader)?),
+        };
+        reader.end()?;
+        Ok(Codec { kind, metric, dim, body })
+    }
+}
+
+fn check_sample(sample: &[f32], dim: usize) -> Result<(), KMeansError> {
+    if sample.is_empty() {
+        return Err(KMeansError::Empty);
+    }
+    if !sample.len().is_multiple_of(dim) {
+        return Err(KMeansError::Shape { len: sample.len(), dim });
+    }
+    match sample.iter().position(|v| !v.is_finite()) {
+        Some(at) => Err(KMeansError::NotFinite { row: at / dim }),
+        None => Ok(()),
+    }
+}
+
+/// Buffers of [`Codec::encode`], one a thread.
+#[derive(Clone, Debug, Default)]
+pub struct EncodeScratch {
+    pub(crate) labels: Vec<u32>,
+}
+
+/// A query made ready for scoring by [`Codec::prepare`]; reusable, one a thread.
+#[derive(Clone, Debug, Default)]
+pub struct CodeQuery {
+    /// Product quantization: a table of 256 (or 16) bytes for each subspace.
+    pub(crate) tables: Vec<u8>,
+    /// A score is `bias + scale * sum`.
+    pub(crate) scale: f32,
+    pub(crate) bias: f32,
+    /// Exact table of floats from which `tables` was rounded.
+    pub(crate) exact: Vec<f32>,
+}
+
+impl CodeQuery {
+    /// An empty query; [`Codec::prepare`] fills it.
+    pub fn new() -> Self {
+        CodeQuery::default()
+    }
+
+    /// Writes the estimated distance of code `ids[i]` to `out[i]`: squared L2, or minus the dot product.
+    ///
+    /// `codes` is the whole array, `n x code_bytes`; one call scores a batch and prefetches the codes of later ids.
+    ///
+    /// # Panics
+    /// When an id is outside `codes` or `out` is shorter than `ids`, which are a caller's bugs.
+    pub fn score(&self, codec: &Codec, codes: &[u8], ids: &[u32], out: &mut [f32]) {
+        let count = codes.len() / codec.code_bytes();
+        let highest = ids.iter().copied().max();
+        assert!(highest.is_none_or(|id| (id as usize) < count), "an id beyond the codes");
+        let out = &mut out[..ids.len()];
+        match &codec.body {
+            Body::Product(quantizer) => pq_score::score(quantizer, self, codes, ids, out),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+use super::*;
+use crate::kmeans::random::Random;
+
+pub(super) fn gaussian(n: usize, dim: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random::new(seed);
+    (0..n * dim).map(|_| random.normal() as f32).collect()
+}
+
+const KINDS: [CodeKind; 2] = [CodeKind::Pq, CodeKind::Pq4];
+
+fn encoded(codec: &Codec, rows: &[f32]) -> Vec<u8> {
+    let mut codes = vec![0; rows.len() / codec.dim() * codec.code_bytes()];
+    codec.encode(rows, &mut codes, &mut EncodeScratch::default());
+    codes
+}
+
+#[test]
+fn names_round_trip() {
+    for kind in KINDS {
+        assert_eq!(kind.to_string().parse(), Ok(kind));
+    }
+    assert!("pq5".parse::<CodeKind>().is_err());
+}
+
+#[test]
+fn codecs_round_trip_through_bytes_and_refuse_every_truncation() {
+    let rows = gaussian(300, 10, 1);
+    for kind in KINDS {
+        let codec = Codec::train(kind, 3, Metric::L2, &rows, 10, 1, 1).unwrap();
+        let bytes = codec.to_bytes();
+        assert_eq!(Codec::from_bytes(&bytes), Ok(codec));
+        for len in 0..bytes.len() {
+            assert!(Codec::from_bytes(&bytes[..len]).is_err());
+        }
+        assert!(Codec::from_bytes(&[&bytes[..], &[0]].concat()).is_err());
+    }
+}
+
+#[test]
+fn scores_are_close_to_the_distance_of_the_reconstruction() {
+    for (dim, bytes) in [(1, 1), (7, 3), (10, 10), (33, 8), (128, 32), (100, 27)] {
+        let rows = gaussian(700, dim, 2);
+        let query = gaussian(1, dim, 3);
+        for kind in KINDS {
+            for metric in [Metric::L2, Metric::InnerProduct] {
+                let codec = Codec::train(kind, bytes, metric, &rows, dim, 1, 2).unwrap();
+                let codes = encoded(&codec, &rows);
+                let ids: Vec<u32> = (0..700).rev().collect();
+                let (mut out, mut row) = (vec![0.0; 700], vec![0.0; dim]);
+                let mut prepared = CodeQuery::new();
+                codec.prepare(&query, &mut prepared);
+                prepared.score(&codec, &codes, &ids, &mut out);
+                for (&id, &score) in ids.iter().zip(&out) {
+                    codec.decode(&codes[id as usize * codec.code_bytes()..], &mut row);
+                    let pairs = row.iter().zip(&query);
+                    let exact: f32 = match metric {
+                        Metric::L2 => pairs.map(|(a, b)| (a - b) * (a - b)).sum(),
+                        _ => -pairs.map(|(a, b)| a * b).sum::<f32>(),
+                    };
+                    let allowed = 0.02 * (dim as f32) + 0.05;
+                    assert!((exact - score).abs() < allowed, "{kind} {metric} {dim}: {exact} {score}");
+                }
+            }
+        }
+    }
+}
