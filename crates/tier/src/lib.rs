@@ -1,1 +1,16 @@
-//! Bathyal.
+//! Tiers and the engine: bytes only, no vectors.
+//!
+//! * [`Tier`] and [`Queue`]: the contract that every device fulfils (module [`contract`]).
+//! * [`Engine`]: one thread, many queries; each is a plain `async fn` that suspends at [`Cx::read`].
+//! * [`backend`]: DRAM, files through io_uring or positioned reads.
+
+pub mod backend;
+mod buffers;
+pub mod contract;
+pub mod engine;
+pub mod error;
+
+pub use buffers::BUFFER_ALIGNMENT;
+pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};
+pub use engine::{Batch, Control, Cx, Engine, EngineOptions, EngineStats, Stream};
+pub use error::{ReadError, ReadFault, RunError, TierError};

@@ -1,0 +1,168 @@
+//! Files, read past the page cache: through io_uring where the kernel allows it, else through positioned
+//! reads on a few threads.
+//!
+//! Whether O_DIRECT and io_uring can be had is found out when the file is opened, and what the file system
+//! asks for in alignment is asked of it (`STATX_DIOALIGN`), not assumed.
+
+mod positioned;
+#[cfg(target_os = "linux")]
+mod uring;
+mod write;
+
+pub use write::{FileWriter, replace_file, sync_directory};
+
+use crate::contract::{Queue, Tier, TierProfile};
+use crate::error::TierError;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Alignment assumed for O_DIRECT where the kernel is too old to say (before 6.1): a page suits all.
+const UNKNOWN_ALIGNMENT: u32 = 4096;
+
+/// How a file is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// io_uring if it works here, else positioned reads.
+    #[default]
+    Probe,
+    /// io_uring or an error.
+    Uring,
+    /// Positioned reads on a pool of threads.
+    Positioned,
+}
+
+/// Options of [`FileTier::open`].
+#[derive(Debug, Clone, Copy)]
+pub struct FileOptions {
+    /// Which system interface reads.
+    pub method: Method,
+    /// Whether to go past the page cache (O_DIRECT) where the file system can; reads are cold then, and
+    /// the index takes no page-cache memory.
+    pub direct: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        FileOptions { method: Method::Probe, direct: true }
+    }
+}
+
+/// A file as a tier.
+#[derive(Debug)]
+pub struct FileTier {
+    file: Arc<File>,
+    path: PathBuf,
+    len: u64,
+    uring: bool,
+    profile: TierProfile,
+}
+
+impl FileTier {
+    /// Opens `path` for reading and finds out how it can be read.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileTier, TierError> {
+        let path = path.as_ref().to_path_buf();
+        let (file, direct) = open_file(&path, options.direct)?;
+        let len = file.metadata().map_err(|e| TierError::io("read the length of", &path, e))?.len();
+        let alignment = if direct { direct_alignment(&file) } else { 1 };
+        let uring = choose(options.method)?;
+        let method = format!(
+            "{}, {}",
+            if uring { "io_uring" } else { "positioned reads" },
+            if direct { "O_DIRECT" } else { "page cache" }
+        );
+        let profile = TierProfile {
+            kind: "file".into(),
+            method,
+            granularity: alignment.max(512),
+            alignment,
+            addressable: false,
+            latency_ns: 0,
+            iops: 0.0,
+            bandwidth_bytes_per_s: 0.0,
+            depth: 128,
+        };
+        Ok(FileTier { file: Arc::new(file), path, len, uring, profile })
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Tier for FileTier {
+    fn profile(&self) -> &TierProfile {
+        &self.profile
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        #[cfg(target_os = "linux")]
+        if self.uring {
+            return Ok(Box::new(uring::UringQueue::new(self.file.clone(), self.len, depth)?));
+        }
+        Ok(Box::new(positioned::PositionedQueue::new(self.file.clone(), self.len, depth)?))
+    }
+}
+
+/// Opens a file, with O_DIRECT if wanted and possible (tmpfs and some network file systems refuse it).
+fn open_file(path: &Path, direct: bool) -> Result<(File, bool), TierError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(target_os = "linux")]
+    if direct {
+        match options.clone().custom_flags(libc::O_DIRECT).open(path) {
+            Ok(file) => return Ok((file, true)),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(e) => return Err(TierError::io("open", path, e)),
+        }
+    }
+    let _ = (direct, options.custom_flags(0));
+    Ok((options.open(path).map_err(|e| TierError::io("open", path, e))?, false))
+}
+
+/// The larger of the memory and offset alignments that the file system asks for under O_DIRECT, in bytes.
+fn direct_alignment(file: &File) -> u32 {
+    #[cfg(target_os = "linux")]
+    {
+        let mut answer = std::mem::MaybeUninit::<libc::statx>::zeroed();
+        // SAFETY: the descriptor is open, the path is a valid empty C string, and the result has room.
+        let failed = unsafe {
+            libc::statx(
+                file.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                libc::STATX_DIOALIGN,
+                answer.as_mut_ptr(),
+            )
+        };
+        // SAFETY: zeroed bytes are a valid `statx`, whether or not the call filled them.
+        let answer = unsafe { answer.assume_init() };
+        if failed == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align > 0 {
+            return answer.stx_dio_offset_align.max(answer.stx_dio_mem_align);
+        }
+    }
+    let _ = file.as_raw_fd();
+    UNKNOWN_ALIGNMENT
+}
+
+fn choose(method: Method) -> Result<bool, TierError> {
+    if method == Method::Positioned {
+        return Ok(false);
+    }
+    #[cfg(target_os = "linux")]
+    let outcome = uring::probe();
+    #[cfg(not(target_os = "linux"))]
+    let outcome: Result<(), TierError> = Err(TierError::Parameter("io_uring exists on Linux only".into()));
+    match (outcome, method) {
+        (Ok(()), _) => Ok(true),
+        (Err(_), Method::Probe) => Ok(false),
+        (Err(e), _) => Err(e),
+    }
+}

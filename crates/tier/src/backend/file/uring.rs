@@ -1,0 +1,212 @@
+//! The io_uring queue: registered file and buffers, one `io_uring_enter` a batch of reads.
+
+use crate::contract::{Completion, Queue, Read, Span};
+use crate::error::{ReadFault, TierError};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Finds out whether this process may use io_uring; containers often refuse it.
+pub(super) fn probe() -> Result<(), TierError> {
+    build(2).map(|_| ())
+}
+
+fn build(entries: u32) -> Result<IoUring, TierError> {
+    // Completions are run when this thread next enters the kernel instead of interrupting it (kernel 5.19 on);
+    // older kernels refuse the flags and get a plain ring.
+    let ring = IoUring::builder()
+        .setup_coop_taskrun()
+        .setup_single_issuer()
+        .build(entries)
+        .or_else(|_| IoUring::builder().build(entries))
+        .map_err(|source| TierError::System { operation: "set up an io_uring", source })?;
+    if !ring.params().is_feature_ext_arg() {
+        return Err(TierError::Parameter("this kernel's io_uring cannot wait with a time limit".into()));
+    }
+    Ok(ring)
+}
+
+/// One read in the ring, kept so that a short read can be continued.
+#[derive(Clone, Copy)]
+struct Flight {
+    read: Read,
+    arrived: u32,
+}
+
+pub(super) struct UringQueue {
+    ring: IoUring,
+    file: Arc<File>,
+    registered_file: bool,
+    region: (usize, usize),
+    len: u64,
+    depth: usize,
+    flights: Vec<Flight>,
+    free: Vec<u32>,
+    again: Vec<u32>,
+    raw: Vec<(u64, i32)>,
+}
+
+impl UringQueue {
+    pub(super) fn new(file: Arc<File>, len: u64, depth: u32) -> Result<UringQueue, TierError> {
+        let depth = depth.clamp(1, 4096);
+        let ring = build(depth.next_power_of_two())?;
+        let registered_file = ring.submitter().register_files(&[file.as_raw_fd()]).is_ok();
+        let idle =
+            Flight { read: Read { id: 0, offset: 0, len: 0, buffer: std::ptr::null_mut() }, arrived: 0 };
+        Ok(UringQueue {
+            ring,
+            file,
+            registered_file,
+            region: (0, 0),
+            len,
+            depth: depth as usize,
+            flights: vec![idle; depth as usize],
+            free: (0..depth).rev().collect(),
+            again: Vec::new(),
+            raw: Vec::with_capacity(depth as usize),
+        })
+    }
+
+    /// The ring entry for what is left of flight `slot`.
+    fn entry(&self, slot: u32) -> squeue::Entry {
+        let Flight { read, arrived } = self.flights[slot as usize];
+        let buffer = read.buffer.wrapping_add(arrived as usize);
+        let (len, offset) = (read.len - arrived, read.offset + u64::from(arrived));
+        let (start, size) = self.region;
+        let at = buffer as usize;
+        let fixed = size > 0 && at >= start && at + len as usize <= start + size;
+        let entry = match (self.registered_file, fixed) {
+            (true, true) => opcode::ReadFixed::new(types::Fixed(0), buffer, len, 0).offset(offset).build(),
+            (true, false) => opcode::Read::new(types::Fixed(0), buffer, len).offset(offset).build(),
+            (false, true) => opcode::ReadFixed::new(types::Fd(self.file.as_raw_fd()), buffer, len, 0)
+                .offset(offset)
+                .build(),
+            (false, false) => {
+                opcode::Read::new(types::Fd(self.file.as_raw_fd()), buffer, len).offset(offset).build()
+            }
+        };
+        entry.user_data(u64::from(slot))
+    }
+
+    /// Enters the kernel to hand over what the ring holds.
+    fn enter(&mut self) -> Result<(), TierError> {
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
+                // The completion queue is full or memory is short: reaping makes room, the entries stay queued.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => return Ok(()),
+                Err(source) => return Err(TierError::System { operation: "submit to the io_uring", source }),
+            }
+        }
+    }
+
+    /// Moves what has completed out of the ring; continues short reads.
+    fn harvest(&mut self, done: &mut Vec<Completion>) -> Result<(), TierError> {
+        self.raw.clear();
+        self.raw.extend(self.ring.completion().map(|c: cqueue::Entry| (c.user_data(), c.result())));
+        for i in 0..self.raw.len() {
+            let (slot, result) = self.raw[i];
+            let Some(flight) = self.flights.get_mut(slot as usize) else {
+                return Err(TierError::Contract(format!("io_uring completed unknown entry {slot}")));
+            };
+            let result = match result {
+                e if e == -libc::EINTR || e == -libc::EAGAIN => {
+                    self.again.push(slot as u32);
+                    continue;
+                }
+                e if e < 0 => Err(ReadFault { errno: -e }),
+                got => {
+                    flight.arrived += got as u32;
+                    let reached = flight.read.offset + u64::from(flight.arrived);
+                    if got > 0 && flight.arrived < flight.read.len && reached < self.len {
+                        self.again.push(slot as u32);
+                        continue;
+                    }
+                    Ok(flight.arrived)
+                }
+            };
+            done.push(Completion { id: flight.read.id, result });
+            self.free.push(slot as u32);
+        }
+        if self.again.is_empty() {
+            return Ok(());
+        }
+        for slot in std::mem::take(&mut self.again) {
+            self.push(slot)?;
+        }
+        self.enter()
+    }
+
+    fn push(&mut self, slot: u32) -> Result<(), TierError> {
+        let entry = self.entry(slot);
+        // SAFETY: the buffer is valid until the completion by the contract of `Queue::submit`; a continued read
+        // stays within the buffer of its first part.
+        unsafe { self.ring.submission().push(&entry) }
+            .map_err(|_| TierError::Contract("the io_uring has fewer entries than its depth".into()))
+    }
+}
+
+impl Queue for UringQueue {
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
+        let mut taken = 0;
+        for read in reads {
+            let Some(slot) = self.free.pop() else { break };
+            self.flights[slot as usize] = Flight { read: *read, arrived: 0 };
+            self.push(slot)?;
+            taken += 1;
+        }
+        if taken > 0 {
+            self.enter()?;
+        }
+        Ok(taken)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
+        let before = done.len();
+        self.harvest(done)?;
+        let Some(wait) = wait else { return Ok(()) };
+        if done.len() > before || self.in_flight() == 0 {
+            return Ok(());
+        }
+        let limit = types::Timespec::from(wait);
+        let args = types::SubmitArgs::new().timespec(&limit);
+        match self.ring.submitter().submit_with_args(1, &args) {
+            Ok(_) => {}
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+                ) => {}
+            Err(source) => return Err(TierError::System { operation: "wait for the io_uring", source }),
+        }
+        self.harvest(done)
+    }
+
+    fn map(&self, _span: Span) -> Option<&[u8]> {
+        None
+    }
+
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
+        let buffer = libc::iovec { iov_base: region.cast(), iov_len: len };
+        // SAFETY: the caller keeps the region allocated until this queue is dropped. A refusal (a small
+        // RLIMIT_MEMLOCK) only costs speed.
+        if unsafe { self.ring.submitter().register_buffers(&[buffer]) }.is_ok() {
+            self.region = (region as usize, len);
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.depth - self.free.len()
+    }
+}
+
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight() > 0 && self.reap(&mut done, Some(Duration::from_millis(100))).is_ok() {}
+    }
+}

@@ -1,0 +1,4 @@
+//! One file a backend. Each passes [`crate::conformance`].
+
+pub mod dram;
+pub mod file;

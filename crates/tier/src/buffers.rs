@@ -1,0 +1,166 @@
+//! Read buffers: aligned, reused, and never more bytes than the budget.
+//!
+//! One region of equal frames is allocated at the start and can be registered with the device; larger
+//! reads take buffers of power-of-two sizes that are allocated on demand and kept for reuse.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// Buffers are aligned to this many bytes: a page, which satisfies every device known.
+pub const BUFFER_ALIGNMENT: usize = 4096;
+
+/// A buffer taken from a [`BufferPool`]; give it back with [`BufferPool::release`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    pub(crate) start: NonNull<u8>,
+    /// log2 of the size for a buffer of its own; `FRAME` for one of the region.
+    class: u8,
+}
+
+const FRAME: u8 = u8::MAX;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    region: NonNull<u8>,
+    region_layout: Layout,
+    frame_bytes: usize,
+    free_frames: Vec<NonNull<u8>>,
+    /// Free buffers by log2 of their size.
+    free_large: Vec<Vec<NonNull<u8>>>,
+    all_large: Vec<(NonNull<u8>, Layout)>,
+    large_bytes: u64,
+    budget_bytes: u64,
+}
+
+impl BufferPool {
+    /// A pool with `frames` frames of `frame_bytes` (rounded up to the alignment); never more than
+    /// `budget_bytes` in all, except that one frame is always there.
+    pub(crate) fn new(frames: usize, frame_bytes: usize, budget_bytes: u64) -> BufferPool {
+        let frame_bytes = frame_bytes.max(1).next_multiple_of(BUFFER_ALIGNMENT);
+        let affordable = usize::try_from(budget_bytes / frame_bytes as u64).unwrap_or(usize::MAX);
+        let frames = frames.min(affordable).max(1);
+        let size = frames.saturating_mul(frame_bytes);
+        let layout = Layout::from_size_align(size, BUFFER_ALIGNMENT).unwrap_or(Layout::new::<u8>());
+        // SAFETY: the layout has a size above zero, since there is at least one frame of at least a page.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(region) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
+        let free_frames = (0..frames)
+            .rev()
+            // SAFETY: every frame begins inside the region just allocated.
+            .map(|i| unsafe { region.add(i * frame_bytes) })
+            .collect();
+        BufferPool {
+            region,
+            region_layout: layout,
+            frame_bytes,
+            free_frames,
+            free_large: (0..usize::BITS).map(|_| Vec::new()).collect(),
+            all_large: Vec::new(),
+            large_bytes: 0,
+            budget_bytes: budget_bytes.max(frame_bytes as u64),
+        }
+    }
+
+    /// The registered region: start and length in bytes.
+    pub(crate) fn region(&self) -> (*mut u8, usize) {
+        (self.region.as_ptr(), self.region_layout.size())
+    }
+
+    /// The budget in bytes.
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Bytes allocated now.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.region_layout.size() as u64 + self.large_bytes
+    }
+
+    /// A buffer of at least `len` bytes, or `None` while the budget is used up.
+    pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
+        if len <= self.frame_bytes
+            && let Some(start) = self.free_frames.pop()
+        {
+            return Some(Buffer { start, class: FRAME });
+        }
+        let size = len.max(BUFFER_ALIGNMENT).next_power_of_two();
+        let class = size.trailing_zeros() as usize;
+        if let Some(start) = self.free_large.get_mut(class)?.pop() {
+            return Some(Buffer { start, class: class as u8 });
+        }
+        if self.allocated_bytes() + size as u64 > self.budget_bytes {
+            self.free_unused();
+            if self.allocated_bytes() + size as u64 > self.budget_bytes {
+                return None;
+            }
+        }
+        let layout = Layout::from_size_align(size, BUFFER_ALIGNMENT).ok()?;
+        // SAFETY: the layout's size is a power of two of at least a page.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        self.all_large.push((start, layout));
+        self.large_bytes += size as u64;
+        Some(Buffer { start, class: class as u8 })
+    }
+
+    /// Gives a buffer back. No device may be able to write into it any more.
+    pub(crate) fn release(&mut self, buffer: Buffer) {
+        if buffer.class == FRAME {
+            self.free_frames.push(buffer.start);
+        } else if let Some(free) = self.free_large.get_mut(usize::from(buffer.class)) {
+            free.push(buffer.start);
+        }
+    }
+
+    /// Frees every large buffer that nobody holds, so that other sizes fit into the budget.
+    fn free_unused(&mut self) {
+        for class in &mut self.free_large {
+            for start in class.drain(..) {
+                if let Some(at) = self.all_large.iter().position(|(held, _)| *held == start) {
+                    let (start, layout) = self.all_large.swap_remove(at);
+                    self.large_bytes -= layout.size() as u64;
+                    // SAFETY: allocated with this layout by `take`, free, and forgotten by both lists.
+                    unsafe { dealloc(start.as_ptr(), layout) };
+                }
+            }
+        }
+    }
+}
+
+impl Drop for BufferPool {
+    fn drop(&mut self) {
+        for (start, layout) in self.all_large.drain(..) {
+            // SAFETY: allocated with this layout by `take`; the engine drops its queue before its pool, so no
+            // device can write here any more.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
+        // SAFETY: as above, allocated with this layout by `new`.
+        unsafe { dealloc(self.region.as_ptr(), self.region_layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_holds_over_sizes() {
+        let mut pool = BufferPool::new(4, 4096, 64 << 10);
+        let frames: Vec<_> = (0..4).map(|_| pool.take(4000).unwrap()).collect();
+        let large = pool.take(32 << 10).unwrap();
+        assert!(pool.take(32 << 10).is_none(), "16 KiB of frames and two of 32 KiB exceed 64 KiB");
+        pool.release(large);
+        let other = pool.take(16 << 10).unwrap();
+        assert!(pool.allocated_bytes() <= 64 << 10);
+        assert_eq!(other.start.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
+        frames.into_iter().for_each(|f| pool.release(f));
+        assert_eq!(pool.free_frames.len(), 4);
+    }
+
+    #[test]
+    fn a_tiny_budget_still_gives_one_frame() {
+        let mut pool = BufferPool::new(8, 4096, 0);
+        assert!(pool.take(1).is_some());
+        assert!(pool.take(1).is_none());
+    }
+}

@@ -1,0 +1,136 @@
+//! The contract between an engine and a tier: spans of bytes, reads, completions.
+//!
+//! A tier is one flat address space of bytes. It never hears of vectors. Everything that is specific to
+//! a device (rings, doorbells, cache lines, ranges of an object) stays behind [`Queue`].
+
+use crate::error::{ReadFault, TierError};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A run of bytes on a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Span {
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes, at least 1.
+    pub len: u32,
+}
+
+impl Span {
+    /// The span of `len` bytes that begins at `offset`.
+    pub fn at(offset: u64, len: u32) -> Span {
+        Span { offset, len }
+    }
+
+    /// One past the last byte; saturates instead of wrapping on a damaged address.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.len))
+    }
+}
+
+/// What a tier can do: read by the engine (alignment), the probe and the cost models.
+///
+/// Latency, bandwidth and IOPS are 0 where nobody has measured them yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierProfile {
+    /// The backend's name: "dram", "file", "sim", ...
+    pub kind: String,
+    /// How the backend reaches its bytes, for people: "io_uring, O_DIRECT", "positioned reads".
+    pub method: String,
+    /// Smallest number of bytes that the device moves.
+    pub granularity: u32,
+    /// What offsets, lengths and buffers must be multiples of, in bytes; a power of two.
+    pub alignment: u32,
+    /// Whether the bytes can be read in place, so that reads need no buffer ([`Queue::map`]).
+    pub addressable: bool,
+    /// Mean latency of one read of `granularity` bytes at depth 1, in nanoseconds.
+    pub latency_ns: u64,
+    /// Random reads of `granularity` bytes a second at the useful depth.
+    pub iops: f64,
+    /// Bytes a second with large reads at the useful depth.
+    pub bandwidth_bytes_per_s: f64,
+    /// Reads in flight beyond which throughput no longer rises.
+    pub depth: u32,
+}
+
+/// A place whose bytes can be searched. Shared by all threads; each opens its own [`Queue`].
+pub trait Tier: Send + Sync {
+    /// What the tier can do.
+    fn profile(&self) -> &TierProfile;
+
+    /// Length of the address space in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether the address space is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Opens a queue that holds up to `depth` reads in flight. One a thread: a queue is not `Send`.
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError>;
+}
+
+/// One read. `offset`, `len` and `buffer` are multiples of the profile's alignment, except that a read
+/// may end beyond the tier's last byte, which then completes with the bytes that are there.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// The caller's name for this read; comes back in its [`Completion`].
+    pub id: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes, at least 1.
+    pub len: u32,
+    /// Where the bytes go: `len` writable bytes; null on addressable tiers.
+    pub buffer: *mut u8,
+}
+
+/// The end of one read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The read's id.
+    pub id: u64,
+    /// Bytes that arrived, from the start of the buffer on; or why none can be trusted.
+    pub result: Result<u32, ReadFault>,
+}
+
+/// A submission and completion queue of one thread.
+///
+/// Every read that [`Queue::submit`] took completes exactly once through [`Queue::reap`], in any order.
+/// Until then its buffer belongs to the queue. Dropping a queue waits until no device can write into a
+/// buffer any more.
+pub trait Queue {
+    /// Hands reads to the device in one go (one `io_uring_enter`, one doorbell, one pass of prefetches) and
+    /// returns how many were taken, always a prefix: fewer than `reads.len()` is back-pressure, not an error.
+    ///
+    /// # Safety
+    /// On tiers that are not addressable, each taken read's buffer must be valid for writes of `len` bytes,
+    /// and nobody else may touch it, until its completion has been reaped or the queue has been dropped.
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError>;
+
+    /// Appends the completions that are there to `done`. With `wait`, blocks until there is at least one or
+    /// the time is up (neither is an error); returns at once when nothing is in flight.
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError>;
+
+    /// The bytes of a span in place, on addressable tiers. `None` where the tier is not addressable or
+    /// the span lies outside it.
+    fn map(&self, span: Span) -> Option<&[u8]>;
+
+    /// Tells the queue that most buffers will come from this region, so that a device can register it once.
+    /// A backend without such a notion does nothing.
+    ///
+    /// # Safety
+    /// The region must stay allocated until the queue has been dropped.
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError>;
+
+    /// Reads taken and not yet reaped.
+    fn in_flight(&self) -> usize;
+}
+
+/// A file or object under construction. Nothing is visible under its name until [`TierWrite::publish`].
+pub trait TierWrite {
+    /// Writes all of `bytes` at `offset`, extending the file as needed.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError>;
+
+    /// Makes everything durable and visible under the final name, atomically replacing what was there.
+    fn publish(self: Box<Self>) -> Result<(), TierError>;
+}

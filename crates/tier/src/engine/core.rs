@@ -1,0 +1,422 @@
+//! The engine's books: which read belongs to which task, which buffers a device may still write into.
+
+use crate::buffers::{Buffer, BufferPool};
+use crate::contract::{Completion, Queue, Read, Span, Tier};
+use crate::engine::EngineOptions;
+use crate::error::{ReadError, RunError, TierError};
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Staged reads are handed over at the latest when this many have gathered: enough to share the cost of a
+/// system call, few enough that the device does not idle while other queries compute.
+const SUBMIT_BATCH: usize = 16;
+
+/// What the reads of an engine have cost. Exact counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Reads completed.
+    pub reads: u64,
+    /// Bytes that arrived, alignment included.
+    pub bytes: u64,
+    /// Calls of [`Queue::submit`] that took at least one read.
+    pub submissions: u64,
+    /// Most reads in flight at once.
+    pub deepest: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Free,
+    Staged,
+    InFlight,
+    Done,
+}
+
+/// One read and what it has come to.
+struct Op {
+    stage: Stage,
+    generation: u32,
+    group: u32,
+    /// Its index within the group.
+    place: u32,
+    /// The span as the query asked for it.
+    want: Span,
+    /// The aligned span that is read, and the buffer that it is read into.
+    offset: u64,
+    len: u32,
+    buffer: Option<Buffer>,
+    outcome: Result<(), ReadError>,
+}
+
+/// Reads that one task awaits together ([`super::Batch`]) or one by one ([`super::Stream`]).
+struct Group {
+    task: u32,
+    ops: Vec<u32>,
+    unfinished: u32,
+    /// Finished and not yet handed out; only used by streams.
+    arrived: VecDeque<u32>,
+    stream: bool,
+    waiting: bool,
+    orphaned: bool,
+}
+
+/// See the module's description.
+pub(crate) struct Core {
+    // Dropped first: afterwards no device writes into the pool's memory.
+    queue: ManuallyDrop<Box<dyn Queue>>,
+    pool: ManuallyDrop<BufferPool>,
+    tier_len: u64,
+    alignment: u64,
+    addressable: bool,
+    depth: usize,
+    ops: Vec<Op>,
+    free_ops: Vec<u32>,
+    groups: Vec<Group>,
+    free_groups: Vec<u32>,
+    staged: VecDeque<u32>,
+    ready: VecDeque<u32>,
+    current: u32,
+    batch: Vec<Read>,
+    completions: Vec<Completion>,
+    pub(crate) stats: EngineStats,
+    _tier: Arc<dyn Tier>,
+}
+
+impl Core {
+    pub(crate) fn new(tier: Arc<dyn Tier>, options: EngineOptions) -> Result<Core, TierError> {
+        let depth = options.depth.max(1);
+        let mut queue = tier.open(depth)?;
+        let profile = tier.profile();
+        let alignment = u64::from(profile.alignment.max(1));
+        if !alignment.is_power_of_two() || alignment > crate::BUFFER_ALIGNMENT as u64 {
+            return Err(TierError::Contract(format!("alignment {alignment} is no power of two up to 4096")));
+        }
+        let frames = if profile.addressable { 1 } else { depth as usize };
+        let pool = BufferPool::new(frames, options.frame_bytes, options.buffer_budget_bytes);
+        if !profile.addressable {
+            let (start, len) = pool.region();
+            // SAFETY: the pool outlives the queue (see `Drop`).
+            unsafe { queue.register(start, len)? };
+        }
+        Ok(Core {
+            queue: ManuallyDrop::new(queue),
+            pool: ManuallyDrop::new(pool),
+            tier_len: tier.len(),
+            alignment,
+            addressable: profile.addressable,
+            depth: depth as usize,
+            ops: Vec::with_capacity(depth as usize),
+            free_ops: Vec::with_capacity(depth as usize),
+            groups: Vec::new(),
+            free_groups: Vec::new(),
+            staged: VecDeque::with_capacity(depth as usize),
+            ready: VecDeque::with_capacity(depth as usize),
+            current: 0,
+            batch: Vec::with_capacity(depth as usize),
+            completions: Vec::with_capacity(depth as usize),
+            stats: EngineStats::default(),
+            _tier: tier,
+        })
+    }
+
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        self.pool.allocated_bytes()
+    }
+
+    pub(crate) fn set_current(&mut self, task: u32) {
+        self.current = task;
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<u32> {
+        self.ready.pop_front()
+    }
+
+    /// Opens a group for the current task.
+    pub(crate) fn open_group(&mut self, stream: bool) -> u32 {
+        let task = self.current;
+        if let Some(id) = self.free_groups.pop() {
+            let group = &mut self.groups[id as usize];
+            (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, !stream, false);
+            return id;
+        }
+        self.groups.push(Group {
+            task,
+            ops: Vec::new(),
+            unfinished: 0,
+            arrived: VecDeque::new(),
+            stream,
+            waiting: !stream,
+            orphaned: false,
+        });
+        (self.groups.len() - 1) as u32
+    }
+
+    /// Stages one read for `group`; its index within the group is the return value.
+    pub(crate) fn stage(&mut self, group: u32, want: Span) -> u32 {
+        let outside = want.len == 0 || want.end() > self.tier_len;
+        let start = want.offset & !(self.alignment - 1);
+        let aligned = (want.end() - start).next_multiple_of(self.alignment);
+        let too_long = u32::try_from(aligned).is_err();
+        let op = Op {
+            stage: Stage::Staged,
+            generation: 0,
+            group,
+            place: self.groups[group as usize].ops.len() as u32,
+            want,
+            offset: start,
+            len: aligned.min(u64::from(u32::MAX)) as u32,
+            buffer: None,
+            outcome: Ok(()),
+        };
+        let id = match self.free_ops.pop() {
+            Some(id) => {
+                let generation = self.ops[id as usize].generation.wrapping_add(1);
+                self.ops[id as usize] = Op { generation, ..op };
+                id
+            }
+            None => {
+                self.ops.push(op);
+                (self.ops.len() - 1) as u32
+            }
+        };
+        let group = &mut self.groups[group as usize];
+        group.ops.push(id);
+        group.unfinished += 1;
+        let place = (group.ops.len() - 1) as u32;
+        if outside || too_long {
+            let (offset, len, tier_len) = (want.offset, want.len, self.tier_len);
+            self.finish(id, Err(ReadError::OutOfRange { offset, len, tier_len }));
+        } else {
+            self.staged.push_back(id);
+        }
+        place
+    }
+
+    /// Whether every read of a group has ended.
+    pub(crate) fn is_complete(&self, group: u32) -> bool {
+        self.groups[group as usize].unfinished == 0
+    }
+
+    /// The first failure among a group's reads, in the order in which they were asked for.
+    pub(crate) fn failure(&self, group: u32) -> Option<ReadError> {
+        let ops = &self.groups[group as usize].ops;
+        ops.iter().find_map(|op| self.ops[*op as usize].outcome.clone().err())
+    }
+
+    /// Reads of a group so far.
+    pub(crate) fn group_len(&self, group: u32) -> usize {
+        self.groups[group as usize].ops.len()
+    }
+
+    /// Where the bytes of a finished read lie: start and length, or why there are none.
+    pub(crate) fn view(&self, group: u32, place: u32) -> Result<(*const u8, usize), ReadError> {
+        let op = &self.ops[self.groups[group as usize].ops[place as usize] as usize];
+        assert!(op.stage == Stage::Done, "bytes of a read that has not arrived");
+        op.outcome.clone()?;
+        let len = op.want.len as usize;
+        match op.buffer {
+            Some(buffer) => {
+                let skip = (op.want.offset - op.offset) as usize;
+                Ok((buffer.start.as_ptr().wrapping_add(skip).cast_const(), len))
+            }
+            None => match self.queue.map(op.want) {
+                Some(bytes) => Ok((bytes.as_ptr(), len)),
+                None => Err(ReadError::Short { offset: op.want.offset, expected: op.want.len, got: 0 }),
+            },
+        }
+    }
+
+    /// Takes the next arrival of a stream; `None` when nothing has arrived, in which case the task is woken
+    /// by the next one.
+    pub(crate) fn take_arrived(&mut self, group: u32) -> Option<u32> {
+        let group = &mut self.groups[group as usize];
+        let arrived = group.arrived.pop_front();
+        group.waiting = arrived.is_none();
+        arrived
+    }
+
+    /// Gives the buffer of one finished read of a stream back early.
+    pub(crate) fn release_arrived(&mut self, group: u32, place: u32) {
+        let op = self.groups[group as usize].ops[place as usize] as usize;
+        if let Some(buffer) = self.ops[op].buffer.take() {
+            self.pool.release(buffer);
+        }
+    }
+
+    /// Ends a group: buffers of finished reads go back now, those still in flight when they complete.
+    pub(crate) fn close_group(&mut self, id: u32) {
+        if self.groups[id as usize].unfinished > 0 {
+            self.groups[id as usize].orphaned = true;
+            let ops = &self.ops;
+            self.staged.retain(|op| ops[*op as usize].group != id);
+            let staged: Vec<u32> = self.groups[id as usize]
+                .ops
+                .iter()
+                .copied()
+                .filter(|op| self.ops[*op as usize].stage == Stage::Staged)
+                .collect();
+            for op in staged {
+                self.finish(op, Ok(()));
+            }
+            return;
+        }
+        let mut ops = std::mem::take(&mut self.groups[id as usize].ops);
+        for op in ops.drain(..) {
+            if let Some(buffer) = self.ops[op as usize].buffer.take() {
+                self.pool.release(buffer);
+            }
+            self.ops[op as usize].stage = Stage::Free;
+            self.free_ops.push(op);
+        }
+        let group = &mut self.groups[id as usize];
+        group.ops = ops;
+        group.arrived.clear();
+        self.free_groups.push(id);
+    }
+
+    /// Hands staged reads over once enough have gathered.
+    #[inline]
+    pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
+        if self.staged.len() >= SUBMIT_BATCH { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands over as many staged reads as depth, buffers and the device allow.
+    fn flush(&mut self) -> Result<(), TierError> {
+        let room = self.depth.saturating_sub(self.queue.in_flight());
+        self.batch.clear();
+        for &id in self.staged.iter().take(room) {
+            let op = &mut self.ops[id as usize];
+            let buffer = if self.addressable {
+                std::ptr::null_mut()
+            } else {
+                if op.buffer.is_none() {
+                    op.buffer = self.pool.take(op.len as usize);
+                }
+                let Some(buffer) = op.buffer else { break };
+                buffer.start.as_ptr()
+            };
+            let name = u64::from(op.generation) << 32 | u64::from(id);
+            self.batch.push(Read { id: name, offset: op.offset, len: op.len, buffer });
+        }
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: each buffer is held by its op until `finish`, which only a completion brings about.
+        let taken = unsafe { self.queue.submit(&self.batch)? };
+        if taken > self.batch.len() {
+            return Err(TierError::Contract("more reads taken than submitted".into()));
+        }
+        for id in self.staged.drain(..taken) {
+            self.ops[id as usize].stage = Stage::InFlight;
+        }
+        self.stats.submissions += u64::from(taken > 0);
+        self.stats.deepest = self.stats.deepest.max(self.queue.in_flight() as u64);
+        Ok(())
+    }
+
+    /// Hands staged reads over and collects completions, sleeping up to `wait` if there are none.
+    pub(crate) fn advance(&mut self, wait: Duration) -> Result<(), RunError> {
+        self.flush()?;
+        if !self.ready.is_empty() {
+            return Ok(());
+        }
+        if self.queue.in_flight() == 0 {
+            // Nothing can complete: the first staged read waits for a buffer that will never come free.
+            let Some(id) = self.staged.pop_front() else { return Err(RunError::Stalled) };
+            let needed = u64::from(self.ops[id as usize].len);
+            let budget = self.pool.budget_bytes();
+            self.finish(id, Err(ReadError::Budget { needed, budget }));
+            return Ok(());
+        }
+        self.collect(Some(wait))?;
+        Ok(())
+    }
+
+    fn collect(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
+        let mut completions = std::mem::take(&mut self.completions);
+        let reaped = self.queue.reap(&mut completions, wait);
+        for completion in completions.drain(..) {
+            self.complete(completion)?;
+        }
+        self.completions = completions;
+        reaped
+    }
+
+    fn complete(&mut self, completion: Completion) -> Result<(), TierError> {
+        let id = completion.id as u32;
+        let generation = (completion.id >> 32) as u32;
+        let Some(op) = self.ops.get(id as usize) else {
+            return Err(TierError::Contract(format!("completion of unknown read {}", completion.id)));
+        };
+        if op.stage != Stage::InFlight || op.generation != generation {
+            return Err(TierError::Contract(format!("read {id} completed although it was not in flight")));
+        }
+        let (offset, len) = (op.want.offset, op.want.len);
+        let outcome = match completion.result {
+            Err(fault) => Err(ReadError::Device { offset, len, errno: fault.errno }),
+            Ok(got) => {
+                self.stats.bytes += u64::from(got);
+                let skip = (op.want.offset - op.offset) as u32;
+                let useful = got.saturating_sub(skip).min(len);
+                if useful < len {
+                    Err(ReadError::Short { offset, expected: len, got: useful })
+                } else {
+                    Ok(())
+                }
+            }
+        };
+        self.stats.reads += 1;
+        self.finish(id, outcome);
+        Ok(())
+    }
+
+    /// Books the end of one read and readies its task where that was the one awaited.
+    fn finish(&mut self, id: u32, outcome: Result<(), ReadError>) {
+        let op = &mut self.ops[id as usize];
+        op.stage = Stage::Done;
+        op.outcome = outcome;
+        let group_id = op.group;
+        let group = &mut self.groups[group_id as usize];
+        group.unfinished -= 1;
+        if group.orphaned {
+            if group.unfinished == 0 {
+                self.close_group(group_id);
+            }
+            return;
+        }
+        if group.stream {
+            group.arrived.push_back(op.place);
+        }
+        if group.waiting && (group.stream || group.unfinished == 0) {
+            group.waiting = false;
+            self.ready.push_back(group.task);
+        }
+    }
+
+    /// After a run: waits for reads that dropped queries left behind.
+    pub(crate) fn drain(&mut self, patience: Duration) -> Result<(), TierError> {
+        let end = Instant::now() + patience;
+        while self.queue.in_flight() > 0 && Instant::now() < end {
+            self.collect(Some(Duration::from_millis(20)))?;
+        }
+        self.ready.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let quiet = self.drain(Duration::from_secs(1)).is_ok() && self.queue.in_flight() == 0;
+        if !quiet {
+            // A device may still write: leaking queue and buffers is the only safe end.
+            return;
+        }
+        // SAFETY: neither is used again, and the queue goes before the memory that it was given.
+        unsafe {
+            ManuallyDrop::drop(&mut self.queue);
+            ManuallyDrop::drop(&mut self.pool);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a query sees of the engine: [`Cx`] and the futures of its reads.
+
+use super::core::Core;
+use crate::contract::Span;
+use crate::error::ReadError;
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// A query's handle on its engine. Cheap to clone; never leaves its thread.
+#[derive(Clone)]
+pub struct Cx(pub(super) Rc<RefCell<Core>>);
+
+impl Cx {
+    /// Reads all `spans` and suspends once until the last has arrived (batched mode). The bytes come in the
+    /// order of `spans`, whatever the order of arrival, so that results are identical on every tier.
+    pub fn read<'c>(&'c self, spans: &'c [Span]) -> Reading<'c> {
+        Reading { cx: self, spans, group: None }
+    }
+
+    /// Opens a stream of reads that are taken one by one as they arrive (pipelined mode).
+    pub fn stream(&self) -> Stream {
+        Stream { cx: self.clone(), group: self.0.borrow_mut().open_group(true), pending: 0 }
+    }
+}
+
+/// The future of [`Cx::read`].
+pub struct Reading<'c> {
+    cx: &'c Cx,
+    spans: &'c [Span],
+    group: Option<u32>,
+}
+
+impl Future for Reading<'_> {
+    type Output = Result<Batch, ReadError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let cx = self.cx;
+        let mut core = cx.0.borrow_mut();
+        let Some(group) = self.group else {
+            let group = core.open_group(false);
+            for span in self.spans {
+                core.stage(group, *span);
+            }
+            self.group = Some(group);
+            if !core.is_complete(group) {
+                return Poll::Pending;
+            }
+            return self.finish(core, group);
+        };
+        if !core.is_complete(group) {
+            return Poll::Pending;
+        }
+        self.finish(core, group)
+    }
+}
+
+impl Reading<'_> {
+    fn finish(&mut self, core: std::cell::RefMut<'_, Core>, group: u32) -> Poll<Result<Batch, ReadError>> {
+        let failure = core.failure(group);
+        drop(core);
+        self.group = None;
+        let batch = Batch { cx: self.cx.clone(), group };
+        Poll::Ready(match failure {
+            Some(error) => Err(error),
+            None => Ok(batch),
+        })
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if let Some(group) = self.group {
+            self.cx.0.borrow_mut().close_group(group);
+        }
+    }
+}
+
+/// The bytes of a finished [`Cx::read`]. Its buffers go back to the engine when it is dropped.
+pub struct Batch {
+    cx: Cx,
+    group: u32,
+}
+
+impl Batch {
+    /// Number of spans read.
+    pub fn len(&self) -> usize {
+        self.cx.0.borrow().group_len(self.group)
+    }
+
+    /// Whether no span was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes of the `i`-th span, exactly as long as asked for; empty when there is no such span.
+    #[inline]
+    pub fn bytes(&self, i: usize) -> &[u8] {
+        let core = self.cx.0.borrow();
+        if i >= core.group_len(self.group) {
+            return &[];
+        }
+        match core.view(self.group, i as u32) {
+            // SAFETY: the read has arrived in full, its buffer (or the mapped tier, which the engine keeps alive)
+            // stays untouched until this batch is dropped, and the slice borrows the batch.
+            Ok((start, len)) => unsafe { std::slice::from_raw_parts(start, len) },
+            Err(_) => &[],
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.cx.0.borrow_mut().close_group(self.group);
+    }
+}
+
+/// Reads that are taken as they arrive. See [`Cx::stream`].
+pub struct Stream {
+    cx: Cx,
+    group: u32,
+    pending: usize,
+}
+
+impl Stream {
+    /// Stages a read; the number returned names it in [`Arrived::place`] (0, 1, 2, ... in order of pushing).
+    pub fn push(&mut self, span: Span) -> u32 {
+        self.pending += 1;
+        self.cx.0.borrow_mut().stage(self.group, span)
+    }
+
+    /// Reads pushed and not yet taken.
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// The next read to arrive, in any order; `None` when all have been taken.
+    pub async fn next(&mut self) -> Option<Result<Arrived<'_>, ReadError>> {
+        if self.pending == 0 {
+            return None;
+        }
+        let (cx, group) = (&self.cx, self.group);
+        let place = std::future::poll_fn(|_| match cx.0.borrow_mut().take_arrived(group) {
+            Some(place) => Poll::Ready(place),
+            None => Poll::Pending,
+        })
+        .await;
+        self.pending -= 1;
+        let view = self.cx.0.borrow().view(group, place);
+        Some(view.map(|(start, len)| Arrived { stream: self, place, start, len }))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.cx.0.borrow_mut().close_group(self.group);
+    }
+}
+
+/// One arrival of a [`Stream`]; its buffer goes back to the engine when it is dropped.
+pub struct Arrived<'s> {
+    stream: &'s Stream,
+    /// The number that [`Stream::push`] returned.
+    pub place: u32,
+    start: *const u8,
+    len: usize,
+}
+
+impl Arrived<'_> {
+    /// The bytes of the span, exactly as long as asked for.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the read has arrived in full and its buffer stays untouched until `self` is dropped.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+impl Drop for Arrived<'_> {
+    fn drop(&mut self) {
+        self.stream.cx.0.borrow_mut().release_arrived(self.stream.group, self.place);
+    }
+}

@@ -1,0 +1,111 @@
+//! What can go wrong between a caller and the bytes of a tier.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of the tier itself: opening, sizing, submitting, or a broken contract.
+#[derive(Debug, thiserror::Error)]
+pub enum TierError {
+    /// The operating system refused an operation on a file.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb ("open", "write").
+        operation: &'static str,
+        /// The file it was done to.
+        path: PathBuf,
+        /// The system's own reason.
+        source: io::Error,
+    },
+    /// The operating system refused an operation that names no file (a ring, a thread).
+    #[error("cannot {operation}: {source}")]
+    System {
+        /// What was being done, as a verb phrase.
+        operation: &'static str,
+        /// The system's own reason.
+        source: io::Error,
+    },
+    /// A backend broke the contract of [`crate::Queue`], for example by completing a read twice.
+    #[error("the tier broke its contract: {0}")]
+    Contract(String),
+    /// A parameter of a tier makes no sense.
+    #[error("{0}")]
+    Parameter(String),
+}
+
+impl TierError {
+    /// Shorthand for a failed file operation.
+    pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        TierError::Io { operation, path: path.into(), source }
+    }
+}
+
+/// Why one read failed although the queue itself works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadFault {
+    /// The operating system's error number (`EIO` = 5 for a damaged medium).
+    pub errno: i32,
+}
+
+/// Why the bytes that a query asked for did not arrive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The device reported an error.
+    #[error("reading {len} bytes at offset {offset} failed: {}", io::Error::from_raw_os_error(*errno))]
+    Device {
+        /// First byte of the span.
+        offset: u64,
+        /// Length of the span in bytes.
+        len: u32,
+        /// The operating system's error number.
+        errno: i32,
+    },
+    /// Fewer bytes arrived than were asked for.
+    #[error(
+        "short read at offset {offset}: expected {expected} bytes, got {got}; the file is truncated or the device failed"
+    )]
+    Short {
+        /// First byte of the span.
+        offset: u64,
+        /// Bytes asked for.
+        expected: u32,
+        /// Bytes that arrived.
+        got: u32,
+    },
+    /// The span lies outside the tier: a damaged address, never a device's fault.
+    #[error("a read of {len} bytes at offset {offset} lies outside the tier of {tier_len} bytes")]
+    OutOfRange {
+        /// First byte of the span.
+        offset: u64,
+        /// Length of the span in bytes.
+        len: u32,
+        /// Length of the tier in bytes.
+        tier_len: u64,
+    },
+    /// The read buffers' budget cannot hold what one query asks for at once.
+    #[error(
+        "a query needs {needed} bytes of read buffers beyond the {budget} that the engine may use; raise the buffer budget or lower the beam width"
+    )]
+    Budget {
+        /// Bytes of the buffer that could not be had.
+        needed: u64,
+        /// The engine's budget in bytes.
+        budget: u64,
+    },
+}
+
+/// Why a run of the engine ended before its last query.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The caller's cancel flag was raised.
+    #[error("cancelled")]
+    Cancelled,
+    /// The deadline passed.
+    #[error("the deadline passed before all queries were answered")]
+    Deadline,
+    /// The tier failed as a whole.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    /// A query waits for something that the engine does not know: a future that is not the engine's own.
+    #[error("a query waits for something other than a read; only the engine's own futures may be awaited")]
+    Stalled,
+}
