@@ -1,5 +1,6 @@
 //! Ids and distances of nearest neighbours: ground truth.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::error::VectorError;
@@ -95,6 +96,32 @@ impl IdFile {
             return Err(VectorError::Argument { path, reason });
         }
         Ok(IdFile { path, k, ids, distances })
+    }
+
+    /// The queries `rows` alone.
+    ///
+    /// # Errors
+    /// [`VectorError::Range`] if there are no such queries.
+    pub fn slice(&self, rows: Range<usize>) -> Result<IdFile, VectorError> {
+        let found = rows.end.checked_mul(self.k).and_then(|end| {
+            let part = rows.start.checked_mul(self.k)?..end;
+            let distances = self.distances.as_ref().and_then(|all| all.get(part.clone()));
+            Some((self.ids.get(part).filter(|ids| !ids.is_empty())?, distances))
+        });
+        match found {
+            Some((ids, distances)) => Ok(IdFile {
+                path: self.path.clone(),
+                k: self.k,
+                ids: ids.to_vec(),
+                distances: distances.map(<[f32]>::to_vec),
+            }),
+            None => Err(VectorError::Range {
+                path: self.path.clone(),
+                start: rows.start as u64,
+                end: rows.end as u64,
+                count: self.queries() as u64,
+            }),
+        }
     }
 
     /// Number of queries, at least 1.

@@ -11,6 +11,7 @@
 //! Vector files are mapped, not read into memory, so their size is bounded by the disk. What a header says
 //! is checked against the length of the file before anything is believed.
 
+mod convert;
 mod error;
 mod file;
 mod format;
@@ -18,6 +19,7 @@ mod ids;
 mod npy;
 mod writer;
 
+pub use convert::{Converted, convert};
 pub use error::VectorError;
 pub use file::{Access, VectorFile};
 pub use format::{FileFormat, MAX_DIM};

@@ -1,0 +1,192 @@
+//! From any format to any other, as a stream, with conversion of the elements.
+
+use std::ops::Range;
+use std::path::Path;
+
+use bathyal_kernels::{Element, first_non_finite, to_f32};
+use half::f16;
+
+use super::error::VectorError;
+use super::file::{Access, VectorFile};
+use super::format::FileFormat;
+use super::ids::{IdFile, IdFormat};
+use super::writer::{VectorWriter, write_ids};
+use crate::progress::Progress;
+
+/// Bytes of the input that are converted between two looks at the progress receiver: a few milliseconds,
+/// far below the 100 within which a cancellation has to be noticed.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// What [`convert`] has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Converted {
+    /// Rows: vectors, or queries of a file of ids.
+    pub count: u64,
+    /// Elements (or ids) of a row.
+    pub dim: usize,
+    /// Elements of the output; `None` for files of ids.
+    pub element: Option<Element>,
+}
+
+/// Copies `input` to `output`, each in the format that its extension says.
+///
+/// `element` is what the output shall hold; `None` takes what its format fixes, else (`.npy`) the elements
+/// of the input. `range` selects rows; `None` takes all. Both files may be of vectors, or both of ids
+/// (`.ivecs` keeps no distances). The output replaces what was there, in one step at the end; an error or a
+/// cancellation leaves what was there before. Memory stays at a few blocks for vectors; ids are held whole.
+///
+/// Same elements are copied bit by bit. f32 to f16 rounds to the nearest; to u8 and i8 every value has to
+/// be whole and in range, since silent rounding would change which neighbours are nearest.
+///
+/// # Errors
+/// [`VectorError::NotRepresentable`] and [`VectorError::NotFinite`] name the first value that the new
+/// element cannot hold; [`VectorError::WrongElement`] if the format of `output` holds other elements;
+/// [`VectorError::Range`]; [`VectorError::Cancelled`]; and all errors of reading and writing.
+pub fn convert(
+    input: impl AsRef<Path>,
+    output: impl AsRef<Path>,
+    element: Option<Element>,
+    range: Option<Range<u64>>,
+    progress: &dyn Progress,
+) -> Result<Converted, VectorError> {
+    let (input, output) = (input.as_ref(), output.as_ref());
+    if IdFormat::of(input).is_ok() {
+        return convert_ids(input, output, element, range, progress);
+    }
+    let format = FileFormat::of(output)?;
+    let source = VectorFile::open(input)?;
+    let rows = checked_range(range, source.count(), input)?;
+    let element = element.or(format.element()).unwrap_or(source.element());
+    let mut writer = VectorWriter::create(output, element, source.dim())?;
+    source.advise(Access::Sequential);
+    progress.stage("convert", rows.len() as u64);
+    let block = (BLOCK_BYTES / source.stride()).max(1);
+    let mut encoder = Encoder::new(&source, element);
+    for start in rows.clone().step_by(block) {
+        if progress.cancelled() {
+            return Err(VectorError::Cancelled);
+        }
+        source.check_length()?;
+        let end = (start + block).min(rows.end);
+        writer.push_rows(encoder.encode(start..end)?)?;
+        progress.advance((end - rows.start) as u64);
+    }
+    writer.finish()?;
+    Ok(Converted { count: rows.len() as u64, dim: source.dim(), element: Some(element) })
+}
+
+fn convert_ids(
+    input: &Path,
+    output: &Path,
+    element: Option<Element>,
+    range: Option<Range<u64>>,
+    progress: &dyn Progress,
+) -> Result<Converted, VectorError> {
+    IdFormat::of(output)?;
+    if let Some(element) = element {
+        let reason = format!("holds ids, which cannot become {element} vectors");
+        return Err(VectorError::Argument { path: input.to_path_buf(), reason });
+    }
+    let source = IdFile::open(input)?;
+    let rows = checked_range(range, source.queries(), input)?;
+    progress.stage("convert", rows.len() as u64);
+    if progress.cancelled() {
+        return Err(VectorError::Cancelled);
+    }
+    write_ids(output, &source.slice(rows.clone())?)?;
+    progress.advance(rows.len() as u64);
+    Ok(Converted { count: rows.len() as u64, dim: source.k(), element: None })
+}
+
+/// The rows asked for, which have to exist.
+fn checked_range(range: Option<Range<u64>>, count: usize, path: &Path) -> Result<Range<usize>, VectorError> {
+    let Some(Range { start, end }) = range else { return Ok(0..count) };
+    if start >= end || end > count as u64 {
+        return Err(VectorError::Range { path: path.to_path_buf(), start, end, count: count as u64 });
+    }
+    // Both are at most `count`.
+    Ok(start as usize..end as usize)
+}
+
+/// Turns rows of one file into rows of another element; its buffers are reused from block to block.
+struct Encoder<'a> {
+    source: &'a VectorFile,
+    element: Element,
+    values: Vec<f32>,
+    out: Vec<u8>,
+}
+
+impl<'a> Encoder<'a> {
+    fn new(source: &'a VectorFile, element: Element) -> Encoder<'a> {
+        Encoder { source, element, values: vec![0.0; source.dim()], out: Vec::new() }
+    }
+
+    /// `rows`, dense, in the new element.
+    fn encode(&mut self, rows: Range<usize>) -> Result<&[u8], VectorError> {
+        if self.source.stride() != self.source.row_bytes() {
+            self.source.check_prefixes(rows.clone())?;
+        }
+        self.out.clear();
+        let same = self.source.element() == self.element;
+        if same && let Some(bytes) = self.source.rows(rows.clone()) {
+            return Ok(bytes);
+        }
+        for row in rows {
+            let bytes = self.source.row(row);
+            if same {
+                self.out.extend_from_slice(bytes);
+                continue;
+            }
+            if first_non_finite(self.source.element(), bytes).is_some() {
+                return Err(self.source.not_finite(row));
+            }
+            to_f32(self.source.element(), bytes, &mut self.values);
+            if let Err((dimension, advice)) = encode_row(self.element, &self.values, &mut self.out) {
+                return Err(VectorError::NotRepresentable {
+                    path: self.source.path().to_path_buf(),
+                    row: row as u64,
+                    dimension,
+                    value: self.values[dimension],
+                    element: self.element,
+                    advice,
+                });
+            }
+        }
+        Ok(&self.out)
+    }
+}
+
+/// Appends finite `values` as `element`; else the first dimension that it cannot hold, and what to do.
+fn encode_row(element: Element, values: &[f32], out: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
+    const WHOLE: &str =
+        "8-bit elements take whole numbers in their range only: scale and round the data first";
+    const HALF: &str = "f16 reaches to 65504: scale the data first or keep it in f32";
+    let mut whole = |low: f32, high: f32| {
+        match values.iter().position(|v| v.fract() != 0.0 || *v < low || *v > high) {
+            Some(dimension) => Err((dimension, WHOLE)),
+            None => {
+                // In range and whole, so the casts through i16 keep the value, and -1 becomes 0xff.
+                out.extend(values.iter().map(|v| *v as i16 as u8));
+                Ok(())
+            }
+        }
+    };
+    match element {
+        Element::U8 => whole(0.0, 255.0),
+        Element::I8 => whole(-128.0, 127.0),
+        Element::F16 => {
+            for (dimension, value) in values.iter().enumerate() {
+                let half = f16::from_f32(*value);
+                if half.is_infinite() {
+                    return Err((dimension, HALF));
+                }
+                out.extend_from_slice(&half.to_le_bytes());
+            }
+            Ok(())
+        }
+        Element::F32 => {
+            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            Ok(())
+        }
+    }
+}
