@@ -181,6 +181,8 @@ trait WideLanes {
     /// # Safety
     /// AVX2.
     unsafe fn widen(bytes: __m128i) -> __m256i;
+    /// A sum of products as a number.
+    fn number(sum: i32) -> f32;
 }
 
 struct U8;
@@ -192,6 +194,11 @@ impl WideLanes for U8 {
     unsafe fn widen(bytes: __m128i) -> __m256i {
         _mm256_cvtepu8_epi16(bytes)
     }
+
+    #[inline]
+    fn number(sum: i32) -> f32 {
+        sum as u32 as f32
+    }
 }
 
 impl WideLanes for I8 {
@@ -199,6 +206,11 @@ impl WideLanes for I8 {
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn widen(bytes: __m128i) -> __m256i {
         _mm256_cvtepi8_epi16(bytes)
+    }
+
+    #[inline]
+    fn number(sum: i32) -> f32 {
+        sum as f32
     }
 }
 
@@ -225,17 +237,14 @@ macro_rules! integer_pass {
     }};
 }
 
-/// Sums eight 32-bit lanes in 64 bits: each lane fits, their sum may not.
+/// The sum of all lanes, which wraps to the right 32 bits: see [`super::MAX_SIMD_DIM`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn total(sums: [__m256i; 2]) -> f32 {
+fn total(sums: [__m256i; 2]) -> i32 {
     let sum = _mm256_add_epi32(sums[0], sums[1]);
-    let low = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(sum));
-    let high = _mm256_cvtepi32_epi64(_mm256_extracti128_si256::<1>(sum));
-    let four = _mm256_add_epi64(low, high);
-    let two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256::<1>(four));
-    let one = _mm_add_epi64(two, _mm_unpackhi_epi64(two, two));
-    _mm_cvtsi128_si64(one) as f32
+    let four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+    let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+    _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
 }
 
 impl<L: WideLanes> Kernel for Integer<L> {
@@ -249,7 +258,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        total(sums)
+        total(sums) as u32 as f32
     }
 
     #[inline]
@@ -261,7 +270,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        total(sums)
+        L::number(total(sums))
     }
 
     #[inline]
@@ -277,7 +286,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        Moments { ab: total(ab), aa: total(aa), bb: total(bb) }
+        Moments { ab: L::number(total(ab)), aa: total(aa) as u32 as f32, bb: total(bb) as u32 as f32 }
     }
 }
 

@@ -144,13 +144,15 @@ trait WideLanes {
     /// # Safety
     /// AVX-512, and the components that `mask` names readable at `at`; the others become zero.
     unsafe fn load_masked(at: *const u8, mask: __mmask32) -> __m512i;
+    /// A sum of products as a number.
+    fn number(sum: i32) -> f32;
 }
 
 struct U8;
 struct I8;
 
 macro_rules! wide_lanes {
-    ($name:ident, $widen:ident) => {
+    ($name:ident, $widen:ident, $sum:ty) => {
         impl WideLanes for $name {
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
@@ -165,12 +167,17 @@ macro_rules! wide_lanes {
                 // SAFETY: a masked load reads what the mask names.
                 unsafe { $widen(_mm256_maskz_loadu_epi8(mask, at.cast())) }
             }
+
+            #[inline]
+            fn number(sum: i32) -> f32 {
+                sum as $sum as f32
+            }
         }
     };
 }
 
-wide_lanes!(U8, _mm512_cvtepu8_epi16);
-wide_lanes!(I8, _mm512_cvtepi8_epi16);
+wide_lanes!(U8, _mm512_cvtepu8_epi16, u32);
+wide_lanes!(I8, _mm512_cvtepi8_epi16, i32);
 
 struct Integer<L>(PhantomData<L>);
 
@@ -194,14 +201,11 @@ macro_rules! integer_pass {
     }};
 }
 
-/// Sums sixteen 32-bit lanes in 64 bits: each lane fits, their sum may not.
+/// The sum of all lanes, which wraps to the right 32 bits: see [`super::MAX_SIMD_DIM`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-fn total(sums: [__m512i; 2]) -> f32 {
-    let sum = _mm512_add_epi32(sums[0], sums[1]);
-    let low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(sum));
-    let high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64::<1>(sum));
-    _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as f32
+fn total(sums: [__m512i; 2]) -> i32 {
+    _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1]))
 }
 
 impl<L: WideLanes> Kernel for Integer<L> {
@@ -215,7 +219,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        total(sums)
+        total(sums) as u32 as f32
     }
 
     #[inline]
@@ -227,7 +231,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        total(sums)
+        L::number(total(sums))
     }
 
     #[inline]
@@ -243,7 +247,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        Moments { ab: total(ab), aa: total(aa), bb: total(bb) }
+        Moments { ab: L::number(total(ab)), aa: total(aa) as u32 as f32, bb: total(bb) as u32 as f32 }
     }
 }
 

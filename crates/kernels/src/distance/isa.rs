@@ -52,7 +52,9 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => super::avx2::table(element, metric),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Vnni => super::avx512::table(element, metric),
+            Isa::Avx512 => super::avx512::table(element, metric),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => super::vnni::table(element, metric),
             _ => scalar::table(element, metric),
         }
     }

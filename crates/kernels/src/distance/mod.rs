@@ -14,6 +14,8 @@ mod kernel;
 mod scalar;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 pub use components::{dot, first_non_finite, normalize_f16, normalize_f32, squared_norm, to_f32};
 pub use isa::Isa;
@@ -23,8 +25,8 @@ use crate::metric::Metric;
 use kernel::{Batch, Table};
 use std::fmt;
 
-/// Up to this many dimensions the 32-bit lanes of the integer kernels cannot overflow; above it the
-/// scalar kernels with their 64-bit sums take over.
+/// Up to this many dimensions every sum of the integer kernels fits 32 bits (2^16 times 255 squared
+/// is just below 2^32); above it the scalar kernels with their 64-bit sums take over.
 pub const MAX_SIMD_DIM: usize = 1 << 16;
 
 /// Rows of an array of vectors: row `i` starts at byte `i * stride`.

@@ -81,3 +81,154 @@ fn every_length_and_alignment_agrees_with_64_bits() {
         }
     }
 }
+
+#[test]
+fn extremes_are_exact_up_to_the_largest_dimension() {
+    for dim in [1, 63, 1000, 65_535, MAX_SIMD_DIM, MAX_SIMD_DIM + 1] {
+        for element in [Element::U8, Element::I8] {
+            // 0, 255 unsigned; 0, -1, 127, -128 signed.
+            for (left, right) in [(0, 255), (255, 255), (127, 128), (128, 128), (127, 127), (0, 0)] {
+                let (a, b) = (vec![left; dim], vec![right; dim]);
+                let (x, y) = (as_f64(element, &a), as_f64(element, &b));
+                for metric in Metric::ALL {
+                    let expected = reference(metric, &x, &y);
+                    for isa in available() {
+                        let Some(distance) = Distance::with_isa(isa, element, metric, dim) else {
+                            continue;
+                        };
+                        if metric == Metric::Cosine {
+                            check(distance.between(&a, &b), expected, || format!("{distance:?}"));
+                        } else {
+                            // Exact sums, rounded once.
+                            assert_eq!(distance.between(&a, &b), expected.0 as f32, "{distance:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_agree_with_pairs() {
+    let mut random = SmallRng::seed_from_u64(2);
+    for element in Element::ALL {
+        for dim in [1, 7, 32, 100, 128, 300, 1025] {
+            let row_bytes = dim * element.size();
+            let stride = row_bytes + 3;
+            let mut array = vec![0; 97 * stride - 3];
+            for row in array.chunks_mut(stride) {
+                row[..row_bytes].copy_from_slice(&random_bytes(element, dim, &mut random));
+            }
+            let query = random_bytes(element, dim, &mut random);
+            let ids: Vec<u32> = (0..61).map(|_| random.random_range(0..97)).collect();
+            let packed: Vec<u8> = array.chunks(stride).flat_map(|row| row[..row_bytes].to_vec()).collect();
+            for metric in Metric::ALL {
+                for isa in available() {
+                    let distance = Distance::with_isa(isa, element, metric, dim).unwrap();
+                    let rows = Rows { bytes: &array, stride };
+                    for count in [0, 1, 2, 3, 5, 60, 61] {
+                        let mut out = vec![0.0; count];
+                        distance.score(&query, rows, &ids[..count], &mut out);
+                        for (&id, &found) in ids.iter().zip(&out) {
+                            let row = &array[id as usize * stride..][..row_bytes];
+                            assert_eq!(found, distance.between(&query, row), "{distance:?}");
+                        }
+                        distance.score_block(&query, &packed, &mut out);
+                        for (row, &found) in packed.chunks(row_bytes).zip(&out) {
+                            assert_eq!(found, distance.between(&query, row), "{distance:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_gives_nan() {
+    let distance = Distance::new(Element::U8, Metric::L2, 4);
+    let (query, array) = ([1_u8, 2, 3, 4], [0_u8; 11]);
+    assert!(distance.between(&query, &array[..3]).is_nan());
+    assert!(distance.between(&query[..3], &array[..3]).is_nan());
+    let mut out = [0.0; 4];
+    let rows = Rows { bytes: &array, stride: 4 };
+    distance.score(&query, rows, &[1, 2, 0, u32::MAX], &mut out);
+    assert_eq!((out[0], out[2]), (30.0, 30.0));
+    assert!(out[1].is_nan() && out[3].is_nan());
+    let mut out = [0.0; 3];
+    distance.score_block(&query, &array, &mut out);
+    assert_eq!((out[0], out[1]), (30.0, 30.0));
+    assert!(out[2].is_nan());
+    distance.score_block(&query[..3], &array, &mut out);
+    assert!(out.iter().all(|found| found.is_nan()));
+    distance.score(&query[..3], rows, &[0, 1], &mut out);
+    assert!(out.iter().all(|found| found.is_nan()));
+    let empty = Distance::new(Element::F32, Metric::Cosine, usize::MAX);
+    assert!(empty.between(&query, &query).is_nan());
+}
+
+#[test]
+fn no_dimension_is_a_distance_of_nothing() {
+    for isa in available() {
+        for element in Element::ALL {
+            for (metric, expected) in Metric::ALL.into_iter().zip([0.0, 0.0, 1.0]) {
+                let distance = Distance::with_isa(isa, element, metric, 0).unwrap();
+                assert_eq!(distance.between(&[], &[]), expected);
+                let mut out = [7.0; 3];
+                let rows = Rows { bytes: &[], stride: 0 };
+                distance.score(&[], rows, &[0, 1, 2], &mut out);
+                assert_eq!(out, [expected; 3]);
+                distance.score_block(&[], &[], &mut out);
+                assert_eq!(out, [expected; 3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_and_extreme_vectors_have_a_cosine() {
+    for isa in available() {
+        let distance = Distance::with_isa(isa, Element::F32, Metric::Cosine, 3).unwrap();
+        let bytes = |x: [f32; 3]| x.map(f32::to_le_bytes).concat();
+        let one = bytes([1.0, 0.0, 0.0]);
+        assert_eq!(distance.between(&one, &bytes([0.0; 3])), 1.0);
+        assert_eq!(distance.between(&bytes([0.0; 3]), &bytes([0.0; 3])), 1.0);
+        for scale in [1e-18, 1.0, 1e18] {
+            check(distance.between(&bytes([scale; 3]), &bytes([scale; 3])), (0.0, 1.0), || {
+                format!("{isa} {scale}")
+            });
+        }
+        assert!(distance.between(&one, &bytes([f32::NAN, 0.0, 0.0])).is_nan());
+    }
+}
+
+#[test]
+fn components_convert_and_normalize() {
+    let mut random = SmallRng::seed_from_u64(3);
+    for element in Element::ALL {
+        for dim in 0..200 {
+            let vector = random_bytes(element, dim, &mut random);
+            let exact = as_f64(element, &vector);
+            let mut floats = vec![0.0; dim];
+            to_f32(element, &vector, &mut floats);
+            assert!(floats.iter().zip(&exact).all(|(&x, &y)| f64::from(x) == y));
+            assert_eq!(first_non_finite(element, &vector), None);
+            let squares: f64 = exact.iter().map(|x| x * x).sum();
+            check(squared_norm(element, &vector), (squares, squares), || format!("{element} {dim}"));
+        }
+    }
+    let mut vector = [3.0, 0.0, -4.0];
+    assert!(normalize_f32(&mut vector));
+    assert_eq!(vector, [0.6, 0.0, -0.8]);
+    assert!(!normalize_f32(&mut [0.0, 0.0]));
+    assert!(!normalize_f32(&mut [f32::INFINITY, 0.0]));
+    let mut half = vector.map(f16::from_f32);
+    assert!(normalize_f16(&mut half));
+    assert!(!normalize_f16(&mut [f16::ZERO]));
+    let bad = [1.0, f32::NEG_INFINITY, f32::NAN].map(f32::to_le_bytes).concat();
+    assert_eq!(first_non_finite(Element::F32, &bad), Some(1));
+    let bad = [f16::MAX, f16::NAN].map(f16::to_le_bytes).concat();
+    assert_eq!(first_non_finite(Element::F16, &bad), Some(1));
+    assert!(dot(Element::U8, &[1, 2], &[1]).is_nan());
+}

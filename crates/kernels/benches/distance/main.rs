@@ -1,0 +1,211 @@
+//! Time of a distance, hot and over random rows of a large array, beside SimSIMD in the same run.
+//!
+//! `cargo bench -p bathyal-kernels --bench distance -- [--quick] [FILTER]`, where FILTER is a part of
+//! `u8/l2/128`. With `RUSTFLAGS="--cfg numkong"` NumKong, SimSIMD's successor, is measured too.
+//!
+//! Peers are called by their C symbols, once a distance. Every number is the median of several
+//! repeats, in which the sides take turns. `x` is our time over theirs: below 1 we are faster.
+//! `peak` is the share of this core's multiply-adds (one a component), `read` that of its bandwidth.
+
+mod peers;
+mod roofline;
+
+use bathyal_kernels::{Distance, Element, Isa, Metric, Rows};
+use peers::Peer;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const DIMS: [usize; 11] = [32, 64, 96, 100, 128, 256, 384, 768, 960, 1024, 1536];
+/// More than any last-level cache that this is likely to run on.
+const ARRAY_BYTES: usize = 512 << 20;
+/// Ids scored in one call, as by a graph search that expands a few vertices.
+const BATCH: usize = 64;
+/// Distinct random ids a shape: their rows do not fit the caches.
+const IDS: usize = 1 << 16;
+/// Slower by more than this is beyond the noise of a quiet machine.
+const NOISE: f64 = 1.05;
+
+struct Options {
+    repeats: usize,
+    slice: Duration,
+    filter: String,
+}
+
+fn options() -> Options {
+    let mut options = Options { repeats: 9, slice: Duration::from_millis(10), filter: String::new() };
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => {
+                options.repeats = 5;
+                options.slice = Duration::from_millis(4);
+            }
+            "--bench" => {}
+            _ => options.filter = argument,
+        }
+    }
+    options
+}
+
+/// Bytes that are ordinary numbers as every element type: halves from 1 to 2, floats of some 0.01.
+fn array() -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(ARRAY_BYTES);
+    while bytes.len() < ARRAY_BYTES {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let halves = (state & 0x03ff_03ff_03ff_03ff) | 0x3c00_3c00_3c00_3c00;
+        bytes.extend_from_slice(&halves.to_le_bytes());
+    }
+    bytes
+}
+
+/// Nanoseconds a distance of `work`, which computes as many distances as it returns.
+fn time(slice: Duration, work: &mut dyn FnMut() -> usize) -> f64 {
+    let start = Instant::now();
+    let mut done = 0;
+    loop {
+        done += work();
+        let spent = start.elapsed();
+        if spent >= slice {
+            return spent.as_nanos() as f64 / done as f64;
+        }
+    }
+}
+
+/// The median of each contestant, their slices taken in turns.
+fn medians(options: &Options, contestants: &mut [Box<dyn FnMut() -> usize + '_>]) -> Vec<f64> {
+    let mut times = vec![Vec::new(); contestants.len()];
+    for _ in 0..options.repeats {
+        for (contestant, times) in contestants.iter_mut().zip(&mut times) {
+            times.push(time(options.slice, contestant));
+        }
+    }
+    times
+        .into_iter()
+        .map(|mut times| {
+            times.sort_unstable_by(f64::total_cmp);
+            times[times.len() / 2]
+        })
+        .collect()
+}
+
+/// One pair of vectors over and over: compute and call overhead alone.
+fn hot(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8]) -> Vec<f64> {
+    const CALLS: usize = 256;
+    let (a, rest) = array.split_at(distance.row_bytes());
+    let b = &rest[64..][..distance.row_bytes()];
+    let mut contestants: Vec<Box<dyn FnMut() -> usize>> = vec![Box::new(move || {
+        for _ in 0..CALLS {
+            black_box(distance.between(black_box(a), black_box(b)));
+        }
+        CALLS
+    })];
+    for &peer in peers {
+        contestants.push(Box::new(move || {
+            for _ in 0..CALLS {
+                black_box(peer.between(black_box(a), black_box(b), distance.dim()));
+            }
+            CALLS
+        }));
+    }
+    medians(options, &mut contestants)
+}
+
+/// Random rows of the whole array.
+fn scattered(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8], ids: &[u32]) -> Vec<f64> {
+    let stride = distance.row_bytes();
+    let query = &array[..stride];
+    let rows = Rows { bytes: array, stride };
+    let mut batches = ids.chunks_exact(BATCH).cycle();
+    let mut contestants: Vec<Box<dyn FnMut() -> usize>> = vec![Box::new(move || {
+        let Some(ids) = batches.next() else { return 1 };
+        let mut out = [0.0; BATCH];
+        distance.score(query, rows, ids, &mut out);
+        black_box(&out);
+        BATCH
+    })];
+    for &peer in peers {
+        let mut batches = ids.chunks_exact(BATCH).cycle();
+        contestants.push(Box::new(move || {
+            let Some(ids) = batches.next() else { return 1 };
+            let mut out = [0.0; BATCH];
+            for (&id, found) in ids.iter().zip(&mut out) {
+                let row = &array[id as usize * stride..][..stride];
+                *found = peer.between(query, row, distance.dim());
+            }
+            black_box(&out);
+            BATCH
+        }));
+    }
+    medians(options, &mut contestants)
+}
+
+fn main() {
+    let options = options();
+    let array = array();
+    let bandwidth = roofline::read_bandwidth(&array);
+    let floats = roofline::float_components_a_nanosecond();
+    let bytes = roofline::byte_components_a_nanosecond();
+    println!(
+        "{}: {bandwidth:.1} GB/s read by one thread, {floats:.0} float and {bytes:.0} byte multiply-adds a ns",
+        Isa::best()
+    );
+    let names = peers::NAMES.map(|name| format!(" {name:>9}      x"));
+    let head = names.concat();
+    println!("{:<16}| hot ns{head}   peak | random ns{head}   GB/s   read", "shape");
+    let mut slower = Vec::new();
+    for element in Element::ALL {
+        for metric in Metric::ALL {
+            for dim in DIMS {
+                let shape = format!("{element}/{metric}/{dim}");
+                if !shape.contains(&options.filter) {
+                    continue;
+                }
+                let distance = Distance::new(element, metric, dim);
+                let peers = peers::all(element, metric);
+                let peak = if element.is_float() { floats } else { bytes };
+                let hot = hot(&options, &distance, &peers, &array);
+                let ids = random_ids(ARRAY_BYTES / distance.row_bytes());
+                let scattered = scattered(&options, &distance, &peers, &array, &ids);
+                let rate = distance.row_bytes() as f64 / scattered[0];
+                println!(
+                    "{shape:<16}| {} {:5.0}% |    {} {rate:6.1} {:5.0}%",
+                    row(&hot),
+                    100.0 * dim as f64 / hot[0] / peak,
+                    row(&scattered),
+                    100.0 * rate / bandwidth,
+                );
+                for (kind, times) in [("hot", &hot), ("random", &scattered)] {
+                    for (name, theirs) in peers::NAMES.iter().zip(&times[1..]) {
+                        if times[0] > theirs * NOISE {
+                            slower.push(format!("{shape} {kind}: {:.2} x {name}", times[0] / theirs));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!("slower than a peer: {}", slower.len());
+    for line in slower {
+        println!("  {line}");
+    }
+}
+
+fn row(times: &[f64]) -> String {
+    let theirs: String =
+        times[1..].iter().map(|theirs| format!(" {theirs:9.2} {:6.2}", times[0] / theirs)).collect();
+    format!("{:6.2}{theirs}", times[0])
+}
+
+fn random_ids(rows: usize) -> Vec<u32> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    (0..IDS)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            ((state >> 32) % rows as u64) as u32
+        })
+        .collect()
+}

@@ -1,0 +1,215 @@
+//! AVX-512 VNNI for bytes: `vpdpbusd` multiplies unsigned by signed bytes and adds four products to
+//! each 32-bit lane. One operand is moved by 128 to fit, and the move is taken back at the end.
+//!
+//! With at most [`super::MAX_SIMD_DIM`] dimensions a sum of any kernel fits 32 bits (unsigned where
+//! it cannot be negative), so lanes may wrap on the way to it.
+
+use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use crate::element::Element;
+use crate::metric::Metric;
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+/// What differs between unsigned and signed bytes. All methods need AVX-512 with VNNI.
+trait Bytes {
+    /// Absolute differences, which fit an unsigned byte for both.
+    ///
+    /// # Safety
+    /// AVX-512 BW.
+    unsafe fn difference(a: __m512i, b: __m512i) -> __m512i;
+    /// Adds the products of `a` and `b`, one of them moved by 128, to `sum`. `moved` is `b` moved.
+    ///
+    /// # Safety
+    /// AVX-512 VNNI.
+    unsafe fn products(sum: __m512i, a: __m512i, moved: __m512i) -> __m512i;
+    /// Adds the components of `a` to `sum`.
+    ///
+    /// # Safety
+    /// AVX-512 VNNI.
+    unsafe fn components(sum: __m512i, a: __m512i) -> __m512i;
+    /// Takes back the move: `products` is off by 128 times `components`.
+    ///
+    /// # Safety
+    /// AVX-512 F.
+    unsafe fn corrected(products: __m512i, components: __m512i) -> __m512i;
+    /// A sum of products as a number.
+    fn number(sum: i32) -> f32;
+}
+
+struct U8;
+struct I8;
+
+impl Bytes for U8 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn difference(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_sub_epi8(_mm512_max_epu8(a, b), _mm512_min_epu8(a, b))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn products(sum: __m512i, a: __m512i, moved: __m512i) -> __m512i {
+        _mm512_dpbusd_epi32(sum, a, moved)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn components(sum: __m512i, a: __m512i) -> __m512i {
+        _mm512_dpbusd_epi32(sum, a, _mm512_set1_epi8(1))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn corrected(products: __m512i, components: __m512i) -> __m512i {
+        _mm512_add_epi32(products, _mm512_slli_epi32::<7>(components))
+    }
+
+    #[inline]
+    fn number(sum: i32) -> f32 {
+        sum as u32 as f32
+    }
+}
+
+impl Bytes for I8 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn difference(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_sub_epi8(_mm512_max_epi8(a, b), _mm512_min_epi8(a, b))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn products(sum: __m512i, a: __m512i, moved: __m512i) -> __m512i {
+        _mm512_dpbusd_epi32(sum, moved, a)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn components(sum: __m512i, a: __m512i) -> __m512i {
+        _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), a)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn corrected(products: __m512i, components: __m512i) -> __m512i {
+        _mm512_sub_epi32(products, _mm512_slli_epi32::<7>(components))
+    }
+
+    #[inline]
+    fn number(sum: i32) -> f32 {
+        sum as f32
+    }
+}
+
+struct Quads<B>(PhantomData<B>);
+
+/// Feeds 128 components a round to two independent sums, then what is left to the same sums.
+/// Components past the end are zeros in both operands.
+macro_rules! byte_pass {
+    ($a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let mut index = 0;
+        while index + 128 <= $dim {
+            let at = |base: *const u8, offset: usize| _mm512_loadu_si512(base.add(index + offset).cast());
+            $step(0, at($a, 0), at($b, 0));
+            $step(1, at($a, 64), at($b, 64));
+            index += 128;
+        }
+        if index + 64 <= $dim {
+            let at = |base: *const u8| _mm512_loadu_si512(base.add(index).cast());
+            $step(0, at($a), at($b));
+            index += 64;
+        }
+        if index < $dim {
+            let mask = (1_u64 << ($dim - index)) - 1;
+            let at = |base: *const u8| _mm512_maskz_loadu_epi8(mask, base.add(index).cast());
+            $step(1, at($a), at($b));
+        }
+    }};
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn both(sums: [__m512i; 2]) -> __m512i {
+    _mm512_add_epi32(sums[0], sums[1])
+}
+
+/// Moves bytes by 128, between the signed and the unsigned range.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+fn moved(bytes: __m512i) -> __m512i {
+    _mm512_xor_si512(bytes, _mm512_set1_epi8(-128))
+}
+
+impl<B: Bytes> Kernel for Quads<B> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut squares = [_mm512_setzero_si512(); 2];
+        let mut components = [_mm512_setzero_si512(); 2];
+        // SAFETY: the ISA is there; the caller vouches for `dim` components; the tail is masked.
+        unsafe {
+            let mut step = |lane: usize, x: __m512i, y: __m512i| {
+                // The square of an unsigned byte, whatever the type it is the difference of.
+                let difference = B::difference(x, y);
+                squares[lane] = U8::products(squares[lane], difference, moved(difference));
+                components[lane] = U8::components(components[lane], difference);
+            };
+            byte_pass!(a, b, dim, step);
+            U8::number(_mm512_reduce_add_epi32(U8::corrected(both(squares), both(components))))
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut products = [_mm512_setzero_si512(); 2];
+        let mut components = [_mm512_setzero_si512(); 2];
+        // SAFETY: the ISA is there; the caller vouches for `dim` components; the tail is masked.
+        unsafe {
+            let mut step = |lane: usize, x: __m512i, y: __m512i| {
+                products[lane] = B::products(products[lane], x, moved(y));
+                components[lane] = B::components(components[lane], x);
+            };
+            byte_pass!(a, b, dim, step);
+            B::number(_mm512_reduce_add_epi32(B::corrected(both(products), both(components))))
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [_mm512_setzero_si512(); 2];
+        let mut aa = [_mm512_setzero_si512(); 2];
+        let mut bb = [_mm512_setzero_si512(); 2];
+        let mut sum_a = [_mm512_setzero_si512(); 2];
+        let mut sum_b = [_mm512_setzero_si512(); 2];
+        // SAFETY: the ISA is there; the caller vouches for `dim` components; the tail is masked.
+        unsafe {
+            let mut step = |lane: usize, x: __m512i, y: __m512i| {
+                let (moved_x, moved_y) = (moved(x), moved(y));
+                ab[lane] = B::products(ab[lane], x, moved_y);
+                aa[lane] = B::products(aa[lane], x, moved_x);
+                bb[lane] = B::products(bb[lane], y, moved_y);
+                sum_a[lane] = B::components(sum_a[lane], x);
+                sum_b[lane] = B::components(sum_b[lane], y);
+            };
+            byte_pass!(a, b, dim, step);
+            let (sum_a, sum_b) = (both(sum_a), both(sum_b));
+            let ab = _mm512_reduce_add_epi32(B::corrected(both(ab), sum_a));
+            let aa = _mm512_reduce_add_epi32(B::corrected(both(aa), sum_a));
+            let bb = _mm512_reduce_add_epi32(B::corrected(both(bb), sum_b));
+            Moments { ab: B::number(ab), aa: U8::number(aa), bb: U8::number(bb) }
+        }
+    }
+}
+
+kernel::batch_loop!("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c");
+
+/// The VNNI kernels of bytes, and the AVX-512 ones of floats.
+pub(super) fn table(element: Element, metric: Metric) -> Table {
+    match element {
+        Element::F32 | Element::F16 => super::avx512::table(element, metric),
+        Element::U8 => for_metric::<Quads<U8>>(metric),
+        Element::I8 => for_metric::<Quads<I8>>(metric),
+    }
+}
