@@ -1,0 +1,67 @@
+# Everything a newcomer or a machine runs. `make help` lists it.
+
+PYTHON ?= python3
+CARGO ?= cargo
+VENV := .venv
+VENV_PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+# What the installed package is made of: it is built again when one of these changes.
+SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type f \
+	-not -name '*.pyc' -not -path '*/tests/*' 2>/dev/null)
+
+.PHONY: help demo test test-rust test-python install lint format docs licences bench fuzz soak ci clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(INSTALLED) ## index 50,000 word vectors, search them on disk, look at the answers
+	$(VENV_PYTHON) -m bathyal.demo
+
+test: test-rust test-python ## all tests, Rust and Python
+
+test-rust:
+	$(CARGO) test --workspace --locked
+
+test-python: $(INSTALLED)
+	$(VENV_PYTHON) -m pytest -q python/tests
+
+install: $(INSTALLED) ## the package and the command `bathyal`, into .venv
+
+$(VENV_PYTHON):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "Python 3.10 or later is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
+
+$(INSTALLED): $(SOURCES) | $(VENV_PYTHON)
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check . pytest ruff
+	@touch $@
+
+lint: $(VENV_PYTHON) ## formatting and lints; warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@$(VENV_PYTHON) -m ruff --version >/dev/null 2>&1 \
+		|| $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check ruff
+	$(VENV_PYTHON) -m ruff check
+	$(VENV_PYTHON) -m ruff format --check
+
+format: ## rewrite the sources in the project's format
+	$(CARGO) fmt --all
+	$(VENV_PYTHON) -m ruff format
+
+docs: ## the library's documentation, in target/doc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+licences: ## check the licence of every dependency against deny.toml
+	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences
+
+bench: ## benchmarks; minutes, and wants a quiet machine
+	$(CARGO) bench --workspace --locked
+
+ci: ## what the continuous integration runs
+	.ci/run
+
+clean: ## remove everything that the targets above have made
+	rm -rf target $(VENV) demo-index

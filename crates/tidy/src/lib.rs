@@ -1,0 +1,13 @@
+//! The house style, as far as a machine can check it. Run by `cargo test -p bathyal-tidy`.
+//!
+//! * [`tree`]: the files of the repository, as git would see them.
+//! * [`text`]: lengths of files, banned words, paths of build machines, white space.
+//! * [`functions`]: lengths of functions.
+//! * [`licences`]: the licence of every dependency against the allow list in `deny.toml`.
+//!
+//! Each check returns its complaints as sentences that begin with `file:line:`.
+
+pub mod functions;
+pub mod licences;
+pub mod text;
+pub mod tree;
