@@ -71,7 +71,8 @@ pub trait Tier: Send + Sync {
 }
 
 /// One read. `offset`, `len` and `buffer` are multiples of the profile's alignment, except that a read
-/// may end beyond the tier's last byte, which then completes with the bytes that are there.
+/// may end beyond the tier's last byte, which then completes with the bytes that are there (none at all for
+/// one that begins there).
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
     /// The caller's name for this read; comes back in its [`Completion`].
@@ -101,6 +102,7 @@ pub struct Completion {
 pub trait Queue {
     /// Hands reads to the device in one go (one `io_uring_enter`, one doorbell, one pass of prefetches) and
     /// returns how many were taken, always a prefix: fewer than `reads.len()` is back-pressure, not an error.
+    /// At least one is taken when nothing is in flight. On an error none was taken.
     ///
     /// # Safety
     /// On tiers that are not addressable, each taken read's buffer must be valid for writes of `len` bytes,

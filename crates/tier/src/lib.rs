@@ -2,10 +2,12 @@
 //!
 //! * [`Tier`] and [`Queue`]: the contract that every device fulfils (module [`contract`]).
 //! * [`Engine`]: one thread, many queries; each is a plain `async fn` that suspends at [`Cx::read`].
-//! * [`backend`]: DRAM, files through io_uring or positioned reads.
+//! * [`backend`]: DRAM, files through io_uring or positioned reads, a simulated device.
+//! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
 mod buffers;
+pub mod conformance;
 pub mod contract;
 pub mod engine;
 pub mod error;

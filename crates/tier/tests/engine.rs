@@ -36,8 +36,8 @@ async fn chase(cx: Cx, seed: u64) -> Result<u64, ReadError> {
         let spans: Vec<Span> =
             (0..5).map(|i| Span::at((at >> 20) % (LEN as u64 - 9000), 100 + i * 1777)).collect();
         let batch = cx.read(&spans).await?;
-        for i in 0..batch.len() {
-            assert_eq!(batch.bytes(i).len(), spans[i].len as usize);
+        for (i, span) in spans.iter().enumerate() {
+            assert_eq!(batch.bytes(i).len(), span.len as usize);
             sum = batch.bytes(i).iter().fold(sum, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
         }
         at ^= sum;
@@ -55,7 +55,7 @@ fn dependent_reads_give_the_same_sums_on_every_tier() {
         let make = |cx: &Cx| {
             next += 1;
             let (cx, seed) = (cx.clone(), next);
-            (seed <= 40).then(|| async move { (seed, chase(cx, seed).await.unwrap()) })
+            (seed <= 40).then_some(async move { (seed, chase(cx, seed).await.unwrap()) })
         };
         engine.run(7, make, |sum| sums.push(sum), Control::default()).unwrap();
         sums.sort_unstable();
@@ -115,7 +115,7 @@ fn spans_outside_fail_alone() {
 #[test]
 fn a_query_that_asks_beyond_the_buffer_budget_is_told_so() {
     let (_dir, tiers) = tiers();
-    let options = EngineOptions { depth: 8, frame_bytes: 4096, buffer_budget_bytes: 64 << 10 };
+    let options = EngineOptions { depth: 8, buffer_budget_bytes: 64 << 10, ..EngineOptions::default() };
     for tier in tiers.iter().filter(|t| !t.profile().addressable) {
         let mut engine = Engine::new(tier.clone(), options).unwrap();
         let task = |cx: &Cx| {

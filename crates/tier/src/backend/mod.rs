@@ -2,3 +2,4 @@
 
 pub mod dram;
 pub mod file;
+pub mod sim;

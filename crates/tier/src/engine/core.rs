@@ -7,11 +7,17 @@ use crate::error::{ReadError, RunError, TierError};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Staged reads are handed over at the latest when this many have gathered: enough to share the cost of a
 /// system call, few enough that the device does not idle while other queries compute.
 const SUBMIT_BATCH: usize = 16;
+
+/// The longest single wait while draining.
+const DRAIN_WAIT: Duration = Duration::from_millis(20);
+
+/// How long a dropped engine waits for its last reads before it gives their buffers up for good.
+const DROP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the reads of an engine have cost. Exact counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,6 +86,7 @@ pub(crate) struct Core {
     current: u32,
     batch: Vec<Read>,
     completions: Vec<Completion>,
+    drain_patience: Duration,
     pub(crate) stats: EngineStats,
     _tier: Arc<dyn Tier>,
 }
@@ -116,6 +123,7 @@ impl Core {
             current: 0,
             batch: Vec::with_capacity(depth as usize),
             completions: Vec::with_capacity(depth as usize),
+            drain_patience: options.drain_patience,
             stats: EngineStats::default(),
             _tier: tier,
         })
@@ -231,9 +239,11 @@ impl Core {
     /// Takes the next arrival of a stream; `None` when nothing has arrived, in which case the task is woken
     /// by the next one.
     pub(crate) fn take_arrived(&mut self, group: u32) -> Option<u32> {
+        let task = self.current;
         let group = &mut self.groups[group as usize];
         let arrived = group.arrived.pop_front();
-        group.waiting = arrived.is_none();
+        // The task that waits need not be the one that opened the stream.
+        (group.task, group.waiting) = (task, arrived.is_none());
         arrived
     }
 
@@ -336,12 +346,15 @@ impl Core {
 
     fn collect(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
         let mut completions = std::mem::take(&mut self.completions);
-        let reaped = self.queue.reap(&mut completions, wait);
+        let mut outcome = self.queue.reap(&mut completions, wait);
+        // Every completion is booked, whatever is wrong with another: a read that is forgotten here would hold
+        // its buffer for ever.
         for completion in completions.drain(..) {
-            self.complete(completion)?;
+            let booked = self.complete(completion);
+            outcome = outcome.and(booked);
         }
         self.completions = completions;
-        reaped
+        outcome
     }
 
     fn complete(&mut self, completion: Completion) -> Result<(), TierError> {
@@ -396,19 +409,31 @@ impl Core {
     }
 
     /// After a run: waits for reads that dropped queries left behind.
-    pub(crate) fn drain(&mut self, patience: Duration) -> Result<(), TierError> {
-        let end = Instant::now() + patience;
-        while self.queue.in_flight() > 0 && Instant::now() < end {
-            self.collect(Some(Duration::from_millis(20)))?;
-        }
+    pub(crate) fn drain_after_run(&mut self) -> Result<(), TierError> {
+        let drained = self.drain(self.drain_patience);
         self.ready.clear();
+        drained
+    }
+
+    /// Waits until nothing is in flight any more. Patience is counted in waits that brought nothing, not on a
+    /// clock, so that it also ends on a tier whose time is simulated.
+    fn drain(&mut self, patience: Duration) -> Result<(), TierError> {
+        let mut left = patience;
+        while self.queue.in_flight() > 0 && !left.is_zero() {
+            let before = self.stats.reads;
+            let wait = left.min(DRAIN_WAIT);
+            self.collect(Some(wait))?;
+            if self.stats.reads == before {
+                left -= wait;
+            }
+        }
         Ok(())
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        let quiet = self.drain(Duration::from_secs(1)).is_ok() && self.queue.in_flight() == 0;
+        let quiet = self.drain(DROP_PATIENCE).is_ok() && self.queue.in_flight() == 0;
         if !quiet {
             // A device may still write: leaking queue and buffers is the only safe end.
             return;

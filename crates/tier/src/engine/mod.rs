@@ -27,9 +27,10 @@ use std::time::{Duration, Instant};
 /// Ctrl-C must be felt within 100 ms.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
-/// How long an ended run waits for reads that are still in flight. Devices answer in milliseconds; a read
-/// that takes longer than this is stuck, and its buffers are given up rather than reused.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long an ended run waits for reads that dropped queries left in flight. Devices answer in
+/// milliseconds, and waiting longer buys nothing: an unanswered read keeps its buffer, whatever runs next.
+/// Together with [`LONGEST_WAIT`] it stays within the 100 ms in which Ctrl-C must be felt.
+const DRAIN_PATIENCE: Duration = Duration::from_millis(60);
 
 /// How an engine is set up.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +41,20 @@ pub struct EngineOptions {
     pub frame_bytes: usize,
     /// Bytes of read buffers at most.
     pub buffer_budget_bytes: u64,
+    /// How long an ended run waits for reads that dropped queries left in flight. What has not arrived by
+    /// then keeps its buffer until it does, during a later run or never.
+    pub drain_patience: Duration,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
         // 128 reads keep a datacentre SSD busy; 64 MiB holds that many reads of half a megabyte.
-        EngineOptions { depth: 128, frame_bytes: 4096, buffer_budget_bytes: 64 << 20 }
+        EngineOptions {
+            depth: 128,
+            frame_bytes: 4096,
+            buffer_budget_bytes: 64 << 20,
+            drain_patience: DRAIN_PATIENCE,
+        }
     }
 }
 
@@ -113,7 +122,7 @@ impl Engine {
         let mut slots: Vec<Pin<Box<Option<F>>>> = Vec::with_capacity(width);
         let outcome = self.drive(width, &mut slots, &mut next, &mut sink, control);
         drop(slots);
-        let drained = self.cx.0.borrow_mut().drain(DRAIN_PATIENCE);
+        let drained = self.cx.0.borrow_mut().drain_after_run();
         outcome.and(drained.map_err(RunError::from))
     }
 

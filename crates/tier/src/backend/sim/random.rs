@@ -1,0 +1,134 @@
+//! The simulation's own random numbers and latencies: the same on every machine and with every compiler.
+
+use serde::{Deserialize, Serialize};
+
+/// SplitMix64: small, fast, and its sequence is fixed by definition, which a library's generator is not.
+#[derive(Debug, Clone)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// The sequence number `stream` of `seed`.
+    pub(crate) fn new(seed: u64, stream: u64) -> Dice {
+        let mut dice = Dice(seed ^ stream.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        dice.next();
+        dice
+    }
+
+    /// 64 uniform bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// Uniform in 0..bound; 0 for a bound of 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// Uniform in [0, 1).
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The finaliser of SplitMix64: a bijection that scatters every bit.
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// How long a simulated device takes for one read, beyond queueing and transfer. All in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Latency {
+    /// Always the same.
+    Constant {
+        /// The latency.
+        ns: u64,
+    },
+    /// Uniform between two bounds.
+    Uniform {
+        /// The shortest.
+        low_ns: u64,
+        /// The longest.
+        high_ns: u64,
+    },
+    /// A constant part and an exponential tail.
+    Exponential {
+        /// The shortest.
+        base_ns: u64,
+        /// The mean of what comes on top.
+        tail_ns: u64,
+    },
+    /// Log-normal, as flash devices under load are.
+    LogNormal {
+        /// The median.
+        median_ns: u64,
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
+}
+
+impl Latency {
+    /// The distribution's mean in nanoseconds.
+    pub fn mean_ns(&self) -> u64 {
+        match *self {
+            Latency::Constant { ns } => ns,
+            Latency::Uniform { low_ns, high_ns } => low_ns / 2 + high_ns / 2,
+            Latency::Exponential { base_ns, tail_ns } => base_ns.saturating_add(tail_ns),
+            Latency::LogNormal { median_ns, sigma } => {
+                (median_ns as f64 * (sigma * sigma / 2.0).exp()) as u64
+            }
+        }
+    }
+
+    pub(crate) fn draw(&self, dice: &mut Dice) -> u64 {
+        // 1 - unit lies in (0, 1], whose logarithm is finite.
+        match *self {
+            Latency::Constant { ns } => ns,
+            Latency::Uniform { low_ns, high_ns } => {
+                low_ns.saturating_add(dice.below(high_ns.saturating_sub(low_ns).saturating_add(1)))
+            }
+            Latency::Exponential { base_ns, tail_ns } => {
+                base_ns.saturating_add((tail_ns as f64 * -(1.0 - dice.unit()).ln()) as u64)
+            }
+            Latency::LogNormal { median_ns, sigma } => {
+                let radius = (-2.0 * (1.0 - dice.unit()).ln()).sqrt();
+                let normal = radius * (std::f64::consts::TAU * dice.unit()).cos();
+                (median_ns as f64 * (sigma * normal).exp()) as u64
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_latencies_have_the_promised_mean() {
+        let kinds = [
+            Latency::Constant { ns: 700 },
+            Latency::Uniform { low_ns: 100, high_ns: 900 },
+            Latency::Exponential { base_ns: 300, tail_ns: 500 },
+            Latency::LogNormal { median_ns: 1000, sigma: 0.5 },
+        ];
+        for kind in kinds {
+            let mut dice = Dice::new(7, 1);
+            let mean = (0..50_000).map(|_| kind.draw(&mut dice)).sum::<u64>() / 50_000;
+            let expected = kind.mean_ns();
+            assert!(mean.abs_diff(expected) * 50 < expected, "{kind:?}: {mean} for {expected}");
+        }
+    }
+
+    #[test]
+    fn sequences_differ_by_stream_and_repeat_by_seed() {
+        let take = |seed, stream| {
+            let mut dice = Dice::new(seed, stream);
+            (0..8).map(|_| dice.below(1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(take(1, 2), take(1, 2));
+        assert_ne!(take(1, 2), take(1, 3));
+        assert_ne!(take(1, 2), take(2, 2));
+    }
+}

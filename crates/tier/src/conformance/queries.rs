@@ -1,0 +1,252 @@
+//! Checks of a tier through the engine, as queries see it.
+
+use super::{Breach, LEN, Make, MakeFailing, Outcome, content, ensure, first_difference};
+use crate::backend::sim::random::Dice;
+use crate::contract::{Span, Tier};
+use crate::engine::{Control, Cx, Engine, EngineOptions};
+use crate::error::{ReadError, RunError};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+
+fn engine(tier: &Arc<dyn Tier>, depth: u32) -> Result<Engine, Breach> {
+    let options = EngineOptions { depth, buffer_budget_bytes: 16 << 20, ..EngineOptions::default() };
+    Ok(Engine::new(tier.clone(), options)?)
+}
+
+/// Reads `spans` and compares what comes with the content.
+async fn exact(cx: &Cx, spans: &[Span]) -> Outcome {
+    let batch = match cx.read(spans).await {
+        Ok(batch) => batch,
+        Err(e) => return Err(Breach(format!("{spans:?}: {e}"))),
+    };
+    ensure!(batch.len() == spans.len(), "{} answers to {} spans", batch.len(), spans.len());
+    for (i, span) in spans.iter().enumerate() {
+        let bytes = batch.bytes(i);
+        ensure!(bytes.len() == span.len as usize, "{} bytes for {span:?}", bytes.len());
+        let wrong = first_difference(span.offset, bytes);
+        ensure!(wrong.is_none(), "{span:?}: wrong byte at {wrong:?}");
+    }
+    Ok(())
+}
+
+fn span(dice: &mut Dice, longest: u64) -> Span {
+    let len = 1 + dice.below(longest);
+    Span::at(dice.below(LEN as u64 - len + 1), len as u32)
+}
+
+/// Runs `n` queries made from a seed each, `width` at once.
+fn run_all<'a, F: Future<Output = Outcome>>(
+    engine: &mut Engine,
+    n: u64,
+    width: usize,
+    query: impl Fn(Cx, u64) -> F + 'a,
+) -> Outcome {
+    let (mut seed, mut outcome) = (0, Ok(()));
+    let next = |cx: &Cx| {
+        seed += 1;
+        (seed <= n).then(|| query(cx.clone(), seed))
+    };
+    engine.run(
+        width,
+        next,
+        |answer| outcome = std::mem::replace(&mut outcome, Ok(())).and(answer),
+        Control::default(),
+    )?;
+    outcome
+}
+
+async fn walk(cx: Cx, seed: u64) -> Outcome {
+    let mut dice = Dice::new(seed, 9);
+    for round in 0..12 {
+        let spans: Vec<_> = (0..round % 6).map(|_| span(&mut dice, 6000)).collect();
+        exact(&cx, &spans).await?;
+    }
+    Ok(())
+}
+
+pub(super) fn dependent_reads(tier: &Arc<dyn Tier>) -> Outcome {
+    for (depth, width) in [(1, 1), (1, 5), (16, 1), (16, 20)] {
+        run_all(&mut engine(tier, depth)?, 30, width, walk)?;
+    }
+    std::thread::scope(|scope| {
+        let run = || run_all(&mut engine(tier, 8)?, 30, 8, walk);
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().try_for_each(|t| t.join().unwrap_or(Err(Breach("a thread panicked".into()))))
+    })
+}
+
+pub(super) fn large_spans(tier: &Arc<dyn Tier>) -> Outcome {
+    run_all(&mut engine(tier, 8)?, 4, 2, |cx, seed| async move {
+        let spans = [
+            Span::at(1, (1 << 20) + 1),
+            Span::at(511 + seed, 1 << 20),
+            Span::at(LEN as u64 - (1 << 20) - 3, (1 << 20) + 3),
+            Span::at(4095, 2),
+        ];
+        exact(&cx, &spans).await
+    })
+}
+
+pub(super) fn streams(tier: &Arc<dyn Tier>) -> Outcome {
+    run_all(&mut engine(tier, 8)?, 10, 3, |cx, seed| async move {
+        let mut dice = Dice::new(seed, 4);
+        let mut stream = cx.stream();
+        let mut spans = Vec::new();
+        let mut seen = Vec::new();
+        for round in 0..60 {
+            // Pushing goes on while others arrive.
+            if round < 40 {
+                let span = span(&mut dice, 10_000);
+                let place = stream.push(span);
+                ensure!(place as usize == spans.len(), "place {place} of {}", spans.len());
+                spans.push(span);
+                seen.push(false);
+            }
+            if round % 3 != 0 || round >= 40 {
+                match stream.next().await {
+                    None => ensure!(!seen.contains(&false), "a stream ends before its last read"),
+                    Some(Err(e)) => return Err(Breach(format!("a stream's read fails: {e}"))),
+                    Some(Ok(arrived)) => {
+                        let place = arrived.place as usize;
+                        ensure!(place < spans.len() && !seen[place], "place {place} twice or unknown");
+                        seen[place] = true;
+                        ensure!(arrived.bytes().len() == spans[place].len as usize, "wrong length");
+                        let wrong = first_difference(spans[place].offset, arrived.bytes());
+                        ensure!(wrong.is_none(), "{:?}: wrong byte at {wrong:?}", spans[place]);
+                    }
+                }
+            }
+        }
+        while let Some(arrived) = stream.next().await {
+            ensure!(arrived.is_ok(), "a stream's read fails");
+        }
+        Ok(())
+    })
+}
+
+/// Starts reads and lets go of them at once; what is read afterwards must be right although its buffers are
+/// wanted badly.
+pub(super) fn dropped_futures(tier: &Arc<dyn Tier>) -> Outcome {
+    let options = EngineOptions { depth: 8, buffer_budget_bytes: 256 << 10, ..EngineOptions::default() };
+    let mut engine = Engine::new(tier.clone(), options)?;
+    run_all(&mut engine, 40, 6, |cx, seed| async move {
+        let mut dice = Dice::new(seed, 5);
+        for round in 0..10 {
+            {
+                let spans: Vec<_> = (0..4).map(|_| span(&mut dice, 8000)).collect();
+                let mut reading = pin!(cx.read(&spans));
+                let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                ensure!(!matches!(polled, std::task::Poll::Ready(Err(_))), "a read fails");
+            }
+            let mut stream = cx.stream();
+            for _ in 0..4 {
+                stream.push(span(&mut dice, 8000));
+            }
+            if round % 2 == 0 {
+                ensure!(matches!(stream.next().await, Some(Ok(_))), "a stream's read fails");
+            }
+            drop(stream);
+            let spans: Vec<_> = (0..3).map(|_| span(&mut dice, 8000)).collect();
+            exact(&cx, &spans).await?;
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn cancelled_runs(tier: &Arc<dyn Tier>) -> Outcome {
+    let mut engine = engine(tier, 8)?;
+    for round in 0..10 {
+        let cancel = AtomicBool::new(false);
+        let (mut seed, mut ended) = (0, 0);
+        let next = |cx: &Cx| {
+            seed += 1;
+            Some(walk(cx.clone(), seed))
+        };
+        let sink = |_: Outcome| {
+            ended += 1;
+            cancel.store(ended > round * 2, Ordering::Relaxed);
+        };
+        let control = Control { cancel: Some(&cancel), deadline: None };
+        let outcome = engine.run(6, next, sink, control);
+        ensure!(matches!(outcome, Err(RunError::Cancelled)), "a cancelled run ends with {outcome:?}");
+        run_all(&mut engine, 8, 4, walk)?;
+    }
+    Ok(())
+}
+
+pub(super) fn more_reads_than_depth(tier: &Arc<dyn Tier>) -> Outcome {
+    run_all(&mut engine(tier, 2)?, 3, 3, |cx, seed| async move {
+        let mut dice = Dice::new(seed, 6);
+        let spans: Vec<_> = (0..500).map(|_| span(&mut dice, 4000)).collect();
+        exact(&cx, &spans).await
+    })
+}
+
+pub(super) fn tiny_tiers(make: Make<'_>) -> Outcome {
+    for len in [0, 1, 7, 512, 513, 4096] {
+        let tier = make(content(len));
+        ensure!(tier.len() == len as u64, "length {} instead of {len}", tier.len());
+        run_all(&mut engine(&tier, 4)?, 2, 2, |cx, _| async move {
+            let beyond = Span::at(len as u64, 1);
+            let refused = cx.read(&[beyond]).await.map(|_| ());
+            let out = matches!(refused, Err(ReadError::OutOfRange { .. }));
+            ensure!(out, "{beyond:?} of a tier of {len} bytes: {refused:?}");
+            if len > 0 {
+                exact(&cx, &[Span::at(0, len as u32), Span::at(len as u64 - 1, 1)]).await?;
+            }
+            exact(&cx, &[]).await
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn damaged(make: MakeFailing<'_>) -> Outcome {
+    const BAD: u64 = 1_000_000;
+    let tier = make(content(LEN), BAD);
+    run_all(&mut engine(&tier, 8)?, 12, 4, |cx, seed| async move {
+        let bad = Span::at(BAD - 1000, 2000);
+        if seed % 2 == 0 {
+            return walk_around(&cx, seed, BAD).await;
+        }
+        let failed = cx.read(&[Span::at(0, 100), bad, Span::at(200_000, 100)]).await.map(|_| ());
+        let device =
+            matches!(failed, Err(ReadError::Device { offset, len: 2000, .. }) if offset == bad.offset);
+        ensure!(device, "reading a damaged place: {failed:?}");
+        let mut stream = cx.stream();
+        let spans = [Span::at(0, 5000), bad, Span::at(200_000, 5000), Span::at(300_000, 5000)];
+        for span in spans {
+            stream.push(span);
+        }
+        let (mut good, mut wrong) = (0, 0);
+        while let Some(arrived) = stream.next().await {
+            match arrived {
+                Ok(arrived) => {
+                    let at = spans[arrived.place as usize].offset;
+                    ensure!(
+                        first_difference(at, arrived.bytes()).is_none(),
+                        "wrong bytes beside a damaged place"
+                    );
+                    good += 1;
+                }
+                Err(_) => wrong += 1,
+            }
+        }
+        ensure!((good, wrong) == (3, 1), "{good} reads arrived and {wrong} failed of 3 and 1");
+        walk_around(&cx, seed, BAD).await
+    })
+}
+
+async fn walk_around(cx: &Cx, seed: u64, bad: u64) -> Outcome {
+    let mut dice = Dice::new(seed, 7);
+    for _ in 0..20 {
+        let span = span(&mut dice, 5000);
+        // Alignment may widen a read by up to a page on either side.
+        if span.offset > bad + 8192 || span.end() + 8192 < bad {
+            exact(cx, &[span]).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Every backend and every layer against the one suite.
+
+use bathyal_tier::Tier;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
+use bathyal_tier::backend::sim::{
+    Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
+};
+use bathyal_tier::conformance::{Capabilities, check};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn file(method: Method, direct: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let made = RefCell::new(0);
+    let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        *made.borrow_mut() += 1;
+        let path = dir.path().join(made.borrow().to_string());
+        std::fs::write(&path, bytes).unwrap();
+        Arc::new(FileTier::open(&path, FileOptions { method, direct }).unwrap())
+    };
+    check(&make, Capabilities::default()).unwrap();
+}
+
+/// Runs the suite on simulated devices and asks each afterwards what was done to it.
+fn sim(options: SimOptions) {
+    let handles: RefCell<Vec<SimHandle>> = RefCell::default();
+    let build = |bytes: Vec<u8>, script: Vec<(When, Fault)>| -> Arc<dyn Tier> {
+        let tier = SimTier::new(bytes, SimOptions { script, ..options.clone() });
+        handles.borrow_mut().push(tier.handle());
+        Arc::new(tier)
+    };
+    let failing = |bytes: Vec<u8>, bad| build(bytes, vec![(When::Touching(bad), Fault::Error(5))]);
+    check(&|bytes| build(bytes, Vec::new()), Capabilities { failing: Some(&failing) }).unwrap();
+    for handle in handles.borrow().iter() {
+        assert_eq!(handle.violations(), []);
+    }
+}
+
+#[test]
+fn dram() {
+    check(&|bytes| Arc::new(DramTier::new(bytes)), Capabilities::default()).unwrap();
+}
+
+#[test]
+fn file_probed_direct() {
+    file(Method::Probe, true);
+}
+
+#[test]
+fn file_probed_cached() {
+    file(Method::Probe, false);
+}
+
+#[test]
+fn file_positioned_direct() {
+    file(Method::Positioned, true);
+}
+
+#[test]
+fn file_positioned_cached() {
+    file(Method::Positioned, false);
+}
+
+#[test]
+fn sim_faultless() {
+    sim(SimOptions::default());
+}
+
+#[test]
+fn sim_slow_late_and_reluctant() {
+    let rates = FaultRates { delay: 0.1, reorder: 0.3, refuse: 0.3, ..FaultRates::NONE };
+    sim(SimOptions {
+        seed: 3,
+        latency: Latency::LogNormal { median_ns: 80_000, sigma: 0.8 },
+        iops: 400_000.0,
+        bandwidth_bytes_per_s: 2e9,
+        depth: 5,
+        granularity: 4096,
+        alignment: 4096,
+        rates,
+        ..SimOptions::default()
+    });
+}
+
+#[test]
+fn sim_real_time() {
+    let latency = Latency::Exponential { base_ns: 2_000, tail_ns: 2_000 };
+    let rates = FaultRates { delay: 0.01, longest_delay: Duration::from_micros(50), ..FaultRates::NONE };
+    sim(SimOptions { clock: SimClock::real_time(), latency, rates, alignment: 1, ..SimOptions::default() });
+}
+
+#[test]
+fn sim_addressable() {
+    let latency = Latency::Uniform { low_ns: 200, high_ns: 600 };
+    sim(SimOptions { latency, alignment: 1, granularity: 64, addressable: true, ..SimOptions::default() });
+}
+
+#[test]
+fn sim_over_dram() {
+    let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        Arc::new(SimTier::over(Arc::new(DramTier::new(bytes)), SimOptions::default()))
+    };
+    check(&make, Capabilities::default()).unwrap();
+}
+
+#[test]
+fn sim_over_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bytes");
+    let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        // Each tier keeps the file that it opened, even when the name goes to the next.
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, bytes).unwrap();
+        let file = FileTier::open(&path, FileOptions::default()).unwrap();
+        Arc::new(SimTier::over(Arc::new(file), SimOptions { alignment: 1, ..SimOptions::default() }))
+    };
+    check(&make, Capabilities::default()).unwrap();
+}
