@@ -1,40 +1,21 @@
 //! AVX2 with FMA and F16C. Tails are read in overlapping pieces, never past the end.
 
-use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
 use crate::element::Element;
 use crate::metric::Metric;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-/// The `count` bytes at `at` (1 to 15), in order, with zeros behind them.
+/// [`tail_bytes`] as a vector.
 ///
 /// # Safety
-/// AVX2, and `count` bytes readable at `at`.
+/// AVX2, and `count` bytes (1 to 15) readable at `at`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load_bytes(at: *const u8, count: usize) -> __m128i {
-    // Two reads that overlap agree on the bytes that both hold, so their union is the whole.
-    // SAFETY: each read lies within the first `count` bytes.
-    let value = unsafe {
-        if count >= 8 {
-            let low = at.cast::<u64>().read_unaligned();
-            let high = at.add(count - 8).cast::<u64>().read_unaligned();
-            u128::from(low) | (u128::from(high) << ((count - 8) * 8))
-        } else if count >= 4 {
-            let low = at.cast::<u32>().read_unaligned();
-            let high = at.add(count - 4).cast::<u32>().read_unaligned();
-            u128::from(u64::from(low) | (u64::from(high) << ((count - 4) * 8)))
-        } else {
-            let middle = count / 2;
-            let last = count - 1;
-            u128::from(
-                u32::from(*at)
-                    | (u32::from(*at.add(middle)) << (middle * 8))
-                    | (u32::from(*at.add(last)) << (last * 8)),
-            )
-        }
-    };
-    _mm_set_epi64x((value >> 64) as i64, value as i64)
+    // SAFETY: the same contract as this function's.
+    let bytes = unsafe { tail_bytes(at, count) };
+    _mm_set_epi64x((bytes >> 64) as i64, bytes as i64)
 }
 
 /// Eight components as floats.

@@ -18,7 +18,7 @@ pub enum Isa {
     Avx512,
     /// AVX-512 with VNNI: byte products summed in one instruction.
     Avx512Vnni,
-    /// NEON of 64-bit Arm.
+    /// NEON of 64-bit Arm, with its dot products of bytes where they are there.
     Neon,
 }
 
@@ -36,6 +36,8 @@ impl Isa {
             Isa::Avx512 => has_avx512(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni => has_avx512() && std::is_x86_feature_detected!("avx512vnni"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             _ => false,
         }
     }
@@ -55,6 +57,8 @@ impl Isa {
             Isa::Avx512 => super::avx512::table(element, metric),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni => super::vnni::table(element, metric),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => super::neon::table(element, metric),
             _ => scalar::table(element, metric),
         }
     }

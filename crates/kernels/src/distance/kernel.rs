@@ -123,6 +123,32 @@ fn prefetch_line(address: *const u8) {
 #[inline(always)]
 fn prefetch_line(_address: *const u8) {}
 
+/// The `count` bytes at `at` (1 to 15), the first one lowest, with zeros above them.
+///
+/// # Safety
+/// `count` bytes are readable at `at`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+pub(super) unsafe fn tail_bytes(at: *const u8, count: usize) -> u128 {
+    // Reads that overlap agree on the bytes that both hold, so their union is the whole.
+    // SAFETY: each read lies within the first `count` bytes.
+    unsafe {
+        if count >= 8 {
+            let low = at.cast::<u64>().read_unaligned();
+            let high = at.add(count - 8).cast::<u64>().read_unaligned();
+            u128::from(low) | (u128::from(high) << ((count - 8) * 8))
+        } else if count >= 4 {
+            let low = at.cast::<u32>().read_unaligned();
+            let high = at.add(count - 4).cast::<u32>().read_unaligned();
+            u128::from(u64::from(low) | (u64::from(high) << ((count - 4) * 8)))
+        } else {
+            let (middle, last) = (count / 2, count - 1);
+            let (low, high) = (u32::from(*at), u32::from(*at.add(last)) << (last * 8));
+            u128::from(low | (u32::from(*at.add(middle)) << (middle * 8)) | high)
+        }
+    }
+}
+
 /// Writes the pair function, the two batch loops and the table of an ISA's file. They are a macro
 /// because `target_feature` cannot be a type parameter, and without it the kernels would not inline.
 macro_rules! batch_loop {

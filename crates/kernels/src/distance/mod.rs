@@ -11,6 +11,8 @@ mod avx512;
 mod components;
 mod isa;
 mod kernel;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 #[cfg(test)]
 mod tests;

@@ -232,3 +232,77 @@ fn components_convert_and_normalize() {
     assert_eq!(first_non_finite(Element::F16, &bad), Some(1));
     assert!(dot(Element::U8, &[1, 2], &[1]).is_nan());
 }
+
+/// Whole pages, and behind them one that faults on any access.
+#[cfg(unix)]
+struct GuardedPages {
+    start: *mut u8,
+    len: usize,
+    page: usize,
+}
+
+#[cfg(unix)]
+impl GuardedPages {
+    fn new(at_least: usize) -> GuardedPages {
+        // SAFETY: a fresh anonymous mapping; its last page loses all permissions.
+        unsafe {
+            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let len = at_least.next_multiple_of(page);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let start = libc::mmap(std::ptr::null_mut(), len + page, protection, flags, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            let start = start.cast::<u8>();
+            assert_eq!(libc::mprotect(start.add(len).cast(), page, libc::PROT_NONE), 0);
+            GuardedPages { start, len, page }
+        }
+    }
+
+    /// Copies `bytes` so that they end where the guard begins.
+    fn end_with(&mut self, bytes: &[u8]) -> &[u8] {
+        // SAFETY: the mapping is `len` bytes long, and at least as long as `bytes`.
+        let all = unsafe { std::slice::from_raw_parts_mut(self.start, self.len) };
+        let end = &mut all[self.len - bytes.len()..];
+        end.copy_from_slice(bytes);
+        end
+    }
+}
+
+#[cfg(unix)]
+impl Drop for GuardedPages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made.
+        unsafe { libc::munmap(self.start.cast(), self.len + self.page) };
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn nothing_past_the_end_is_read() {
+    let mut random = SmallRng::seed_from_u64(4);
+    let (mut left, mut right) = (GuardedPages::new(3 * 300 * 4), GuardedPages::new(300 * 4));
+    for element in Element::ALL {
+        for dim in 1..=300 {
+            let row = random_bytes(element, dim, &mut random);
+            let query = right.end_with(&random_bytes(element, dim, &mut random));
+            let rows = left.end_with(&[&row[..], &row, &row].concat());
+            let last = &rows[2 * row.len()..];
+            let mut floats = vec![0.0; dim];
+            to_f32(element, last, &mut floats);
+            assert_eq!(first_non_finite(element, last), None);
+            for metric in Metric::ALL {
+                for isa in available() {
+                    let distance = Distance::with_isa(isa, element, metric, dim).unwrap();
+                    let expected = distance.between(query, &row);
+                    assert_eq!(distance.between(query, last), expected);
+                    let mut out = [0.0; 3];
+                    distance.score_block(query, rows, &mut out);
+                    assert_eq!(out, [expected; 3]);
+                    let array = Rows { bytes: rows, stride: row.len() };
+                    distance.score(query, array, &[2, 0, 2], &mut out);
+                    assert_eq!(out, [expected; 3]);
+                }
+            }
+        }
+    }
+}

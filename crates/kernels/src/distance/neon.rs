@@ -1,0 +1,371 @@
+//! NEON of 64-bit Arm; bytes by its dot-product instructions where the CPU has them. Tails are read
+//! in overlapping pieces, never past the end.
+//!
+//! Two conversions are assembly, because their intrinsics are younger than the oldest compiler that
+//! is supported: `fcvtl` is on every 64-bit Arm, `udot` and `sdot` are asked for at run time.
+
+use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
+use crate::element::Element;
+use crate::metric::Metric;
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::marker::PhantomData;
+
+/// Four components as floats.
+trait FloatLanes {
+    const SIZE: usize;
+    /// # Safety
+    /// 4 components are readable at `at`.
+    unsafe fn load(at: *const u8) -> float32x4_t;
+    /// # Safety
+    /// `count` components (1 to 3) are readable at `at`; the other lanes become zero.
+    unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t;
+}
+
+struct F32;
+struct F16;
+
+impl FloatLanes for F32 {
+    const SIZE: usize = 4;
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn load(at: *const u8) -> float32x4_t {
+        // SAFETY: the caller vouches for 16 bytes; a load of bytes needs no alignment.
+        unsafe { vreinterpretq_f32_u8(vld1q_u8(at)) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
+        // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+        vreinterpretq_f32_u8(lanes(unsafe { tail_bytes(at, count * 4) }))
+    }
+}
+
+impl FloatLanes for F16 {
+    const SIZE: usize = 2;
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn load(at: *const u8) -> float32x4_t {
+        // SAFETY: the caller vouches for 8 bytes; a load of bytes needs no alignment.
+        widen_halves(unsafe { vld1_u8(at) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
+        // SAFETY: the caller vouches for `count` components, which are fewer than 8 bytes.
+        let bytes = unsafe { tail_bytes(at, count * 2) };
+        widen_halves(vcreate_u8(bytes as u64))
+    }
+}
+
+/// Sixteen bytes as lanes, the first one lowest.
+#[inline]
+#[target_feature(enable = "neon")]
+fn lanes(bytes: u128) -> uint8x16_t {
+    vcombine_u8(vcreate_u8(bytes as u64), vcreate_u8((bytes >> 64) as u64))
+}
+
+/// Four halves as floats.
+#[inline]
+#[target_feature(enable = "neon")]
+fn widen_halves(halves: uint8x8_t) -> float32x4_t {
+    let floats: float32x4_t;
+    // SAFETY: `fcvtl` is in the base instruction set and touches its registers alone.
+    unsafe {
+        asm!(
+            "fcvtl {floats:v}.4s, {halves:v}.4h",
+            floats = lateout(vreg) floats,
+            halves = in(vreg) halves,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    floats
+}
+
+struct Float<L>(PhantomData<L>);
+
+/// Feeds 16 components a round to four independent sums, then what is left to the same sums.
+macro_rules! float_pass {
+    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let at = |base: *const u8, index: usize| base.wrapping_add(index * $lanes::SIZE);
+        let mut index = 0;
+        while index + 16 <= $dim {
+            for lane in 0..4 {
+                let offset = index + 4 * lane;
+                $step(lane, $lanes::load(at($a, offset)), $lanes::load(at($b, offset)));
+            }
+            index += 16;
+        }
+        while index + 4 <= $dim {
+            $step(index / 4 % 4, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            index += 4;
+        }
+        if index < $dim {
+            let count = $dim - index;
+            $step(3, $lanes::load_part(at($a, index), count), $lanes::load_part(at($b, index), count));
+        }
+    }};
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn sum_of(sums: [float32x4_t; 4]) -> f32 {
+    vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])))
+}
+
+impl<L: FloatLanes> Kernel for Float<L> {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [vdupq_n_f32(0.0); 4];
+        let mut step = |lane: usize, x: float32x4_t, y: float32x4_t| {
+            let difference = vsubq_f32(x, y);
+            sums[lane] = vfmaq_f32(sums[lane], difference, difference);
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        sum_of(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [vdupq_n_f32(0.0); 4];
+        let mut step = |lane: usize, x: float32x4_t, y: float32x4_t| {
+            sums[lane] = vfmaq_f32(sums[lane], x, y);
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        sum_of(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [vdupq_n_f32(0.0); 4];
+        let mut aa = [vdupq_n_f32(0.0); 4];
+        let mut bb = [vdupq_n_f32(0.0); 4];
+        let mut step = |lane: usize, x: float32x4_t, y: float32x4_t| {
+            ab[lane] = vfmaq_f32(ab[lane], x, y);
+            aa[lane] = vfmaq_f32(aa[lane], x, x);
+            bb[lane] = vfmaq_f32(bb[lane], y, y);
+        };
+        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        unsafe { float_pass!(L, a, b, dim, step) };
+        Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
+    }
+}
+
+/// How sixteen products of bytes are added to four lanes of 32 bits.
+trait Multiply {
+    /// # Safety
+    /// The CPU has the instructions.
+    unsafe fn unsigned(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t;
+    /// # Safety
+    /// The CPU has the instructions.
+    unsafe fn signed(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t;
+}
+
+/// Products of 16 bits, added in pairs.
+struct Widening;
+/// The dot-product instructions of Armv8.2.
+struct DotProduct;
+
+impl Multiply for Widening {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn unsigned(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
+        let sum = vpadalq_u16(sum, vmull_u8(vget_low_u8(a), vget_low_u8(b)));
+        vpadalq_u16(sum, vmull_high_u8(a, b))
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn signed(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
+        let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
+        let sum = vreinterpretq_s32_u32(sum);
+        let sum = vpadalq_s16(sum, vmull_s8(vget_low_s8(a), vget_low_s8(b)));
+        vreinterpretq_u32_s32(vpadalq_s16(sum, vmull_high_s8(a, b)))
+    }
+}
+
+macro_rules! dot_product {
+    ($name:ident, $instruction:literal) => {
+        #[inline]
+        #[target_feature(enable = "neon")]
+        unsafe fn $name(mut sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
+            // SAFETY: the caller vouches for the instruction, which touches its registers alone.
+            unsafe {
+                asm!(
+                    ".arch_extension dotprod",
+                    concat!($instruction, " {sum:v}.4s, {a:v}.16b, {b:v}.16b"),
+                    sum = inlateout(vreg) sum,
+                    a = in(vreg) a,
+                    b = in(vreg) b,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    };
+}
+
+impl Multiply for DotProduct {
+    dot_product!(unsigned, "udot");
+    dot_product!(signed, "sdot");
+}
+
+/// What differs between unsigned and signed bytes.
+trait Bytes {
+    /// Absolute differences, which fit an unsigned byte for both.
+    ///
+    /// # Safety
+    /// The CPU has NEON.
+    unsafe fn difference(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t;
+    /// # Safety
+    /// The CPU has the instructions of `M`.
+    unsafe fn products<M: Multiply>(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t;
+    /// A sum of products as a number.
+    fn number(sum: u32) -> f32;
+}
+
+struct U8;
+struct I8;
+
+impl Bytes for U8 {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn difference(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        vabdq_u8(a, b)
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn products<M: Multiply>(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
+        // SAFETY: the same contract as this function's.
+        unsafe { M::unsigned(sum, a, b) }
+    }
+
+    #[inline]
+    fn number(sum: u32) -> f32 {
+        sum as f32
+    }
+}
+
+impl Bytes for I8 {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn difference(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        // The instruction keeps the low eight bits, which are the difference as an unsigned byte.
+        vreinterpretq_u8_s8(vabdq_s8(vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn products<M: Multiply>(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
+        // SAFETY: the same contract as this function's.
+        unsafe { M::signed(sum, a, b) }
+    }
+
+    #[inline]
+    fn number(sum: u32) -> f32 {
+        sum as i32 as f32
+    }
+}
+
+struct Integer<B, M>(PhantomData<(B, M)>);
+
+/// Feeds 32 components a round to two independent sums, then what is left to the same sums.
+macro_rules! byte_pass {
+    ($a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let mut index = 0;
+        while index + 32 <= $dim {
+            $step(0, vld1q_u8($a.add(index)), vld1q_u8($b.add(index)));
+            $step(1, vld1q_u8($a.add(index + 16)), vld1q_u8($b.add(index + 16)));
+            index += 32;
+        }
+        if index + 16 <= $dim {
+            $step(0, vld1q_u8($a.add(index)), vld1q_u8($b.add(index)));
+            index += 16;
+        }
+        if index < $dim {
+            let part = |base: *const u8| lanes(tail_bytes(base.add(index), $dim - index));
+            $step(1, part($a), part($b));
+        }
+    }};
+}
+
+/// The sum of all lanes, which wraps to the right 32 bits: see [`super::MAX_SIMD_DIM`].
+#[inline]
+#[target_feature(enable = "neon")]
+fn total(sums: [uint32x4_t; 2]) -> u32 {
+    vaddvq_u32(vaddq_u32(sums[0], sums[1]))
+}
+
+impl<B: Bytes, M: Multiply> Kernel for Integer<B, M> {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [vdupq_n_u32(0); 2];
+        // SAFETY: the caller vouches for the CPU and `dim` components, and no more are read.
+        unsafe {
+            let mut step = |lane: usize, x: uint8x16_t, y: uint8x16_t| {
+                let difference = B::difference(x, y);
+                sums[lane] = M::unsigned(sums[lane], difference, difference);
+            };
+            byte_pass!(a, b, dim, step);
+        }
+        total(sums) as f32
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        let mut sums = [vdupq_n_u32(0); 2];
+        // SAFETY: the caller vouches for the CPU and `dim` components, and no more are read.
+        unsafe {
+            let mut step = |lane: usize, x: uint8x16_t, y: uint8x16_t| {
+                sums[lane] = B::products::<M>(sums[lane], x, y);
+            };
+            byte_pass!(a, b, dim, step);
+        }
+        B::number(total(sums))
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut ab = [vdupq_n_u32(0); 2];
+        let mut aa = [vdupq_n_u32(0); 2];
+        let mut bb = [vdupq_n_u32(0); 2];
+        // SAFETY: the caller vouches for the CPU and `dim` components, and no more are read.
+        unsafe {
+            let mut step = |lane: usize, x: uint8x16_t, y: uint8x16_t| {
+                ab[lane] = B::products::<M>(ab[lane], x, y);
+                aa[lane] = B::products::<M>(aa[lane], x, x);
+                bb[lane] = B::products::<M>(bb[lane], y, y);
+            };
+            byte_pass!(a, b, dim, step);
+        }
+        Moments { ab: B::number(total(ab)), aa: total(aa) as f32, bb: total(bb) as f32 }
+    }
+}
+
+kernel::batch_loop!("neon");
+
+/// The NEON kernels of an element type and a metric.
+pub(super) fn table(element: Element, metric: Metric) -> Table {
+    let dot_product = std::arch::is_aarch64_feature_detected!("dotprod");
+    match (element, dot_product) {
+        (Element::F32, _) => for_metric::<Float<F32>>(metric),
+        (Element::F16, _) => for_metric::<Float<F16>>(metric),
+        (Element::U8, true) => for_metric::<Integer<U8, DotProduct>>(metric),
+        (Element::I8, true) => for_metric::<Integer<I8, DotProduct>>(metric),
+        (Element::U8, false) => for_metric::<Integer<U8, Widening>>(metric),
+        (Element::I8, false) => for_metric::<Integer<I8, Widening>>(metric),
+    }
+}
