@@ -4,13 +4,42 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// A vector's id and its distance from the query. Ordered by distance, then id, totally.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// A vector's id and its distance from the query. Ordered by distance, then id, totally: `-0.0` ties
+/// with `0.0`, and NaN comes last.
+#[derive(Clone, Copy, Debug)]
 pub struct Neighbor {
     /// The smaller, the nearer.
     pub distance: f32,
     /// Row number of the vector.
     pub id: u32,
+}
+
+impl Neighbor {
+    /// Distance and id as one integer of the same order.
+    #[inline]
+    fn key(self) -> u64 {
+        // Adding zero turns -0.0 into 0.0, so that the two tie and the id decides.
+        let bits = (self.distance + 0.0).to_bits();
+        let ordered = bits ^ (((bits as i32 >> 31) as u32) | SIGN);
+        (u64::from(ordered) << 32) | u64::from(self.id)
+    }
+
+    /// The inverse of [`Neighbor::key`].
+    #[inline]
+    fn from_key(key: u64) -> Neighbor {
+        let ordered = (key >> 32) as u32;
+        let bits = if ordered & SIGN != 0 { ordered ^ SIGN } else { !ordered };
+        Neighbor { distance: f32::from_bits(bits), id: key as u32 }
+    }
+}
+
+const SIGN: u32 = 1 << 31;
+
+impl PartialEq for Neighbor {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
 }
 
 impl Eq for Neighbor {}
@@ -25,20 +54,20 @@ impl PartialOrd for Neighbor {
 impl Ord for Neighbor {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        self.distance.total_cmp(&other.distance).then(self.id.cmp(&other.id))
+        self.key().cmp(&other.key())
     }
 }
 
 /// The `k` nearest of what was pushed, whatever the order of the pushes.
 #[derive(Clone, Debug)]
 pub struct TopK {
-    // The worst one kept is at the top.
-    heap: BinaryHeap<Neighbor>,
+    // Keys of neighbours; the worst one kept is at the top.
+    heap: BinaryHeap<u64>,
     k: usize,
 }
 
 impl TopK {
-    /// An empty list that keeps `k` neighbours.
+    /// An empty list that keeps `k` neighbours. Memory is taken as they come.
     pub fn new(k: usize) -> TopK {
         TopK { heap: BinaryHeap::new(), k }
     }
@@ -49,49 +78,53 @@ impl TopK {
         if distance.is_nan() {
             return false;
         }
-        let neighbor = Neighbor { distance, id };
+        let key = Neighbor { distance, id }.key();
         if self.heap.len() < self.k {
-            self.heap.push(neighbor);
+            self.heap.push(key);
             return true;
         }
         match self.heap.peek_mut() {
-            Some(mut worst) if neighbor < *worst => {
-                *worst = neighbor;
+            Some(mut worst) if key < *worst => {
+                *worst = key;
                 true
             }
             _ => false,
         }
     }
 
-    /// The worst distance kept; infinite while there is room.
+    /// The worst distance kept; infinite while there is room. What is farther need not be pushed;
+    /// what is equally far may still win by its id.
     #[inline]
     pub fn threshold(&self) -> f32 {
         match self.heap.peek() {
-            Some(worst) if self.heap.len() >= self.k => worst.distance,
+            Some(&worst) if self.heap.len() >= self.k => Neighbor::from_key(worst).distance,
             _ if self.k == 0 => f32::NEG_INFINITY,
             _ => f32::INFINITY,
         }
     }
 
     /// Neighbours held.
+    #[inline]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True where nothing was kept.
+    /// True where there is none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
     /// The neighbours, nearest first.
     pub fn into_sorted(self) -> Vec<Neighbor> {
-        self.heap.into_sorted_vec()
+        let keys = self.heap.into_sorted_vec();
+        keys.into_iter().map(Neighbor::from_key).collect()
     }
 
     /// Appends the neighbours to `out`, nearest first, and empties the list for its next use.
     pub fn drain_sorted(&mut self, out: &mut Vec<Neighbor>) {
         let start = out.len();
-        out.extend(self.heap.drain());
+        out.extend(self.heap.drain().map(Neighbor::from_key));
         out[start..].sort_unstable();
     }
 }
@@ -109,23 +142,6 @@ pub struct CandidateList {
     capacity: usize,
     // Every candidate before it is expanded.
     cursor: usize,
-}
-
-/// Maps a distance and an id to an integer of the same order.
-#[inline]
-fn key_of(neighbor: Neighbor) -> u64 {
-    // Adding zero turns -0.0 into 0.0, so that the two tie and the id decides.
-    let bits = (neighbor.distance + 0.0).to_bits();
-    let ordered = bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000);
-    (u64::from(ordered) << 32) | u64::from(neighbor.id)
-}
-
-/// The inverse of [`key_of`].
-#[inline]
-fn neighbor_of(key: u64) -> Neighbor {
-    let ordered = (key >> 32) as u32;
-    let mask = if ordered & 0x8000_0000 != 0 { 0x8000_0000 } else { 0xffff_ffff };
-    Neighbor { distance: f32::from_bits(ordered ^ mask), id: key as u32 }
 }
 
 impl CandidateList {
@@ -155,7 +171,7 @@ impl CandidateList {
         if neighbor.distance.is_nan() {
             return false;
         }
-        let key = key_of(neighbor);
+        let key = neighbor.key();
         if self.keys.len() >= self.capacity {
             match self.keys.last() {
                 Some(&worst) if key < worst => {
@@ -180,14 +196,14 @@ impl CandidateList {
         }
         self.expanded[self.cursor] = true;
         self.cursor += 1;
-        Some(neighbor_of(self.keys[self.cursor - 1]))
+        Some(Neighbor::from_key(self.keys[self.cursor - 1]))
     }
 
-    /// The worst distance held; infinite while there is room.
+    /// The worst distance held; infinite while there is room. A tie may still win by its id.
     #[inline]
     pub fn threshold(&self) -> f32 {
         match self.keys.last() {
-            Some(&worst) if self.keys.len() >= self.capacity => neighbor_of(worst).distance,
+            Some(&worst) if self.keys.len() >= self.capacity => Neighbor::from_key(worst).distance,
             _ if self.capacity == 0 => f32::NEG_INFINITY,
             _ => f32::INFINITY,
         }
@@ -207,6 +223,107 @@ impl CandidateList {
 
     /// The candidates, nearest first, expanded or not.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Neighbor> + '_ {
-        self.keys.iter().map(|&key| neighbor_of(key))
+        self.keys.iter().map(|&key| Neighbor::from_key(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::seq::SliceRandom;
+    use rand::{Rng, SeedableRng};
+
+    /// Distances with many ties, both signs, both zeros and infinities.
+    fn neighbors(count: u32, random: &mut SmallRng) -> Vec<Neighbor> {
+        let mut neighbors: Vec<Neighbor> = (0..count)
+            .map(|id| Neighbor {
+                distance: match random.random_range(0..12) {
+                    0 => -0.0,
+                    1 => f32::INFINITY,
+                    2 => f32::NEG_INFINITY,
+                    3 => random.random_range(-1e-40_f32..1e-40),
+                    4..8 => random.random_range(-3_i8..4).into(),
+                    _ => random.random_range(-9.0..9.0),
+                },
+                id: id ^ 0x8000_0000,
+            })
+            .collect();
+        neighbors.shuffle(random);
+        neighbors
+    }
+
+    fn sorted(neighbors: &[Neighbor]) -> Vec<Neighbor> {
+        let mut sorted = neighbors.to_vec();
+        sorted.sort_by(|a, b| {
+            // By comparison of floats, independently of keys.
+            let by_distance = a.distance.partial_cmp(&b.distance).unwrap();
+            by_distance.then(a.id.cmp(&b.id))
+        });
+        sorted
+    }
+
+    #[test]
+    fn top_k_is_the_start_of_the_sorted_whole() {
+        let mut random = SmallRng::seed_from_u64(5);
+        let mut drained = Vec::new();
+        for round in 0..600 {
+            let neighbors = neighbors(random.random_range(0..90), &mut random);
+            let expected = sorted(&neighbors);
+            let k = round % 50;
+            let mut top = TopK::new(k);
+            for (seen, neighbor) in neighbors.iter().enumerate() {
+                let before = sorted(&neighbors[..seen]);
+                let room = seen < k;
+                let wins = room || before.get(k.wrapping_sub(1)).is_some_and(|w| neighbor < w);
+                assert_eq!(top.push(neighbor.id, neighbor.distance), wins);
+                assert!(!top.push(7, f32::NAN));
+                let now = sorted(&neighbors[..=seen]);
+                let full = now.len() >= k && k > 0;
+                let infinite = if k == 0 { f32::NEG_INFINITY } else { f32::INFINITY };
+                let threshold = if full { now[k - 1].distance } else { infinite };
+                assert_eq!(top.threshold(), threshold);
+            }
+            let kept = &expected[..k.min(expected.len())];
+            assert_eq!((top.len(), top.is_empty()), (kept.len(), kept.is_empty()));
+            drained.truncate(1);
+            top.clone().drain_sorted(&mut drained);
+            assert_eq!(&drained[drained.len() - kept.len()..], kept);
+            assert_eq!(top.into_sorted(), kept);
+        }
+    }
+
+    #[test]
+    fn candidates_agree_with_a_sorted_list_of_all() {
+        let mut random = SmallRng::seed_from_u64(6);
+        let mut list = CandidateList::new(3);
+        for _ in 0..600 {
+            let capacity = random.random_range(0..40);
+            list.reset(capacity);
+            // The same by sorting everything anew: neighbour, and whether it was expanded.
+            let mut naive: Vec<(Neighbor, bool)> = Vec::new();
+            for neighbor in neighbors(random.random_range(0..120), &mut random) {
+                naive.push((neighbor, false));
+                naive.sort();
+                naive.truncate(capacity);
+                let kept = naive.iter().any(|(held, _)| *held == neighbor);
+                assert_eq!(list.insert(neighbor), kept);
+                assert!(!list.insert(Neighbor { distance: f32::NAN, id: 1 }));
+                assert!(list.iter().eq(naive.iter().map(|(held, _)| *held)));
+                assert_eq!((list.len(), list.is_empty()), (naive.len(), naive.is_empty()));
+                let worst = if naive.len() < capacity { None } else { naive.last() };
+                let infinite = if capacity == 0 { f32::NEG_INFINITY } else { f32::INFINITY };
+                let threshold = worst.map_or(infinite, |(held, _)| held.distance);
+                assert_eq!(list.threshold(), threshold);
+                while random.random_bool(0.4) {
+                    let next = naive.iter_mut().find(|(_, expanded)| !expanded);
+                    assert_eq!(list.next_unexpanded(), next.as_deref().map(|(held, _)| *held));
+                    match next {
+                        Some((_, expanded)) => *expanded = true,
+                        None => break,
+                    }
+                }
+            }
+        }
     }
 }
