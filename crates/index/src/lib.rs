@@ -1,4 +1,5 @@
 //! Bathyal.
 
+pub mod groundtruth;
 pub mod progress;
 pub mod vectors;
