@@ -3,6 +3,7 @@
 //! * [`Tier`] and [`Queue`]: the contract that every device fulfils (module [`contract`]).
 //! * [`Engine`]: one thread, many queries; each is a plain `async fn` that suspends at [`Cx::read`].
 //! * [`backend`]: DRAM, files through io_uring or positioned reads, a simulated device.
+//! * [`layer`]: tracing, striping, an emulated device.
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
@@ -11,6 +12,7 @@ pub mod conformance;
 pub mod contract;
 pub mod engine;
 pub mod error;
+pub mod layer;
 
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};

@@ -7,6 +7,9 @@ use bathyal_tier::backend::sim::{
     Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
 };
 use bathyal_tier::conformance::{Capabilities, check};
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
+use bathyal_tier::layer::stripe::StripeTier;
+use bathyal_tier::layer::trace::{Trace, TraceTier};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,4 +120,64 @@ fn sim_over_a_file() {
         Arc::new(SimTier::over(Arc::new(file), SimOptions { alignment: 1, ..SimOptions::default() }))
     };
     check(&make, Capabilities::default()).unwrap();
+}
+
+/// Makes a backend over the given bytes.
+type Below<'a> = &'a dyn Fn(Vec<u8>) -> Arc<dyn Tier>;
+
+/// Runs the suite on a layer over DRAM, files and simulated devices with faults.
+fn layer(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bytes");
+    let file = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, bytes).unwrap();
+        Arc::new(FileTier::open(&path, FileOptions::default()).unwrap())
+    };
+    let rates = FaultRates { delay: 0.05, reorder: 0.2, refuse: 0.3, ..FaultRates::NONE };
+    let sim = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        Arc::new(SimTier::new(bytes, SimOptions { rates, depth: 6, ..SimOptions::default() }))
+    };
+    let faulty = |bytes: Vec<u8>, bad: u64| -> Arc<dyn Tier> {
+        // The layer may move bytes about; the damaged place is found again by what it holds.
+        let word = bytes[bad as usize & !7..][..8].to_vec();
+        let below = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+            let damaged = bytes.chunks_exact(8).position(|w| w == word);
+            let script = damaged.map(|i| (When::Touching(i as u64 * 8), Fault::Error(5)));
+            let script = script.into_iter().collect();
+            Arc::new(SimTier::new(bytes, SimOptions { rates, script, ..SimOptions::default() }))
+        };
+        wrap(bytes, &below)
+    };
+    check(&|bytes| wrap(bytes, &|b| Arc::new(DramTier::new(b))), Capabilities::default()).unwrap();
+    check(&|bytes| wrap(bytes, &file), Capabilities::default()).unwrap();
+    check(&|bytes| wrap(bytes, &sim), Capabilities { failing: Some(&faulty) }).unwrap();
+}
+
+#[test]
+fn trace() {
+    layer(|bytes, below| Arc::new(TraceTier::new(below(bytes), Trace::in_memory(1000))));
+}
+
+#[test]
+fn stripe() {
+    layer(|bytes, below| {
+        let parts = StripeTier::deal(&bytes, 3, 8192);
+        Arc::new(StripeTier::new(parts.into_iter().map(below).collect(), 8192).unwrap())
+    });
+}
+
+#[test]
+fn delay() {
+    layer(|bytes, below| Arc::new(DelayTier::new(below(bytes), DelayProfile::rdma())));
+}
+
+#[test]
+fn trace_over_delay_over_stripe() {
+    layer(|bytes, below| {
+        let parts = StripeTier::deal(&bytes, 2, 4096);
+        let stripe = StripeTier::new(parts.into_iter().map(below).collect(), 4096).unwrap();
+        let delay = DelayTier::new(Arc::new(stripe), DelayProfile::cxl());
+        Arc::new(TraceTier::new(Arc::new(delay), Trace::in_memory(0)))
+    });
 }

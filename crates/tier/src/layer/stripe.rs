@@ -1,0 +1,326 @@
+//! Several tiers as one: stripe after stripe in turn, as RAID 0.
+
+use super::{Slots, unknown};
+use crate::backend::dram::arrived;
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::error::{ReadFault, TierError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// While reads are in flight on several members, the queue sleeps in one of them for no longer than this
+/// before it looks at the others: about one read of a fast device.
+const TURN: Duration = Duration::from_micros(50);
+
+/// What one member of a stripe has served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemberCounters {
+    /// Reads completed; a read that crosses stripes counts once for each.
+    pub reads: u64,
+    /// Bytes that arrived.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Tiers striped into one. Never addressable, since spans cross members; addressable members are copied from.
+pub struct StripeTier {
+    members: Vec<Arc<dyn Tier>>,
+    counters: Arc<Vec<Counter>>,
+    stripe_bytes: u64,
+    len: u64,
+    profile: TierProfile,
+}
+
+impl StripeTier {
+    /// Stripes `members` in runs of `stripe_bytes`, which must be a multiple of every member's alignment. The
+    /// length is as far as the bytes reach without a gap.
+    pub fn new(members: Vec<Arc<dyn Tier>>, stripe_bytes: u32) -> Result<StripeTier, TierError> {
+        let alignment = members.iter().map(|m| m.profile().alignment).max().unwrap_or(1).max(1);
+        if members.is_empty() || stripe_bytes == 0 || !stripe_bytes.is_multiple_of(alignment) {
+            let what = format!(
+                "cannot stripe {} tiers by {stripe_bytes} bytes: at least one tier is needed and a multiple of {alignment}",
+                members.len()
+            );
+            return Err(TierError::Parameter(what));
+        }
+        let (n, stripe) = (members.len() as u64, u64::from(stripe_bytes));
+        let gap = |(i, member): (usize, &Arc<dyn Tier>)| {
+            let unit = (member.len() / stripe).saturating_mul(n).saturating_add(i as u64);
+            unit.saturating_mul(stripe).saturating_add(member.len() % stripe)
+        };
+        let len = members.iter().enumerate().map(gap).min().unwrap_or(0);
+        let sum = |of: fn(&TierProfile) -> f64| members.iter().map(|m| of(m.profile())).sum::<f64>();
+        let first = members[0].profile();
+        let profile = TierProfile {
+            kind: "stripe".into(),
+            method: format!("{n} x {} by {stripe_bytes} bytes", first.kind),
+            granularity: members.iter().map(|m| m.profile().granularity).max().unwrap_or(1),
+            alignment,
+            addressable: false,
+            latency_ns: members.iter().map(|m| m.profile().latency_ns).max().unwrap_or(0),
+            iops: sum(|p| p.iops),
+            bandwidth_bytes_per_s: sum(|p| p.bandwidth_bytes_per_s),
+            depth: members.iter().map(|m| m.profile().depth).fold(0, u32::saturating_add),
+        };
+        let counters = Arc::new(members.iter().map(|_| Counter::default()).collect());
+        Ok(StripeTier { members, counters, stripe_bytes: stripe, len, profile })
+    }
+
+    /// What each member has served so far.
+    pub fn counters(&self) -> Vec<MemberCounters> {
+        let load = |c: &Counter| MemberCounters {
+            reads: c.reads.load(Ordering::Relaxed),
+            bytes: c.bytes.load(Ordering::Relaxed),
+        };
+        self.counters.iter().map(load).collect()
+    }
+
+    /// Deals `bytes` out to `members` parts, as [`StripeTier::new`] over them will read them back. Empty for
+    /// 0 members or a stripe of 0 bytes.
+    pub fn deal(bytes: &[u8], members: usize, stripe_bytes: u32) -> Vec<Vec<u8>> {
+        let mut parts = vec![Vec::new(); if stripe_bytes == 0 { 0 } else { members }];
+        if !parts.is_empty() {
+            for (i, unit) in bytes.chunks(stripe_bytes as usize).enumerate() {
+                parts[i % members].extend_from_slice(unit);
+            }
+        }
+        parts
+    }
+}
+
+impl Tier for StripeTier {
+    fn profile(&self) -> &TierProfile {
+        &self.profile
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        let open = |tier: &Arc<dyn Tier>| {
+            let addressable = tier.profile().addressable;
+            Ok(Member { queue: tier.open(depth)?, addressable, waiting: VecDeque::new() })
+        };
+        Ok(Box::new(StripeQueue {
+            members: self.members.iter().map(open).collect::<Result<_, TierError>>()?,
+            counters: self.counters.clone(),
+            stripe_bytes: self.stripe_bytes,
+            len: self.len,
+            depth: depth.max(1) as usize,
+            wholes: Slots::new(),
+            pieces: Slots::new(),
+            ended: Vec::new(),
+            reaped: Vec::new(),
+            failure: None,
+        }))
+    }
+}
+
+struct Member {
+    queue: Box<dyn Queue>,
+    addressable: bool,
+    /// Pieces that the member has had no room for yet, under their numbers.
+    waiting: VecDeque<Read>,
+}
+
+/// One read of the caller.
+struct Whole {
+    id: u64,
+    unfinished: u32,
+    /// Bytes from the start of the buffer on that can be trusted as far as is known.
+    valid: u32,
+    fault: Option<ReadFault>,
+}
+
+/// The part of a read that lies in one stripe.
+struct Piece {
+    whole: u64,
+    /// Where it begins within the whole.
+    start: u32,
+    /// As submitted to the member, but with the caller's buffer even where the member gets none.
+    read: Read,
+}
+
+struct StripeQueue {
+    members: Vec<Member>,
+    counters: Arc<Vec<Counter>>,
+    stripe_bytes: u64,
+    len: u64,
+    depth: usize,
+    wholes: Slots<Whole>,
+    pieces: Slots<Piece>,
+    ended: Vec<Completion>,
+    reaped: Vec<Completion>,
+    /// A member's failure to submit; its reads have failed, and the next `reap` says why.
+    failure: Option<TierError>,
+}
+
+impl StripeQueue {
+    fn split(&mut self, read: &Read) {
+        let valid = arrived(self.len, read.offset, read.len);
+        let mut whole = Whole { id: read.id, unfinished: 0, valid, fault: None };
+        if valid == 0 {
+            self.ended.push(Completion { id: read.id, result: Ok(0) });
+            return;
+        }
+        let n = self.members.len() as u64;
+        let slot = self.wholes.insert(Whole { ..whole });
+        let mut start = 0;
+        while start < valid {
+            let offset = read.offset + u64::from(start);
+            let (unit, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
+            let len = (self.stripe_bytes - within).min(u64::from(read.len - start)) as u32;
+            let part = Read {
+                id: 0,
+                offset: unit / n * self.stripe_bytes + within,
+                len,
+                buffer: read.buffer.wrapping_add(start as usize),
+            };
+            let id = self.pieces.insert(Piece { whole: slot, start, read: part });
+            let member = &mut self.members[(unit % n) as usize];
+            let buffer = if member.addressable { std::ptr::null_mut() } else { part.buffer };
+            member.waiting.push_back(Read { id, buffer, ..part });
+            whole.unfinished += 1;
+            start += len;
+        }
+        if let Some(kept) = self.wholes.get_mut(slot) {
+            kept.unfinished = whole.unfinished;
+        }
+    }
+
+    /// Hands waiting pieces to their members.
+    fn push(&mut self) -> Result<(), TierError> {
+        for m in 0..self.members.len() {
+            let member = &mut self.members[m];
+            if member.waiting.is_empty() {
+                continue;
+            }
+            // SAFETY: the pieces lie within the callers' buffers, which are ours until their reads complete.
+            match unsafe { member.queue.submit(member.waiting.make_contiguous()) } {
+                Ok(taken) => drop(member.waiting.drain(..taken.min(member.waiting.len()))),
+                Err(e) => {
+                    self.failure = Some(e);
+                    let refused = std::mem::take(&mut member.waiting);
+                    for read in refused {
+                        self.end_piece(m, read.id, Err(ReadFault { errno: libc::EIO }))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects what one member has completed.
+    fn pull(&mut self, m: usize, wait: Option<Duration>) -> Result<(), TierError> {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        let mut outcome = self.members[m].queue.reap(&mut reaped, wait);
+        for completion in reaped.drain(..) {
+            let ended = self.end_piece(m, completion.id, completion.result);
+            outcome = outcome.and(ended);
+        }
+        self.reaped = reaped;
+        outcome
+    }
+
+    fn end_piece(&mut self, m: usize, id: u64, result: Result<u32, ReadFault>) -> Result<(), TierError> {
+        let Some(Piece { whole, start, read }) = self.pieces.remove(id) else { return Err(unknown(id)) };
+        let member = &self.members[m];
+        let mut result = result;
+        if let (true, Ok(got @ 1..)) = (member.addressable, result) {
+            match member.queue.map(Span::at(read.offset, got)) {
+                // SAFETY: the caller's buffer holds the piece's length, no less than what arrived, and a
+                // member's bytes never overlap a caller's buffer.
+                Some(bytes) => unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buffer, got as usize);
+                },
+                None => result = Err(ReadFault { errno: libc::EIO }),
+            }
+        }
+        let got = result.unwrap_or(0);
+        self.counters[m].reads.fetch_add(1, Ordering::Relaxed);
+        self.counters[m].bytes.fetch_add(u64::from(got), Ordering::Relaxed);
+        let Some(kept) = self.wholes.get_mut(whole) else { return Err(unknown(whole)) };
+        kept.unfinished -= 1;
+        match result {
+            Err(fault) => kept.fault = Some(fault),
+            // What follows a gap cannot be trusted to be where it belongs.
+            Ok(got) if got < read.len => kept.valid = kept.valid.min(start + got),
+            Ok(_) => {}
+        }
+        if kept.unfinished == 0
+            && let Some(Whole { id, valid, fault, .. }) = self.wholes.remove(whole)
+        {
+            self.ended.push(Completion { id, result: fault.map_or(Ok(valid), Err) });
+        }
+        Ok(())
+    }
+
+    /// One pass over all members, without waiting.
+    fn sweep(&mut self) -> Result<(), TierError> {
+        for m in 0..self.members.len() {
+            if self.members[m].queue.in_flight() > 0 {
+                self.pull(m, None)?;
+            }
+        }
+        self.push()
+    }
+}
+
+impl Queue for StripeQueue {
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
+        let taken = reads.len().min(self.depth.saturating_sub(self.in_flight()));
+        for read in &reads[..taken] {
+            self.split(read);
+        }
+        self.push()?;
+        Ok(taken)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
+        let mut outcome = self.sweep();
+        if let Some(wait) = wait {
+            let start = Instant::now();
+            let mut turn = 0;
+            while outcome.is_ok() && self.ended.is_empty() && self.failure.is_none() && self.in_flight() > 0 {
+                let left = wait.saturating_sub(start.elapsed());
+                let n = self.members.len();
+                let busy = self.members.iter().filter(|m| m.queue.in_flight() > 0).count();
+                let next = (0..n).map(|i| (turn + i) % n).find(|m| self.members[*m].queue.in_flight() > 0);
+                if let Some(m) = next {
+                    let most = if busy > 1 { left.min(TURN) } else { left };
+                    outcome = self.pull(m, Some(most));
+                    turn = m + 1;
+                }
+                outcome = outcome.and_then(|()| self.sweep());
+                if left.is_zero() {
+                    break;
+                }
+            }
+        }
+        done.append(&mut self.ended);
+        outcome.and(self.failure.take().map_or(Ok(()), Err))
+    }
+
+    fn map(&self, _span: Span) -> Option<&[u8]> {
+        None
+    }
+
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
+        for member in self.members.iter_mut().filter(|m| !m.addressable) {
+            // SAFETY: passed on under the same contract.
+            unsafe { member.queue.register(region, len)? };
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.wholes.len() + self.ended.len()
+    }
+}

@@ -1,0 +1,405 @@
+//! Writes down every read, and runs what was written down against another tier.
+
+use super::{Slots, unknown};
+use crate::buffers::BufferPool;
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::error::TierError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A queue hands its records over in lots of this many, so that threads rarely meet at the lock.
+const LOT: usize = 256;
+
+/// One read, as a line of JSON in a trace file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceRecord {
+    /// Nanoseconds from the start of the trace to the submission.
+    pub submitted_ns: u64,
+    /// Nanoseconds from the submission to the completion.
+    pub latency_ns: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// The queue, numbered in order of opening.
+    pub queue: u32,
+    /// Bytes that arrived, or the negated error number.
+    pub result: i64,
+}
+
+/// A trace under way. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    start: Instant,
+    queues: AtomicU32,
+    store: Mutex<Store>,
+}
+
+#[derive(Debug)]
+enum Store {
+    Memory { records: Vec<TraceRecord>, capacity: usize, lost: u64 },
+    File { file: BufWriter<File>, path: PathBuf, failure: Option<std::io::Error> },
+}
+
+impl Trace {
+    /// A trace of the first `capacity` reads (48 bytes each); later ones are only counted.
+    pub fn in_memory(capacity: usize) -> Trace {
+        Trace::build(Store::Memory { records: Vec::new(), capacity, lost: 0 })
+    }
+
+    /// A trace into a new file, one line of JSON a read.
+    pub fn to_file(path: impl AsRef<Path>) -> Result<Trace, TierError> {
+        let path = path.as_ref().to_path_buf();
+        let file = File::create(&path).map_err(|e| TierError::io("create", &path, e))?;
+        Ok(Trace::build(Store::File { file: BufWriter::new(file), path, failure: None }))
+    }
+
+    fn build(store: Store) -> Trace {
+        let shared = Shared { start: Instant::now(), queues: AtomicU32::new(0), store: Mutex::new(store) };
+        Trace { shared: Arc::new(shared) }
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.shared.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(&self, lot: &mut Vec<TraceRecord>) {
+        match &mut *self.store() {
+            Store::Memory { records, capacity, lost } => {
+                let room = capacity.saturating_sub(records.len()).min(lot.len());
+                records.extend_from_slice(&lot[..room]);
+                *lost += (lot.len() - room) as u64;
+            }
+            Store::File { file, failure: failure @ None, .. } => {
+                *failure = write_json_lines(lot, file).err();
+            }
+            Store::File { .. } => {}
+        }
+        lot.clear();
+    }
+
+    /// The records held in memory so far, in order of completion within each queue; none for a trace into a
+    /// file. A queue still open may hold back its latest records.
+    pub fn records(&self) -> Vec<TraceRecord> {
+        match &*self.store() {
+            Store::Memory { records, .. } => records.clone(),
+            Store::File { .. } => Vec::new(),
+        }
+    }
+
+    /// Reads that did not fit into memory.
+    pub fn lost(&self) -> u64 {
+        match &*self.store() {
+            Store::Memory { lost, .. } => *lost,
+            Store::File { .. } => 0,
+        }
+    }
+
+    /// Writes out what is buffered; an error if anything since the start could not be written.
+    pub fn flush(&self) -> Result<(), TierError> {
+        match &mut *self.store() {
+            Store::Memory { .. } => Ok(()),
+            Store::File { file, path, failure } => {
+                let outcome = failure.take().map_or_else(|| file.flush(), Err);
+                outcome.map_err(|e| TierError::io("write the trace", path.as_path(), e))
+            }
+        }
+    }
+}
+
+/// Writes records as lines of JSON.
+pub fn write_json_lines(records: &[TraceRecord], mut into: impl Write) -> std::io::Result<()> {
+    for record in records {
+        serde_json::to_writer(&mut into, record)?;
+        into.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Reads what [`write_json_lines`] wrote; a malformed line is an error that names it.
+pub fn read_json_lines(from: impl BufRead) -> std::io::Result<Vec<TraceRecord>> {
+    let parse = |(i, line): (usize, std::io::Result<String>)| {
+        serde_json::from_str(&line?).map_err(|e| {
+            std::io::Error::new(std::io::ErrorKind::InvalidData, format!("line {} of the trace: {e}", i + 1))
+        })
+    };
+    from.lines().enumerate().map(parse).collect()
+}
+
+/// A tier whose reads are written down.
+pub struct TraceTier {
+    tier: Arc<dyn Tier>,
+    trace: Trace,
+}
+
+impl TraceTier {
+    /// Traces the reads of `tier` into `trace`.
+    pub fn new(tier: Arc<dyn Tier>, trace: Trace) -> TraceTier {
+        TraceTier { tier, trace }
+    }
+}
+
+impl Tier for TraceTier {
+    fn profile(&self) -> &TierProfile {
+        self.tier.profile()
+    }
+
+    fn len(&self) -> u64 {
+        self.tier.len()
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        let number = self.trace.shared.queues.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(TraceQueue {
+            queue: self.tier.open(depth)?,
+            number,
+            trace: self.trace.clone(),
+            flights: Slots::new(),
+            renamed: Vec::new(),
+            lot: Vec::with_capacity(LOT),
+        }))
+    }
+}
+
+struct Flight {
+    id: u64,
+    offset: u64,
+    len: u32,
+    submitted_ns: u64,
+}
+
+struct TraceQueue {
+    queue: Box<dyn Queue>,
+    number: u32,
+    trace: Trace,
+    flights: Slots<Flight>,
+    renamed: Vec<Read>,
+    lot: Vec<TraceRecord>,
+}
+
+impl TraceQueue {
+    fn now_ns(&self) -> u64 {
+        self.trace.shared.start.elapsed().as_nanos() as u64
+    }
+}
+
+impl Queue for TraceQueue {
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
+        let submitted_ns = self.now_ns();
+        self.renamed.clear();
+        for read in reads {
+            let Read { id, offset, len, .. } = *read;
+            let id = self.flights.insert(Flight { id, offset, len, submitted_ns });
+            self.renamed.push(Read { id, ..*read });
+        }
+        // SAFETY: the same buffers under the same contract.
+        let outcome = unsafe { self.queue.submit(&self.renamed) };
+        let taken = outcome.as_ref().map_or(0, |taken| *taken);
+        for read in self.renamed.iter().skip(taken) {
+            self.flights.remove(read.id);
+        }
+        outcome
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
+        let first = done.len();
+        let outcome = self.queue.reap(done, wait);
+        if done.len() == first {
+            return outcome;
+        }
+        let now = self.now_ns();
+        for completion in &mut done[first..] {
+            let Some(flight) = self.flights.remove(completion.id) else {
+                return Err(unknown(completion.id));
+            };
+            let Flight { id, offset, len, submitted_ns } = flight;
+            completion.id = id;
+            let result = completion.result.map_or_else(|fault| -i64::from(fault.errno), i64::from);
+            let latency_ns = now.saturating_sub(submitted_ns);
+            self.lot.push(TraceRecord { submitted_ns, latency_ns, offset, len, queue: self.number, result });
+        }
+        if self.lot.len() >= LOT {
+            self.trace.append(&mut self.lot);
+        }
+        outcome
+    }
+
+    fn map(&self, span: Span) -> Option<&[u8]> {
+        self.queue.map(span)
+    }
+
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
+        // SAFETY: passed on under the same contract.
+        unsafe { self.queue.register(region, len) }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+}
+
+impl Drop for TraceQueue {
+    fn drop(&mut self) {
+        self.trace.append(&mut self.lot);
+    }
+}
+
+/// When a replayed read is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as there is room: how fast could this tier have been?
+    Unpaced,
+    /// Not before its recorded moment: how would this tier have kept up?
+    Recorded,
+}
+
+/// What a replay measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct ReplayReport {
+    /// Reads completed.
+    pub reads: u64,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Reads that failed.
+    pub errors: u64,
+    /// Wall time of the whole replay in seconds.
+    pub seconds: f64,
+    /// Mean latency of a read in nanoseconds.
+    pub mean_ns: u64,
+    /// Median latency in nanoseconds.
+    pub p50_ns: u64,
+    /// Latency that 99% of the reads stay within, in nanoseconds.
+    pub p99_ns: u64,
+    /// The longest latency in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// Runs the reads of a trace against `tier`: one thread for each recorded queue, each keeping as many reads in
+/// flight as that queue had at most.
+pub fn replay(trace: &[TraceRecord], tier: &Arc<dyn Tier>, pace: Pace) -> Result<ReplayReport, TierError> {
+    let mut queues: BTreeMap<u32, Vec<TraceRecord>> = BTreeMap::new();
+    for record in trace {
+        queues.entry(record.queue).or_default().push(*record);
+    }
+    queues.values_mut().for_each(|records| records.sort_by_key(|r| r.submitted_ns));
+    let origin_ns = trace.iter().map(|r| r.submitted_ns).min().unwrap_or(0);
+    let start = Instant::now();
+    let run = |records: Vec<TraceRecord>| replay_queue(&records, tier.as_ref(), pace, start, origin_ns);
+    let parts = std::thread::scope(|scope| {
+        let threads: Vec<_> = queues.into_values().map(|r| scope.spawn(move || run(r))).collect();
+        let join = |t: std::thread::ScopedJoinHandle<'_, Result<Tally, TierError>>| {
+            t.join().unwrap_or_else(|_| Err(TierError::Contract("a replaying thread panicked".into())))
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()
+    })?;
+    let mut report = ReplayReport { seconds: start.elapsed().as_secs_f64(), ..ReplayReport::default() };
+    let mut latencies = Vec::new();
+    for part in parts {
+        report.bytes += part.bytes;
+        report.errors += part.errors;
+        latencies.extend(part.latencies);
+    }
+    latencies.sort_unstable();
+    report.reads = latencies.len() as u64;
+    if let Some(last) = latencies.last() {
+        let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+        (report.p50_ns, report.p99_ns, report.max_ns) = (at(0.5), at(0.99), *last);
+        report.mean_ns = latencies.iter().sum::<u64>() / latencies.len() as u64;
+    }
+    Ok(report)
+}
+
+#[derive(Default)]
+struct Tally {
+    bytes: u64,
+    errors: u64,
+    latencies: Vec<u64>,
+}
+
+/// Most reads that were in flight at once according to their records.
+fn deepest(records: &[TraceRecord]) -> u32 {
+    let mut events: Vec<(u64, i32)> = Vec::with_capacity(records.len() * 2);
+    for record in records {
+        events.push((record.submitted_ns, 1));
+        events.push((record.submitted_ns.saturating_add(record.latency_ns.max(1)), -1));
+    }
+    // Ends sort before starts of the same moment.
+    events.sort_unstable();
+    let mut flying = 0;
+    events
+        .iter()
+        .map(|(_, step)| {
+            flying += step;
+            flying
+        })
+        .max()
+        .unwrap_or(1)
+        .max(1) as u32
+}
+
+fn replay_queue(
+    records: &[TraceRecord],
+    tier: &dyn Tier,
+    pace: Pace,
+    start: Instant,
+    origin_ns: u64,
+) -> Result<Tally, TierError> {
+    let profile = tier.profile();
+    let alignment = u64::from(profile.alignment.max(1));
+    let depth = deepest(records);
+    let mut pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX);
+    // Declared after the pool, so dropped before it.
+    let mut queue = tier.open(depth)?;
+    let (mut flights, mut done, mut tally) = (Slots::new(), Vec::new(), Tally::default());
+    let mut next = 0;
+    while next < records.len() || queue.in_flight() > 0 {
+        let now = start.elapsed().as_nanos() as u64;
+        let mut room = (depth as usize).saturating_sub(queue.in_flight());
+        while let Some(record) = records.get(next) {
+            if room == 0 || (pace == Pace::Recorded && record.submitted_ns - origin_ns > now) {
+                break;
+            }
+            let offset = record.offset & !(alignment - 1);
+            let end = record.offset.saturating_add(u64::from(record.len)).max(offset + 1);
+            let len = (end - offset).next_multiple_of(alignment).min(1 << 31) as u32;
+            let buffer = if profile.addressable { None } else { pool.take(len as usize) };
+            let start_of = buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
+            let id = flights.insert((Instant::now(), buffer));
+            // SAFETY: the buffer stays taken until the completion, and the pool outlives the queue.
+            let taken = unsafe { queue.submit(&[Read { id, offset, len, buffer: start_of }])? };
+            if taken == 0 {
+                flights.remove(id);
+                buffer.into_iter().for_each(|b| pool.release(b));
+                break;
+            }
+            next += 1;
+            room -= 1;
+        }
+        // Under a recorded pace the next submission may be due at any moment.
+        let wait = if pace == Pace::Recorded { Duration::ZERO } else { Duration::from_millis(100) };
+        queue.reap(&mut done, Some(wait))?;
+        for completion in done.drain(..) {
+            let Some((since, buffer)) = flights.remove(completion.id) else {
+                return Err(unknown(completion.id));
+            };
+            tally.latencies.push(since.elapsed().as_nanos() as u64);
+            match completion.result {
+                Ok(got) => tally.bytes += u64::from(got),
+                Err(_) => tally.errors += 1,
+            }
+            buffer.into_iter().for_each(|b| pool.release(b));
+        }
+    }
+    Ok(tally)
+}
