@@ -1,8 +1,6 @@
 //! Distances in 64-bit arithmetic, and the bound within which 32-bit arithmetic agrees with them.
 
-use bathyal_kernels::{Distance, Element, Metric, to_f32};
-
-use super::tile::LANES;
+use bathyal_kernels::{Element, Metric, to_f32};
 
 /// Independent sums of the 64-bit passes, so that they fill vector registers.
 const SUMS: usize = 8;
@@ -15,39 +13,28 @@ const SAFE_NORMS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
 pub(super) struct Exact {
     metric: Metric,
     element: Element,
-    /// For 8-bit l2 and ip, whose kernels sum integers and so are exact.
-    integer: Option<Distance>,
-    a: Vec<f32>,
-    b: Vec<f32>,
+    values: Vec<f32>,
+}
+
+/// A query, ready to be measured.
+pub(super) struct Measured<'a> {
+    pub values: &'a [f32],
+    pub norm: f64,
 }
 
 impl Exact {
     pub(super) fn new(metric: Metric, element: Element, dim: usize) -> Exact {
-        let integer = !element.is_float() && metric != Metric::Cosine;
-        Exact {
-            metric,
-            element,
-            integer: integer.then(|| Distance::new(element, metric, dim)),
-            a: vec![0.0; dim],
-            b: vec![0.0; dim],
-        }
+        Exact { metric, element, values: vec![0.0; dim] }
     }
 
-    /// The distance of `a` and `b`, rounded to 32 bits. Symmetric, bit for bit.
-    pub(super) fn between(&mut self, a: &[u8], b: &[u8]) -> f32 {
-        if let Some(distance) = &self.integer {
-            return distance.between(a, b);
-        }
-        to_f32(self.element, a, &mut self.a);
-        to_f32(self.element, b, &mut self.b);
-        let (a, b) = (&self.a, &self.b);
+    /// The distance from `query` to `row`, rounded to 32 bits.
+    pub(super) fn distance(&mut self, query: &Measured<'_>, row: &[u8]) -> f32 {
+        to_f32(self.element, row, &mut self.values);
+        let (a, b) = (query.values, &self.values);
         let exact = match self.metric {
             Metric::L2 => sum(a, b, |x, y| (x - y) * (x - y)),
             Metric::InnerProduct => -sum(a, b, |x, y| x * y),
-            Metric::Cosine => {
-                let norms = sum(a, a, |x, y| x * y).sqrt() * sum(b, b, |x, y| x * y).sqrt();
-                1.0 - (sum(a, b, |x, y| x * y) / norms).clamp(-1.0, 1.0)
-            }
+            Metric::Cosine => 1.0 - (sum(a, b, |x, y| x * y) / (query.norm * norm(b))).clamp(-1.0, 1.0),
         };
         // Adding zero makes -0.0 of ip into 0.0, so that equal distances have equal bits and the id decides.
         (exact + 0.0) as f32
@@ -55,9 +42,14 @@ impl Exact {
 
     /// The Euclidean length of `row`.
     pub(super) fn norm(&mut self, row: &[u8]) -> f64 {
-        to_f32(self.element, row, &mut self.a);
-        sum(&self.a, &self.a, |x, y| x * y).sqrt()
+        to_f32(self.element, row, &mut self.values);
+        norm(&self.values)
     }
+}
+
+/// The Euclidean length of `values`.
+pub(super) fn norm(values: &[f32]) -> f64 {
+    sum(values, values, |x, y| x * y).sqrt()
 }
 
 fn sum(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
@@ -94,20 +86,23 @@ pub(super) fn row_terms(metric: Metric, norm: f64) -> (f32, f32) {
 /// The largest value of [`row_terms`] that a vector no longer than `longest` can have if its distance from
 /// a query of length `norm`, rounded to 32 bits, is at most `distance`.
 ///
-/// A sum of `dim` products of f32 in any order is off by at most `dim x 2^-24 x |q| |b|` (Higham, Accuracy
-/// and Stability of Numerical Algorithms, section 3.1). The slack doubles that, with a few steps more for
-/// the norms, the scale, and the rounding of the distance itself.
-pub(super) fn limit(metric: Metric, dim: usize, norm: f64, longest: f64, distance: f32) -> f32 {
+/// A sum of `roundings` products of f32 in any order is off by at most `roundings x 2^-24 x |q| |b|`, and a
+/// little more (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); integer products are
+/// not off at all. A few roundings more come from the norms, the scale, and the distance itself.
+pub(super) fn limit(metric: Metric, roundings: usize, norm: f64, longest: f64, distance: f32) -> f32 {
     if norm != 0.0 && !SAFE_NORMS.contains(&norm) {
         return f32::NAN;
     }
-    let unit = f64::from(f32::EPSILON);
-    let slack = (dim + LANES) as f64 * unit;
-    let distance = f64::from(distance) + unit * f64::from(distance).abs();
+    let unit = f64::from(f32::EPSILON) / 2.0;
+    let product = unit * 1.1 * roundings as f64;
+    let few = unit * 8.0;
+    let distance = f64::from(distance) + few * f64::from(distance).abs();
     let value = match metric {
-        Metric::L2 => distance - norm * norm + slack * (norm + longest).powi(2),
-        Metric::InnerProduct => distance + slack * norm * longest,
-        Metric::Cosine => (distance - 1.0 + slack) * norm,
+        Metric::L2 => {
+            distance - norm * norm + 2.0 * product * norm * longest + few * (norm + longest).powi(2)
+        }
+        Metric::InnerProduct => distance + (product + few) * norm * longest,
+        Metric::Cosine => (distance - 1.0 + product + few) * norm,
     };
     (value as f32).next_up()
 }

@@ -16,11 +16,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use bathyal_kernels::{Element, Metric, TopK};
+use bathyal_kernels::{Element, Metric, TopK, to_f32};
 
 use crate::progress::Progress;
 use crate::vectors::{Access, IdFile, VectorError, VectorFile};
-use exact::{Exact, limit, row_terms};
+use exact::{Exact, Measured, limit, norm, row_terms};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 
 /// Bytes of packed vectors that one thread passes the queries over: they stay in L2 (512 KiB or more on
@@ -148,8 +148,9 @@ struct Search<'a> {
 
 /// The queries of one wave, and how far each has to look.
 struct Wave {
-    first: usize,
     tiles: Vec<QueryTile>,
+    /// `queries x dim`, decoded.
+    values: Vec<f32>,
     norms: Vec<f64>,
     /// For each query the smallest k-th distance that any thread has found, as bits that order like the
     /// floats: no vector farther than that can be among the k nearest.
@@ -183,7 +184,8 @@ impl<'a> Search<'a> {
 
     /// Queries of a wave, a multiple of [`LANES`].
     fn wave(&self) -> usize {
-        let query_bytes = self.threads * self.k * NEIGHBOR_BYTES + self.isa.steps(self.base.dim()) * 4 + 32;
+        let packed_bytes = (self.isa.steps(self.base.dim()) + self.base.dim()) * 4;
+        let query_bytes = self.threads * self.k * NEIGHBOR_BYTES + packed_bytes + 32;
         (WAVE_BYTES / query_bytes / LANES).max(1) * LANES
     }
 
@@ -238,9 +240,14 @@ impl<'a> Search<'a> {
     fn pack_queries(&self, rows: Range<usize>) -> Result<Wave, GroundTruthError> {
         self.queries.check_length()?;
         let mut packer = Packer::new(self.isa, self.base.element(), self.base.dim());
-        let mut exact = Exact::new(self.metric, self.base.element(), self.base.dim());
+        let dim = self.base.dim();
         let cells = self.isa.steps(self.base.dim()) * LANES;
-        let mut wave = Wave { first: rows.start, tiles: Vec::new(), norms: Vec::new(), farthest: Vec::new() };
+        let mut wave = Wave {
+            tiles: Vec::new(),
+            values: vec![0.0; rows.len() * dim],
+            norms: Vec::new(),
+            farthest: Vec::new(),
+        };
         for start in rows.clone().step_by(LANES) {
             if self.progress.cancelled() {
                 return Err(GroundTruthError::Cancelled);
@@ -250,7 +257,9 @@ impl<'a> Search<'a> {
             for lane in 0..count {
                 let row = self.queries.row(start + lane);
                 tile.offset[lane] = packer.pack(Side::Query, row, lane, &mut tile.cells);
-                let norm = exact.norm(row);
+                let values = &mut wave.values[(start + lane - rows.start) * dim..][..dim];
+                to_f32(self.queries.element(), row, values);
+                let norm = norm(values);
                 self.check_norm(self.queries, start + lane, norm)?;
                 wave.norms.push(norm);
                 wave.farthest.push(AtomicU64::new(ordered_bits(f32::INFINITY)));
@@ -353,6 +362,9 @@ impl<'a> Worker<'a> {
             let panel =
                 Panel { cells: &self.block.cells[at * cells..][..cells], terms: &self.block.panels[at] };
             let masks = screen(self.search.isa, panel, tile, &limits);
+            if masks == [0; LANES] {
+                continue;
+            }
             for (lane, mask) in masks[..tile.count].iter().enumerate() {
                 if *mask != 0 {
                     self.measure(index * LANES + lane, start + at * LANES, *mask);
@@ -364,13 +376,15 @@ impl<'a> Worker<'a> {
 
     /// Measures query `query` of the wave against the vectors of `mask`, whose bit 0 is vector `first`.
     fn measure(&mut self, query: usize, first: usize, mut mask: u16) {
-        let values = self.search.queries.row(self.wave.first + query);
+        let dim = self.search.base.dim();
+        let values = &self.wave.values[query * dim..][..dim];
+        let measured = Measured { values, norm: self.wave.norms[query] };
         let nearest = &mut self.nearest[query];
         while mask != 0 {
             let row = first + mask.trailing_zeros() as usize;
             mask &= mask - 1;
             // Opening refused files with more rows than a u32 can name.
-            nearest.push(row as u32, self.exact.between(values, self.search.base.row(row)));
+            nearest.push(row as u32, self.exact.distance(&measured, self.search.base.row(row)));
         }
         self.wave.farthest[query].fetch_min(ordered_bits(nearest.threshold()), Ordering::Relaxed);
     }
@@ -380,7 +394,7 @@ impl<'a> Worker<'a> {
         let farthest = from_ordered_bits(self.wave.farthest[query].load(Ordering::Relaxed));
         limit(
             self.search.metric,
-            self.search.base.dim(),
+            self.search.isa.roundings(self.search.base.dim()),
             self.wave.norms[query],
             self.block.longest,
             farthest,

@@ -64,6 +64,11 @@ impl TileIsa {
     pub(super) fn steps(self, dim: usize) -> usize {
         if self == TileIsa::Vnni { dim.div_ceil(4) } else { dim }
     }
+
+    /// How often the product of two vectors is rounded on its way.
+    pub(super) fn roundings(self, dim: usize) -> usize {
+        if self == TileIsa::Vnni { 0 } else { dim }
+    }
 }
 
 /// Which side of the product a vector is packed for; VNNI multiplies unsigned by signed bytes.
@@ -187,7 +192,7 @@ pub(super) fn screen(
         #[cfg(not(target_arch = "x86_64"))]
         _ => portable(panel, tile, limits, &mut masks),
     }
-    masks.map(|mask| mask & panel.terms.valid)
+    masks
 }
 
 /// Four queries at a time, so that the sums stay in registers where there are 16 of 128 bits or more.
@@ -211,6 +216,7 @@ fn portable(panel: Panel<'_>, tile: &QueryTile, limits: &[f32; LANES], masks: &m
                 let above = value > *limit;
                 *mask |= u16::from(!above) << lane;
             }
+            *mask &= panel.terms.valid;
         }
     }
 }
@@ -266,7 +272,8 @@ mod x86 {
                     let value = _mm256_fnmadd_ps(scale[half], sums, bias[half]);
                     _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NGT_UQ>(value, limit)) as u16
                 };
-                masks[first + query] = near(low[query], 0) | (near(high[query], 1) << 8);
+                masks[first + query] =
+                    (near(low[query], 0) | (near(high[query], 1) << 8)) & panel.terms.valid;
             }
         }
     }
@@ -322,9 +329,13 @@ mod x86 {
                 }
             }
         }
-        let sums = sums.map(|sum| _mm512_cvtepi32_ps(sum));
+        // A loop, since the closure of `map` would be compiled without this function's instructions.
+        let mut products = [_mm512_setzero_ps(); Q];
+        for (product, sum) in products.iter_mut().zip(sums) {
+            *product = _mm512_cvtepi32_ps(sum);
+        }
         // SAFETY: the same CPU.
-        unsafe { compare(panel, &sums, limits, masks) }
+        unsafe { compare(panel, &products, limits, masks) }
     }
 
     /// # Safety
@@ -343,7 +354,8 @@ mod x86 {
         };
         for ((sum, limit), mask) in sums.iter().zip(limits).zip(masks) {
             let value = _mm512_fnmadd_ps(scale, *sum, bias);
-            *mask = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(value, _mm512_set1_ps(*limit));
+            let valid = panel.terms.valid;
+            *mask = _mm512_mask_cmp_ps_mask::<_CMP_NGT_UQ>(valid, value, _mm512_set1_ps(*limit));
         }
     }
 }
