@@ -1,5 +1,21 @@
-//! Bathyal.
+//! All algorithms of Bathyal: index families with their builders and searchers, formats, ground truth.
+//!
+//! * [`build`] makes an index directory from a [`vectors::VectorFile`];
+//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
+//! * [`vectors`] reads and writes files of vectors and ids; [`groundtruth`] computes exact answers.
 
+pub mod error;
+pub mod format;
 pub mod groundtruth;
+pub mod index;
 pub mod progress;
+pub mod vamana;
 pub mod vectors;
+
+pub use error::IndexError;
+pub use index::{
+    Effort, Index, InspectReport, OpenOptions, SearchOptions, SearchResult, SearchTotals, TierChoice,
+    VerifyReport, inspect, verify,
+};
+pub use vamana::search::{QueryStats, SearchMode};
+pub use vamana::{BuildOptions, BuildReport, build};

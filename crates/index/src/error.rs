@@ -1,0 +1,118 @@
+//! What can go wrong with an index, said so that the reader knows what to do.
+
+use crate::vectors::VectorError;
+use bathyal_kernels::quantize::QuantizeError;
+use bathyal_tier::{ReadError, RunError, TierError};
+use std::path::PathBuf;
+
+/// Why an index could not be built, opened or searched.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// A file of vectors or ids is not what it should be.
+    #[error(transparent)]
+    Vectors(#[from] VectorError),
+    /// A file or device of the index could not be used.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    /// A query's bytes did not arrive.
+    #[error("{}: {source}", file.display())]
+    Read {
+        /// The file that was read.
+        file: PathBuf,
+        /// What happened.
+        source: ReadError,
+    },
+    /// The bytes arrived and are wrong: nothing is answered from them.
+    #[error("{}: damaged at {place}: {reason}; run `bathyal verify` and restore the index from a copy or rebuild it", file.display())]
+    Damaged {
+        /// The damaged file.
+        file: PathBuf,
+        /// Where in the file.
+        place: String,
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// The path leads to no index.
+    #[error("{}: is not a Bathyal index: {reason}", path.display())]
+    NotAnIndex {
+        /// The path given.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// The index was written by a later version of Bathyal.
+    #[error("{}: the index has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal or rebuild the index with this version", path.display())]
+    LaterVersion {
+        /// The path given.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The latest version that this program reads.
+        known: u32,
+    },
+    /// Something is already where the index should go.
+    #[error("{}: already exists; choose another path, or replace it with --overwrite (overwrite=True)", path.display())]
+    Exists {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The memory that the caller allows is not enough.
+    #[error("{what} needs {needed} bytes ({:.0} MB) of memory, but only {given} bytes ({:.0} MB) are allowed; {advice}", *needed as f64 / 1e6, *given as f64 / 1e6)]
+    Memory {
+        /// What was to be done.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        given: u64,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A parameter makes no sense, or not with this index.
+    #[error("{0}")]
+    Parameter(String),
+    /// Vectors that cannot be normalised.
+    #[error(
+        "cosine distance needs a direction, but {count} vectors are all zeros; the first are rows {rows:?}: remove them or choose the metric l2 or ip"
+    )]
+    ZeroVectors {
+        /// How many there are.
+        count: u64,
+        /// The first of them.
+        rows: Vec<u64>,
+    },
+    /// The codes could not be trained or read.
+    #[error("vector codes: {0}")]
+    Codes(#[from] QuantizeError),
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// The time allowed is over.
+    #[error("the deadline passed before all queries were answered")]
+    Deadline,
+    /// A defect of Bathyal itself.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl From<RunError> for IndexError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Cancelled => IndexError::Cancelled,
+            RunError::Deadline => IndexError::Deadline,
+            RunError::Tier(e) => IndexError::Tier(e),
+            RunError::Stalled => IndexError::Internal(error.to_string()),
+        }
+    }
+}
+
+impl IndexError {
+    /// Shorthand for damage.
+    pub(crate) fn damaged(
+        file: impl Into<PathBuf>,
+        place: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        IndexError::Damaged { file: file.into(), place: place.into(), reason: reason.into() }
+    }
+}

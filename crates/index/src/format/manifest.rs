@@ -1,0 +1,259 @@
+//! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
+
+use crate::error::IndexError;
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::TierError;
+use bathyal_tier::backend::file::replace_file;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Name of the manifest within an index directory.
+pub const MANIFEST_NAME: &str = "manifest.json";
+/// The format version that this program writes, and the latest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// A manifest is a few kilobytes; anything beyond this is not one.
+const LARGEST_MANIFEST: u64 = 16 << 20;
+/// Largest dimension of a vector.
+pub const MAX_DIM: u32 = 1 << 16;
+/// Largest number of vectors: ids are `u32`, and the last is kept free.
+pub const MAX_VECTORS: u64 = u32::MAX as u64;
+
+/// A file of the index: its name, length and checksum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Name within the directory; never a path.
+    pub name: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// CRC-32C of the whole file.
+    pub crc32c: u32,
+}
+
+/// One point of the calibration curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationPoint {
+    /// Size of the candidate list (L in DiskANN).
+    pub search_list: u32,
+    /// Mean recall@k at that size.
+    pub recall: f32,
+}
+
+/// The curve from recall to effort for one k.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationCurve {
+    /// Number of neighbours asked for.
+    pub k: u32,
+    /// Points by rising `search_list`.
+    pub points: Vec<CalibrationPoint>,
+}
+
+/// What was measured when the index was built.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Number of queries measured.
+    pub queries: u32,
+    /// Where they came from: "held-out vectors" or "given queries".
+    pub source: String,
+    /// Curves by rising k.
+    pub curves: Vec<CalibrationCurve>,
+}
+
+/// The parameters of a graph and of its layout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GraphEntry {
+    /// The file of pages.
+    pub file: FileEntry,
+    /// Layout of the records; version 1 knows "padded".
+    pub layout: String,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Most neighbours of a vector (R in DiskANN).
+    pub max_degree: u32,
+    /// Candidate list while building (L in DiskANN).
+    pub search_list: u32,
+    /// Pruning slack (alpha in DiskANN).
+    pub alpha: f32,
+    /// Where searches begin.
+    pub entry_point: u32,
+}
+
+/// The codes that stay in memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CodesEntry {
+    /// The codes, `vectors x code_bytes`.
+    pub file: FileEntry,
+    /// The trained codec.
+    pub codec: FileEntry,
+    /// The codec's kind, for people.
+    pub kind: String,
+    /// Bytes of a code.
+    pub code_bytes: u32,
+}
+
+/// Everything that an index says about itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the format.
+    pub format_version: u32,
+    /// The program that wrote it.
+    pub written_by: String,
+    /// The index family: "vamana".
+    pub family: String,
+    /// Number of vectors.
+    pub vectors: u64,
+    /// Dimensions of a vector.
+    pub dim: u32,
+    /// Element name (f32, f16, u8, i8).
+    pub element: String,
+    /// Metric name (l2, ip, cosine).
+    pub metric: String,
+    /// Bytes of the vectors alone: `vectors x dim x element size`.
+    pub data_bytes: u64,
+    /// Seed of the build.
+    pub seed: u64,
+    /// Seconds that the build took.
+    pub build_seconds: f64,
+    /// The graph.
+    pub graph: GraphEntry,
+    /// The codes.
+    pub codes: CodesEntry,
+    /// Recall against effort.
+    pub calibration: Calibration,
+}
+
+impl Manifest {
+    /// The element type.
+    pub fn element(&self) -> Result<Element, String> {
+        self.element.parse().map_err(|_| format!("unknown element {:?}", self.element))
+    }
+
+    /// The metric.
+    pub fn metric(&self) -> Result<Metric, String> {
+        self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))
+    }
+
+    /// The files of the index besides the manifest.
+    pub fn files(&self) -> [&FileEntry; 3] {
+        [&self.graph.file, &self.codes.file, &self.codes.codec]
+    }
+
+    /// Bytes of all files, the manifest not counted.
+    pub fn index_bytes(&self) -> u64 {
+        self.files().iter().map(|f| f.bytes).sum()
+    }
+
+    /// The manifest as the bytes of its file: JSON, a line feed, and a line with the JSON's CRC-32C.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, IndexError> {
+        let mut bytes = serde_json::to_vec_pretty(self).map_err(|e| IndexError::Internal(e.to_string()))?;
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(format!("\ncrc32c {crc:08x}\n").as_bytes());
+        Ok(bytes)
+    }
+
+    /// Writes the manifest into `directory`, atomically.
+    pub fn write(&self, directory: &Path) -> Result<(), IndexError> {
+        Ok(replace_file(directory.join(MANIFEST_NAME), &self.to_bytes()?)?)
+    }
+
+    /// Reads and checks the manifest of `directory`.
+    pub fn read(directory: &Path) -> Result<Manifest, IndexError> {
+        let path = directory.join(MANIFEST_NAME);
+        let missing = |reason: String| IndexError::NotAnIndex { path: directory.to_path_buf(), reason };
+        if !directory.exists() {
+            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(TierError::io("open the index", directory, source).into());
+        }
+        if !directory.is_dir() {
+            return Err(missing("an index is a directory, this is a file".into()));
+        }
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(missing(format!("it holds no {MANIFEST_NAME}")));
+            }
+            Err(e) => return Err(TierError::io("open", &path, e).into()),
+        };
+        if metadata.len() > LARGEST_MANIFEST {
+            return Err(missing(format!("its {MANIFEST_NAME} has {} bytes", metadata.len())));
+        }
+        let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
+        Manifest::parse(&bytes, directory)
+    }
+
+    /// Parses what [`Manifest::to_bytes`] wrote; `directory` is only named in errors.
+    pub fn parse(bytes: &[u8], directory: &Path) -> Result<Manifest, IndexError> {
+        let path = directory.join(MANIFEST_NAME);
+        let damaged = |reason: String| IndexError::damaged(&path, "the manifest", reason);
+        let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let Some(split) = text.iter().rposition(|b| *b == b'\n') else {
+            return Err(damaged("the checksum line is missing".into()));
+        };
+        let (json, line) = (&text[..split], &text[split + 1..]);
+        let expected = format!("crc32c {:08x}", crc32c::crc32c(json));
+        if line != expected.as_bytes() {
+            return Err(damaged(format!(
+                "its last line is {:?}, its content has {expected:?}",
+                String::from_utf8_lossy(line)
+            )));
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u32,
+        }
+        let version: Version = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
+        if version.format_version > FORMAT_VERSION {
+            return Err(IndexError::LaterVersion {
+                path: directory.to_path_buf(),
+                found: version.format_version,
+                known: FORMAT_VERSION,
+            });
+        }
+        let manifest: Manifest = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
+        manifest.check().map_err(damaged)?;
+        Ok(manifest)
+    }
+
+    /// Checks every number against the others, so that no later arithmetic can overflow or run out of bounds.
+    fn check(&self) -> Result<(), String> {
+        let element = self.element()?;
+        self.metric()?;
+        let require = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_string()) };
+        require(self.family == "vamana", "the family is not vamana")?;
+        require(self.graph.layout == "padded", "the layout is not padded")?;
+        require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
+        require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
+        require(u64::from(self.graph.entry_point) < self.vectors, "the entry point is no vector")?;
+        let data_bytes = self.vectors * u64::from(self.dim) * element.size() as u64;
+        require(self.data_bytes == data_bytes, "data_bytes does not follow from vectors, dim and element")?;
+        let layout =
+            super::pages::PageLayout::new(element, self.dim, self.graph.max_degree, self.graph.page_bytes)?;
+        require(
+            self.graph.file.bytes == layout.file_bytes(self.vectors),
+            "the graph's length does not follow from its layout",
+        )?;
+        let codes = self.vectors * u64::from(self.codes.code_bytes);
+        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
+        for file in self.files() {
+            let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
+            require(plain, "a file's name is a path")?;
+        }
+        for curve in &self.calibration.curves {
+            let rising = curve.points.windows(2).all(|w| w[0].search_list < w[1].search_list);
+            require(rising && curve.k > 0, "a calibration curve is not rising")?;
+            let sane = curve.points.iter().all(|p| (0.0..=1.0).contains(&p.recall) && p.search_list > 0);
+            require(sane, "a calibration point is out of range")?;
+        }
+        Ok(())
+    }
+
+    /// The path of one of the index's files, after checking that it is there with the right length.
+    pub fn checked_path(&self, directory: &Path, file: &FileEntry) -> Result<PathBuf, IndexError> {
+        let path = directory.join(&file.name);
+        let found = path.metadata().map_err(|e| TierError::io("open", &path, e))?.len();
+        if found != file.bytes {
+            let reason = format!("the file has {found} bytes, the manifest says {}", file.bytes);
+            return Err(IndexError::damaged(path, "its length", reason));
+        }
+        Ok(path)
+    }
+}

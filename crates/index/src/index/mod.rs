@@ -1,0 +1,554 @@
+//! An open index: what users hold. Opening checks everything that stays in memory; searching runs on worker
+//! threads, each with an engine of its own.
+
+mod inspect;
+mod verify;
+mod workers;
+
+pub use inspect::{InspectReport, inspect};
+pub use verify::{VerifyReport, verify};
+
+use crate::error::IndexError;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::pages::PageLayout;
+use crate::vamana::calibrate;
+use crate::vamana::search::{Graph, QueryStats, Scratch, SearchMode, SearchParams};
+use crate::vectors::VectorFile;
+use bathyal_kernels::quantize::Codec;
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
+use bathyal_tier::{Control, EngineOptions, Tier, TierError};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use workers::{Answers, Job, Workers};
+
+/// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
+pub const DEFAULT_BEAM_WIDTH: u32 = 4;
+/// Widest beam; an SSD serves no more at once.
+pub const MAX_BEAM_WIDTH: u32 = 128;
+/// Largest candidate list.
+pub const MAX_SEARCH_LIST: u32 = 1 << 20;
+/// Reads in flight a thread.
+const ENGINE_DEPTH: u32 = 128;
+/// Queries interleaved a thread where reads come from a device.
+const DEVICE_WIDTH: usize = 16;
+/// Queries interleaved a thread where reads are loads: enough to hide cache misses, few enough to stay in cache.
+const MEMORY_WIDTH: usize = 4;
+
+/// Where the graph's pages are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TierChoice {
+    /// The files, past the page cache.
+    #[default]
+    File,
+    /// Memory: the whole graph is loaded when the index is opened.
+    Dram,
+}
+
+/// How to open an index.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Where the graph's pages are read from.
+    pub tier: TierChoice,
+    /// Which system interface reads files.
+    pub method: Method,
+    /// Whether to read through the page cache. Off by default: the index then takes no memory but its own.
+    pub page_cache: bool,
+    /// Memory that the open index may take, in bytes. `None` means no limit.
+    pub memory_bytes: Option<u64>,
+    /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation).
+    pub wrap: Option<WrapTier>,
+}
+
+/// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].
+pub type WrapTier = Arc<dyn Fn(Arc<dyn Tier>) -> Result<Arc<dyn Tier>, TierError> + Send + Sync>;
+
+impl OpenOptions {
+    /// Through the page cache: for reading what has just been written.
+    pub(crate) fn cached(tier: TierChoice) -> OpenOptions {
+        OpenOptions { tier, page_cache: true, ..OpenOptions::default() }
+    }
+}
+
+/// How hard to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Effort {
+    /// As hard as this recall@k takes, by the index's calibration.
+    Recall(f32),
+    /// With a candidate list of this size (L in DiskANN).
+    SearchList(u32),
+}
+
+/// How to search.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchOptions {
+    /// Neighbours wanted.
+    pub k: usize,
+    /// How hard to search.
+    pub effort: Effort,
+    /// Reads of one hop (W in DiskANN).
+    pub beam_width: u32,
+    /// Threads; 0 means all cores.
+    pub threads: usize,
+    /// Hop by hop, or as reads arrive.
+    pub mode: SearchMode,
+    /// Queries interleaved on each thread; `None` suits the tier.
+    pub width: Option<usize>,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        SearchOptions {
+            k: 10,
+            effort: Effort::Recall(0.95),
+            beam_width: DEFAULT_BEAM_WIDTH,
+            threads: 0,
+            mode: SearchMode::Batched,
+            width: None,
+        }
+    }
+}
+
+/// What a batch of queries cost in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SearchTotals {
+    /// Dependent rounds of reads.
+    pub hops: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Distances estimated from codes.
+    pub code_distances: u64,
+    /// Distances computed from full vectors.
+    pub full_distances: u64,
+}
+
+impl SearchTotals {
+    fn add(&mut self, one: &QueryStats) {
+        self.hops += u64::from(one.hops);
+        self.reads += u64::from(one.reads);
+        self.bytes += one.bytes;
+        self.code_distances += u64::from(one.code_distances);
+        self.full_distances += u64::from(one.full_distances);
+    }
+}
+
+/// The answers to a batch of queries.
+#[derive(Debug, Clone)]
+pub struct SearchResult {
+    /// Neighbours a query: what was asked for, or all that the index holds.
+    pub k: usize,
+    /// `queries x k`, nearest first.
+    pub ids: Vec<u32>,
+    /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
+    pub distances: Vec<f32>,
+    /// Nanoseconds each query took from its start to its answer.
+    pub latencies_ns: Vec<u64>,
+    /// What each query cost.
+    pub per_query: Vec<QueryStats>,
+    /// What all cost together.
+    pub totals: SearchTotals,
+    /// Seconds from the first query's start to the last one's end.
+    pub seconds: f64,
+    /// The candidate list that was used.
+    pub search_list: u32,
+    /// Threads used.
+    pub threads: usize,
+    /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
+    pub notes: Vec<String>,
+}
+
+/// Query rows for [`Index::search_raw`].
+pub(crate) struct RawQueries {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) count: usize,
+    /// For each query, a vector to be treated as absent.
+    pub(crate) excluded: Option<Vec<u32>>,
+}
+
+/// An open index. Shared freely between threads.
+pub struct Index {
+    directory: PathBuf,
+    manifest: Manifest,
+    graph: Arc<Graph>,
+    tier: Arc<dyn Tier>,
+    choice: TierChoice,
+    memory_bytes: Option<u64>,
+    workers: Mutex<Workers>,
+}
+
+impl Index {
+    /// Opens the index at `path`.
+    ///
+    /// # Errors
+    /// [`IndexError`]: no index there, a later version, damage in anything that is loaded, too small a budget.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Index, IndexError> {
+        let path = path.as_ref();
+        Index::open_unpublished(path, &Manifest::read(path)?, options)
+    }
+
+    pub(crate) fn open_unpublished(
+        directory: &Path,
+        manifest: &Manifest,
+        options: &OpenOptions,
+    ) -> Result<Index, IndexError> {
+        let fixed = fixed_memory(manifest, options.tier);
+        if let Some(given) = options.memory_bytes.filter(|given| *given < fixed) {
+            return Err(IndexError::Memory {
+                what: "opening this index",
+                needed: fixed,
+                given,
+                advice: "allow at least that much, or rebuild with smaller code_bytes",
+            });
+        }
+        let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+        let element = manifest.element().map_err(wrong)?;
+        let metric = manifest.metric().map_err(wrong)?;
+        let entry = &manifest.graph;
+        let layout =
+            PageLayout::new(element, manifest.dim, entry.max_degree, entry.page_bytes).map_err(wrong)?;
+        let codec = load_codec(directory, manifest)?;
+        let codes = load(directory, manifest, &manifest.codes.file)?;
+        let file = manifest.checked_path(directory, &entry.file)?;
+        let mut tier: Arc<dyn Tier> = match options.tier {
+            TierChoice::Dram => Arc::new(DramTier::new(load(directory, manifest, &entry.file)?)),
+            TierChoice::File => {
+                let file_options = FileOptions { method: options.method, direct: !options.page_cache };
+                Arc::new(FileTier::open(&file, file_options)?)
+            }
+        };
+        if let Some(wrap) = &options.wrap {
+            tier = wrap(tier)?;
+        }
+        let dim = manifest.dim as usize;
+        let graph = Graph {
+            layout,
+            vectors: manifest.vectors as u32,
+            dim,
+            element,
+            metric,
+            entry: entry.entry_point,
+            codec,
+            codes,
+            distance: Graph::kernel(element, metric, dim),
+            file,
+        };
+        let engine = EngineOptions {
+            depth: ENGINE_DEPTH,
+            frame_bytes: layout.read_bytes(),
+            buffer_budget_bytes: 2 * u64::from(ENGINE_DEPTH) * layout.read_bytes() as u64,
+            ..EngineOptions::default()
+        };
+        Ok(Index {
+            directory: directory.to_path_buf(),
+            manifest: manifest.clone(),
+            graph: Arc::new(graph),
+            workers: Mutex::new(Workers::new(tier.clone(), engine)),
+            tier,
+            choice: options.tier,
+            memory_bytes: options.memory_bytes,
+        })
+    }
+
+    /// The directory of the index.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the index says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The tier that the graph is read from.
+    pub fn tier(&self) -> &Arc<dyn Tier> {
+        &self.tier
+    }
+
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.graph.vectors as usize
+    }
+
+    /// Whether the index holds no vector; none that opens does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Dimensions.
+    pub fn dim(&self) -> usize {
+        self.graph.dim
+    }
+
+    /// Element type of vectors and queries.
+    pub fn element(&self) -> Element {
+        self.graph.element
+    }
+
+    /// The metric.
+    pub fn metric(&self) -> Metric {
+        self.graph.metric
+    }
+
+    /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
+    /// `search_list`, `width` queries each.
+    pub fn dram_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
+        fixed_memory(&self.manifest, self.choice)
+            + threads as u64 * self.thread_memory(width, search_list as usize)
+    }
+
+    /// Queries interleaved a thread when the caller does not say.
+    pub fn default_width(&self) -> usize {
+        if self.tier.profile().addressable { MEMORY_WIDTH } else { DEVICE_WIDTH }
+    }
+
+    fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
+        let frames = if self.tier.profile().addressable { 1 } else { u64::from(ENGINE_DEPTH) };
+        let degree = self.manifest.graph.max_degree as usize;
+        frames * self.graph.layout.read_bytes() as u64
+            + width as u64 * Scratch::planned_bytes(&self.graph, search_list, degree)
+    }
+
+    /// Answers all `queries`.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for queries or options that do not fit the index; damage and device errors that
+    /// any query meets; cancellation and deadline of `control`.
+    pub fn search(
+        &self,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        control: Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
+        self.check_queries(queries)?;
+        let mut bytes = Vec::with_capacity(queries.count() * queries.row_bytes());
+        (0..queries.count()).for_each(|row| bytes.extend_from_slice(queries.row(row)));
+        let (params, notes) = self.params(options)?;
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            n => n,
+        };
+        let raw = RawQueries { bytes, count: queries.count(), excluded: None };
+        let mut result = self.search_raw(raw, params, threads, options.width, control)?;
+        result.notes = notes;
+        Ok(result)
+    }
+
+    fn check_queries(&self, queries: &VectorFile) -> Result<(), IndexError> {
+        let refuse =
+            |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
+        if queries.dim() != self.dim() {
+            return refuse(format!(
+                "the queries have {} dimensions, the index has {}",
+                queries.dim(),
+                self.dim()
+            ));
+        }
+        if queries.element() != self.element() {
+            return refuse(format!(
+                "the queries are {}, the index holds {}; convert them with `bathyal convert`",
+                queries.element(),
+                self.element()
+            ));
+        }
+        queries.check_finite()?;
+        if self.metric() == Metric::Cosine {
+            let zero = |row: &usize| {
+                let row = queries.row(*row);
+                match self.element() {
+                    Element::U8 | Element::I8 => row.iter().all(|b| *b == 0),
+                    // Minus zero has a sign bit and is still zero.
+                    element => bathyal_kernels::squared_norm(element, row) == 0.0,
+                }
+            };
+            if let Some(row) = (0..queries.count()).find(zero) {
+                return refuse(format!(
+                    "query {row} is all zeros, which has no direction and so no cosine distance"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns what the user asked for into what the search needs.
+    fn params(&self, options: &SearchOptions) -> Result<(SearchParams, Vec<String>), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let mut notes = Vec::new();
+        if options.k == 0 {
+            return refuse("k is 0; ask for at least one neighbour".into());
+        }
+        if options.beam_width == 0 || options.beam_width > MAX_BEAM_WIDTH {
+            return refuse(format!(
+                "beam_width is {}; it must be between 1 and {MAX_BEAM_WIDTH}",
+                options.beam_width
+            ));
+        }
+        if options.width == Some(0) {
+            return refuse("width is 0; at least one query must run a thread".into());
+        }
+        let k = options.k.min(self.len());
+        if k < options.k {
+            notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
+        }
+        let search_list = match options.effort {
+            Effort::SearchList(0) => return refuse("search_list is 0; it must be at least k".into()),
+            Effort::SearchList(l) if l > MAX_SEARCH_LIST => {
+                return refuse(format!("search_list is {l}; it must be at most {MAX_SEARCH_LIST}"));
+            }
+            Effort::SearchList(l) if (l as usize) < k => {
+                return refuse(format!("search_list is {l}, which must be at least k = {k}"));
+            }
+            Effort::SearchList(l) => l as usize,
+            Effort::Recall(recall) => {
+                if !(recall > 0.0 && recall <= 1.0) {
+                    return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
+                }
+                self.effort_for(k, recall, &mut notes)
+            }
+        };
+        let params = SearchParams {
+            k,
+            search_list: search_list.max(k),
+            beam_width: options.beam_width as usize,
+            mode: options.mode,
+            excluded: None,
+        };
+        Ok((params, notes))
+    }
+
+    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> usize {
+        match calibrate::effort(&self.manifest.calibration, k, recall) {
+            Some((search_list, reached)) => {
+                if !reached {
+                    notes.push(format!(
+                        "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {search_list}"
+                    ));
+                }
+                search_list as usize
+            }
+            // Too few vectors to calibrate: looking at all of them is exact and cheap.
+            None => self.len(),
+        }
+    }
+
+    pub(crate) fn search_raw(
+        &self,
+        queries: RawQueries,
+        params: SearchParams,
+        threads: usize,
+        width: Option<usize>,
+        control: Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
+        let started = Instant::now();
+        let threads = threads.clamp(1, queries.count.max(1));
+        let wanted = width.unwrap_or_else(|| self.default_width()).max(1);
+        let width = self.affordable_width(wanted, threads, params.search_list)?;
+        let (count, search_list) = (queries.count, params.search_list as u32);
+        let job = Arc::new(Job::new(self.graph.clone(), queries, params, width, control.deadline));
+        let answers = {
+            let mut workers =
+                self.workers.lock().map_err(|_| IndexError::Internal("a search panicked".into()))?;
+            workers.run(&job, threads, control)?
+        };
+        let seconds = started.elapsed().as_secs_f64();
+        collect(answers, count, params.k, seconds, search_list, threads)
+    }
+
+    /// The number of interleaved queries that the memory budget allows, up to `wanted`.
+    fn affordable_width(
+        &self,
+        wanted: usize,
+        threads: usize,
+        search_list: usize,
+    ) -> Result<usize, IndexError> {
+        let Some(given) = self.memory_bytes else { return Ok(wanted) };
+        let need = |width| self.dram_bytes(threads, width, search_list as u32);
+        (1..=wanted).rev().find(|width| need(*width) <= given).ok_or(IndexError::Memory {
+            what: "this search",
+            needed: need(1),
+            given,
+            advice: "allow at least that much, or use fewer threads or a smaller search_list",
+        })
+    }
+}
+
+/// Bytes that an open index holds before any query runs.
+fn fixed_memory(manifest: &Manifest, tier: TierChoice) -> u64 {
+    let graph = if tier == TierChoice::Dram { manifest.graph.file.bytes } else { 0 };
+    // A trained codec takes about twice its file once unpacked.
+    manifest.codes.file.bytes + 2 * manifest.codes.codec.bytes + graph
+}
+
+fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
+    let entry = &manifest.codes.codec;
+    let codec = Codec::from_bytes(&load(directory, manifest, entry)?)
+        .map_err(|e| IndexError::damaged(directory.join(&entry.name), "the codec", e.to_string()))?;
+    if codec.dim() != manifest.dim as usize || codec.code_bytes() != manifest.codes.code_bytes as usize {
+        let reason = format!(
+            "it makes codes of {} bytes from {} dimensions, the manifest says {} from {}",
+            codec.code_bytes(),
+            codec.dim(),
+            manifest.codes.code_bytes,
+            manifest.dim
+        );
+        return Err(IndexError::damaged(directory.join(&entry.name), "the codec", reason));
+    }
+    Ok(codec)
+}
+
+/// Reads a whole file of the index into memory and checks its checksum.
+fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
+    let path = manifest.checked_path(directory, entry)?;
+    let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
+    let found = crc32c::crc32c(&bytes);
+    if bytes.len() as u64 != entry.bytes || found != entry.crc32c {
+        let reason = format!("checksum {found:08x}, the manifest says {:08x}", entry.crc32c);
+        return Err(IndexError::damaged(path, "its content", reason));
+    }
+    Ok(bytes)
+}
+
+/// Puts the answers of all workers in the order of the queries.
+fn collect(
+    answers: Vec<Answers>,
+    count: usize,
+    k: usize,
+    seconds: f64,
+    search_list: u32,
+    threads: usize,
+) -> Result<SearchResult, IndexError> {
+    let mut result = SearchResult {
+        k,
+        ids: vec![0; count * k],
+        distances: vec![0.0; count * k],
+        latencies_ns: vec![0; count],
+        per_query: vec![QueryStats::default(); count],
+        totals: SearchTotals::default(),
+        seconds,
+        search_list,
+        threads,
+        notes: Vec::new(),
+    };
+    let mut answered = 0;
+    for part in answers {
+        for (i, (query, latency_ns, stats)) in part.queries.iter().enumerate() {
+            let at = *query as usize * k;
+            for (j, neighbor) in part.neighbors[i * k..(i + 1) * k].iter().enumerate() {
+                result.ids[at + j] = neighbor.id;
+                result.distances[at + j] = neighbor.distance;
+            }
+            result.latencies_ns[*query as usize] = *latency_ns;
+            result.per_query[*query as usize] = *stats;
+            result.totals.add(stats);
+            answered += 1;
+        }
+    }
+    if answered != count {
+        return Err(IndexError::Internal(format!("{answered} of {count} queries were answered")));
+    }
+    Ok(result)
+}

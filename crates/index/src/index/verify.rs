@@ -1,0 +1,193 @@
+//! `verify`: every byte of an index against its checksums, every link against the vectors.
+
+use crate::error::IndexError;
+use crate::format::manifest::Manifest;
+use crate::format::pages::PageLayout;
+use crate::progress::Progress;
+use bathyal_kernels::first_non_finite;
+use bathyal_kernels::quantize::Codec;
+use bathyal_tier::TierError;
+use serde::Serialize;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 4 << 20;
+/// Faults that are listed one by one; a ruined file has millions.
+const LISTED_FAULTS: usize = 20;
+
+/// What a verification found.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerifyReport {
+    /// Whether nothing is wrong.
+    pub sound: bool,
+    /// Vectors walked.
+    pub vectors: u64,
+    /// Links walked.
+    pub links: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Vectors that no other one links to (besides the entry point): searches cannot find them.
+    pub unlinked: u64,
+    /// Number of faults.
+    pub fault_count: u64,
+    /// The first faults, in words.
+    pub faults: Vec<String>,
+}
+
+impl VerifyReport {
+    fn fault(&mut self, what: String) {
+        self.sound = false;
+        self.fault_count += 1;
+        if self.faults.len() < LISTED_FAULTS {
+            self.faults.push(what);
+        }
+    }
+}
+
+/// A walk over the records of a graph, front to back.
+pub(super) struct Walk<'a> {
+    pub(super) layout: PageLayout,
+    pub(super) vectors: u32,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Walk<'_> {
+    /// Calls `page` with the first id and the bytes of each read, and returns the file's CRC-32C.
+    pub(super) fn run(&self, path: &Path, mut page: impl FnMut(u32, &[u8])) -> Result<u32, IndexError> {
+        let failed = |e| TierError::io("read", path, e);
+        let mut file = File::open(path).map_err(failed)?;
+        let unit = self.layout.read_bytes();
+        let mut buffer = vec![0_u8; (READ_BYTES / unit).max(1) * unit];
+        let (mut id, mut crc) = (0_u64, 0_u32);
+        let total = self.layout.file_bytes(u64::from(self.vectors));
+        let mut left = total;
+        while left > 0 {
+            if self.progress.cancelled() {
+                return Err(IndexError::Cancelled);
+            }
+            let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            file.read_exact(&mut buffer[..part]).map_err(failed)?;
+            crc = crc32c::crc32c_append(crc, &buffer[..part]);
+            for bytes in buffer[..part].chunks(unit) {
+                page(id as u32, bytes);
+                id += self.layout.records_per_page().max(1) as u64;
+            }
+            left -= part as u64;
+            self.progress.advance(total - left);
+        }
+        Ok(crc)
+    }
+}
+
+/// Checks the whole index at `path`. Damage is reported, not returned as an error; errors are for what keeps
+/// the check from running: no index, no permission, cancellation.
+pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, IndexError> {
+    let directory = path.as_ref();
+    let mut report = VerifyReport {
+        sound: true,
+        vectors: 0,
+        links: 0,
+        bytes: 0,
+        unlinked: 0,
+        fault_count: 0,
+        faults: Vec::new(),
+    };
+    let manifest = match Manifest::read(directory) {
+        Err(damage @ IndexError::Damaged { .. }) => {
+            report.fault(damage.to_string());
+            return Ok(report);
+        }
+        other => other?,
+    };
+    progress.stage("verifying", manifest.graph.file.bytes);
+    for entry in [&manifest.codes.file, &manifest.codes.codec] {
+        match super::load(directory, &manifest, entry) {
+            Err(damage @ (IndexError::Damaged { .. } | IndexError::Tier(_))) => {
+                report.fault(damage.to_string())
+            }
+            Err(other) => return Err(other),
+            Ok(bytes) => {
+                report.bytes += bytes.len() as u64;
+                if entry.name == manifest.codes.codec.name
+                    && let Err(e) = Codec::from_bytes(&bytes)
+                {
+                    report.fault(format!("{}: {e}", entry.name));
+                }
+            }
+        }
+    }
+    match manifest.checked_path(directory, &manifest.graph.file) {
+        Err(damage) => report.fault(damage.to_string()),
+        Ok(path) => walk_graph(&path, &manifest, &mut report, progress)?,
+    }
+    Ok(report)
+}
+
+fn walk_graph(
+    path: &Path,
+    manifest: &Manifest,
+    report: &mut VerifyReport,
+    progress: &dyn Progress,
+) -> Result<(), IndexError> {
+    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let element = manifest.element().map_err(wrong)?;
+    let graph = &manifest.graph;
+    let layout = PageLayout::new(element, manifest.dim, graph.max_degree, graph.page_bytes).map_err(wrong)?;
+    let vectors = manifest.vectors as u32;
+    let mut linked = vec![0_u64; vectors as usize / 64 + 1];
+    linked[graph.entry_point as usize / 64] |= 1 << (graph.entry_point % 64);
+    let walk = Walk { layout, vectors, progress };
+    let crc = walk.run(path, |first, bytes| {
+        let records = layout.records_per_page().max(1) as u64;
+        for id in u64::from(first)..(u64::from(first) + records).min(u64::from(vectors)) {
+            check_record(&layout, id as u32, bytes, vectors, element, &mut linked, report);
+        }
+    })?;
+    report.bytes += graph.file.bytes;
+    if crc != graph.file.crc32c {
+        report.fault(format!(
+            "{}: checksum {crc:08x}, the manifest says {:08x}",
+            graph.file.name, graph.file.crc32c
+        ));
+    }
+    let found: u64 = linked.iter().map(|w| u64::from(w.count_ones())).sum();
+    report.unlinked = manifest.vectors.saturating_sub(found);
+    if report.unlinked > 0 {
+        report.fault(format!("{} vectors have no link to them", report.unlinked));
+    }
+    Ok(())
+}
+
+fn check_record(
+    layout: &PageLayout,
+    id: u32,
+    bytes: &[u8],
+    vectors: u32,
+    element: bathyal_kernels::Element,
+    linked: &mut [u64],
+    report: &mut VerifyReport,
+) {
+    report.vectors += 1;
+    let record = match layout.decode(bytes, id) {
+        Ok(record) => record,
+        Err(reason) => return report.fault(format!("vector {id}: {reason}")),
+    };
+    report.links += record.degree() as u64;
+    for neighbor in record.neighbors() {
+        if neighbor >= vectors || neighbor == id {
+            report.fault(format!(
+                "vector {id}: links to {neighbor}, which is itself or none of {vectors} vectors"
+            ));
+        } else {
+            linked[neighbor as usize / 64] |= 1 << (neighbor % 64);
+        }
+    }
+    if let Some(at) = first_non_finite(element, record.vector) {
+        report.fault(format!("vector {id}: component {at} is not finite"));
+    }
+    if !layout.padding_is_zero(bytes, id, record.degree()) {
+        report.fault(format!("vector {id}: unused bytes are not zero"));
+    }
+}

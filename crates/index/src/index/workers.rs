@@ -1,0 +1,220 @@
+//! Worker threads: each owns an engine, and all take queries of one job from a shared counter.
+
+use super::RawQueries;
+use crate::error::IndexError;
+use crate::vamana::search::{Graph, QueryStats, Scratch, SearchParams, search};
+use bathyal_kernels::Neighbor;
+use bathyal_tier::{Control, Cx, Engine, EngineOptions, Tier, TierError};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a waiting caller passes its cancel flag on.
+const CANCEL_POLL: Duration = Duration::from_millis(10);
+
+/// A batch of queries, shared by the workers that answer it.
+pub(super) struct Job {
+    graph: Arc<Graph>,
+    queries: RawQueries,
+    row_bytes: usize,
+    params: SearchParams,
+    width: usize,
+    deadline: Option<Instant>,
+    next: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Job {
+    pub(super) fn new(
+        graph: Arc<Graph>,
+        queries: RawQueries,
+        params: SearchParams,
+        width: usize,
+        deadline: Option<Instant>,
+    ) -> Job {
+        let row_bytes = graph.dim * graph.element.size();
+        Job {
+            graph,
+            queries,
+            row_bytes,
+            params,
+            width,
+            deadline,
+            next: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    fn take(&self) -> Option<usize> {
+        let query = self.next.fetch_add(1, Ordering::Relaxed);
+        (query < self.queries.count).then_some(query)
+    }
+}
+
+/// What one worker answered.
+#[derive(Default)]
+pub(super) struct Answers {
+    /// Query number, latency in nanoseconds, cost.
+    pub(super) queries: Vec<(u32, u64, QueryStats)>,
+    /// k neighbours for each of `queries`.
+    pub(super) neighbors: Vec<Neighbor>,
+}
+
+type Reply = Result<Answers, IndexError>;
+type Order = (Arc<Job>, Sender<Reply>);
+
+/// The threads of an index. They start when they are first needed and end with it.
+pub(super) struct Workers {
+    tier: Arc<dyn Tier>,
+    options: EngineOptions,
+    threads: Vec<(Sender<Order>, JoinHandle<()>)>,
+}
+
+impl Workers {
+    pub(super) fn new(tier: Arc<dyn Tier>, options: EngineOptions) -> Workers {
+        Workers { tier, options, threads: Vec::new() }
+    }
+
+    /// Runs a job on `threads` workers and waits for it.
+    pub(super) fn run(
+        &mut self,
+        job: &Arc<Job>,
+        threads: usize,
+        control: Control<'_>,
+    ) -> Result<Vec<Answers>, IndexError> {
+        while self.threads.len() < threads {
+            self.start()?;
+        }
+        let (reply, replies) = channel();
+        for (orders, _) in &self.threads[..threads] {
+            let gone = |_| IndexError::Internal("a search thread has ended".into());
+            orders.send((job.clone(), reply.clone())).map_err(gone)?;
+        }
+        drop(reply);
+        let mut answers = Vec::with_capacity(threads);
+        let mut failure = None;
+        loop {
+            match replies.recv_timeout(CANCEL_POLL) {
+                Ok(Ok(part)) => answers.push(part),
+                Ok(Err(error)) => {
+                    // The first error is the cause; the others only say that they were stopped.
+                    if failure.is_none() || matches!(failure, Some(IndexError::Cancelled)) {
+                        failure = Some(error);
+                    }
+                    job.stop.store(true, Ordering::Relaxed);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if control.cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                        job.stop.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None if answers.len() < threads => Err(IndexError::Internal("a search thread panicked".into())),
+            None => Ok(answers),
+        }
+    }
+
+    fn start(&mut self) -> Result<(), IndexError> {
+        let (orders, inbox) = channel::<Order>();
+        let (tier, options) = (self.tier.clone(), self.options);
+        let thread = std::thread::Builder::new()
+            .name("bathyal-search".into())
+            .spawn(move || work(tier, options, &inbox))
+            .map_err(|source| TierError::System { operation: "start a search thread", source })?;
+        self.threads.push((orders, thread));
+        Ok(())
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for (orders, thread) in self.threads.drain(..) {
+            drop(orders);
+            // A worker that panicked has already failed its job.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The life of a worker: one engine, one job after another.
+fn work(tier: Arc<dyn Tier>, options: EngineOptions, inbox: &Receiver<Order>) {
+    let mut engine = None;
+    let pool = RefCell::new(Vec::new());
+    while let Ok((job, reply)) = inbox.recv() {
+        let opened = match engine.take() {
+            Some(engine) => Ok(engine),
+            None => Engine::new(tier.clone(), options),
+        };
+        let outcome = match opened {
+            Err(error) => Err(error.into()),
+            Ok(mut opened) => {
+                let outcome = serve(&mut opened, &job, &pool);
+                engine = Some(opened);
+                outcome
+            }
+        };
+        // A caller that no longer listens needs no answer.
+        let _ = reply.send(outcome);
+    }
+}
+
+/// Answers queries of `job` until none is left.
+fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply {
+    let mut answers = Answers::default();
+    let mut failure = None;
+    let next = |cx: &Cx| {
+        let query = job.take()?;
+        let mut scratch = pool.borrow_mut().pop().unwrap_or_else(Scratch::new);
+        let mut params = job.params;
+        params.excluded = job.queries.excluded.as_ref().map(|e| e[query]);
+        let cx = cx.clone();
+        Some(async move {
+            let started = Instant::now();
+            let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
+            let outcome = search(cx, &job.graph, row, params, &mut scratch).await;
+            (query as u32, started.elapsed().as_nanos() as u64, outcome, scratch)
+        })
+    };
+    let sink = |(query, latency_ns, outcome, mut scratch): (u32, u64, Result<(), IndexError>, Scratch)| {
+        let before = answers.neighbors.len();
+        scratch.take_found(&mut answers.neighbors);
+        let found = answers.neighbors.len() - before;
+        let error = match outcome {
+            Err(error) => Some(error),
+            // A vector treated as absent may have been the only way to others.
+            Ok(()) if found < job.params.k && job.queries.excluded.is_some() => {
+                let none = Neighbor { distance: f32::INFINITY, id: u32::MAX };
+                answers.neighbors.resize(before + job.params.k, none);
+                None
+            }
+            Ok(()) if found != job.params.k => Some(IndexError::damaged(
+                &job.graph.file,
+                "the links",
+                format!("a search reached only {found} vectors of the {} wanted", job.params.k),
+            )),
+            Ok(()) => None,
+        };
+        match error {
+            None => answers.queries.push((query, latency_ns, scratch.stats)),
+            Some(error) => {
+                answers.neighbors.truncate(before);
+                failure.get_or_insert(error);
+                job.stop.store(true, Ordering::Relaxed);
+            }
+        }
+        pool.borrow_mut().push(scratch);
+    };
+    let control = Control { cancel: Some(&job.stop), deadline: job.deadline };
+    let outcome = engine.run(job.width, next, sink, control);
+    match failure {
+        Some(error) => Err(error),
+        None => outcome.map(|()| answers).map_err(IndexError::from),
+    }
+}

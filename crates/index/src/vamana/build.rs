@@ -1,0 +1,271 @@
+//! Building a graph index: vectors in memory, two passes, then pages, codes and calibration on disk.
+
+use super::adjacency::Adjacency;
+use super::calibrate;
+use super::insert::Inserter;
+use super::options::{BuildOptions, BuildReport};
+use super::repair;
+use super::space::Space;
+use super::write;
+use crate::error::IndexError;
+use crate::format::directory::BuildDirectory;
+use crate::format::manifest::{Calibration, FORMAT_VERSION, GraphEntry, MAX_DIM, MAX_VECTORS, Manifest};
+use crate::format::pages::{PAGE_BYTES, PageLayout};
+use crate::progress::Progress;
+use crate::vectors::VectorFile;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Insertions between two looks at cancellation: each takes well under a millisecond.
+const CHECK_EVERY: usize = 32;
+/// Memory of a build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
+const FIXED_MEMORY: u64 = 96 << 20;
+
+/// Bytes that a build will take at its peak.
+pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
+    let count = data.count() as u64;
+    let codes = count * u64::from(write::code_bytes(options, data.dim()));
+    let sample = write::sample_bytes(data.count(), data.dim());
+    // A mapped file's pages count as resident while they are copied; codes come after the copy is done.
+    let loading = data.data_bytes();
+    let growing = Adjacency::planned_bytes(count, options.max_degree) + count * 4;
+    Space::planned_bytes(data, options.metric) + loading.max(growing + codes + sample) + FIXED_MEMORY
+}
+
+/// Builds an index over `data` at `target`.
+///
+/// Nothing appears at `target` before the index is complete; on any error, and on cancellation, what was
+/// written is removed.
+///
+/// # Errors
+/// [`IndexError`]: bad parameters, vectors that are not finite, all-zero vectors under cosine, too small a memory
+/// budget (with the number needed), an existing target, a full disk, cancellation.
+pub fn build(
+    data: &VectorFile,
+    target: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, IndexError> {
+    let started = Instant::now();
+    options.check()?;
+    check_data(data, options)?;
+    let planned = planned_memory(data, options);
+    if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
+        return Err(IndexError::Memory {
+            what: "building this index",
+            needed: planned,
+            given,
+            advice: "allow at least that much, or lower max_degree or code_bytes",
+        });
+    }
+    let directory = BuildDirectory::create(target, options.overwrite)?;
+    let threads = options.thread_count();
+    let mut stages = Stages { started, last: started, seconds: Vec::new() };
+
+    progress.stage("loading vectors", data.count() as u64);
+    data.check_finite()?;
+    let space = Space::load(data, options.metric, threads, progress)?;
+    stages.end("load");
+    let (graph, entry) = grow(&space, options, threads, progress, &mut stages)?;
+
+    let layout = page_layout(data, options)?;
+    let file = write::write_graph(directory.path(), &layout, &space, &graph, progress)?;
+    let mean_degree = (0..space.count() as u32).map(|id| graph.degree(id) as f64).sum::<f64>();
+    drop(graph);
+    stages.end("write graph");
+    let codes = write::write_codes(directory.path(), &space, options, threads, progress)?;
+    stages.end("codes");
+    let mut manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
+        family: "vamana".into(),
+        vectors: data.count() as u64,
+        dim: data.dim() as u32,
+        element: data.element().name().into(),
+        metric: options.metric.name().into(),
+        data_bytes: data.data_bytes(),
+        seed: options.seed,
+        build_seconds: 0.0,
+        graph: GraphEntry {
+            file,
+            layout: "padded".into(),
+            page_bytes: PAGE_BYTES,
+            max_degree: options.max_degree,
+            search_list: options.search_list,
+            alpha: options.alpha,
+            entry_point: entry,
+        },
+        codes,
+        calibration: Calibration::default(),
+    };
+    drop(space);
+    manifest.calibration = calibrate::calibrate(directory.path(), &manifest, data, options, progress)?;
+    stages.end("calibrate");
+    manifest.build_seconds = started.elapsed().as_secs_f64();
+    manifest.write(directory.path())?;
+    directory.publish()?;
+    Ok(report(&manifest, options, threads, planned, mean_degree / data.count() as f64, stages))
+}
+
+fn report(
+    manifest: &Manifest,
+    options: &BuildOptions,
+    threads: usize,
+    planned_memory_bytes: u64,
+    mean_degree: f64,
+    stages: Stages,
+) -> BuildReport {
+    BuildReport {
+        build_seconds: manifest.build_seconds,
+        index_bytes: manifest.index_bytes(),
+        data_bytes: manifest.data_bytes,
+        amplification: manifest.index_bytes() as f64 / manifest.data_bytes as f64,
+        vectors: manifest.vectors,
+        dim: manifest.dim,
+        element: manifest.element.clone(),
+        metric: manifest.metric.clone(),
+        max_degree: options.max_degree,
+        search_list: options.search_list,
+        code_kind: manifest.codes.kind.clone(),
+        code_bytes: manifest.codes.code_bytes,
+        mean_degree,
+        threads,
+        planned_memory_bytes,
+        stage_seconds: stages.seconds,
+    }
+}
+
+/// How long each stage of a build took.
+struct Stages {
+    started: Instant,
+    last: Instant,
+    seconds: Vec<(String, f64)>,
+}
+
+impl Stages {
+    fn end(&mut self, name: &str) {
+        let now = Instant::now();
+        self.seconds.push((name.into(), (now - self.last).as_secs_f64()));
+        self.last = now;
+        debug_assert!(self.started <= now);
+    }
+}
+
+fn check_data(data: &VectorFile, options: &BuildOptions) -> Result<(), IndexError> {
+    if data.count() as u64 > MAX_VECTORS {
+        return Err(IndexError::Parameter(format!(
+            "{}: {} vectors are more than the {MAX_VECTORS} that one index holds; split the file",
+            data.path().display(),
+            data.count()
+        )));
+    }
+    if data.dim() > MAX_DIM as usize {
+        return Err(IndexError::Parameter(format!(
+            "{}: {} dimensions are more than the {MAX_DIM} that an index holds",
+            data.path().display(),
+            data.dim()
+        )));
+    }
+    if let Some(queries) = &options.calibration
+        && (queries.dim() != data.dim() || queries.element() != data.element())
+    {
+        return Err(IndexError::Parameter(format!(
+            "{}: the calibration queries have {} dimensions of {}, the data has {} of {}",
+            queries.path().display(),
+            queries.dim(),
+            queries.element(),
+            data.dim(),
+            data.element()
+        )));
+    }
+    Ok(())
+}
+
+/// The layout of the graph's records.
+fn page_layout(data: &VectorFile, options: &BuildOptions) -> Result<PageLayout, IndexError> {
+    PageLayout::new(data.element(), data.dim() as u32, options.max_degree, PAGE_BYTES)
+        .map_err(IndexError::Parameter)
+}
+
+/// The two passes of Vamana, and the edges that make every vector reachable.
+fn grow(
+    space: &Space,
+    options: &BuildOptions,
+    threads: usize,
+    progress: &dyn Progress,
+    stages: &mut Stages,
+) -> Result<(Adjacency, u32), IndexError> {
+    let entry = space.medoid();
+    let graph = Adjacency::new(space.count(), options.max_degree);
+    let mut order: Vec<u32> = (0..space.count() as u32).collect();
+    order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(options.seed));
+    for (name, alpha) in [("first pass", 1.0), ("second pass", options.alpha)] {
+        progress.stage(name, order.len() as u64);
+        let work = |id: u32, inserter: &mut Inserter<'_>| inserter.insert(id, alpha);
+        each(&order, threads, progress, || inserter(space, &graph, entry, options), work)?;
+        stages.end(name);
+    }
+    progress.stage("trimming", order.len() as u64);
+    let limit = options.max_degree as usize;
+    let work = |id: u32, inserter: &mut Inserter<'_>| {
+        if graph.degree(id) > limit {
+            inserter.shrink(id, None, options.alpha);
+        }
+    };
+    each(&order, threads, progress, || inserter(space, &graph, entry, options), work)?;
+    let mut tying = inserter(space, &graph, entry, options);
+    if repair::connect(&graph, &mut tying, entry, limit).is_none() {
+        return Err(IndexError::Parameter(format!(
+            "max_degree {} leaves no room to connect all vectors; raise it",
+            options.max_degree
+        )));
+    }
+    stages.end("trim and connect");
+    Ok((graph, entry))
+}
+
+fn inserter<'a>(space: &'a Space, graph: &'a Adjacency, entry: u32, options: &BuildOptions) -> Inserter<'a> {
+    Inserter::new(space, graph, entry, options.max_degree, options.search_list)
+}
+
+/// Runs `work` for every id of `order` on `threads` threads, each with a state of its own. In order on one.
+fn each<S>(
+    order: &[u32],
+    threads: usize,
+    progress: &dyn Progress,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(u32, &mut S) + Sync,
+) -> Result<(), IndexError> {
+    let next = AtomicUsize::new(0);
+    let reported = Mutex::new(());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(order.len()) {
+            scope.spawn(|| {
+                let mut state = state();
+                loop {
+                    let start = next.fetch_add(CHECK_EVERY, Ordering::Relaxed);
+                    if start >= order.len() || progress.cancelled() {
+                        return;
+                    }
+                    for id in &order[start..order.len().min(start + CHECK_EVERY)] {
+                        work(*id, &mut state);
+                    }
+                    if start.is_multiple_of(CHECK_EVERY * 64)
+                        && let Ok(_one) = reported.try_lock()
+                    {
+                        progress.advance(start as u64);
+                    }
+                }
+            });
+        }
+    });
+    if progress.cancelled() {
+        return Err(IndexError::Cancelled);
+    }
+    progress.advance(order.len() as u64);
+    Ok(())
+}

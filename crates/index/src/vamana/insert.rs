@@ -1,0 +1,108 @@
+//! One insertion: search for a vector, connect it to what was found, connect that back.
+
+use super::adjacency::Adjacency;
+use super::prune::robust_prune;
+use super::space::Space;
+use super::visited::VisitedSet;
+use bathyal_kernels::{CandidateList, Neighbor};
+
+/// What one thread of a build works with.
+pub(crate) struct Inserter<'a> {
+    space: &'a Space,
+    graph: &'a Adjacency,
+    entry: u32,
+    max_degree: usize,
+    search_list: usize,
+    candidates: CandidateList,
+    visited: VisitedSet,
+    expanded: Vec<Neighbor>,
+    chosen: Vec<Neighbor>,
+    ids: Vec<u32>,
+    scores: Vec<f32>,
+    pool: Vec<Neighbor>,
+}
+
+impl<'a> Inserter<'a> {
+    pub(crate) fn new(
+        space: &'a Space,
+        graph: &'a Adjacency,
+        entry: u32,
+        max_degree: u32,
+        search_list: u32,
+    ) -> Inserter<'a> {
+        Inserter {
+            space,
+            graph,
+            entry,
+            max_degree: max_degree as usize,
+            search_list: search_list as usize,
+            candidates: CandidateList::new(search_list as usize),
+            visited: VisitedSet::new(search_list as usize * max_degree as usize / 2),
+            expanded: Vec::new(),
+            chosen: Vec::new(),
+            ids: Vec::new(),
+            scores: Vec::new(),
+            pool: Vec::new(),
+        }
+    }
+
+    /// Greedy search for vector `id` (DiskANN, algorithm 1); leaves the expanded vectors in `self.expanded`.
+    pub(crate) fn search(&mut self, id: u32) -> &[Neighbor] {
+        self.candidates.reset(self.search_list);
+        self.visited.clear();
+        self.expanded.clear();
+        self.visited.insert(self.entry);
+        let distance = self.space.between(id, self.entry);
+        self.candidates.insert(Neighbor { distance, id: self.entry });
+        while let Some(nearest) = self.candidates.next_unexpanded() {
+            self.expanded.push(nearest);
+            self.ids.clear();
+            for neighbor in self.graph.neighbors(nearest.id) {
+                if self.visited.insert(neighbor) {
+                    self.ids.push(neighbor);
+                }
+            }
+            self.scores.resize(self.ids.len(), 0.0);
+            self.space.score(id, &self.ids, &mut self.scores);
+            for (neighbor, distance) in self.ids.iter().zip(&self.scores) {
+                if *distance <= self.candidates.threshold() {
+                    self.candidates.insert(Neighbor { distance: *distance, id: *neighbor });
+                }
+            }
+        }
+        &self.expanded
+    }
+
+    /// Connects vector `id` with the graph, both ways.
+    pub(crate) fn insert(&mut self, id: u32, alpha: f32) {
+        self.search(id);
+        self.ids.clear();
+        self.ids.extend(self.graph.neighbors(id));
+        self.scores.resize(self.ids.len(), 0.0);
+        self.space.score(id, &self.ids, &mut self.scores);
+        let present = self.ids.iter().zip(&self.scores).map(|(id, d)| Neighbor { distance: *d, id: *id });
+        self.expanded.extend(present);
+        robust_prune(self.space, id, &mut self.expanded, self.max_degree, alpha, &mut self.chosen);
+        let chosen = std::mem::take(&mut self.chosen);
+        self.graph.lock(id).set(chosen.iter().map(|n| n.id));
+        for neighbor in &chosen {
+            if !self.graph.lock(neighbor.id).add(id) {
+                self.shrink(neighbor.id, Some(id), alpha);
+            }
+        }
+        self.chosen = chosen;
+    }
+
+    /// Prunes the list of `id`, with `newcomer` among the candidates, back to the maximum degree.
+    pub(crate) fn shrink(&mut self, id: u32, newcomer: Option<u32>, alpha: f32) {
+        self.ids.clear();
+        self.ids.extend(self.graph.neighbors(id).chain(newcomer));
+        self.scores.resize(self.ids.len(), 0.0);
+        self.space.score(id, &self.ids, &mut self.scores);
+        self.pool.clear();
+        self.pool.extend(self.ids.iter().zip(&self.scores).map(|(id, d)| Neighbor { distance: *d, id: *id }));
+        let mut kept = Vec::with_capacity(self.max_degree);
+        robust_prune(self.space, id, &mut self.pool, self.max_degree, alpha, &mut kept);
+        self.graph.lock(id).set(kept.iter().map(|n| n.id));
+    }
+}

@@ -1,0 +1,19 @@
+//! The Vamana graph (DiskANN, NeurIPS'19): builder and searcher.
+//!
+//! * [`build`]: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
+//! * [`search`]: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
+
+mod adjacency;
+pub mod build;
+pub(crate) mod calibrate;
+mod insert;
+pub mod options;
+mod prune;
+mod repair;
+pub mod search;
+mod space;
+mod visited;
+mod write;
+
+pub use build::build;
+pub use options::{BuildOptions, BuildReport};

@@ -1,0 +1,132 @@
+//! What a builder is told and what it reports.
+
+use crate::error::IndexError;
+use crate::format::pages::{MAX_DEGREE, PAGE_BYTES};
+use crate::vectors::VectorFile;
+use bathyal_kernels::Metric;
+use bathyal_kernels::quantize::CodeKind;
+use serde::Serialize;
+
+/// Neighbours a vector (R): 64 needs the fewest reads at recall 0.95 before the graph outgrows the vectors.
+pub const DEFAULT_MAX_DEGREE: u32 = 64;
+/// Candidates while building (L): the value of the DiskANN papers; more builds slower and gains little.
+pub const DEFAULT_SEARCH_LIST: u32 = 100;
+/// Pruning slack (alpha), on squared distances as in the DiskANN papers.
+pub const DEFAULT_ALPHA: f32 = 1.2;
+/// Bytes of a code: 32 a vector fit a billion vectors into 32 GB (GustANN, section 4.5.1).
+pub const DEFAULT_CODE_BYTES: u32 = 32;
+/// Any fixed number will do; a fixed one makes builds on one thread repeatable.
+pub const DEFAULT_SEED: u64 = 0xba74_17a1;
+
+/// How to build an index.
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    /// What "near" means.
+    pub metric: Metric,
+    /// Most neighbours of a vector: R in DiskANN.
+    pub max_degree: u32,
+    /// Size of the candidate list while building: L in DiskANN.
+    pub search_list: u32,
+    /// How much longer a detour must be before an edge is pruned: alpha in DiskANN, at least 1.
+    pub alpha: f32,
+    /// Bytes of memory a vector for its code; `None` picks a size that suits the dimension.
+    pub code_bytes: Option<u32>,
+    /// The kind of code; `None` picks the best by measurement (`docs/codes.md`).
+    pub code_kind: Option<CodeKind>,
+    /// Threads; 0 means all cores.
+    pub threads: usize,
+    /// Seed of everything random. One thread and one seed give the same index bit for bit.
+    pub seed: u64,
+    /// Memory that the build may take, in bytes. `None` means no limit.
+    pub memory_bytes: Option<u64>,
+    /// Whether to replace an index that is already there.
+    pub overwrite: bool,
+    /// Queries like those to come, for the calibration; `None` holds out vectors of the data.
+    pub calibration: Option<VectorFile>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        BuildOptions {
+            metric: Metric::L2,
+            max_degree: DEFAULT_MAX_DEGREE,
+            search_list: DEFAULT_SEARCH_LIST,
+            alpha: DEFAULT_ALPHA,
+            code_bytes: None,
+            code_kind: None,
+            threads: 0,
+            seed: DEFAULT_SEED,
+            memory_bytes: None,
+            overwrite: false,
+            calibration: None,
+        }
+    }
+}
+
+impl BuildOptions {
+    /// Checks the numbers that need no data.
+    pub(crate) fn check(&self) -> Result<(), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if self.max_degree == 0 || self.max_degree > MAX_DEGREE {
+            return refuse(format!(
+                "max_degree is {}; it must be between 1 and {MAX_DEGREE}",
+                self.max_degree
+            ));
+        }
+        if self.search_list == 0 || self.search_list > 1 << 16 {
+            return refuse(format!("search_list is {}; it must be between 1 and 65536", self.search_list));
+        }
+        if !(1.0..=10.0).contains(&self.alpha) {
+            return refuse(format!("alpha is {}; it must be between 1 and 10", self.alpha));
+        }
+        if self.code_bytes.is_some_and(|b| b == 0 || b > PAGE_BYTES) {
+            return refuse(format!("code_bytes must be between 1 and {PAGE_BYTES}"));
+        }
+        Ok(())
+    }
+
+    /// Threads to use.
+    pub(crate) fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            n => n,
+        }
+    }
+}
+
+/// What a build came to.
+#[derive(Debug, Clone, Serialize)]
+pub struct BuildReport {
+    /// Seconds from start to finish.
+    pub build_seconds: f64,
+    /// Bytes of the index on disk.
+    pub index_bytes: u64,
+    /// Bytes of the vectors alone.
+    pub data_bytes: u64,
+    /// `index_bytes / data_bytes`.
+    pub amplification: f64,
+    /// Number of vectors.
+    pub vectors: u64,
+    /// Dimensions.
+    pub dim: u32,
+    /// Element name.
+    pub element: String,
+    /// Metric name.
+    pub metric: String,
+    /// Most neighbours of a vector.
+    pub max_degree: u32,
+    /// Candidate list while building.
+    pub search_list: u32,
+    /// Kind of code.
+    pub code_kind: String,
+    /// Bytes of a code.
+    pub code_bytes: u32,
+    /// Mean number of neighbours.
+    pub mean_degree: f64,
+    /// Threads used.
+    pub threads: usize,
+    /// Bytes that the build was computed to need at its peak.
+    pub planned_memory_bytes: u64,
+    /// Seconds of each stage.
+    pub stage_seconds: Vec<(String, f64)>,
+}

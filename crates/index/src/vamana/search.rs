@@ -1,0 +1,251 @@
+//! The searcher: one `async fn` for every tier and every mode.
+//!
+//! Beam search (DiskANN, section 4.2; GustANN, algorithm 1): codes in memory choose the way, each hop reads the
+//! records of the nearest candidates not yet expanded, and the full vectors that come with them are scored
+//! exactly, so that re-ranking costs no further reads.
+
+use super::visited::VisitedSet;
+use crate::error::IndexError;
+use crate::format::pages::PageLayout;
+use bathyal_kernels::quantize::{CodeQuery, Codec};
+use bathyal_kernels::{CandidateList, Distance, Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
+use bathyal_tier::{Cx, ReadError, Span};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// In what order a query goes on with its reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchMode {
+    /// Hop by hop: the reads of a beam are awaited together. Answers and counters are the same on every tier.
+    #[default]
+    Batched,
+    /// Each record is used as it arrives and replaced by the next best read: lower latency, and answers that
+    /// may vary with the order of arrival.
+    Pipelined,
+}
+
+/// What a single search needs to know besides the query.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SearchParams {
+    pub(crate) k: usize,
+    pub(crate) search_list: usize,
+    pub(crate) beam_width: usize,
+    pub(crate) mode: SearchMode,
+    /// A vector to be treated as absent, for calibration with vectors of the data.
+    pub(crate) excluded: Option<u32>,
+}
+
+/// What one query cost. Exact counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct QueryStats {
+    /// Dependent rounds of reads.
+    pub hops: u32,
+    /// Reads.
+    pub reads: u32,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Distances estimated from codes.
+    pub code_distances: u32,
+    /// Distances computed from full vectors.
+    pub full_distances: u32,
+}
+
+/// The part of an open index that a search reads.
+pub(crate) struct Graph {
+    pub(crate) layout: PageLayout,
+    pub(crate) vectors: u32,
+    pub(crate) dim: usize,
+    pub(crate) element: Element,
+    pub(crate) metric: Metric,
+    pub(crate) entry: u32,
+    pub(crate) codec: Codec,
+    pub(crate) codes: Vec<u8>,
+    pub(crate) distance: Distance,
+    pub(crate) file: PathBuf,
+}
+
+impl Graph {
+    /// The kernel that scores full vectors, for vectors as they are stored.
+    pub(crate) fn kernel(element: Element, metric: Metric, dim: usize) -> Distance {
+        let stored_normalised = metric == Metric::Cosine && element.is_float();
+        Distance::new(element, if stored_normalised { Metric::InnerProduct } else { metric }, dim)
+    }
+
+    /// The exact distance of the query to a stored vector.
+    #[inline]
+    fn exact(&self, query: &[u8], vector: &[u8]) -> f32 {
+        let distance = self.distance.between(query, vector);
+        if self.metric == Metric::Cosine && self.element.is_float() { 1.0 + distance } else { distance }
+    }
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) struct Scratch {
+    query: Vec<u8>,
+    floats: Vec<f32>,
+    code_query: CodeQuery,
+    candidates: CandidateList,
+    visited: VisitedSet,
+    found: TopK,
+    beam: Vec<u32>,
+    spans: Vec<Span>,
+    ids: Vec<u32>,
+    scores: Vec<f32>,
+    pub(crate) stats: QueryStats,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch {
+            query: Vec::new(),
+            floats: Vec::new(),
+            code_query: CodeQuery::new(),
+            candidates: CandidateList::new(0),
+            visited: VisitedSet::new(1024),
+            found: TopK::new(0),
+            beam: Vec::new(),
+            spans: Vec::new(),
+            ids: Vec::new(),
+            scores: Vec::new(),
+            stats: QueryStats::default(),
+        }
+    }
+
+    /// Bytes that a query holds at its peak, about: the visited set dominates.
+    pub(crate) fn planned_bytes(graph: &Graph, search_list: usize, max_degree: usize) -> u64 {
+        let seen = (search_list * max_degree).min(graph.vectors as usize) as u64;
+        seen * 16 + search_list as u64 * 32 + graph.dim as u64 * 1100 + 4096
+    }
+
+    /// Appends what was found to `out`, nearest first.
+    pub(crate) fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        self.found.drain_sorted(out);
+    }
+
+    fn begin(&mut self, graph: &Graph, query: &[u8], params: &SearchParams) {
+        self.stats = QueryStats::default();
+        self.floats.resize(graph.dim, 0.0);
+        to_f32(graph.element, query, &mut self.floats);
+        self.query.clear();
+        self.query.extend_from_slice(query);
+        if graph.metric == Metric::Cosine {
+            super::space::normalize(graph.element, &mut self.query);
+            normalize_f32(&mut self.floats);
+        }
+        graph.codec.prepare(&self.floats, &mut self.code_query);
+        self.candidates.reset(params.search_list);
+        self.visited.clear();
+        self.found = TopK::new(params.k);
+        self.visited.insert(graph.entry);
+        if let Some(excluded) = params.excluded {
+            self.visited.insert(excluded);
+        }
+        self.ids.clear();
+        self.ids.push(graph.entry);
+        self.offer(graph);
+    }
+
+    /// Scores `self.ids` by their codes and offers them as candidates.
+    #[inline]
+    fn offer(&mut self, graph: &Graph) {
+        self.scores.resize(self.ids.len(), 0.0);
+        self.code_query.score(&graph.codec, &graph.codes, &self.ids, &mut self.scores);
+        self.stats.code_distances += self.ids.len() as u32;
+        for (id, distance) in self.ids.iter().zip(&self.scores) {
+            if *distance <= self.candidates.threshold() {
+                self.candidates.insert(Neighbor { distance: *distance, id: *id });
+            }
+        }
+    }
+
+    /// Uses one record that has arrived: its vector for the answer, its neighbours as candidates.
+    #[inline]
+    fn expand(
+        &mut self,
+        graph: &Graph,
+        id: u32,
+        pages: &[u8],
+        excluded: Option<u32>,
+    ) -> Result<(), IndexError> {
+        let damaged = |reason: String| {
+            let place = format!("vector {id}, page at byte {}", graph.layout.span(id).offset);
+            IndexError::damaged(&graph.file, place, reason)
+        };
+        let record = graph.layout.decode(pages, id).map_err(damaged)?;
+        if excluded != Some(id) {
+            self.found.push(id, graph.exact(&self.query, record.vector));
+            self.stats.full_distances += 1;
+        }
+        self.ids.clear();
+        for neighbor in record.neighbors() {
+            if neighbor >= graph.vectors {
+                return Err(damaged(format!("neighbour {neighbor} is not among {} vectors", graph.vectors)));
+            }
+            if self.visited.insert(neighbor) {
+                self.ids.push(neighbor);
+            }
+        }
+        self.offer(graph);
+        Ok(())
+    }
+
+    /// Moves the nearest unexpanded candidates into the beam until it is `width` wide.
+    fn fill_beam(&mut self, graph: &Graph, width: usize) {
+        while self.beam.len() < width
+            && let Some(next) = self.candidates.next_unexpanded()
+        {
+            self.beam.push(next.id);
+            self.spans.push(graph.layout.span(next.id));
+        }
+    }
+}
+
+/// Answers one query; what was found stays in `scratch`.
+pub(crate) async fn search(
+    cx: Cx,
+    graph: &Graph,
+    query: &[u8],
+    params: SearchParams,
+    scratch: &mut Scratch,
+) -> Result<(), IndexError> {
+    scratch.begin(graph, query, &params);
+    let failed = |source: ReadError| IndexError::Read { file: graph.file.clone(), source };
+    match params.mode {
+        SearchMode::Batched => loop {
+            scratch.beam.clear();
+            scratch.spans.clear();
+            scratch.fill_beam(graph, params.beam_width);
+            if scratch.beam.is_empty() {
+                return Ok(());
+            }
+            scratch.stats.hops += 1;
+            scratch.stats.reads += scratch.beam.len() as u32;
+            scratch.stats.bytes += (scratch.beam.len() * graph.layout.read_bytes()) as u64;
+            let pages = cx.read(&scratch.spans).await.map_err(failed)?;
+            for i in 0..scratch.beam.len() {
+                scratch.expand(graph, scratch.beam[i], pages.bytes(i), params.excluded)?;
+            }
+        },
+        SearchMode::Pipelined => {
+            let mut stream = cx.stream();
+            scratch.beam.clear();
+            scratch.spans.clear();
+            loop {
+                let pushed = scratch.beam.len();
+                let room = params.beam_width - stream.pending();
+                scratch.fill_beam(graph, pushed + room);
+                for span in &scratch.spans[pushed..] {
+                    stream.push(*span);
+                    scratch.stats.reads += 1;
+                    scratch.stats.bytes += u64::from(span.len);
+                }
+                scratch.stats.hops += u32::from(scratch.beam.len() > pushed);
+                let Some(arrived) = stream.next().await else { return Ok(()) };
+                let arrived = arrived.map_err(failed)?;
+                let id = scratch.beam[arrived.place as usize];
+                scratch.expand(graph, id, arrived.bytes(), params.excluded)?;
+            }
+        }
+    }
+}

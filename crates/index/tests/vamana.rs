@@ -1,0 +1,168 @@
+//! The graph index end to end: built, opened from every tier, searched, checked.
+
+use bathyal_index::groundtruth::exact_neighbors;
+use bathyal_index::progress::Silent;
+use bathyal_index::vectors::{IdFile, VectorFile};
+use bathyal_index::{
+    BuildOptions, Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, TierChoice, build,
+    inspect, verify,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use half::f16;
+use rand::{Rng, SeedableRng};
+use std::path::Path;
+
+/// Clustered vectors: `count x dim`, as the element's bytes.
+fn vectors(element: Element, count: usize, dim: usize, seed: u64) -> VectorFile {
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let mut shape = rand::rngs::StdRng::seed_from_u64(17);
+    let centres: Vec<f32> = (0..20 * dim).map(|_| shape.random_range(20.0..100.0)).collect();
+    let mut rows = Vec::new();
+    for _ in 0..count {
+        let centre = random.random_range(0..20);
+        for d in 0..dim {
+            let value: f32 = centres[centre * dim + d] + random.random_range(-18.0..18.0);
+            match element {
+                Element::F32 => rows.extend_from_slice(&(value - 60.0).to_le_bytes()),
+                Element::F16 => rows.extend_from_slice(&f16::from_f32(value - 60.0).to_le_bytes()),
+                Element::U8 => rows.push(value as u8),
+                Element::I8 => rows.push((value - 60.0) as i8 as u8),
+            }
+        }
+    }
+    VectorFile::from_rows(element, dim, rows).unwrap()
+}
+
+fn small(metric: Metric) -> BuildOptions {
+    BuildOptions { metric, max_degree: 24, search_list: 50, threads: 2, ..BuildOptions::default() }
+}
+
+fn open(path: &Path, tier: TierChoice) -> Index {
+    Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap()
+}
+
+fn search(index: &Index, queries: &VectorFile, k: usize, effort: Effort) -> SearchResult {
+    let options = SearchOptions { k, effort, threads: 2, ..SearchOptions::default() };
+    index.search(queries, &options, Control::default()).unwrap()
+}
+
+fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
+    let queries = found.ids.len() / found.k;
+    let hits: usize = (0..queries)
+        .map(|q| {
+            truth.ids(q)[..found.k]
+                .iter()
+                .filter(|id| found.ids[q * found.k..][..found.k].contains(id))
+                .count()
+        })
+        .sum();
+    hits as f64 / found.ids.len() as f64
+}
+
+#[test]
+fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+        for element in Element::ALL {
+            let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
+            let path = dir.path().join(format!("{metric}-{element}"));
+            build(&data, &path, &small(metric), &Silent).unwrap();
+            let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
+            let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
+            let found = search(&file, &queries, 10, Effort::SearchList(100));
+            let recall = recall(&found, &truth);
+            assert!(recall >= 0.97, "{metric} {element}: recall {recall}");
+            let again = search(&dram, &queries, 10, Effort::SearchList(100));
+            assert_eq!(found.ids, again.ids, "{metric} {element}");
+            assert_eq!(found.distances, again.distances);
+            assert_eq!(found.per_query, again.per_query);
+            for (q, row) in found.distances.chunks(10).enumerate() {
+                assert!(row.is_sorted(), "{metric} {element} query {q}: {row:?}");
+                let expected = truth.distances(q).unwrap()[0];
+                assert!((row[0] - expected).abs() <= 1e-2 * expected.abs().max(0.1), "{} {expected}", row[0]);
+            }
+            assert!(verify(&path, &Silent).unwrap().sound);
+            assert_eq!(inspect(&path, &Silent).unwrap().manifest.vectors, 2000);
+        }
+    }
+}
+
+#[test]
+fn pipelined_search_finds_as_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 100, 32, 2));
+    let path = dir.path().join("index");
+    build(&data, &path, &small(Metric::L2), &Silent).unwrap();
+    let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+    for tier in [TierChoice::File, TierChoice::Dram] {
+        let options = SearchOptions {
+            effort: Effort::SearchList(60),
+            mode: SearchMode::Pipelined,
+            ..SearchOptions::default()
+        };
+        let found = open(&path, tier).search(&queries, &options, Control::default()).unwrap();
+        assert!(recall(&found, &truth) >= 0.97);
+    }
+}
+
+#[test]
+fn calibration_picks_an_effort_that_keeps_its_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::F32, 4000, 48, 1), vectors(Element::F32, 500, 48, 2));
+    let path = dir.path().join("index");
+    build(&data, &path, &BuildOptions { code_bytes: Some(8), ..small(Metric::L2) }, &Silent).unwrap();
+    let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+    let index = open(&path, TierChoice::Dram);
+    assert!(!index.manifest().calibration.curves.is_empty());
+    for asked in [0.8, 0.9, 0.95, 0.99] {
+        let found = search(&index, &queries, 10, Effort::Recall(asked));
+        let recall = recall(&found, &truth);
+        assert!(recall >= f64::from(asked) - 0.02, "asked {asked}, got {recall} at {}", found.search_list);
+    }
+}
+
+#[test]
+fn odd_sizes_return_all_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, data) in [
+        ("one", vectors(Element::F32, 1, 7, 3)),
+        ("two", vectors(Element::U8, 2, 1, 3)),
+        ("few", vectors(Element::I8, 11, 3, 3)),
+        ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 500]).unwrap()),
+        ("wide", vectors(Element::F32, 30, 3000, 3)),
+        ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
+    ] {
+        let path = dir.path().join(name);
+        build(&data, &path, &small(Metric::L2), &Silent).unwrap();
+        let n = data.count();
+        for tier in [TierChoice::File, TierChoice::Dram] {
+            let index = open(&path, tier);
+            for (k, effort) in [(n, Effort::SearchList(n as u32)), (n + 5, Effort::Recall(0.9))] {
+                let found = search(&index, &data, k, effort);
+                assert_eq!(found.k, n, "{name}");
+                assert_eq!(found.notes.iter().any(|note| note.contains("only")), k > n);
+                for row in found.ids.chunks(n) {
+                    let mut ids = row.to_vec();
+                    ids.sort_unstable();
+                    assert!(ids.iter().copied().eq(0..n as u32), "{name}: {ids:?}");
+                }
+            }
+        }
+        assert!(verify(&path, &Silent).unwrap().sound, "{name}");
+    }
+}
+
+#[test]
+fn one_thread_and_one_seed_give_one_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 1500, 16, 1);
+    let options = BuildOptions { threads: 1, ..small(Metric::L2) };
+    let graphs: Vec<Vec<u8>> = ["a", "b"]
+        .map(|name| {
+            build(&data, &dir.path().join(name), &options, &Silent).unwrap();
+            std::fs::read(dir.path().join(name).join("graph.bin")).unwrap()
+        })
+        .to_vec();
+    assert!(graphs[0] == graphs[1]);
+}
