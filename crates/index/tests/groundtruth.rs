@@ -57,7 +57,7 @@ fn assert_nearest(base: &VectorFile, queries: &VectorFile, metric: Metric, found
         let mut all: Vec<(f32, u32)> = rows
             .iter()
             .enumerate()
-            .map(|(id, row)| ((distance(metric, &values, row) + 0.0) as f32, id as u32))
+            .map(|(id, row)| (distance(metric, &values, row) as f32 + 0.0, id as u32))
             .collect();
         let by_id = all.clone();
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -37,7 +37,7 @@ impl Exact {
             Metric::Cosine => 1.0 - (sum(a, b, |x, y| x * y) / (query.norm * norm(b))).clamp(-1.0, 1.0),
         };
         // Adding zero makes -0.0 of ip into 0.0, so that equal distances have equal bits and the id decides.
-        (exact + 0.0) as f32
+        exact as f32 + 0.0
     }
 
     /// The Euclidean length of `row`.
