@@ -27,6 +27,9 @@ pub enum TierError {
     /// A backend broke the contract of [`crate::Queue`], for example by completing a read twice.
     #[error("the tier broke its contract: {0}")]
     Contract(String),
+    /// The caller asked for an end (of a probe).
+    #[error("cancelled")]
+    Cancelled,
     /// A parameter of a tier makes no sense.
     #[error("{0}")]
     Parameter(String),

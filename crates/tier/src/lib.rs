@@ -4,6 +4,7 @@
 //! * [`Engine`]: one thread, many queries; each is a plain `async fn` that suspends at [`Cx::read`].
 //! * [`backend`]: DRAM, files through io_uring or positioned reads, a simulated device.
 //! * [`layer`]: tracing, striping, an emulated device.
+//! * [`probe`]: measures a device.
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
@@ -13,6 +14,7 @@ pub mod contract;
 pub mod engine;
 pub mod error;
 pub mod layer;
+pub mod probe;
 
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};

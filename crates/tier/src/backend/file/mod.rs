@@ -56,6 +56,7 @@ pub struct FileTier {
     path: PathBuf,
     len: u64,
     uring: bool,
+    direct: bool,
     profile: TierProfile,
 }
 
@@ -83,7 +84,12 @@ impl FileTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 128,
         };
-        Ok(FileTier { file: Arc::new(file), path, len, uring, profile })
+        Ok(FileTier { file: Arc::new(file), path, len, uring, direct, profile })
+    }
+
+    /// Whether reads go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
     }
 
     /// The file's path.

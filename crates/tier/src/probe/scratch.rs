@@ -1,0 +1,109 @@
+//! The file that a probe reads: incompressible, on the device, gone afterwards.
+
+use crate::backend::sim::random::Dice;
+use crate::buffers::BufferPool;
+use crate::error::TierError;
+use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of one write: large enough for any device's full speed, small enough for a prompt cancellation.
+const CHUNK: usize = 1 << 20;
+
+/// However slow the device is, this much gets written.
+const LEAST_WRITTEN: u64 = 16 << 20;
+
+/// Bytes free to this process on the file system that holds `path`.
+pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
+    let io = |source| TierError::io("find the free space of", path, source);
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
+    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path is a valid C string and the result has room.
+    if unsafe { libc::statvfs(name.as_ptr(), answer.as_mut_ptr()) } != 0 {
+        return Err(io(std::io::Error::last_os_error()));
+    }
+    // SAFETY: zeroed bytes are a valid `statvfs`, and the call has filled them.
+    let answer = unsafe { answer.assume_init() };
+    #[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // 32 bits wide on some systems
+    Ok((answer.f_bavail as u64).saturating_mul(answer.f_frsize as u64))
+}
+
+/// A temporary file; its name goes when this is dropped.
+pub(super) struct ScratchFile {
+    path: PathBuf,
+}
+
+impl ScratchFile {
+    /// Writes up to `bytes` random bytes into a new file in `directory`, for `time` at most, and makes them
+    /// durable, so that no write disturbs the reads.
+    pub(super) fn write(
+        directory: &Path,
+        bytes: u64,
+        time: Duration,
+        progress: &dyn Fn(f64) -> bool,
+    ) -> Result<ScratchFile, TierError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!(".bathyal-probe-{}-{number}", std::process::id()));
+        let file = create(&path).map_err(|e| TierError::io("create", &path, e))?;
+        let scratch = ScratchFile { path };
+        scratch.fill(&file, bytes, time, progress)?;
+        file.sync_data().map_err(|e| TierError::io("sync", &scratch.path, e))?;
+        Ok(scratch)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn fill(
+        &self,
+        file: &File,
+        bytes: u64,
+        time: Duration,
+        progress: &dyn Fn(f64) -> bool,
+    ) -> Result<(), TierError> {
+        let start = Instant::now();
+        let mut pool = BufferPool::new(1, CHUNK, 0);
+        let Some(buffer) = pool.take(CHUNK) else { return Ok(()) };
+        // SAFETY: the pool gave out this many bytes, zeroed, and nobody else uses them while it lives.
+        let chunk = unsafe { std::slice::from_raw_parts_mut(buffer.start.as_ptr(), CHUNK) };
+        let mut dice = Dice::new(0x5C2A_7C8F, std::process::id().into());
+        let mut written = 0;
+        while written < bytes && (written < LEAST_WRITTEN || start.elapsed() < time) {
+            if !progress(written as f64 / bytes as f64) {
+                return Err(TierError::Cancelled);
+            }
+            chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&dice.next().to_le_bytes()));
+            file.write_all_at(chunk, written).map_err(|e| TierError::io("write", &self.path, e))?;
+            written += CHUNK as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ScratchFile {
+    fn drop(&mut self) {
+        // Whoever removed it before us did our work.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Creates a file that does not exist yet, past the page cache where the file system can.
+fn create(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    #[cfg(target_os = "linux")]
+    match options.clone().custom_flags(libc::O_DIRECT).open(path) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            // Some file systems create the file before they refuse the flag.
+            let _ = std::fs::remove_file(path);
+        }
+        other => return other,
+    }
+    options.open(path)
+}

@@ -1,0 +1,85 @@
+//! The probe: what it measures cannot be better than the device, and it leaves nothing behind.
+
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
+use bathyal_tier::probe::{Mode, ProbeOptions, ProbeReport, probe_directory_with, probe_tier};
+use bathyal_tier::{Tier, TierError};
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn short() -> ProbeOptions {
+    ProbeOptions {
+        file_bytes: 4 << 20,
+        cell_time: Duration::from_millis(10),
+        blocks: vec![512, 4096, 65_536],
+        depths: vec![1, 8],
+        ..ProbeOptions::from(Mode::Quick)
+    }
+}
+
+#[test]
+fn a_simulated_device_is_not_measured_faster_than_it_is() {
+    let options = SimOptions {
+        clock: SimClock::real_time(),
+        latency: Latency::Constant { ns: 200_000 },
+        ..SimOptions::default()
+    };
+    let tier: Arc<dyn Tier> = Arc::new(SimTier::new(vec![0; 1 << 20], options));
+    let report = probe_tier(&tier, &short(), &|_| true).unwrap();
+    assert_eq!(report.cells.len(), 6);
+    for cell in &report.cells {
+        assert!(cell.reads > 0 && cell.mean_ns >= 200_000 && cell.p50_ns <= cell.p99_ns, "{cell:?}");
+        assert!(cell.iops <= f64::from(cell.depth) * 5_000.0, "{cell:?}");
+    }
+    assert!(report.profile.latency_ns >= 200_000 && report.profile.iops <= 40_000.0);
+    assert!([1, 8].contains(&report.profile.depth));
+}
+
+#[test]
+fn memory_and_directories_are_measured() {
+    let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![1; 1 << 20]));
+    assert!(probe_tier(&tier, &short(), &|_| true).unwrap().profile.iops > 0.0);
+    let dir = tempfile::tempdir().unwrap();
+    let last = Cell::new(0.0);
+    let report = probe_directory_with(dir.path(), &short(), &|done| {
+        assert!((last.get()..=1.0).contains(&done));
+        last.set(done);
+        true
+    })
+    .unwrap();
+    assert_eq!((report.bytes, last.get()), (4 << 20, 1.0));
+    assert!(report.cells.iter().all(|c| c.iops > 0.0 && c.mean_ns > 0));
+    assert!(empty(dir.path()));
+    let json = serde_json::to_string(&report).unwrap();
+    let back: ProbeReport = serde_json::from_str(&json).unwrap();
+    assert_eq!((back.cells.len(), back.profile.kind.as_str()), (report.cells.len(), "file"));
+}
+
+fn empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+#[test]
+fn a_cancelled_probe_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    for patience in [0, 2, 5] {
+        let calls = Cell::new(0);
+        let go_on = |_| {
+            calls.set(calls.get() + 1);
+            calls.get() <= patience
+        };
+        let outcome = probe_directory_with(dir.path(), &short(), &go_on);
+        assert!(matches!(outcome, Err(TierError::Cancelled)), "{outcome:?}");
+        assert!(empty(dir.path()));
+    }
+}
+
+#[test]
+fn what_cannot_be_probed_is_said() {
+    let missing = probe_directory_with(Path::new("/no/such/directory"), &short(), &|_| true);
+    assert!(missing.unwrap_err().to_string().contains("/no/such/directory"));
+    let nothing: Arc<dyn Tier> = Arc::new(DramTier::new(Vec::new()));
+    assert!(matches!(probe_tier(&nothing, &short(), &|_| true), Err(TierError::Parameter(_))));
+}
