@@ -1,1 +1,44 @@
-//! Bathyal.
+//! The command `bathyal`, as a library: the binary and the Python package both call [`main`].
+//!
+//! * [`arguments`]: what can be typed, with its help.
+//! * [`command`]: one file a command.
+//! * [`console`]: answers on stdout (text, or with `--json` one object), everything else on stderr.
+//! * [`failure`]: exit codes and sentences.
+
+pub mod arguments;
+pub mod byte_size;
+pub mod command;
+pub mod console;
+pub mod failure;
+pub mod interrupt;
+pub mod process_memory;
+mod progress_bar;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use arguments::Arguments;
+use console::Console;
+
+/// Runs the command that `arguments` (the program's name first) spell and returns its exit code, one of
+/// [`failure::Code`]. Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM are caught
+/// while it runs: the first ends the work within 100 ms, a second SIGINT ends the process.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are errors to clap, with exit code 0. A closed pipe is no reason to complain.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    let console = Console::new(&arguments.output);
+    match command::run(&arguments.command, &console) {
+        Ok(()) => failure::Code::Success as i32,
+        Err(failure) => {
+            console.complain(&failure);
+            failure.code as i32
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! What can be typed after `bathyal`.
+
+use std::path::PathBuf;
+
+use bathyal_kernels::{Element, Metric};
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::byte_size;
+
+/// Recall when neither `--recall` nor `--search-list` is given: what most people mean by "good".
+pub const DEFAULT_RECALL: f32 = 0.95;
+
+/// Neighbours a query when `-k` is not given, as in the tables of the papers.
+pub const DEFAULT_K: u32 = 10;
+
+/// Neighbours a query of a ground truth: enough for recall at any usual k.
+pub const DEFAULT_GROUNDTRUTH_K: u32 = 100;
+
+/// Times that each effort is run in `bench`: the median of three shrugs off one disturbed run.
+pub const DEFAULT_REPEATS: u32 = 3;
+
+/// Most neighbours a query may ask for.
+pub const MAX_K: u64 = 65_536;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed: a missing file, bad data, a full disk; stderr says what and what to do
+  2    the command line is wrong
+  3    the index is damaged or is not an index
+  130  stopped by Ctrl-C; nothing half-made is left
+
+Example, from nothing to a plot:
+  bathyal build base.fbin my.index --metric l2
+  bathyal groundtruth base.fbin queries.fbin gt.ibin -k 100
+  bathyal search my.index queries.fbin -k 10 --recall 0.95 --groundtruth gt.ibin
+  bathyal bench my.index queries.fbin --groundtruth gt.ibin";
+
+/// Vector search for indexes that do not fit in DRAM.
+#[derive(Debug, Parser)]
+#[command(name = "bathyal", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to say it.
+    #[command(flatten)]
+    pub output: OutputOptions,
+}
+
+/// How answers and progress are shown.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    /// Print the answer as exactly one JSON object on stdout, with stable snake_case keys
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Show progress on stderr even where that is not a terminal
+    #[arg(long, global = true)]
+    pub progress: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build an index from a file of vectors
+    Build(BuildArguments),
+    /// Search an index for the neighbours of a file of queries
+    Search(SearchArguments),
+    /// Measure an index: recall against throughput over a sweep of effort
+    Bench(BenchArguments),
+    /// Find the exact neighbours of a file of queries, by looking at every vector
+    Groundtruth(GroundtruthArguments),
+    /// Convert a file of vectors or ids to another format or element
+    Convert(ConvertArguments),
+    /// Say what an index holds: manifest, sizes, degrees
+    Inspect(InspectArguments),
+    /// Read every block and link of an index and say whether all is well
+    Verify(VerifyArguments),
+    /// Measure the device under a folder: latency, IOPS, bandwidth
+    Probe(ProbeArguments),
+}
+
+/// `bathyal build`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal build base.fbin my.index --metric l2
+  bathyal build words.f16bin words.index --metric cosine --max-degree 32 --overwrite
+  bathyal build base.u8bin my.index --metric l2 --memory 2GB --json")]
+pub struct BuildArguments {
+    /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
+    pub data: PathBuf,
+    /// The index: a folder, made by this command
+    pub index: PathBuf,
+    /// What near means: l2 (Euclidean), ip (inner product) or cosine
+    #[arg(long)]
+    pub metric: Metric,
+    /// Most neighbours of a vector in the graph (R in DiskANN) [default: chosen by the library]
+    #[arg(long, value_name = "R", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub max_degree: Option<u32>,
+    /// Candidates while building (L in DiskANN): more builds slower and better
+    #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub search_list: Option<u32>,
+    /// How much longer a detour must be before an edge is pruned (alpha in DiskANN), at least 1
+    #[arg(long)]
+    pub alpha: Option<f32>,
+    /// Bytes of memory that each vector takes while searching, for its code
+    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub code_bytes: Option<u32>,
+    /// Threads; 0 means all cores
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// Seed of everything random: one thread and one seed give the same index bit for bit
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Memory that the build may take, for example 2GB; refused at once if it needs more
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub memory: Option<u64>,
+    /// Queries like those to come, to calibrate recall with [default: vectors held out of the data]
+    #[arg(long, value_name = "QUERIES")]
+    pub calibration: Option<PathBuf>,
+    /// Replace an index that is already there
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+/// Where the bytes of an index are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TierName {
+    /// From its files, through io_uring where the system has it.
+    File,
+    /// From memory, after reading its files once.
+    Dram,
+}
+
+impl TierName {
+    /// The name that is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            TierName::File => "file",
+            TierName::Dram => "dram",
+        }
+    }
+}
+
+/// When a query goes on with what it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeName {
+    /// When its whole beam has arrived: the same answers on every tier and in every run.
+    Batched,
+    /// As soon as anything has arrived: faster on devices whose reads differ in latency.
+    Pipelined,
+}
+
+impl ModeName {
+    /// The name that is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            ModeName::Batched => "batched",
+            ModeName::Pipelined => "pipelined",
+        }
+    }
+}
+
+/// How an index is searched, as far as `search` and `bench` have it in common.
+#[derive(Debug, Args)]
+pub struct SearchSettings {
+    /// Neighbours a query
+    #[arg(short, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    pub k: u32,
+    /// Threads; 0 means all cores
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// Where the index is searched
+    #[arg(long, value_enum, default_value_t = TierName::File)]
+    pub tier: TierName,
+    /// Whether a query waits for its whole beam or goes on with what has arrived
+    #[arg(long, value_enum, default_value_t = ModeName::Batched)]
+    pub mode: ModeName,
+    /// Vectors that a query reads at once (W in DiskANN) [default: chosen by the library]
+    #[arg(long, value_name = "W", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub beam_width: Option<u32>,
+    /// Queries in flight on each thread [default: chosen by the library]
+    #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub in_flight: Option<u32>,
+    /// Memory that the open index may take, for example 1GB; refused if it needs more
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub memory: Option<u64>,
+}
+
+/// `bathyal search`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal search my.index queries.fbin -k 10 --recall 0.95
+  bathyal search my.index queries.fbin -k 10 --search-list 100 --groundtruth gt.ibin --json
+  bathyal search my.index queries.fbin --output found.ibin --threads 4")]
+pub struct SearchArguments {
+    /// The index
+    pub index: PathBuf,
+    /// Queries: a file of vectors with the index's dim and element
+    pub queries: PathBuf,
+    /// How to search
+    #[command(flatten)]
+    pub settings: SearchSettings,
+    /// Recall to aim for; the index knows the effort that it takes [default: 0.95]
+    #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
+    pub recall: Option<f32>,
+    /// Effort instead of recall: size of the candidate list (L in DiskANN), at least k
+    #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub search_list: Option<u32>,
+    /// Exact neighbours (.ibin .ivecs), to measure the recall that came out
+    #[arg(long, value_name = "GT")]
+    pub groundtruth: Option<PathBuf>,
+    /// Write the neighbours found to this file: .ibin (with distances) or .ivecs
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `bathyal bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal bench my.index queries.fbin --groundtruth gt.ibin
+  bathyal bench my.index queries.fbin --groundtruth gt.ibin -k 100 --threads 8 --output results/k100
+  bathyal bench my.index queries.fbin --groundtruth gt.ibin --search-lists 20,50,100 --repeats 5")]
+pub struct BenchArguments {
+    /// The index
+    pub index: PathBuf,
+    /// Queries: a file of vectors with the index's dim and element
+    pub queries: PathBuf,
+    /// Exact neighbours (.ibin .ivecs), at least k a query
+    #[arg(long, value_name = "GT")]
+    pub groundtruth: PathBuf,
+    /// How to search
+    #[command(flatten)]
+    pub settings: SearchSettings,
+    /// Efforts to measure: sizes of the candidate list [default: from k up, each 1.4 times the last]
+    #[arg(long, value_name = "L,L,...", value_delimiter = ',',
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub search_lists: Vec<u32>,
+    /// Times to run each effort; medians are reported
+    #[arg(long, default_value_t = DEFAULT_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub repeats: u32,
+    /// Where to write: FILE.jsonl gets a line an effort, FILE.svg the plot [default: INDEX-bench here]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `bathyal groundtruth`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal groundtruth base.fbin queries.fbin gt.ibin -k 100 --metric l2
+  bathyal groundtruth words.npy queries.npy gt.ibin --metric cosine --threads 8
+
+Distances of the metric l2 are squared, those of ip negated, those of cosine 1 - cosine; ties go to the
+smaller id.")]
+pub struct GroundtruthArguments {
+    /// Vectors to search
+    pub data: PathBuf,
+    /// Queries, with the same dim and element
+    pub queries: PathBuf,
+    /// File to write: .ibin (with distances) or .ivecs
+    pub output: PathBuf,
+    /// Neighbours a query
+    #[arg(short, default_value_t = DEFAULT_GROUNDTRUTH_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    pub k: u32,
+    /// What near means: l2 (Euclidean), ip (inner product) or cosine
+    #[arg(long, default_value_t = Metric::L2)]
+    pub metric: Metric,
+    /// Threads; 0 means all cores
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+}
+
+/// `bathyal convert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal convert sift.fvecs sift.u8bin
+  bathyal convert base.fbin half.f16bin
+  bathyal convert base.npy first.npy --rows 0..1000 --element f32
+  bathyal convert gt.ivecs gt.ibin")]
+pub struct ConvertArguments {
+    /// File to read: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy of vectors, or .ibin .ivecs of ids
+    pub input: PathBuf,
+    /// File to write; its extension says the format, and what was there is replaced
+    pub output: PathBuf,
+    /// Element to write: f32, f16, u8 or i8 [default: what the output's format holds, else the input's]
+    #[arg(long)]
+    pub element: Option<Element>,
+    /// Rows to take, the first included and the last not [default: all]
+    #[arg(long, value_name = "FIRST..LAST", value_parser = parse_rows)]
+    pub rows: Option<std::ops::Range<u64>>,
+}
+
+/// `bathyal inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  bathyal inspect my.index")]
+pub struct InspectArguments {
+    /// The index
+    pub index: PathBuf,
+}
+
+/// `bathyal verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exits with 3 if anything is wrong.
+
+Example:
+  bathyal verify my.index && echo all is well")]
+pub struct VerifyArguments {
+    /// The index
+    pub index: PathBuf,
+}
+
+/// `bathyal probe`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Makes a file in the folder, reads it at random past the page cache, and removes it.
+
+Examples:
+  bathyal probe /mnt/nvme
+  bathyal probe . --thorough --json")]
+pub struct ProbeArguments {
+    /// A folder on the device to measure
+    pub folder: PathBuf,
+    /// Take tens of seconds instead of a few, for steadier figures
+    #[arg(long)]
+    pub thorough: bool,
+    /// Write the profile of the device to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+fn parse_recall(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
+        _ => Err("recall is a share, more than 0 and at most 1, for example 0.95".to_owned()),
+    }
+}
+
+fn parse_rows(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let parts = text.split_once("..").map(|(first, last)| (first.trim().parse(), last.trim().parse()));
+    match parts {
+        Some((Ok(first), Ok(last))) if first < last => Ok(first..last),
+        _ => Err("write rows as FIRST..LAST with FIRST below LAST, for example 0..1000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn recall_and_rows_are_read() {
+        assert_eq!(parse_recall("0.95"), Ok(0.95));
+        for text in ["0", "1.01", "-1", "nan", "high", ""] {
+            assert!(parse_recall(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_rows("0..10"), Ok(0..10));
+        for text in ["", "5", "5..5", "9..1", "..3", "a..b", "-1..4"] {
+            assert!(parse_rows(text).is_err(), "{text}");
+        }
+    }
+}

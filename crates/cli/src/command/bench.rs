@@ -1,0 +1,167 @@
+//! `bathyal bench`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use bathyal_index::progress::Progress;
+use bathyal_index::vectors::{IdFile, VectorFile};
+use bathyal_index::{Effort, Index};
+use bathyal_tier::Control;
+use serde::Serialize;
+
+use super::measurement::{Measurement, open_options, search_options};
+use super::{plot, recall};
+use crate::arguments::BenchArguments;
+use crate::console::Console;
+use crate::failure::Failure;
+
+/// Each effort is this many times the one before: about seven points from recall 0.8 to 0.99.
+const EFFORT_STEP: f64 = 1.4;
+
+/// Efforts of a sweep that nobody has chosen: from k to about 30 k.
+const EFFORTS: usize = 11;
+
+/// A sweep that nobody has chosen ends at this recall: beyond it effort buys nothing.
+const ENOUGH_RECALL: f64 = 0.999;
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    index: String,
+    queries: String,
+    repeats: u32,
+    points: &'a [Measurement],
+    jsonl: String,
+    plot: String,
+}
+
+pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
+    let settings = &arguments.settings;
+    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let queries = VectorFile::open(&arguments.queries)?;
+    let exact = IdFile::open(&arguments.groundtruth)?;
+    let k = (settings.k as usize).min(index.len());
+    recall::check(&exact, k, queries.count())?;
+    let efforts = efforts(&arguments.search_lists, settings.k);
+    let jsonl = output(arguments, "jsonl");
+    let plot_path = output(arguments, "svg");
+    // An output that cannot be written is better found before the work than after it.
+    write(&jsonl, "")?;
+
+    let progress = console.progress();
+    progress.stage("measuring", efforts.len() as u64 * u64::from(arguments.repeats));
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let mut points = Vec::with_capacity(efforts.len());
+    for (step, &search_list) in efforts.iter().enumerate() {
+        let effort = Effort::SearchList(search_list);
+        let mut runs = Vec::with_capacity(arguments.repeats as usize);
+        for repeat in 0..arguments.repeats {
+            let found = index.search(&queries, &search_options(settings, effort), control)?;
+            let recall = recall::recall(&exact, &found.ids, found.k, queries.count())?;
+            runs.push(Measurement::of(&index, settings, effort, &found, Some(recall)));
+            progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
+        }
+        points.extend(median(runs));
+        let reached = points.last().and_then(|point| point.recall);
+        if arguments.search_lists.is_empty() && reached.is_some_and(|recall| recall >= ENOUGH_RECALL) {
+            break;
+        }
+    }
+    drop(progress);
+
+    write(&jsonl, &lines(&points)?)?;
+    let title = format!("{} ({})", arguments.index.display(), points[0].tier);
+    plot::recall_against_throughput(&plot_path, &title, &points)?;
+    let answer = Answer {
+        index: arguments.index.display().to_string(),
+        queries: arguments.queries.display().to_string(),
+        repeats: arguments.repeats,
+        points: &points,
+        jsonl: jsonl.display().to_string(),
+        plot: plot_path.display().to_string(),
+    };
+    let mut text = table(&points);
+    let _ = write!(text, "written: {} {}", answer.jsonl, answer.plot);
+    console.answer(&answer, &text)
+}
+
+/// The efforts to measure: those asked for, else a geometric sweep from `k` up.
+fn efforts(asked: &[u32], k: u32) -> Vec<u32> {
+    if !asked.is_empty() {
+        return asked.to_vec();
+    }
+    let sweep = (0..EFFORTS as i32).map(|step| (f64::from(k) * EFFORT_STEP.powi(step)).round() as u32);
+    let mut efforts: Vec<u32> = sweep.collect();
+    efforts.dedup();
+    efforts
+}
+
+/// The run of median throughput.
+fn median(mut runs: Vec<Measurement>) -> Option<Measurement> {
+    runs.sort_by(|a, b| a.qps.total_cmp(&b.qps));
+    let middle = runs.len() / 2;
+    (!runs.is_empty()).then(|| runs.swap_remove(middle))
+}
+
+/// The output file with `extension`.
+fn output(arguments: &BenchArguments, extension: &str) -> PathBuf {
+    let base = arguments.output.clone().unwrap_or_else(|| {
+        let name = arguments.index.file_name().map(|name| name.to_string_lossy().into_owned());
+        PathBuf::from(format!("{}-bench", name.unwrap_or_else(|| "index".to_owned())))
+    });
+    // Not `with_extension`, which would cut `run.2` down to `run`.
+    let mut name = base.into_os_string();
+    name.push(".");
+    name.push(extension);
+    name.into()
+}
+
+fn write(path: &Path, content: &str) -> Result<(), Failure> {
+    let failed = |e| Failure::new(format!("{}: cannot write the results: {e}", path.display()));
+    std::fs::write(path, content).map_err(failed)
+}
+
+fn lines(points: &[Measurement]) -> Result<String, Failure> {
+    let mut lines = String::new();
+    for point in points {
+        let line = serde_json::to_string(point);
+        lines += &line.map_err(|e| Failure::new(format!("cannot write a result as JSON: {e}")))?;
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
+fn table(points: &[Measurement]) -> String {
+    let mut table =
+        "search_list   recall        qps  mean us   p95 us   p99 us    reads     hops    kB\n".to_owned();
+    for point in points {
+        let latency = &point.latency_us;
+        let _ = writeln!(
+            table,
+            "{:>11} {:>8.4} {:>10.0} {:>8.0} {:>8.0} {:>8.0} {:>8.1} {:>8.1} {:>5.0}",
+            point.search_list,
+            point.recall.unwrap_or(f64::NAN),
+            point.qps,
+            latency.mean,
+            latency.p95,
+            latency.p99,
+            point.reads_per_query,
+            point.hops_per_query,
+            point.bytes_per_query / 1e3,
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_rises_from_k() {
+        let efforts = efforts(&[], 10);
+        assert_eq!((efforts[0], efforts.len()), (10, EFFORTS));
+        assert!(efforts.is_sorted());
+        assert_eq!(super::efforts(&[], 1)[..2], [1, 2]);
+        assert_eq!(super::efforts(&[50, 20], 10), [50, 20]);
+    }
+}

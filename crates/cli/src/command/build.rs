@@ -1,0 +1,65 @@
+//! `bathyal build`.
+
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{BuildOptions, BuildReport};
+use serde::Serialize;
+
+use crate::arguments::BuildArguments;
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::process_memory::peak_rss_bytes;
+
+#[derive(Serialize)]
+struct Answer {
+    index: String,
+    #[serde(flatten)]
+    report: BuildReport,
+    peak_rss_bytes: Option<u64>,
+}
+
+pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
+    let data = VectorFile::open(&arguments.data)?;
+    let options = options(arguments)?;
+    let progress = console.progress();
+    let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
+    drop(progress);
+    let index = arguments.index.display().to_string();
+    let answer = Answer { index, report, peak_rss_bytes: peak_rss_bytes() };
+    console.answer(&answer, &text(&answer))
+}
+
+fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
+    let defaults = BuildOptions::default();
+    let calibration = arguments.calibration.as_ref().map(VectorFile::open).transpose()?;
+    Ok(BuildOptions {
+        metric: arguments.metric,
+        max_degree: arguments.max_degree.unwrap_or(defaults.max_degree),
+        search_list: arguments.search_list.unwrap_or(defaults.search_list),
+        alpha: arguments.alpha.unwrap_or(defaults.alpha),
+        code_bytes: arguments.code_bytes.or(defaults.code_bytes),
+        threads: arguments.threads,
+        seed: arguments.seed.unwrap_or(defaults.seed),
+        memory_bytes: arguments.memory,
+        overwrite: arguments.overwrite,
+        calibration,
+        ..defaults
+    })
+}
+
+fn text(answer: &Answer) -> String {
+    let Answer { index, report, peak_rss_bytes } = answer;
+    let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
+    format!(
+        "{index}: {} vectors of {} {} ({}), built in {:.1} s\n\
+         index {}, data {}, amplification {:.2}, peak memory {peak}",
+        report.vectors,
+        report.dim,
+        report.element,
+        report.metric,
+        report.build_seconds,
+        byte_size::format(report.index_bytes),
+        byte_size::format(report.data_bytes),
+        report.amplification,
+    )
+}

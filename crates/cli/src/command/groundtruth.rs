@@ -1,0 +1,48 @@
+//! `bathyal groundtruth`.
+
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+use bathyal_index::groundtruth::exact_neighbors;
+use bathyal_index::vectors::{IdFormat, VectorFile, write_ids};
+use serde::Serialize;
+
+use crate::arguments::GroundtruthArguments;
+use crate::console::Console;
+use crate::failure::Failure;
+
+#[derive(Serialize)]
+struct Answer {
+    output: String,
+    queries: usize,
+    k: usize,
+    vectors: usize,
+    metric: &'static str,
+    seconds: f64,
+}
+
+pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result<(), Failure> {
+    // A wrong extension is better said before the work than after it.
+    IdFormat::of(&arguments.output)?;
+    let data = VectorFile::open(&arguments.data)?;
+    let queries = VectorFile::open(&arguments.queries)?;
+    let (k, metric) = (arguments.k as usize, arguments.metric);
+    let began = Instant::now();
+    let progress = console.progress();
+    let threads = NonZeroUsize::new(arguments.threads);
+    let found = exact_neighbors(&data, &queries, metric, k, threads, &progress)?;
+    drop(progress);
+    write_ids(&arguments.output, &found)?;
+    let answer = Answer {
+        output: arguments.output.display().to_string(),
+        queries: found.queries(),
+        k: found.k(),
+        vectors: data.count(),
+        metric: metric.name(),
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    let Answer { output, queries, k, vectors, metric, seconds } = &answer;
+    let text =
+        format!("{output}: the {k} nearest of {vectors} for {queries} queries ({metric}), {seconds:.2} s");
+    console.answer(&answer, &text)
+}

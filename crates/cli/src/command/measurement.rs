@@ -1,0 +1,157 @@
+//! One search, measured: the figures that `search` prints and that `bench` sweeps.
+
+use bathyal_index::{Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, TierChoice};
+use serde::Serialize;
+
+use crate::arguments::{ModeName, SearchSettings, TierName};
+use crate::process_memory::peak_rss_bytes;
+
+/// Microseconds from the start of a query to its answer, over all queries.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Latency {
+    pub mean: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+}
+
+impl Latency {
+    /// Percentiles by nearest rank; all zero without queries.
+    fn of(latencies_ns: &[u64]) -> Latency {
+        let mut sorted = latencies_ns.to_vec();
+        sorted.sort_unstable();
+        let microseconds = |ns: u64| ns as f64 / 1e3;
+        let percentile = |share: f64| {
+            let rank = (share * sorted.len() as f64).ceil() as usize;
+            sorted.get(rank.saturating_sub(1)).copied().map_or(0.0, microseconds)
+        };
+        let mean = microseconds(sorted.iter().sum()) / sorted.len().max(1) as f64;
+        Latency { mean, p50: percentile(0.50), p95: percentile(0.95), p99: percentile(0.99) }
+    }
+}
+
+/// What a batch of queries came to. The names of the fields are the keys of `--json`: they are stable.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Measurement {
+    /// Mean recall@k; `None` without ground truth.
+    pub recall: Option<f64>,
+    /// The recall asked for; `None` if a `search_list` was.
+    pub recall_target: Option<f32>,
+    pub queries: usize,
+    pub k: usize,
+    pub threads: usize,
+    pub search_list: u32,
+    pub beam_width: u32,
+    pub mode: &'static str,
+    pub tier: &'static str,
+    /// How the tier reaches its bytes.
+    pub method: String,
+    pub metric: &'static str,
+    pub seconds: f64,
+    pub qps: f64,
+    pub latency_us: Latency,
+    pub reads_per_query: f64,
+    pub bytes_per_query: f64,
+    pub hops_per_query: f64,
+    /// Estimated from codes and computed from full vectors together.
+    pub distance_computations_per_query: f64,
+    pub code_distances_per_query: f64,
+    pub full_distances_per_query: f64,
+    /// What the open index is computed to hold while it is searched like this.
+    pub dram_bytes: u64,
+    pub peak_rss_bytes: Option<u64>,
+    pub index_bytes: u64,
+    pub data_bytes: u64,
+    /// `index_bytes / data_bytes`.
+    pub amplification: f64,
+    /// What the user should know about the answer.
+    pub notes: Vec<String>,
+}
+
+impl Measurement {
+    /// The figures of `found`, which `index` answered under `settings` and `effort`.
+    pub(super) fn of(
+        index: &Index,
+        settings: &SearchSettings,
+        effort: Effort,
+        found: &SearchResult,
+        recall: Option<f64>,
+    ) -> Measurement {
+        let queries = found.latencies_ns.len();
+        let mean = |total: u64| total as f64 / queries.max(1) as f64;
+        let totals = &found.totals;
+        let options = search_options(settings, effort);
+        let width = options.width.unwrap_or_else(|| index.default_width());
+        let manifest = index.manifest();
+        Measurement {
+            recall,
+            recall_target: match effort {
+                Effort::Recall(recall) => Some(recall),
+                Effort::SearchList(_) => None,
+            },
+            queries,
+            k: found.k,
+            threads: found.threads,
+            search_list: found.search_list,
+            beam_width: options.beam_width,
+            mode: settings.mode.name(),
+            tier: settings.tier.name(),
+            method: index.tier().profile().method.clone(),
+            metric: index.metric().name(),
+            seconds: found.seconds,
+            qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
+            latency_us: Latency::of(&found.latencies_ns),
+            reads_per_query: mean(totals.reads),
+            bytes_per_query: mean(totals.bytes),
+            hops_per_query: mean(totals.hops),
+            distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
+            code_distances_per_query: mean(totals.code_distances),
+            full_distances_per_query: mean(totals.full_distances),
+            dram_bytes: index.dram_bytes(found.threads, width, found.search_list),
+            peak_rss_bytes: peak_rss_bytes(),
+            index_bytes: manifest.index_bytes(),
+            data_bytes: manifest.data_bytes,
+            amplification: manifest.index_bytes() as f64 / manifest.data_bytes.max(1) as f64,
+            notes: found.notes.clone(),
+        }
+    }
+}
+
+/// How `settings` want the index opened.
+pub(super) fn open_options(settings: &SearchSettings) -> OpenOptions {
+    let tier = match settings.tier {
+        TierName::File => TierChoice::File,
+        TierName::Dram => TierChoice::Dram,
+    };
+    OpenOptions { tier, memory_bytes: settings.memory, ..OpenOptions::default() }
+}
+
+/// How `settings` and `effort` want it searched.
+pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> SearchOptions {
+    let defaults = SearchOptions::default();
+    SearchOptions {
+        k: settings.k as usize,
+        effort,
+        beam_width: settings.beam_width.unwrap_or(defaults.beam_width),
+        threads: settings.threads,
+        mode: match settings.mode {
+            ModeName::Batched => SearchMode::Batched,
+            ModeName::Pipelined => SearchMode::Pipelined,
+        },
+        width: settings.in_flight.map(|width| width as usize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_nearest_rank() {
+        let latency = Latency::of(&(1..=100).map(|us| us * 1000).rev().collect::<Vec<u64>>());
+        assert_eq!((latency.p50, latency.p95, latency.p99, latency.mean), (50.0, 95.0, 99.0, 50.5));
+        let one = Latency::of(&[2500]);
+        assert_eq!((one.p50, one.p99, one.mean), (2.5, 2.5, 2.5));
+        assert_eq!(Latency::of(&[]).p99, 0.0);
+    }
+}

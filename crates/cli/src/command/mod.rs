@@ -1,0 +1,34 @@
+//! The commands, one file each. Each prints one answer through the [`Console`].
+
+mod bench;
+mod build;
+mod convert;
+mod groundtruth;
+mod inspect;
+mod measurement;
+mod plot;
+mod probe;
+mod recall;
+mod search;
+mod verify;
+
+use crate::arguments::Command;
+use crate::console::Console;
+use crate::failure::Failure;
+
+/// Runs `command`.
+///
+/// # Errors
+/// What went wrong, with the exit code that says so.
+pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
+    match command {
+        Command::Build(arguments) => build::run(arguments, console),
+        Command::Search(arguments) => search::run(arguments, console),
+        Command::Bench(arguments) => bench::run(arguments, console),
+        Command::Groundtruth(arguments) => groundtruth::run(arguments, console),
+        Command::Convert(arguments) => convert::run(arguments, console),
+        Command::Inspect(arguments) => inspect::run(arguments, console),
+        Command::Verify(arguments) => verify::run(arguments, console),
+        Command::Probe(arguments) => probe::run(arguments, console),
+    }
+}

@@ -1,0 +1,82 @@
+//! `bathyal probe`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bathyal_index::progress::Progress;
+use bathyal_tier::TierProfile;
+use bathyal_tier::probe::{self, Mode, ProbeReport};
+
+use crate::arguments::ProbeArguments;
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+
+/// Steps of the progress of a probe, which counts in shares.
+const PROGRESS_STEPS: u64 = 1000;
+
+pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
+    let mode = if arguments.thorough { Mode::Thorough } else { Mode::Quick };
+    let progress = console.progress();
+    progress.stage("measuring the device", PROGRESS_STEPS);
+    let go_on = |share: f64| {
+        progress.advance((share * PROGRESS_STEPS as f64) as u64);
+        !progress.cancelled()
+    };
+    let report = probe::probe_directory(&arguments.folder, mode, &go_on)?;
+    drop(progress);
+    if let Some(output) = &arguments.output {
+        save(output, &report.profile)?;
+    }
+    console.answer(&report, &text(&arguments.folder, &report))
+}
+
+/// Writes the profile alone: what the cost models read.
+fn save(path: &Path, profile: &TierProfile) -> Result<(), Failure> {
+    let failed = |e: String| Failure::new(format!("{}: cannot write the profile: {e}", path.display()));
+    let json = serde_json::to_string_pretty(profile).map_err(|e| failed(e.to_string()))?;
+    std::fs::write(path, json + "\n").map_err(|e| failed(e.to_string()))
+}
+
+/// The summary, and a table of IOPS with a row a block size and a column a depth.
+fn text(folder: &Path, report: &ProbeReport) -> String {
+    let profile = &report.profile;
+    let mut text = format!(
+        "{}: {}, measured in {:.1} s\n\
+         latency {:.1} us for {} B, {:.0} reads/s, {}/s, useful depth {}\n\
+         reads a second:\n    block",
+        folder.display(),
+        profile.method,
+        report.seconds,
+        profile.latency_ns as f64 / 1e3,
+        profile.granularity,
+        profile.iops,
+        byte_size::format(profile.bandwidth_bytes_per_s as u64),
+        profile.depth,
+    );
+    let (mut depths, mut blocks) = (Vec::new(), Vec::new());
+    for cell in &report.cells {
+        depths.push(cell.depth);
+        blocks.push(cell.block_bytes);
+    }
+    for list in [&mut depths, &mut blocks] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    // Writing to a string does not fail.
+    for depth in &depths {
+        let _ = write!(text, " {:>9}", format!("depth {depth}"));
+    }
+    for block in blocks {
+        let _ = write!(text, "\n{block:>9}");
+        for &depth in &depths {
+            let cell = report.cells.iter().find(|cell| (cell.block_bytes, cell.depth) == (block, depth));
+            let iops = cell.map_or("-".to_owned(), |cell| format!("{:.0}", cell.iops));
+            let _ = write!(text, " {iops:>9}");
+        }
+    }
+    if !report.past_page_cache {
+        text += "\nnote: the file system does not allow reads past the page cache: these are reads of memory";
+    }
+    text
+}

@@ -1,0 +1,36 @@
+//! `bathyal verify`.
+
+use bathyal_index::VerifyReport;
+
+use crate::arguments::VerifyArguments;
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+
+pub(super) fn run(arguments: &VerifyArguments, console: &Console) -> Result<(), Failure> {
+    let progress = console.progress();
+    let report = bathyal_index::verify(&arguments.index, &progress)?;
+    drop(progress);
+    let path = arguments.index.display().to_string();
+    console.answer(&report, &text(&path, &report))?;
+    if report.sound {
+        return Ok(());
+    }
+    Err(Failure::damaged(format!(
+        "{path}: damaged: {} faults; restore the index from a copy or build it again",
+        report.fault_count
+    )))
+}
+
+fn text(path: &str, report: &VerifyReport) -> String {
+    let VerifyReport { vectors, links, bytes, .. } = report;
+    let verdict = if report.sound { "sound" } else { "DAMAGED" };
+    let mut lines =
+        vec![format!("{path}: {verdict}: {vectors} vectors, {links} links, {}", byte_size::format(*bytes))];
+    lines.extend(report.faults.iter().map(|fault| format!("  {fault}")));
+    let more = report.fault_count.saturating_sub(report.faults.len() as u64);
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    lines.join("\n")
+}
