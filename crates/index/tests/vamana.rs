@@ -1,5 +1,7 @@
 //! The graph index end to end: built, opened from every tier, searched, checked.
 
+mod clustered;
+
 use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::progress::Silent;
 use bathyal_index::vectors::{IdFile, VectorFile};
@@ -9,30 +11,8 @@ use bathyal_index::{
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
-use half::f16;
-use rand::{Rng, SeedableRng};
+use clustered::vectors;
 use std::path::Path;
-
-/// Clustered vectors: `count x dim`, as the element's bytes.
-fn vectors(element: Element, count: usize, dim: usize, seed: u64) -> VectorFile {
-    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-    let mut shape = rand::rngs::StdRng::seed_from_u64(17);
-    let centres: Vec<f32> = (0..20 * dim).map(|_| shape.random_range(20.0..100.0)).collect();
-    let mut rows = Vec::new();
-    for _ in 0..count {
-        let centre = random.random_range(0..20);
-        for d in 0..dim {
-            let value: f32 = centres[centre * dim + d] + random.random_range(-18.0..18.0);
-            match element {
-                Element::F32 => rows.extend_from_slice(&(value - 60.0).to_le_bytes()),
-                Element::F16 => rows.extend_from_slice(&f16::from_f32(value - 60.0).to_le_bytes()),
-                Element::U8 => rows.push(value as u8),
-                Element::I8 => rows.push((value - 60.0) as i8 as u8),
-            }
-        }
-    }
-    VectorFile::from_rows(element, dim, rows).unwrap()
-}
 
 fn small(metric: Metric) -> BuildOptions {
     BuildOptions { metric, max_degree: 24, search_list: 50, threads: 2, ..BuildOptions::default() }

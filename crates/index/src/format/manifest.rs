@@ -184,10 +184,9 @@ impl Manifest {
     pub fn parse(bytes: &[u8], directory: &Path) -> Result<Manifest, IndexError> {
         let path = directory.join(MANIFEST_NAME);
         let damaged = |reason: String| IndexError::damaged(&path, "the manifest", reason);
-        let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let Some(split) = text.iter().rposition(|b| *b == b'\n') else {
-            return Err(damaged("the checksum line is missing".into()));
-        };
+        let truncated = || damaged("the file does not end with a checksum line; it is truncated".into());
+        let text = bytes.strip_suffix(b"\n").ok_or_else(truncated)?;
+        let split = text.iter().rposition(|b| *b == b'\n').ok_or_else(truncated)?;
         let (json, line) = (&text[..split], &text[split + 1..]);
         let expected = format!("crc32c {:08x}", crc32c::crc32c(json));
         if line != expected.as_bytes() {

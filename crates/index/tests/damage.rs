@@ -1,0 +1,223 @@
+//! Damaged, truncated, missing and foreign files: found by `verify`, refused by `open` or `search` when they
+//! touch them, never a wrong answer in silence.
+
+mod clustered;
+
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::progress::{Progress, Silent};
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{
+    BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build, inspect, verify,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use clustered::vectors;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FILES: [&str; 4] = ["manifest.json", "graph.bin", "codes.bin", "codec.bin"];
+
+fn options() -> BuildOptions {
+    BuildOptions {
+        max_degree: 8,
+        search_list: 20,
+        threads: 2,
+        code_bytes: Some(8),
+        ..BuildOptions::default()
+    }
+}
+
+fn built(dir: &Path) -> (VectorFile, PathBuf) {
+    let path = dir.join("index");
+    build(&vectors(Element::U8, 300, 16, 1), &path, &options(), &Silent).unwrap();
+    (vectors(Element::U8, 20, 16, 2), path)
+}
+
+fn answers(path: &Path, queries: &VectorFile, tier: TierChoice) -> Result<Vec<u32>, IndexError> {
+    let index = Index::open(path, &OpenOptions { tier, ..OpenOptions::default() })?;
+    let options = SearchOptions { effort: Effort::SearchList(30), ..SearchOptions::default() };
+    Ok(index.search(queries, &options, Control::default())?.ids)
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    let sound = answers(&path, &queries, TierChoice::File).unwrap();
+    for name in FILES {
+        let file = path.join(name);
+        let original = std::fs::read(&file).unwrap();
+        let mut refused = 0;
+        for i in 0..60_usize {
+            let bit = (i * 7_919_911 + 13) % (original.len() * 8);
+            let mut bytes = original.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&file, &bytes).unwrap();
+            // A flip in the version field reads as a later version, which is refused too.
+            let found = verify(&path, &Silent).map_or(true, |report| !report.sound);
+            assert!(found, "{name}: bit {bit} was not found");
+            for tier in [TierChoice::File, TierChoice::Dram] {
+                match answers(&path, &queries, tier) {
+                    Ok(ids) => assert_eq!(ids, sound, "{name}: bit {bit} changed an answer"),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        std::fs::write(&file, &original).unwrap();
+        assert!(refused >= 60, "{name}: {refused}");
+    }
+    assert!(verify(&path, &Silent).unwrap().sound);
+}
+
+#[test]
+fn missing_and_truncated_files_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    for name in FILES {
+        let file = path.join(name);
+        let original = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let error = answers(&path, &queries, TierChoice::File).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+        for len in [0, 1, original.len() - 1] {
+            std::fs::write(&file, &original[..len]).unwrap();
+            let error = answers(&path, &queries, TierChoice::File).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        std::fs::write(&file, &original).unwrap();
+    }
+    answers(&path, &queries, TierChoice::File).unwrap();
+}
+
+#[test]
+fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    let refused = |path: &Path| answers(path, &queries, TierChoice::File).unwrap_err();
+    let absent = refused(&dir.path().join("nowhere"));
+    assert!(absent.to_string().contains("nowhere"), "{absent}");
+    assert!(matches!(refused(dir.path()), IndexError::NotAnIndex { .. }));
+    assert!(matches!(refused(&path.join("graph.bin")), IndexError::NotAnIndex { .. }));
+    let later = Manifest { format_version: 99, ..Manifest::read(&path).unwrap() };
+    later.write(&path).unwrap();
+    let error = refused(&path);
+    assert!(matches!(error, IndexError::LaterVersion { found: 99, .. }));
+    assert!(error.to_string().contains("upgrade"), "{error}");
+    assert!(verify(&path, &Silent).is_err() && inspect(&path, &Silent).is_err());
+}
+
+#[test]
+fn lying_manifests_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    let sound = Manifest::read(&path).unwrap();
+    let lies: [fn(&mut Manifest); 9] = [
+        |m| m.vectors = u64::MAX,
+        |m| m.vectors += 1,
+        |m| m.dim = 0,
+        |m| m.dim = u32::MAX,
+        |m| m.graph.entry_point = 300,
+        |m| m.graph.max_degree = 0,
+        |m| m.graph.page_bytes = 0,
+        |m| m.codes.code_bytes = u32::MAX,
+        |m| m.graph.file.name = "../graph.bin".into(),
+    ];
+    for (i, lie) in lies.iter().enumerate() {
+        let mut manifest = sound.clone();
+        lie(&mut manifest);
+        manifest.write(&path).unwrap();
+        assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
+        assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
+    }
+}
+
+#[test]
+fn existing_targets_are_kept_unless_told_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, path) = built(dir.path());
+    let data = vectors(Element::U8, 100, 16, 5);
+    assert!(matches!(build(&data, &path, &options(), &Silent), Err(IndexError::Exists { .. })));
+    assert_eq!(Manifest::read(&path).unwrap().vectors, 300);
+    build(&data, &path, &BuildOptions { overwrite: true, ..options() }, &Silent).unwrap();
+    assert_eq!(Manifest::read(&path).unwrap().vectors, 100);
+    let precious = dir.path().join("precious");
+    std::fs::create_dir(&precious).unwrap();
+    std::fs::write(precious.join("thesis.txt"), "years of work").unwrap();
+    let refused = build(&data, &precious, &BuildOptions { overwrite: true, ..options() }, &Silent);
+    assert!(matches!(refused, Err(IndexError::NotAnIndex { .. })));
+    assert!(precious.join("thesis.txt").exists());
+}
+
+#[test]
+fn bad_data_and_small_budgets_are_refused_and_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let mut rows = vec![1.0_f32; 40];
+    rows[17] = f32::NAN;
+    let bytes = |rows: &[f32]| rows.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let floats = |rows: &[f32]| VectorFile::from_rows(Element::F32, 4, bytes(rows)).unwrap();
+    let error = build(&floats(&rows), &path, &options(), &Silent).unwrap_err().to_string();
+    assert!(error.contains("row 4"), "{error}");
+    rows[17] = 1.0;
+    rows[8..12].fill(0.0);
+    let cosine = BuildOptions { metric: Metric::Cosine, ..options() };
+    match build(&floats(&rows), &path, &cosine, &Silent) {
+        Err(IndexError::ZeroVectors { count: 1, rows }) => assert_eq!(rows, [2]),
+        other => panic!("{other:?}"),
+    }
+    let small = BuildOptions { memory_bytes: Some(1000), ..options() };
+    match build(&vectors(Element::U8, 300, 16, 1), &path, &small, &Silent) {
+        Err(IndexError::Memory { needed, given: 1000, .. }) => assert!(needed > 1000),
+        other => panic!("{other:?}"),
+    }
+    let lying = BuildOptions { max_degree: 0, ..options() };
+    assert!(matches!(build(&floats(&rows), &path, &lying, &Silent), Err(IndexError::Parameter(_))));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something half-built was left behind");
+}
+
+/// Cancels after so many questions.
+struct Impatient(AtomicU64, u64);
+
+impl Progress for Impatient {
+    fn stage(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn cancelled(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) >= self.1
+    }
+}
+
+#[test]
+fn cancelled_builds_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 2000, 8, 1);
+    for patience in [0, 5, 50, 150] {
+        let impatient = Impatient(AtomicU64::new(0), patience);
+        let outcome = build(&data, &dir.path().join("index"), &options(), &impatient);
+        assert!(matches!(outcome, Err(IndexError::Cancelled)), "{patience}: {outcome:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn queries_that_do_not_fit_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let refused = |queries: &VectorFile, change: fn(&mut SearchOptions)| {
+        let mut options = SearchOptions::default();
+        change(&mut options);
+        match index.search(queries, &options, Control::default()) {
+            Err(IndexError::Parameter(message)) => message,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused(&vectors(Element::U8, 3, 15, 1), |_| ()).contains("15 dimensions"));
+    assert!(refused(&vectors(Element::I8, 3, 16, 1), |_| ()).contains("i8"));
+    assert!(refused(&queries, |o| o.k = 0).contains("k is 0"));
+    assert!(refused(&queries, |o| o.effort = Effort::Recall(1.5)).contains("recall"));
+    assert!(refused(&queries, |o| o.effort = Effort::Recall(f32::NAN)).contains("recall"));
+    assert!(refused(&queries, |o| o.effort = Effort::SearchList(3)).contains("at least k"));
+    assert!(refused(&queries, |o| o.beam_width = 0).contains("beam_width"));
+    let small = OpenOptions { memory_bytes: Some(100), ..OpenOptions::default() };
+    assert!(matches!(Index::open(&path, &small), Err(IndexError::Memory { .. })));
+}
