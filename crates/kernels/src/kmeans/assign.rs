@@ -1,8 +1,10 @@
 //! Nearest centroid of many rows: the product `rows x centroids` in register tiles, never stored.
 //!
 //! A tile is 8 rows by 16 centroids; centroids lie transposed in panels of 16, so that one lane holds one
-//! centroid and the argmin stays in registers. The tile is plain Rust compiled once an instruction set:
-//! the compiler turns the fixed arrays into vectors of the width that it was promised.
+//! centroid and the argmin stays in registers.
+
+use crate::distance::Isa;
+use std::sync::OnceLock;
 
 /// Centroids of one panel: the lanes of an AVX-512 register.
 const LANES: usize = 16;
@@ -46,99 +48,190 @@ impl Panels {
             return;
         }
         assert!(stride >= self.dim && rows.len() >= (labels.len() - 1) * stride + self.dim);
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f") {
-                // SAFETY: the CPU has AVX-512F, as asked on the line above. (Bench: `code_table`, encode time.)
-                return unsafe { assign_avx512(self, rows, stride, labels, distances) };
-            }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                // SAFETY: the CPU has AVX2 and FMA, as asked on the line above. (Bench: as above.)
-                return unsafe { assign_avx2(self, rows, stride, labels, distances) };
-            }
-        }
-        assign_rows::<false>(self, rows, stride, labels, distances);
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512vl,fma")]
-fn assign_avx512(panels: &Panels, rows: &[f32], stride: usize, labels: &mut [u32], distances: &mut [f32]) {
-    assign_rows::<true>(panels, rows, stride, labels, distances);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn assign_avx2(panels: &Panels, rows: &[f32], stride: usize, labels: &mut [u32], distances: &mut [f32]) {
-    assign_rows::<true>(panels, rows, stride, labels, distances);
-}
-
-#[inline(always)]
-fn assign_rows<const FUSED: bool>(
-    panels: &Panels,
-    rows: &[f32],
-    stride: usize,
-    labels: &mut [u32],
-    distances: &mut [f32],
-) {
-    let dim = panels.dim;
-    for start in (0..labels.len()).step_by(TILE) {
-        let count = TILE.min(labels.len() - start);
-        // A short last tile repeats its last row: one loop, and the repeats are not written out.
-        let row_of = |r: usize| {
-            let at = (start + r.min(count - 1)) * stride;
-            &rows[at..at + dim]
-        };
-        let tile: [&[f32]; TILE] = std::array::from_fn(row_of);
-        let (best, label) = tile_argmin::<FUSED>(panels, tile);
-        for r in 0..count {
-            let mut winner = 0;
-            for lane in 1..LANES {
-                let (v, w) = (best[r][lane], best[r][winner]);
-                if v < w || (v == w && label[r][lane] < label[r][winner]) {
-                    winner = lane;
+        let argmin = best_argmin();
+        for start in (0..labels.len()).step_by(TILE) {
+            let count = TILE.min(labels.len() - start);
+            // A short last tile repeats its last row: one loop, and the repeats are not written out.
+            let tile: Tile = std::array::from_fn(|r| {
+                let at = (start + r.min(count - 1)) * stride;
+                &rows[at..at + self.dim]
+            });
+            // SAFETY: `best_argmin` chose a kernel of this CPU, and every row of the tile has `dim` values.
+            let (best, label) = unsafe { argmin(self, &tile) };
+            for r in 0..count {
+                let mut winner = 0;
+                for lane in 1..LANES {
+                    let (v, w) = (best[r][lane], best[r][winner]);
+                    if v < w || (v == w && label[r][lane] < label[r][winner]) {
+                        winner = lane;
+                    }
+                }
+                labels[start + r] = label[r][winner].min(self.count as u32 - 1);
+                if let Some(distance) = distances.get_mut(start + r) {
+                    let norm: f32 = tile[r].iter().map(|v| v * v).sum();
+                    *distance = (norm + 2.0 * best[r][winner]).max(0.0);
                 }
             }
-            let found = label[r][winner].min(panels.count as u32 - 1);
-            labels[start + r] = found;
-            if let Some(distance) = distances.get_mut(start + r) {
-                let norm: f32 = tile[r].iter().map(|v| v * v).sum();
-                *distance = (norm + 2.0 * best[r][winner]).max(0.0);
-            }
         }
     }
 }
 
+type Tile<'a> = [&'a [f32]; TILE];
 /// For each row and lane the least `|c|^2 / 2 - <x, c>` over the panels, and the centroid that gave it.
-#[inline(always)]
-fn tile_argmin<const FUSED: bool>(
-    panels: &Panels,
-    tile: [&[f32]; TILE],
-) -> ([[f32; LANES]; TILE], [[u32; LANES]; TILE]) {
-    let dim = panels.dim;
+type Least = ([[f32; LANES]; TILE], [[u32; LANES]; TILE]);
+type Argmin = unsafe fn(&Panels, &Tile<'_>) -> Least;
+
+/// The kernel of this CPU, found once.
+fn best_argmin() -> Argmin {
+    static BEST: OnceLock<Argmin> = OnceLock::new();
+    *BEST.get_or_init(|| match Isa::best() {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Vnni => argmin_avx512,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => argmin_avx2,
+        _ => argmin_scalar,
+    })
+}
+
+fn argmin_scalar(panels: &Panels, tile: &Tile<'_>) -> Least {
     let mut best = [[f32::INFINITY; LANES]; TILE];
     let mut label = [[0u32; LANES]; TILE];
     for (p, norms) in panels.half_norms.chunks_exact(LANES).enumerate() {
-        let panel = &panels.values[p * dim * LANES..(p + 1) * dim * LANES];
-        let mut sums = [[0.0f32; LANES]; TILE];
-        for (d, column) in panel.chunks_exact(LANES).enumerate() {
-            for r in 0..TILE {
-                // SAFETY: every tile row has `dim` floats, and the panel has `dim` columns. (Bench: `code_table`.)
-                let x = unsafe { *tile[r].get_unchecked(d) };
-                for l in 0..LANES {
-                    sums[r][l] =
-                        if FUSED { x.mul_add(column[l], sums[r][l]) } else { sums[r][l] + x * column[l] };
-                }
-            }
-        }
+        let panel = &panels.values[p * panels.dim * LANES..(p + 1) * panels.dim * LANES];
         for r in 0..TILE {
+            let mut sums = [0.0f32; LANES];
+            for (x, column) in tile[r].iter().zip(panel.chunks_exact(LANES)) {
+                sums.iter_mut().zip(column).for_each(|(s, c)| *s += x * c);
+            }
             for l in 0..LANES {
-                let score = norms[l] - sums[r][l];
-                let better = score < best[r][l];
-                best[r][l] = if better { score } else { best[r][l] };
-                label[r][l] = if better { (p * LANES + l) as u32 } else { label[r][l] };
+                let score = norms[l] - sums[l];
+                if score < best[r][l] {
+                    (best[r][l], label[r][l]) = (score, (p * LANES + l) as u32);
+                }
             }
         }
     }
     (best, label)
+}
+
+/// 8 sums, 8 minima and 8 labels fill 24 of the 32 registers.
+///
+/// # Safety
+/// The CPU has AVX-512F; every row of the tile has `dim` values.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn argmin_avx512(panels: &Panels, tile: &Tile<'_>) -> Least {
+    use std::arch::x86_64::*;
+    let mut best = [_mm512_set1_ps(f32::INFINITY); TILE];
+    let mut label = [_mm512_setzero_si512(); TILE];
+    let rows: [*const f32; TILE] = std::array::from_fn(|r| tile[r].as_ptr());
+    let mut lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let mut column = panels.values.as_ptr();
+    for norms in panels.half_norms.chunks_exact(LANES) {
+        // SAFETY: a panel holds `dim` columns of 16; a row holds `dim` values; `norms` holds 16. (`code_table`)
+        unsafe {
+            let mut sums = [_mm512_loadu_ps(norms.as_ptr()); TILE];
+            for d in 0..panels.dim {
+                let centroids = _mm512_loadu_ps(column);
+                column = column.add(LANES);
+                for r in 0..TILE {
+                    sums[r] = _mm512_fnmadd_ps(_mm512_set1_ps(*rows[r].add(d)), centroids, sums[r]);
+                }
+            }
+            for r in 0..TILE {
+                let better = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(sums[r], best[r]);
+                best[r] = _mm512_mask_mov_ps(best[r], better, sums[r]);
+                label[r] = _mm512_mask_mov_epi32(label[r], better, lanes);
+            }
+        }
+        lanes = _mm512_add_epi32(lanes, _mm512_set1_epi32(LANES as i32));
+    }
+    let mut out = ([[0.0; LANES]; TILE], [[0; LANES]; TILE]);
+    for r in 0..TILE {
+        // SAFETY: each array is 64 bytes, and the stores are unaligned.
+        unsafe {
+            _mm512_storeu_ps(out.0[r].as_mut_ptr(), best[r]);
+            _mm512_storeu_si512(out.1[r].as_mut_ptr().cast(), label[r]);
+        }
+    }
+    out
+}
+
+/// Four rows by half a panel at a time: 12 of the 16 registers.
+///
+/// # Safety
+/// The CPU has AVX2 and FMA; every row of the tile has `dim` values.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn argmin_avx2(panels: &Panels, tile: &Tile<'_>) -> Least {
+    use std::arch::x86_64::*;
+    const ROWS: usize = 4;
+    const HALF: usize = LANES / 2;
+    let mut out = ([[0.0; LANES]; TILE], [[0; LANES]; TILE]);
+    for (first, half) in [(0, 0), (0, HALF), (ROWS, 0), (ROWS, HALF)] {
+        let mut best = [_mm256_set1_ps(f32::INFINITY); ROWS];
+        let mut label = [_mm256_setzero_ps(); ROWS];
+        let rows: [*const f32; ROWS] = std::array::from_fn(|r| tile[first + r].as_ptr());
+        let start = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        let mut lanes = _mm256_add_epi32(start, _mm256_set1_epi32(half as i32));
+        let mut column = panels.values.as_ptr().wrapping_add(half);
+        for norms in panels.half_norms.chunks_exact(LANES) {
+            // SAFETY: a panel holds `dim` columns of 16; a row holds `dim` values; `norms` holds 16. (`code_table`)
+            unsafe {
+                let mut sums = [_mm256_loadu_ps(norms.as_ptr().add(half)); ROWS];
+                for d in 0..panels.dim {
+                    let centroids = _mm256_loadu_ps(column);
+                    column = column.wrapping_add(LANES);
+                    for r in 0..ROWS {
+                        sums[r] = _mm256_fnmadd_ps(_mm256_set1_ps(*rows[r].add(d)), centroids, sums[r]);
+                    }
+                }
+                for r in 0..ROWS {
+                    let better = _mm256_cmp_ps::<_CMP_LT_OQ>(sums[r], best[r]);
+                    best[r] = _mm256_blendv_ps(best[r], sums[r], better);
+                    label[r] = _mm256_blendv_ps(label[r], _mm256_castsi256_ps(lanes), better);
+                }
+            }
+            lanes = _mm256_add_epi32(lanes, _mm256_set1_epi32(LANES as i32));
+        }
+        for r in 0..ROWS {
+            // SAFETY: `half + 8` is at most 16, the length of each array.
+            unsafe {
+                _mm256_storeu_ps(out.0[first + r].as_mut_ptr().add(half), best[r]);
+                _mm256_storeu_ps(out.1[first + r].as_mut_ptr().add(half).cast(), label[r]);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kmeans::random::Random;
+
+    #[test]
+    fn kernels_agree() {
+        let mut random = Random::new(1);
+        for (k, dim) in [(1, 1), (16, 3), (40, 8), (256, 4), (33, 65)] {
+            let centroids: Vec<f32> = (0..k * dim).map(|_| random.normal() as f32).collect();
+            let rows: Vec<f32> = (0..TILE * dim).map(|_| random.normal() as f32).collect();
+            let panels = Panels::new(&centroids, dim);
+            let tile: Tile = std::array::from_fn(|r| &rows[r * dim..(r + 1) * dim]);
+            let expected = argmin_scalar(&panels, &tile);
+            #[cfg(target_arch = "x86_64")]
+            for (isa, kernel) in [(Isa::Avx2, argmin_avx2 as Argmin), (Isa::Avx512, argmin_avx512 as Argmin)]
+            {
+                if !isa.is_available() {
+                    continue;
+                }
+                // SAFETY: the ISA is there, and the rows have `dim` values.
+                let found = unsafe { kernel(&panels, &tile) };
+                for (f, e) in found.0.iter().flatten().zip(expected.0.iter().flatten()) {
+                    assert!(f == e || (f - e).abs() < 1e-3, "{f} {e}");
+                }
+                assert_eq!(found.1, expected.1);
+            }
+        }
+    }
 }

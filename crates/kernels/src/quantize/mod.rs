@@ -5,14 +5,15 @@
 
 mod bytes;
 mod pq;
-mod pq_score;
 #[cfg(test)]
 mod tests;
 
+use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
 use bytes::{Reader, Writer};
 use pq::ProductQuantizer;
+use pq::score::Lookup;
 use std::fmt;
 use std::str::FromStr;
 
@@ -272,8 +273,9 @@ pub struct EncodeScratch {
 }
 
 /// A query made ready for scoring by [`Codec::prepare`]; reusable, one a thread.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CodeQuery {
+    isa: Isa,
     /// Product quantization: a table of 256 (or 16) bytes for each subspace.
     pub(crate) tables: Vec<u8>,
     /// A score is `bias + scale * sum`.
@@ -284,9 +286,22 @@ pub struct CodeQuery {
 }
 
 impl CodeQuery {
-    /// An empty query; [`Codec::prepare`] fills it.
+    /// An empty query for the best instruction set of this CPU; [`Codec::prepare`] fills it.
     pub fn new() -> Self {
-        CodeQuery::default()
+        Self::with_isa(Isa::best()).unwrap_or_else(Self::scalar)
+    }
+
+    /// An empty query that scores with `isa`; `None` where this CPU does not have it.
+    pub fn with_isa(isa: Isa) -> Option<Self> {
+        isa.is_available().then(|| CodeQuery { isa, ..Self::scalar() })
+    }
+
+    fn scalar() -> Self {
+        CodeQuery { isa: Isa::Scalar, tables: Vec::new(), exact: Vec::new(), scale: 0.0, bias: 0.0 }
+    }
+
+    fn lookup(&self, bits: usize) -> Lookup<'_> {
+        Lookup { bits, tables: &self.tables, scale: self.scale, bias: self.bias }
     }
 
     /// Writes the estimated distance of code `ids[i]` to `out[i]`: squared L2, or minus the dot product.
@@ -301,7 +316,29 @@ impl CodeQuery {
         assert!(highest.is_none_or(|id| (id as usize) < count), "an id beyond the codes");
         let out = &mut out[..ids.len()];
         match &codec.body {
-            Body::Product(quantizer) => pq_score::score(quantizer, self, codes, ids, out),
+            Body::Product(quantizer) => pq::score::score(self.isa, quantizer, self, codes, ids, out),
         }
     }
+}
+
+impl Default for CodeQuery {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Asks for the cache lines of `codes[at..at + len]`; bytes outside the slice are not asked for.
+#[inline(always)]
+pub(crate) fn prefetch(codes: &[u8], at: usize, len: usize) {
+    let Some(code) = codes.get(at..at + len) else { return };
+    #[cfg(target_arch = "x86_64")]
+    for byte in code.iter().step_by(64).chain(code.last()) {
+        // SAFETY: a prefetch reads nothing; the address is that of a byte of `codes`. (Bench: `code_table`.)
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = code;
 }

@@ -64,3 +64,31 @@ fn scores_are_close_to_the_distance_of_the_reconstruction() {
         }
     }
 }
+
+#[test]
+fn every_isa_scores_alike() {
+    for (dim, bytes) in [(1, 1), (5, 3), (24, 17), (100, 32), (128, 64), (600, 300)] {
+        let rows = gaussian(300, dim, 2);
+        let query = gaussian(1, dim, 3);
+        for kind in KINDS {
+            let codec = Codec::train(kind, bytes, Metric::L2, &rows, dim, 1, 2).unwrap();
+            let codes = encoded(&codec, &rows);
+            for count in [0, 1, 2, 15, 24, 63, 64, 65, 100, 300] {
+                let ids: Vec<u32> = (0..count).map(|i| (i * 7 + 299) % 300).collect();
+                let run = |isa: Isa| {
+                    let mut prepared = CodeQuery::with_isa(isa)?;
+                    let mut out = vec![0.0f32; ids.len()];
+                    codec.prepare(&query, &mut prepared);
+                    prepared.score(&codec, &codes, &ids, &mut out);
+                    Some(out)
+                };
+                let scalar = run(Isa::Scalar).unwrap();
+                for isa in Isa::ALL {
+                    if let Some(scores) = run(isa) {
+                        assert_eq!(scores, scalar, "{kind} {isa} {dim} {bytes} {count}");
+                    }
+                }
+            }
+        }
+    }
+}

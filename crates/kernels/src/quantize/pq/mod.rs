@@ -1,5 +1,9 @@
 //! Product quantization (Jégou, Douze & Schmid, PAMI'11): a centroid of each subspace, by number.
 
+pub(super) mod score;
+#[cfg(target_arch = "x86_64")]
+mod score_avx512;
+
 use super::bytes::{Reader, Writer};
 use super::{CodeQuery, EncodeScratch, QuantizeError};
 use crate::kmeans::random::{Random, sample_rows};
