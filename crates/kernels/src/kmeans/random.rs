@@ -28,7 +28,6 @@ impl Random {
     }
 
     /// A standard normal value (Box and Muller).
-    #[cfg(test)]
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()

@@ -4,6 +4,7 @@
 //! ([`CodeQuery`]) without decoding them. Which code to take is a matter of measurement: `docs/codes.md`.
 
 mod bytes;
+mod planes;
 mod pq;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
 use bytes::{Reader, Writer};
+use planes::{PlaneQuantizer, PlaneQuery};
 use pq::ProductQuantizer;
 use pq::score::Lookup;
 use std::fmt;
@@ -34,6 +36,14 @@ pub enum CodeKind {
     Pq,
     /// Product quantization, 4 bits a subspace: two subspaces a byte.
     Pq4,
+    /// Extended RaBitQ (Gao & Long, SIGMOD'24; Gao et al., SIGMOD'25): 1 to 8 bits a dimension after a random
+    /// rotation, and two factors a vector.
+    RaBitQ {
+        /// Bits a dimension.
+        bits: u8,
+    },
+    /// The same code with its bits allocated to the principal axes by their variance; any number of bytes from 8.
+    Axes,
 }
 
 impl fmt::Display for CodeKind {
@@ -41,6 +51,8 @@ impl fmt::Display for CodeKind {
         match self {
             CodeKind::Pq => f.write_str("pq"),
             CodeKind::Pq4 => f.write_str("pq4"),
+            CodeKind::RaBitQ { bits } => write!(f, "rabitq{bits}"),
+            CodeKind::Axes => f.write_str("axes"),
         }
     }
 }
@@ -52,6 +64,15 @@ impl FromStr for CodeKind {
         match text {
             "pq" => Ok(CodeKind::Pq),
             "pq4" => Ok(CodeKind::Pq4),
+            "axes" => Ok(CodeKind::Axes),
+            "rabitq1" => Ok(CodeKind::RaBitQ { bits: 1 }),
+            "rabitq2" => Ok(CodeKind::RaBitQ { bits: 2 }),
+            "rabitq3" => Ok(CodeKind::RaBitQ { bits: 3 }),
+            "rabitq4" => Ok(CodeKind::RaBitQ { bits: 4 }),
+            "rabitq5" => Ok(CodeKind::RaBitQ { bits: 5 }),
+            "rabitq6" => Ok(CodeKind::RaBitQ { bits: 6 }),
+            "rabitq7" => Ok(CodeKind::RaBitQ { bits: 7 }),
+            "rabitq8" => Ok(CodeKind::RaBitQ { bits: 8 }),
             _ => Err(QuantizeError::UnknownKind(text.to_string())),
         }
     }
@@ -61,11 +82,14 @@ impl FromStr for CodeKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantizeError {
     /// The name is of no code.
-    #[error("unknown code `{0}`; known are pq, pq4")]
+    #[error("unknown code `{0}`; known are pq, pq4, rabitq1 to rabitq8, axes")]
     UnknownKind(String),
     /// Zero or too many dimensions.
     #[error("{0} dimensions; a codec takes 1 to {MAX_DIM}")]
     Dimension(usize),
+    /// RaBitQ takes 1 to 8 bits a dimension.
+    #[error("{0} bits a dimension; rabitq takes 1 to 8")]
+    Bits(u8),
     /// A code of this size cannot be made.
     #[error("codes of {code_bytes} bytes are too small for {kind}; it needs at least {least}")]
     CodeBytes {
@@ -87,6 +111,7 @@ pub enum QuantizeError {
 #[derive(Clone, Debug, PartialEq)]
 enum Body {
     Product(ProductQuantizer),
+    Planes(PlaneQuantizer),
 }
 
 /// A trained quantizer of any kind.
@@ -129,6 +154,13 @@ impl Codec {
             CodeKind::Pq4 => {
                 Body::Product(ProductQuantizer::train(4, 2 * code_bytes, sample, dim, seed, threads)?)
             }
+            CodeKind::RaBitQ { bits } => {
+                if !(1..=8).contains(&bits) {
+                    return Err(QuantizeError::Bits(bits));
+                }
+                Body::Planes(PlaneQuantizer::train_uniform(bits, code_bytes, sample, dim, seed)?)
+            }
+            CodeKind::Axes => Body::Planes(PlaneQuantizer::train_allocated(code_bytes, sample, dim, seed)?),
         };
         Ok(Codec { kind, metric, dim, body })
     }
@@ -142,6 +174,7 @@ impl Codec {
     pub fn code_bytes(&self) -> usize {
         match &self.body {
             Body::Product(quantizer) => quantizer.code_bytes(),
+            Body::Planes(quantizer) => quantizer.code_bytes(),
         }
     }
 
@@ -169,6 +202,7 @@ impl Codec {
         let (vectors, codes) = (&vectors[..n * self.dim], &mut codes[..n * self.code_bytes()]);
         match &self.body {
             Body::Product(quantizer) => quantizer.encode(vectors, codes, scratch),
+            Body::Planes(quantizer) => quantizer.encode(vectors, codes, scratch),
         }
     }
 
@@ -180,6 +214,7 @@ impl Codec {
         let (code, out) = (&code[..self.code_bytes()], &mut out[..self.dim]);
         match &self.body {
             Body::Product(quantizer) => quantizer.decode(code, out),
+            Body::Planes(quantizer) => quantizer.decode(code, out),
         }
     }
 
@@ -191,6 +226,7 @@ impl Codec {
         assert_eq!(query.len(), self.dim, "a query of another dimension than the codec");
         match &self.body {
             Body::Product(quantizer) => quantizer.prepare(self.metric, query, prepared),
+            Body::Planes(quantizer) => quantizer.prepare(self.metric, query, prepared),
         }
     }
 
@@ -202,6 +238,8 @@ impl Codec {
         writer.u32(match self.kind {
             CodeKind::Pq => 0,
             CodeKind::Pq4 => 1,
+            CodeKind::RaBitQ { bits } => 0x100 + u32::from(bits),
+            CodeKind::Axes => 2,
         });
         writer.u32(match self.metric {
             Metric::L2 => 0,
@@ -211,6 +249,7 @@ impl Codec {
         writer.u32(self.dim as u32);
         match &self.body {
             Body::Product(quantizer) => quantizer.write(&mut writer),
+            Body::Planes(quantizer) => quantizer.write(&mut writer),
         }
         writer.finish()
     }
@@ -232,6 +271,8 @@ impl Codec {
         let kind = match reader.u32()? {
             0 => CodeKind::Pq,
             1 => CodeKind::Pq4,
+            2 => CodeKind::Axes,
+            bits @ 0x101..=0x108 => CodeKind::RaBitQ { bits: (bits - 0x100) as u8 },
             _ => return Err(QuantizeError::Malformed("unknown kind of code")),
         };
         let metric = match reader.u32()? {
@@ -247,6 +288,7 @@ impl Codec {
         let body = match kind {
             CodeKind::Pq => Body::Product(ProductQuantizer::read(8, dim, &mut reader)?),
             CodeKind::Pq4 => Body::Product(ProductQuantizer::read(4, dim, &mut reader)?),
+            CodeKind::RaBitQ { .. } | CodeKind::Axes => Body::Planes(PlaneQuantizer::read(dim, &mut reader)?),
         };
         reader.end()?;
         Ok(Codec { kind, metric, dim, body })
@@ -269,7 +311,11 @@ fn check_sample(sample: &[f32], dim: usize) -> Result<(), KMeansError> {
 /// Buffers of [`Codec::encode`], one a thread.
 #[derive(Clone, Debug, Default)]
 pub struct EncodeScratch {
-    pub(crate) labels: Vec<u32>,
+    labels: Vec<u32>,
+    centred: Vec<f32>,
+    rotated: Vec<f32>,
+    levels: Vec<u8>,
+    trial: Vec<f32>,
 }
 
 /// A query made ready for scoring by [`Codec::prepare`]; reusable, one a thread.
@@ -283,6 +329,7 @@ pub struct CodeQuery {
     pub(crate) bias: f32,
     /// Exact table of floats from which `tables` was rounded.
     pub(crate) exact: Vec<f32>,
+    planes: PlaneQuery,
 }
 
 impl CodeQuery {
@@ -297,7 +344,14 @@ impl CodeQuery {
     }
 
     fn scalar() -> Self {
-        CodeQuery { isa: Isa::Scalar, tables: Vec::new(), exact: Vec::new(), scale: 0.0, bias: 0.0 }
+        CodeQuery {
+            isa: Isa::Scalar,
+            tables: Vec::new(),
+            exact: Vec::new(),
+            scale: 0.0,
+            bias: 0.0,
+            planes: PlaneQuery::default(),
+        }
     }
 
     fn lookup(&self, bits: usize) -> Lookup<'_> {
@@ -317,6 +371,9 @@ impl CodeQuery {
         let out = &mut out[..ids.len()];
         match &codec.body {
             Body::Product(quantizer) => pq::score::score(self.isa, quantizer, self, codes, ids, out),
+            Body::Planes(quantizer) => {
+                planes::score::score(self.isa, quantizer, &self.planes, codes, ids, out)
+            }
         }
     }
 }

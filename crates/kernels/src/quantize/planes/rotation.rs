@@ -1,0 +1,121 @@
+//! Orthogonal maps: fast random ones for RaBitQ, dense ones (principal axes) for allocated bits.
+
+use crate::kmeans::random::Random;
+use crate::quantize::QuantizeError;
+use crate::quantize::bytes::{Reader, Writer};
+
+/// Rounds of signs and Hadamard blocks; after the fourth, coordinates of a unit vector are as good as Gaussian.
+const ROUNDS: usize = 4;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rotation {
+    /// Rounds of random signs and two overlapping Hadamard blocks of a power of two: `O(d log d)`, any `d`.
+    Hadamard { signs: Vec<u8>, dim: usize },
+    /// `kept` orthonormal rows of `dim`, stored by columns: `dim x kept`.
+    Dense { columns: Vec<f32>, dim: usize, kept: usize },
+}
+
+impl Rotation {
+    pub(super) fn random(dim: usize, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let signs = (0..(ROUNDS * dim).div_ceil(8)).map(|_| random.next() as u8).collect();
+        Rotation::Hadamard { signs, dim }
+    }
+
+    /// Writes the rotated `row` to `out` (at least as long as the rows that are kept; the rest becomes 0).
+    pub(super) fn apply(&self, row: &[f32], out: &mut [f32]) {
+        match self {
+            Rotation::Hadamard { signs, dim } => {
+                out[..*dim].copy_from_slice(row);
+                out[*dim..].fill(0.0);
+                for round in 0..ROUNDS {
+                    flip(&mut out[..*dim], signs, round * dim);
+                    blocks(&mut out[..*dim], round % 2 == 1);
+                }
+            }
+            Rotation::Dense { columns, kept, .. } => {
+                out.fill(0.0);
+                let out = &mut out[..*kept];
+                for (&x, column) in row.iter().zip(columns.chunks_exact(*kept)) {
+                    out.iter_mut().zip(column).for_each(|(o, c)| *o += x * c);
+                }
+            }
+        }
+    }
+
+    /// Writes the inverse (transpose) applied to `rotated` to `out` (`dim` values).
+    pub(super) fn invert(&self, rotated: &[f32], out: &mut [f32]) {
+        match self {
+            Rotation::Hadamard { signs, dim } => {
+                out.copy_from_slice(&rotated[..*dim]);
+                for round in (0..ROUNDS).rev() {
+                    blocks(out, round % 2 == 1);
+                    flip(out, signs, round * dim);
+                }
+            }
+            Rotation::Dense { columns, kept, .. } => {
+                for (o, column) in out.iter_mut().zip(columns.chunks_exact(*kept)) {
+                    *o = rotated.iter().zip(column).map(|(r, c)| r * c).sum();
+                }
+            }
+        }
+    }
+
+    pub(super) fn write(&self, writer: &mut Writer) {
+        match self {
+            Rotation::Hadamard { signs, .. } => {
+                writer.u32(0);
+                writer.bytes(signs);
+            }
+            Rotation::Dense { columns, kept, .. } => {
+                writer.u32(*kept as u32);
+                writer.floats(columns);
+            }
+        }
+    }
+
+    /// Reads a rotation of `dim` dimensions that keeps at most `room` of them.
+    pub(super) fn read(dim: usize, room: usize, reader: &mut Reader<'_>) -> Result<Self, QuantizeError> {
+        let kept = reader.u32()? as usize;
+        if kept == 0 {
+            if dim > room {
+                return Err(QuantizeError::Malformed("fewer coded dimensions than rotated ones"));
+            }
+            let signs = reader.take((ROUNDS * dim).div_ceil(8))?.to_vec();
+            return Ok(Rotation::Hadamard { signs, dim });
+        }
+        if kept > room || kept > dim {
+            return Err(QuantizeError::Malformed("more rotated dimensions than coded ones"));
+        }
+        let columns = reader.floats(dim * kept)?;
+        Ok(Rotation::Dense { columns, dim, kept })
+    }
+}
+
+fn flip(values: &mut [f32], signs: &[u8], first: usize) {
+    for (i, v) in values.iter_mut().enumerate() {
+        let bit = first + i;
+        if signs[bit / 8] >> (bit % 8) & 1 == 1 {
+            *v = -*v;
+        }
+    }
+}
+
+/// One Hadamard block over the first (or, `from_end`, the last) power of two of `values`.
+fn blocks(values: &mut [f32], from_end: bool) {
+    let dim = values.len();
+    let size = 1usize << dim.ilog2();
+    let block = if from_end { &mut values[dim - size..] } else { &mut values[..size] };
+    let mut half = 1;
+    while half < size {
+        for pair in block.chunks_exact_mut(2 * half) {
+            let (low, high) = pair.split_at_mut(half);
+            for (a, b) in low.iter_mut().zip(high) {
+                (*a, *b) = (*a + *b, *a - *b);
+            }
+        }
+        half *= 2;
+    }
+    let unit = 1.0 / (size as f32).sqrt();
+    block.iter_mut().for_each(|v| *v *= unit);
+}

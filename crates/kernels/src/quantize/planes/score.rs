@@ -1,0 +1,144 @@
+//! Scoring of plane codes id by id: integer products, the same on every instruction set, then one line of floats.
+
+use super::{PlaneQuantizer, PlaneQuery};
+#[cfg(target_arch = "x86_64")]
+use super::{score_avx2, score_avx512};
+use crate::distance::Isa;
+use crate::quantize::prefetch;
+use half::f16;
+
+/// Codes of one pass, which share the arithmetic on their factors.
+pub(super) const LANES: usize = 16;
+/// 2^112 moves the exponent of f16 to that of f32.
+const HALF_TO_FLOAT: f32 = f32::from_bits((127 + 112) << 23);
+
+/// First bytes of the codes of a pass; the last one repeats where a pass is not full.
+pub(super) type Starts = [*const u8; LANES];
+/// Sums of level x query byte over all dimensions: of the low halves, and of the high halves (0 if there are none).
+pub(super) type Sums = ([i32; LANES], [i32; LANES]);
+
+/// Decodes a non-negative f16 by bits; its infinities and NaNs become large finite numbers.
+#[inline(always)]
+fn from_half(bits: u32) -> f32 {
+    f32::from_bits((bits & 0x7FFF) << 13) * HALF_TO_FLOAT
+}
+
+/// The two factors at the start of a code, as f16 where `narrow`, as f32 otherwise; finite for any bytes.
+pub(super) fn load_factors(narrow: bool, code: &[u8]) -> (f32, f32) {
+    let word = |i: usize| u32::from_le_bytes([code[i], code[i + 1], code[i + 2], code[i + 3]]);
+    if narrow {
+        return (from_half(word(0)), from_half(word(0) >> 16));
+    }
+    (from_float(word(0)), from_float(word(4)))
+}
+
+#[inline(always)]
+fn from_float(bits: u32) -> f32 {
+    let value = f32::from_bits(bits);
+    if value.abs() < f32::INFINITY { value } else { 0.0 }
+}
+
+/// Writes the factors; values that do not fit are cut off.
+pub(super) fn store_factors(narrow: bool, norm: f32, gain: f32, code: &mut [u8]) {
+    if narrow {
+        let pack = |v: f32| f16::from_f32(v.clamp(0.0, 65504.0)).to_le_bytes();
+        code[..2].copy_from_slice(&pack(norm));
+        code[2..4].copy_from_slice(&pack(gain));
+    } else {
+        code[..4].copy_from_slice(&norm.min(f32::MAX).to_le_bytes());
+        code[4..8].copy_from_slice(&gain.min(f32::MAX).to_le_bytes());
+    }
+}
+
+/// Scores `ids`, each of which the caller has checked to lie inside `codes`.
+pub(in crate::quantize) fn score(
+    isa: Isa,
+    quantizer: &PlaneQuantizer,
+    query: &PlaneQuery,
+    codes: &[u8],
+    ids: &[u32],
+    out: &mut [f32],
+) {
+    let padded = quantizer.layout.dims().next_multiple_of(super::BLOCK);
+    assert!(query.low.len() == padded, "prepared by another codec");
+    assert!(query.high.len() == if quantizer.is_fine() { padded } else { 0 }, "prepared by another codec");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => {
+            // SAFETY: the CPU has the instructions, each id lies inside `codes`, the query fits the layout.
+            unsafe { score_avx512::score(quantizer, query, codes, ids, out) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::Avx512 => {
+            // SAFETY: as above.
+            unsafe { score_avx2::score(quantizer, query, codes, ids, out) }
+        }
+        _ => drive(quantizer, query, codes, ids, out, |starts| sums_scalar(quantizer, query, starts)),
+    }
+}
+
+/// The loop around a kernel that sums a pass; inlined into a function with the kernel's instructions.
+#[inline(always)]
+pub(super) fn drive(
+    quantizer: &PlaneQuantizer,
+    query: &PlaneQuery,
+    codes: &[u8],
+    ids: &[u32],
+    out: &mut [f32],
+    sums: impl Fn(&Starts) -> Sums,
+) {
+    let bytes = quantizer.code_bytes();
+    ids.iter().take(LANES).for_each(|&id| prefetch(codes, id as usize * bytes, bytes));
+    for (pass, (ids_now, out_now)) in ids.chunks(LANES).zip(out.chunks_mut(LANES)).enumerate() {
+        let next = (pass + 1) * LANES;
+        for &later in &ids[next.min(ids.len())..(next + LANES).min(ids.len())] {
+            prefetch(codes, later as usize * bytes, bytes);
+        }
+        let last = ids_now.len() - 1;
+        let starts: Starts = std::array::from_fn(|lane| {
+            let id = ids_now[lane.min(last)] as usize;
+            // SAFETY: the caller has checked that the code of every id lies inside `codes`.
+            unsafe { codes.as_ptr().add(id * bytes) }
+        });
+        let (low, high) = sums(&starts);
+        let narrow = quantizer.layout.factor_bytes == 4;
+        // SAFETY: a code has at least 8 bytes.
+        let word = |lane: usize, i: usize| unsafe {
+            u32::from_le(starts[lane].cast::<u32>().add(i).read_unaligned())
+        };
+        let first: [u32; LANES] = std::array::from_fn(|lane| word(lane, 0));
+        let mut scores = [0.0f32; LANES];
+        if narrow {
+            for l in 0..LANES {
+                let dot = low[l] as f32 + 256.0 * high[l] as f32 + query.offset;
+                let base = query.bias + query.norm_factor * from_half(first[l]);
+                scores[l] = base + query.gain_factor * (from_half(first[l] >> 16) * dot);
+            }
+        } else {
+            let second: [u32; LANES] = std::array::from_fn(|lane| word(lane, 1));
+            for l in 0..LANES {
+                let dot = low[l] as f32 + 256.0 * high[l] as f32 + query.offset;
+                let base = query.bias + query.norm_factor * from_float(first[l]);
+                scores[l] = base + query.gain_factor * (from_float(second[l]) * dot);
+            }
+        }
+        out_now.copy_from_slice(&scores[..=last]);
+    }
+}
+
+/// The reference, and the kernel of CPUs without one.
+fn sums_scalar(quantizer: &PlaneQuantizer, query: &PlaneQuery, starts: &Starts) -> Sums {
+    let mut sums = ([0; LANES], [0; LANES]);
+    for (lane, &start) in starts.iter().enumerate() {
+        // SAFETY: every start has a whole code behind it.
+        let code = unsafe { std::slice::from_raw_parts(start, quantizer.code_bytes()) };
+        for d in 0..quantizer.layout.dims() {
+            let level = i32::from(quantizer.layout.level(code, d));
+            sums.0[lane] += level * i32::from(query.low[d]);
+            if let Some(&high) = query.high.get(d) {
+                sums.1[lane] += level * i32::from(high);
+            }
+        }
+    }
+    sums
+}
