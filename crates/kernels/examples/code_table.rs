@@ -172,7 +172,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("|---|---|---|---|---|---|---|---|---|");
     for size in sizes.split(',') {
         for kind in kinds.split(',') {
-            let l = measure(&set, &truth, kind.parse()?, size.parse()?, metric)?;
+            // RaBitQ has no code of fewer bytes than its bits fill; such a line is left out.
+            let Ok(l) = measure(&set, &truth, kind.parse()?, size.parse()?, metric) else { continue };
             println!(
                 "| {} | {} | {:.4} | {:.4} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} |",
                 l.name,

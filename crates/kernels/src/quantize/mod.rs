@@ -366,8 +366,11 @@ impl CodeQuery {
     /// When an id is outside `codes` or `out` is shorter than `ids`, which are a caller's bugs.
     pub fn score(&self, codec: &Codec, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         let count = codes.len() / codec.code_bytes();
-        let highest = ids.iter().copied().max();
-        assert!(highest.is_none_or(|id| (id as usize) < count), "an id beyond the codes");
+        // A fold without a branch: this runs before every batch.
+        assert!(
+            ids.iter().fold(true, |inside, &id| inside & ((id as usize) < count)),
+            "an id beyond the codes"
+        );
         let out = &mut out[..ids.len()];
         match &codec.body {
             Body::Product(quantizer) => pq::score::score(self.isa, quantizer, self, codes, ids, out),
@@ -384,18 +387,22 @@ impl Default for CodeQuery {
     }
 }
 
-/// Asks for the cache lines of `codes[at..at + len]`; bytes outside the slice are not asked for.
+/// Asks for the cache lines of `codes[at..at + len]`; `len` is at least 1.
 #[inline(always)]
 pub(crate) fn prefetch(codes: &[u8], at: usize, len: usize) {
-    let Some(code) = codes.get(at..at + len) else { return };
     #[cfg(target_arch = "x86_64")]
-    for byte in code.iter().step_by(64).chain(code.last()) {
-        // SAFETY: a prefetch reads nothing; the address is that of a byte of `codes`. (Bench: `code_table`.)
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let first = codes.as_ptr().wrapping_add(at);
+        // SAFETY: a prefetch reads nothing and faults nowhere. (Bench: `code_table`, random.)
         unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
+            _mm_prefetch::<_MM_HINT_T0>(first.cast());
+            for line in (64..len).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line).cast());
+            }
+            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(len - 1).cast());
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = code;
+    let _ = (codes, at, len);
 }

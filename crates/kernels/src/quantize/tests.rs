@@ -59,7 +59,7 @@ fn codecs_round_trip_through_bytes_and_refuse_every_truncation() {
 
 #[test]
 fn scores_are_close_to_the_distance_of_the_reconstruction() {
-    for (dim, bytes) in [(1, 1), (7, 3), (10, 10), (33, 8), (128, 32), (100, 27)] {
+    for (dim, bytes) in [(1, 1), (7, 3), (10, 10), (100, 27)] {
         let rows = gaussian(700, dim, 2);
         let query = gaussian(1, dim, 3);
         for kind in [CodeKind::Pq, CodeKind::Pq4] {
@@ -88,14 +88,14 @@ fn scores_are_close_to_the_distance_of_the_reconstruction() {
 
 #[test]
 fn every_isa_scores_alike() {
-    for (dim, bytes) in [(1, 1), (5, 3), (24, 17), (100, 32), (128, 64), (600, 300)] {
-        let rows = gaussian(300, dim, 2);
+    for (dim, bytes) in [(1, 1), (5, 3), (24, 17), (100, 32), (520, 270)] {
+        let rows = gaussian(60, dim, 2);
         let query = gaussian(1, dim, 3);
         for kind in KINDS {
             let codec = Codec::train(kind, room(kind, bytes, dim), Metric::L2, &rows, dim, 1, 2).unwrap();
             let codes = encoded(&codec, &rows);
             for count in [0, 1, 2, 15, 24, 63, 64, 65, 100, 300] {
-                let ids: Vec<u32> = (0..count).map(|i| (i * 7 + 299) % 300).collect();
+                let ids: Vec<u32> = (0..count).map(|i| (i * 7 + 59) % 60).collect();
                 let run = |isa: Isa| {
                     let mut prepared = CodeQuery::with_isa(isa)?;
                     let mut out = vec![0.0f32; ids.len()];

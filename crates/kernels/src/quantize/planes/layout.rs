@@ -1,33 +1,31 @@
 //! Where the bits of a code lie: the factors, then one bit plane after the other.
 //!
 //! Plane `p` holds bit `p` of every dimension that has more than `p` bits. Dimensions are sorted by falling bit
-//! width, so a plane covers a prefix of them; prefixes are whole bytes. One layout serves any bit allocation, and
-//! its scoring costs two instructions for 64 bits of code.
+//! width, so a plane covers a prefix of them; prefixes are whole bytes. To a kernel the planes are one run of
+//! 64-bit words: each bit has a weight (`2^p`) and a query byte, so any allocation of bits costs the same.
 
-/// Dimensions of a block: the byte lanes of an AVX-512 register.
-pub(super) const BLOCK: usize = 64;
+/// Bits of a word: the byte lanes of an AVX-512 register.
+pub(super) const WORD: usize = 64;
 /// Prefixes are multiples of this many dimensions, so that planes are whole bytes.
 pub(super) const GROUP: usize = 8;
-/// Kernels load planes as 64-bit words, so no code is shorter.
+/// Kernels load 64-bit words, so no code is shorter.
 pub(super) const LEAST_BYTES: usize = 8;
+/// In `byte_groups`: a byte of a word that counts elsewhere or nowhere.
+const NO_GROUP: u32 = u32::MAX;
 
-/// Up to 64 bits of one plane: `(word at byte `at` >> shift) & keep`, never reading outside the code.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Chunk {
-    pub(super) at: usize,
-    pub(super) shift: u32,
-    pub(super) keep: u64,
-    pub(super) plane: usize,
-}
-
-/// The chunks of every block of 64 dimensions.
+/// The layout of one codec's codes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     /// Bits of each group of 8 dimensions, not increasing, none 0.
     pub(super) group_bits: Vec<u8>,
     pub(super) factor_bytes: usize,
     pub(super) code_bytes: usize,
-    pub(super) blocks: Vec<Vec<Chunk>>,
+    /// First byte of each 64-bit word; the last one may overlap the one before.
+    pub(super) words: Vec<usize>,
+    /// `words x 64` weights: what a set bit adds to the level of its dimension; 0 where a bit must not count.
+    pub(super) weights: Vec<u8>,
+    /// `words x 8` groups of dimensions whose bits a byte holds.
+    byte_groups: Vec<u32>,
     /// First byte of each plane.
     plane_starts: Vec<usize>,
 }
@@ -36,30 +34,36 @@ impl Layout {
     /// `group_bits` are 1 to 8, not increasing, at least one; `factor_bytes` is 4 (two f16) or 8 (two f32).
     pub(super) fn new(group_bits: Vec<u8>, factor_bytes: usize) -> Self {
         let planes = group_bits.first().map_or(0, |&b| usize::from(b));
-        let width = |p: usize| group_bits.iter().filter(|&&b| usize::from(b) > p).count();
         let mut plane_starts = Vec::with_capacity(planes);
-        let mut end = factor_bytes;
+        // The plane and group of each byte after the factors.
+        let mut content: Vec<(usize, u32)> = Vec::new();
         for p in 0..planes {
-            plane_starts.push(end);
-            end += width(p);
+            plane_starts.push(factor_bytes + content.len());
+            let width = group_bits.iter().filter(|&&b| usize::from(b) > p).count();
+            content.extend((0..width as u32).map(|g| (p, g)));
         }
+        let end = factor_bytes + content.len();
         let code_bytes = end.max(LEAST_BYTES);
-        let blocks = (0..group_bits.len().div_ceil(BLOCK / GROUP))
-            .map(|block| {
-                let first = block * 8;
-                (0..planes)
-                    .take_while(|&p| width(p) > first)
-                    .map(|p| {
-                        let start = plane_starts[p] + first;
-                        let len = (width(p) - first).min(8);
-                        let at = start.min(code_bytes - 8);
-                        let keep = if len == 8 { u64::MAX } else { (1 << (8 * len)) - 1 };
-                        Chunk { at, shift: 8 * (start - at) as u32, keep, plane: p }
-                    })
-                    .collect()
-            })
-            .collect();
-        Layout { group_bits, factor_bytes, code_bytes, blocks, plane_starts }
+        let mut layout = Layout {
+            group_bits,
+            factor_bytes,
+            code_bytes,
+            words: Vec::new(),
+            weights: Vec::new(),
+            byte_groups: Vec::new(),
+            plane_starts,
+        };
+        for from in (factor_bytes..end).step_by(8) {
+            let at = from.min(code_bytes - 8);
+            layout.words.push(at);
+            for byte in at..at + 8 {
+                let counted = byte >= from && byte < end;
+                let (p, group) = if counted { content[byte - factor_bytes] } else { (0, NO_GROUP) };
+                layout.weights.extend([if counted { 1u8 << p } else { 0 }; GROUP]);
+                layout.byte_groups.push(group);
+            }
+        }
+        layout
     }
 
     /// Dimensions that are kept: a multiple of 8.
@@ -78,9 +82,10 @@ impl Layout {
 
     pub(super) fn pack(&self, levels: &[u8], code: &mut [u8]) {
         code[self.factor_bytes..].fill(0);
-        for (d, &level) in levels.iter().enumerate() {
-            for p in 0..self.bits(d) as usize {
-                code[self.plane_starts[p] + d / 8] |= (level >> p & 1) << (d % 8);
+        for (g, (group, &bits)) in levels.chunks_exact(GROUP).zip(&self.group_bits).enumerate() {
+            for (p, &start) in self.plane_starts[..usize::from(bits)].iter().enumerate() {
+                let byte = group.iter().enumerate().map(|(d, &level)| (level >> p & 1) << d).sum();
+                code[start + g] = byte;
             }
         }
     }
@@ -89,5 +94,16 @@ impl Layout {
         (0..self.bits(dimension) as usize)
             .map(|p| (code[self.plane_starts[p] + dimension / 8] >> (dimension % 8) & 1) << p)
             .sum()
+    }
+
+    /// Lays `values` (one a dimension) out as the bits of the words are: 64 a word, 0 where a bit does not count.
+    pub(super) fn spread(&self, values: &[i8], out: &mut Vec<i8>) {
+        out.clear();
+        for &group in &self.byte_groups {
+            match values.get(group as usize * GROUP..) {
+                Some(rest) if rest.len() >= GROUP => out.extend_from_slice(&rest[..GROUP]),
+                _ => out.extend_from_slice(&[0; GROUP]),
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::bytes::{Reader, Writer};
 use super::{CodeKind, CodeQuery, EncodeScratch, QuantizeError};
 use crate::kmeans::random::{Random, sample_rows};
 use crate::metric::Metric;
-use layout::{BLOCK, GROUP, LEAST_BYTES, Layout};
+use layout::{GROUP, LEAST_BYTES, Layout, WORD};
 use rotation::Rotation;
 use score::{load_factors, store_factors};
 
@@ -31,8 +31,10 @@ const GAUSSIAN_ERROR: [f64; 9] =
 const SCALES: [f32; 8] = [0.6, 0.72, 0.82, 0.91, 1.0, 1.1, 1.22, 1.4];
 /// Passes that move single levels; a third gains less than 0.01% of the cosine.
 const PASSES: usize = 2;
-/// From this many bits a dimension on, the error of f16 factors and of an 8-bit query would show.
+/// From this many bits a dimension on, the error of f16 factors would show.
 const FINE_BITS: usize = 5;
+/// From this many bits in the widest dimension on, the error of an 8-bit query would show.
+const FINE_QUERY_BITS: usize = 7;
 /// Rows whose mean and axes are taken.
 const TRAINING_ROWS: usize = 100_000;
 /// Exponent of the variance in the bit allocation's weights: 1 fits queries that are spread as the data, 0 fits
@@ -261,7 +263,7 @@ impl PlaneQuantizer {
 
     /// True where an 8-bit query would add visible error.
     fn is_fine(&self) -> bool {
-        self.layout.group_bits.first().is_some_and(|&b| usize::from(b) >= FINE_BITS)
+        self.layout.group_bits.first().is_some_and(|&b| usize::from(b) >= FINE_QUERY_BITS)
     }
 
     pub(super) fn write(&self, writer: &mut Writer) {
@@ -353,9 +355,12 @@ fn allocate(variances: &[f64], plane_bytes: usize) -> Vec<u8> {
 pub(super) struct PlaneQuery {
     centred: Vec<f32>,
     rotated: Vec<f32>,
-    /// Query bytes, padded with zeros to whole blocks; with `fine`, the low halves of 16-bit values.
+    /// Low and high halves of the query's value in each dimension.
+    unit_low: Vec<i8>,
+    unit_high: Vec<i8>,
+    /// Low halves in the order of the code's bits.
     low: Vec<i8>,
-    /// High halves; empty for an 8-bit query.
+    /// High halves in that order; empty for an 8-bit query.
     high: Vec<i8>,
     /// What a query unit stands for.
     scale: f32,
@@ -377,21 +382,19 @@ impl PlaneQuery {
         let limit = if fine { 126.5 * 256.0 } else { 127.0 };
         self.scale = widest / limit;
         let inverse = if widest > 0.0 { limit / widest } else { 0.0 };
-        let padded = values.len().next_multiple_of(BLOCK);
-        self.low.clear();
-        self.high.clear();
+        self.unit_low.clear();
+        self.unit_high.clear();
         let mut offset = 0.0f64;
         for (d, v) in values.iter().enumerate() {
             let unit = (v * inverse).round_ties_even() as i32;
             offset -= f64::from(unit) * f64::from(layout.middle(d));
-            self.low.push(unit as i8);
-            if fine {
-                self.high.push(((unit - i32::from(unit as i8)) >> 8) as i8);
-            }
+            self.unit_low.push(unit as i8);
+            self.unit_high.push(((unit - i32::from(unit as i8)) >> 8) as i8);
         }
-        self.low.resize(padded, 0);
+        layout.spread(&self.unit_low, &mut self.low);
+        self.high.clear();
         if fine {
-            self.high.resize(padded, 0);
+            layout.spread(&self.unit_high, &mut self.high);
         }
         self.offset = offset as f32;
     }

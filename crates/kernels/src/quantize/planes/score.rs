@@ -1,6 +1,6 @@
 //! Scoring of plane codes id by id: integer products, the same on every instruction set, then one line of floats.
 
-use super::{PlaneQuantizer, PlaneQuery};
+use super::{PlaneQuantizer, PlaneQuery, WORD};
 #[cfg(target_arch = "x86_64")]
 use super::{score_avx2, score_avx512};
 use crate::distance::Isa;
@@ -59,7 +59,7 @@ pub(in crate::quantize) fn score(
     ids: &[u32],
     out: &mut [f32],
 ) {
-    let padded = quantizer.layout.dims().next_multiple_of(super::BLOCK);
+    let padded = quantizer.layout.weights.len();
     assert!(query.low.len() == padded, "prepared by another codec");
     assert!(query.high.len() == if quantizer.is_fine() { padded } else { 0 }, "prepared by another codec");
     match isa {
@@ -132,11 +132,13 @@ fn sums_scalar(quantizer: &PlaneQuantizer, query: &PlaneQuery, starts: &Starts) 
     for (lane, &start) in starts.iter().enumerate() {
         // SAFETY: every start has a whole code behind it.
         let code = unsafe { std::slice::from_raw_parts(start, quantizer.code_bytes()) };
-        for d in 0..quantizer.layout.dims() {
-            let level = i32::from(quantizer.layout.level(code, d));
-            sums.0[lane] += level * i32::from(query.low[d]);
-            if let Some(&high) = query.high.get(d) {
-                sums.1[lane] += level * i32::from(high);
+        for (w, &at) in quantizer.layout.words.iter().enumerate() {
+            for bit in (0..WORD).filter(|bit| code[at + bit / 8] >> (bit % 8) & 1 == 1) {
+                let weight = i32::from(quantizer.layout.weights[w * WORD + bit]);
+                sums.0[lane] += weight * i32::from(query.low[w * WORD + bit]);
+                if let Some(&high) = query.high.get(w * WORD + bit) {
+                    sums.1[lane] += weight * i32::from(high);
+                }
             }
         }
     }
