@@ -199,6 +199,13 @@ impl CandidateList {
         Some(Neighbor::from_key(self.keys[self.cursor - 1]))
     }
 
+    /// The candidate that [`CandidateList::next_unexpanded`] would return, left unexpanded: to prefetch it.
+    #[inline]
+    pub fn peek_unexpanded(&self) -> Option<Neighbor> {
+        let ahead = self.expanded.get(self.cursor..)?.iter().position(|expanded| !expanded)?;
+        Some(Neighbor::from_key(self.keys[self.cursor + ahead]))
+    }
+
     /// The worst distance held; infinite while there is room. A tie may still win by its id.
     #[inline]
     pub fn threshold(&self) -> f32 {
@@ -317,6 +324,7 @@ mod tests {
                 assert_eq!(list.threshold(), threshold);
                 while random.random_bool(0.4) {
                     let next = naive.iter_mut().find(|(_, expanded)| !expanded);
+                    assert_eq!(list.peek_unexpanded(), next.as_deref().map(|(held, _)| *held));
                     assert_eq!(list.next_unexpanded(), next.as_deref().map(|(held, _)| *held));
                     match next {
                         Some((_, expanded)) => *expanded = true,

@@ -16,6 +16,7 @@ pub mod error;
 pub mod layer;
 pub mod probe;
 
+pub use backend::dram::prefetch;
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};
 pub use engine::{Batch, Control, Cx, Engine, EngineOptions, EngineStats, Stream};

@@ -62,6 +62,13 @@ impl Adjacency {
         list[1..=degree].iter().map(|n| n.load(Ordering::Relaxed))
     }
 
+    /// Asks the processor to fetch the list of `id`.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: u32) {
+        let list = self.list(id);
+        bathyal_tier::prefetch(list.as_ptr().cast(), size_of_val(list));
+    }
+
     /// Waits for the right to change the list of `id`.
     pub(crate) fn lock(&self, id: u32) -> WriteGuard<'_> {
         let lock = &self.locks[id as usize];

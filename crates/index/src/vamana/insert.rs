@@ -62,8 +62,16 @@ impl<'a> Inserter<'a> {
                     self.ids.push(neighbor);
                 }
             }
+            // A third of this loop was the wait for the next list: fetch what will probably be next.
+            if let Some(runner_up) = self.candidates.peek_unexpanded() {
+                self.graph.prefetch(runner_up.id);
+            }
             self.scores.resize(self.ids.len(), 0.0);
             self.space.score(id, &self.ids, &mut self.scores);
+            let nearest = self.scores.iter().copied().enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+            if let Some((at, _)) = nearest {
+                self.graph.prefetch(self.ids[at]);
+            }
             for (neighbor, distance) in self.ids.iter().zip(&self.scores) {
                 if *distance <= self.candidates.threshold() {
                     self.candidates.insert(Neighbor { distance: *distance, id: *neighbor });

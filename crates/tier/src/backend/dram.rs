@@ -60,7 +60,8 @@ impl Queue for DramQueue {
         for read in &reads[..taken] {
             let len = arrived(self.bytes.len() as u64, read.offset, read.len);
             if len > 0 {
-                prefetch(&self.bytes[read.offset as usize..][..len as usize]);
+                let bytes = &self.bytes[read.offset as usize..][..len as usize];
+                prefetch(bytes.as_ptr(), bytes.len());
             }
             if !read.buffer.is_null() && len > 0 {
                 // SAFETY: the caller gave `read.len` writable bytes, `len` is no more than that, and the source
@@ -99,12 +100,11 @@ pub(crate) fn arrived(tier_len: u64, offset: u64, len: u32) -> u32 {
     tier_len.saturating_sub(offset).min(u64::from(len)) as u32
 }
 
-/// Asks the processor to fetch every line of `bytes` into its first-level cache.
+/// Asks the processor to fetch every line of `len` bytes from `start` on into its first-level cache.
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8]) {
-    let start = bytes.as_ptr();
+pub fn prefetch(start: *const u8, len: usize) {
     let mut at = 0;
-    while at < bytes.len() {
+    while at < len {
         let line = start.wrapping_add(at);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch never faults, whatever the address.
