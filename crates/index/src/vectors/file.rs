@@ -233,6 +233,9 @@ impl VectorFile {
         }
         let block = (CHECK_BYTES / self.stride()).max(1);
         let blocks = self.count().div_ceil(block);
+        if blocks == 1 {
+            return self.check_rows(0..self.count());
+        }
         let next = AtomicUsize::new(0);
         // Blocks are handed out in order, so once a block was found bad no later one matters, and the
         // earliest bad block is always looked at.

@@ -1,0 +1,78 @@
+//! Every reader meets thousands of damaged files: none may panic, believe a lie, or ask for more memory than
+//! its input is worth.
+//!
+//! Mutations are seeded: a failure names its target and round, and comes again. `BATHYAL_MUTATIONS=1000000`
+//! sets the rounds a target; `make fuzz` searches further, guided by coverage.
+
+mod memory;
+mod mutate;
+mod targets;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use memory::{PeakAllocator, peak_of};
+use targets::{TARGETS, Target};
+
+#[global_allocator]
+static ALLOCATOR: PeakAllocator = PeakAllocator;
+
+/// Rounds a target without being told: about a second for all of them.
+const ROUNDS: u64 = 4000;
+
+/// The largest single allocation that a reader may make for `len` bytes of input. Generous on purpose: a
+/// reader that believes a header asks for gigabytes.
+const fn allowed_bytes(len: usize) -> usize {
+    64 * len + (1 << 20)
+}
+
+fn rounds() -> u64 {
+    std::env::var("BATHYAL_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS)
+}
+
+/// Reads `bytes` and describes what went wrong, if anything did.
+fn complaint(target: &Target, bytes: &[u8]) -> Option<String> {
+    let mut panicked = false;
+    let peak = peak_of(|| panicked = catch_unwind(AssertUnwindSafe(|| (target.read)(bytes))).is_err());
+    if panicked {
+        return Some("panicked".to_string());
+    }
+    (peak > allowed_bytes(bytes.len())).then(|| format!("asked for {peak} bytes at once"))
+}
+
+#[test]
+fn seeds_are_read_without_complaint() {
+    for target in &TARGETS {
+        for seed in (target.seeds)() {
+            assert_eq!(complaint(target, &seed), None, "{}", target.name);
+        }
+    }
+}
+
+#[test]
+fn damaged_files_do_no_harm() {
+    for (index, target) in TARGETS.iter().enumerate() {
+        let seeds = (target.seeds)();
+        for round in 0..rounds() {
+            let mut rng = StdRng::seed_from_u64(round << 8 | index as u64);
+            let bytes = mutate::mutated(&seeds, &mut rng);
+            if let Some(what) = complaint(target, &bytes) {
+                let start = &bytes[..bytes.len().min(256)];
+                panic!("{} {what} in round {round} on {} bytes: {start:02x?}", target.name, bytes.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_single_cut_of_every_seed_does_no_harm() {
+    for target in &TARGETS {
+        for seed in (target.seeds)() {
+            for len in 0..seed.len().min(2048) {
+                assert_eq!(complaint(target, &seed[..len]), None, "{} cut to {len}", target.name);
+            }
+        }
+    }
+}

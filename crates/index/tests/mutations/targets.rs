@@ -1,0 +1,212 @@
+//! The readers that face bytes from outside: how each is called, and files from which mutations begin.
+//!
+//! Shared by the seeded mutations (`tests/mutations`) and the coverage-guided targets (`fuzz/`). To add a
+//! reader, write a function that gives it any bytes and asserts what must hold of what it accepts, and add
+//! a row to [`TARGETS`].
+
+use std::path::Path;
+
+use bathyal_index::format::manifest::{
+    Calibration, CalibrationCurve, CalibrationPoint, CodesEntry, FORMAT_VERSION, FileEntry, GraphEntry,
+    Manifest,
+};
+use bathyal_index::format::pages::PageLayout;
+use bathyal_index::vectors::{FileFormat, IdFile, IdFormat, VectorFile};
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec};
+use bathyal_kernels::{Element, Metric};
+
+/// One reader.
+pub struct Target {
+    /// Its name, as on the command line.
+    pub name: &'static str,
+    /// Valid files.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Reads any bytes; panics if the reader breaks a promise.
+    pub read: fn(&[u8]),
+}
+
+/// Every reader.
+pub const TARGETS: [Target; 12] = [
+    Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
+    Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
+    Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
+    Target { name: "fvecs", seeds: || vecs(4), read: |bytes| vectors(FileFormat::Vecs(Element::F32), bytes) },
+    Target { name: "bvecs", seeds: || vecs(1), read: |bytes| vectors(FileFormat::Vecs(Element::U8), bytes) },
+    Target { name: "npy", seeds: npy, read: |bytes| vectors(FileFormat::Npy, bytes) },
+    Target {
+        name: "ibin",
+        seeds: || bin(4).into_iter().chain(bin(8)).collect(),
+        read: |bytes| ids(IdFormat::Ibin, bytes),
+    },
+    Target { name: "ivecs", seeds: || vecs(4), read: |bytes| ids(IdFormat::Ivecs, bytes) },
+    Target { name: "manifest", seeds: || vec![manifest()], read: manifest_file },
+    Target { name: "manifest_content", seeds: || vec![manifest_json()], read: manifest_content },
+    Target { name: "graph_page", seeds: || vec![graph_page()], read: graph_records },
+    Target { name: "codec", seeds: codecs, read: codec },
+];
+
+/// What is accepted has to be what the bytes hold: every row within them, and no byte unaccounted for.
+fn vectors(format: FileFormat, bytes: &[u8]) {
+    let Ok(file) = VectorFile::from_file_bytes(format, bytes.to_vec()) else { return };
+    assert!(file.count() > 0 && file.dim() > 0);
+    assert_eq!(file.row_bytes(), file.dim() * file.element().size());
+    assert_eq!(file.data_bytes(), file.count() as u64 * file.row_bytes() as u64);
+    let rows = file.strided(0..file.count()).expect("all rows");
+    assert!(bytes.ends_with(rows), "the last row ends where the file does");
+    let read: usize = (0..file.count()).map(|row| file.row(row).len()).sum();
+    assert_eq!(read as u64, file.data_bytes());
+    assert!(file.rows(0..file.count() + 1).is_none() && file.strided(file.count()..usize::MAX).is_none());
+    if let Err(error) = file.check_finite() {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+fn ids(format: IdFormat, bytes: &[u8]) {
+    let Ok(file) = IdFile::parse(format, bytes, Path::new("ids")) else { return };
+    assert!(file.queries() > 0 && file.k() > 0);
+    assert!(file.queries() * file.k() * 4 <= bytes.len());
+    for query in 0..file.queries() {
+        assert_eq!(file.ids(query).len(), file.k());
+        assert_eq!(file.distances(query).map(<[f32]>::len), file.has_distances().then_some(file.k()));
+    }
+    assert!(file.ids(file.queries()).is_empty() && file.slice(0..file.queries() + 1).is_err());
+}
+
+fn manifest_file(bytes: &[u8]) {
+    let Ok(manifest) = Manifest::parse(bytes, Path::new("index")) else { return };
+    // What was accepted can be written and is then the same.
+    let written = manifest.to_bytes().expect("writable");
+    assert_eq!(Manifest::parse(&written, Path::new("index")).expect("readable"), manifest);
+}
+
+/// The same behind a checksum that fits, which mutations of the whole file would hardly ever pass.
+fn manifest_content(json: &[u8]) {
+    let seal = format!("\ncrc32c {:08x}\n", crc32c::crc32c(json));
+    manifest_file(&[json, seal.as_bytes()].concat());
+}
+
+fn page_layout() -> PageLayout {
+    PageLayout::new(Element::U8, 16, 8, 512).expect("in range")
+}
+
+fn graph_records(bytes: &[u8]) {
+    let layout = page_layout();
+    for id in [0, 1, 7, u32::MAX] {
+        let Ok(record) = layout.decode(bytes, id) else { continue };
+        assert_eq!(record.vector.len(), 16);
+        assert!(record.degree() <= 8 && record.neighbors().len() == record.degree());
+        let _ = layout.padding_is_zero(bytes, id, record.degree());
+    }
+}
+
+fn codec(bytes: &[u8]) {
+    let Ok(codec) = Codec::from_bytes(bytes) else { return };
+    assert_eq!(codec.to_bytes(), bytes, "what was accepted is written as it was read");
+    let code = vec![0xff; codec.code_bytes()];
+    codec.decode(&code, &mut vec![0.0; codec.dim()]);
+    let mut query = CodeQuery::new();
+    codec.prepare(&vec![0.5; codec.dim()], &mut query);
+    query.score(&codec, &code, &[0], &mut [0.0]);
+}
+
+/// Files of two u32 and then rows of `size` bytes an element.
+fn bin(size: usize) -> Vec<Vec<u8>> {
+    [(1u32, 1u32), (3, 5), (40, 16)]
+        .map(|(count, dim)| {
+            let body = (0..count as usize * dim as usize * size).map(|i| (i * 7) as u8);
+            count.to_le_bytes().into_iter().chain(dim.to_le_bytes()).chain(body).collect()
+        })
+        .to_vec()
+}
+
+fn vecs(size: usize) -> Vec<Vec<u8>> {
+    [(1usize, 1u32), (3, 5), (40, 16)]
+        .map(|(count, dim)| {
+            let row = || dim.to_le_bytes().into_iter().chain((0..dim as usize * size).map(|i| (i * 7) as u8));
+            (0..count).flat_map(|_| row()).collect()
+        })
+        .to_vec()
+}
+
+fn npy() -> Vec<Vec<u8>> {
+    let file = |version: u8, descr: &str, size: usize| {
+        let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (4, 3), }}\n");
+        let mut bytes = b"\x93NUMPY".to_vec();
+        bytes.extend([version, 0]);
+        let length = (text.len() as u32).to_le_bytes();
+        bytes.extend(if version == 1 { &length[..2] } else { &length[..] });
+        bytes.extend(text.as_bytes());
+        bytes.extend((0..4 * 3 * size).map(|i| i as u8));
+        bytes
+    };
+    vec![file(1, "<f4", 4), file(2, "<f2", 2), file(3, "|u1", 1), file(1, "|i1", 1)]
+}
+
+fn manifest_value() -> Manifest {
+    let layout = page_layout();
+    let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
+    let points = vec![
+        CalibrationPoint { search_list: 10, recall: 0.5 },
+        CalibrationPoint { search_list: 20, recall: 0.9 },
+    ];
+    Manifest {
+        format_version: FORMAT_VERSION,
+        written_by: "a test".into(),
+        family: "vamana".into(),
+        vectors: 100,
+        dim: 16,
+        element: "u8".into(),
+        metric: "l2".into(),
+        data_bytes: 1600,
+        seed: 7,
+        build_seconds: 1.5,
+        graph: GraphEntry {
+            file: file("graph.bin", layout.file_bytes(100)),
+            layout: "padded".into(),
+            page_bytes: 512,
+            max_degree: 8,
+            search_list: 20,
+            alpha: 1.2,
+            entry_point: 3,
+        },
+        codes: CodesEntry {
+            file: file("codes.bin", 800),
+            codec: file("codec.bin", 640),
+            kind: "pq".into(),
+            code_bytes: 8,
+        },
+        calibration: Calibration {
+            queries: 10,
+            source: "held-out vectors".into(),
+            curves: vec![CalibrationCurve { k: 10, points }],
+        },
+    }
+}
+
+fn manifest() -> Vec<u8> {
+    manifest_value().to_bytes().expect("writable")
+}
+
+/// The manifest without its last line.
+fn manifest_json() -> Vec<u8> {
+    let mut bytes = manifest();
+    bytes.pop();
+    while bytes.pop().is_some_and(|byte| byte != b'\n') {}
+    bytes
+}
+
+fn graph_page() -> Vec<u8> {
+    let layout = page_layout();
+    let mut page = vec![0; layout.read_bytes()];
+    for id in 0..layout.records_per_page() as u32 {
+        layout.encode(&mut page, id, &[id as u8; 16], &(0..id % 9).collect::<Vec<_>>());
+    }
+    page
+}
+
+fn codecs() -> Vec<Vec<u8>> {
+    let sample: Vec<f32> = (0..64 * 4).map(|i| (i * 37 % 101) as f32).collect();
+    [CodeKind::Pq, CodeKind::Pq4]
+        .map(|kind| Codec::train(kind, 2, Metric::L2, &sample, 4, 1, 1).expect("trained").to_bytes())
+        .to_vec()
+}
