@@ -65,7 +65,7 @@ pub struct ProbeOptions {
 impl From<Mode> for ProbeOptions {
     fn from(mode: Mode) -> ProbeOptions {
         let (file_bytes, write, cell, read) = match mode {
-            Mode::Quick => (1 << 30, 2_500, 50, 6_000),
+            Mode::Quick => (1 << 30, 2_300, 45, 6_000),
             Mode::Thorough => (4 << 30, 14_000, 400, 42_000),
         };
         ProbeOptions {
@@ -235,7 +235,15 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
     let mut idle: Vec<u32> = (0..depth).collect();
     let (mut latencies, mut done) = (Vec::<u64>::new(), Vec::<Completion>::new());
     let mut reads = Vec::new();
-    while start.elapsed() < time || latencies.is_empty() {
+    // What is in flight when the time is up counts for the latency (it is the slow part) but not for the rates.
+    let mut measured = None;
+    while measured.is_none() || queue.in_flight() > 0 {
+        if measured.is_none() && start.elapsed() >= time && !latencies.is_empty() {
+            measured = Some((latencies.len() as f64, start.elapsed().as_secs_f64()));
+        }
+        if measured.is_some() {
+            idle.clear();
+        }
         reads.clear();
         let now = Instant::now();
         for slot in &idle {
@@ -265,7 +273,7 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
             idle.push(slot);
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let (counted, seconds) = measured.unwrap_or((0.0, f64::INFINITY));
     latencies.sort_unstable();
     let reads = latencies.len() as u64;
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
@@ -273,8 +281,8 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
         block_bytes: block,
         depth,
         reads,
-        iops: reads as f64 / seconds,
-        bandwidth_bytes_per_s: reads as f64 * f64::from(block) / seconds,
+        iops: counted / seconds,
+        bandwidth_bytes_per_s: counted * f64::from(block) / seconds,
         mean_ns: latencies.iter().sum::<u64>() / reads,
         p50_ns: at(0.5),
         p99_ns: at(0.99),

@@ -7,7 +7,7 @@ use crate::error::{ReadFault, TierError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// While reads are in flight on several members, the queue sleeps in one of them for no longer than this
 /// before it looks at the others: about one read of a fast device.
@@ -285,24 +285,17 @@ impl Queue for StripeQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let mut outcome = self.sweep();
-        if let Some(wait) = wait {
-            let start = Instant::now();
-            let mut turn = 0;
-            while outcome.is_ok() && self.ended.is_empty() && self.failure.is_none() && self.in_flight() > 0 {
-                let left = wait.saturating_sub(start.elapsed());
-                let n = self.members.len();
-                let busy = self.members.iter().filter(|m| m.queue.in_flight() > 0).count();
-                let next = (0..n).map(|i| (turn + i) % n).find(|m| self.members[*m].queue.in_flight() > 0);
-                if let Some(m) = next {
-                    let most = if busy > 1 { left.min(TURN) } else { left };
-                    outcome = self.pull(m, Some(most));
-                    turn = m + 1;
-                }
-                outcome = outcome.and_then(|()| self.sweep());
-                if left.is_zero() {
-                    break;
-                }
-            }
+        let mut left = wait.unwrap_or_default();
+        let mut turn = 0;
+        while outcome.is_ok() && self.ended.is_empty() && self.failure.is_none() && !left.is_zero() {
+            let n = self.members.len();
+            let busy = |m: &usize| self.members[*m].queue.in_flight() > 0;
+            let Some(m) = (0..n).map(|i| (turn + i) % n).find(busy) else { break };
+            let alone = (0..n).filter(busy).count() == 1;
+            // What is left is counted in waits, not on a clock, so that it also ends in simulated time.
+            let most = if alone { left } else { left.min(TURN) };
+            outcome = self.pull(m, Some(most)).and_then(|()| self.sweep());
+            (left, turn) = (left - most, m + 1);
         }
         done.append(&mut self.ended);
         outcome.and(self.failure.take().map_or(Ok(()), Err))

@@ -1,0 +1,122 @@
+//! The engine on devices that never answer: runs end, buffers stay untouched, and late answers are welcome.
+
+use bathyal_tier::backend::sim::{Fault, SimHandle, SimOptions, SimTier, When};
+use bathyal_tier::conformance::content;
+use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span, Tier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LEN: usize = 1 << 20;
+
+fn engine(script: Vec<(When, Fault)>, depth: u32) -> (Engine, SimHandle) {
+    let sim = SimTier::new(content(LEN), SimOptions { script, ..SimOptions::default() });
+    let handle = sim.handle();
+    let options = EngineOptions { depth, ..EngineOptions::default() };
+    (Engine::new(Arc::new(sim) as Arc<dyn Tier>, options).unwrap(), handle)
+}
+
+async fn read(cx: Cx, at: u64) -> Result<(), ReadError> {
+    let batch = cx.read(&[Span::at(at, 5000), Span::at(at + 9000, 100)]).await?;
+    assert_eq!(batch.bytes(0), &content(LEN)[at as usize..][..5000]);
+    Ok(())
+}
+
+/// Asks for stuck bytes until the flag that the last healthy query raises.
+fn run_into_stuck(engine: &mut Engine, healthy: u64) -> Result<(), RunError> {
+    let cancel = AtomicBool::new(false);
+    let mut made = 0;
+    let mut left = healthy;
+    let next = |cx: &Cx| {
+        made += 1;
+        (made <= healthy + 2).then(|| read(cx.clone(), if made <= 2 { 0 } else { made * 20_000 }))
+    };
+    let sink = |answer: Result<(), ReadError>| {
+        answer.unwrap();
+        left -= 1;
+        cancel.store(left == 0, Ordering::Relaxed);
+    };
+    engine.run(4, next, sink, Control { cancel: Some(&cancel), deadline: None })
+}
+
+#[test]
+fn a_cancelled_run_with_stuck_reads_ends_within_a_tenth_of_a_second() {
+    let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 8);
+    let before = handle.clock().now_ns();
+    assert!(matches!(run_into_stuck(&mut engine, 20), Err(RunError::Cancelled)));
+    let took = handle.clock().now_ns() - before;
+    assert!(took < 100_000_000, "{took} ns of virtual time");
+    assert_eq!(handle.stats().stuck, 2);
+    // The engine goes on with what is left of its depth, and never touches the two buffers.
+    for _ in 0..3 {
+        let mut made = 0;
+        let next = |cx: &Cx| {
+            made += 1;
+            (made <= 50).then(|| read(cx.clone(), made * 15_000))
+        };
+        engine.run(10, next, |answer| answer.unwrap(), Control::default()).unwrap();
+    }
+    handle.release_stuck();
+    engine.run_one(|cx| read(cx.clone(), 40_000), Control::default()).unwrap().unwrap();
+    drop(engine);
+    assert_eq!((handle.violations(), handle.stats().abandoned), (Vec::new(), 0));
+}
+
+#[test]
+fn an_engine_dropped_with_stuck_reads_gives_their_buffers_up() {
+    let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 8);
+    assert!(run_into_stuck(&mut engine, 5).is_err());
+    drop(engine);
+    // Released too late, into buffers that nobody may ever get again.
+    handle.release_stuck();
+    assert_eq!(handle.violations(), []);
+}
+
+#[test]
+fn when_all_depth_is_stuck_a_deadline_still_ends_the_run() {
+    let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 2);
+    let deadline = Some(std::time::Instant::now() + std::time::Duration::from_millis(5));
+    let mut made = 0;
+    let next = |cx: &Cx| {
+        made += 1;
+        (made <= 10).then(|| read(cx.clone(), 0))
+    };
+    let outcome = engine.run(10, next, |_| (), Control { cancel: None, deadline });
+    assert!(matches!(outcome, Err(RunError::Deadline)));
+    handle.release_stuck();
+    engine.run_one(|cx| read(cx.clone(), 70_000), Control::default()).unwrap().unwrap();
+    assert_eq!(handle.violations(), []);
+}
+
+#[test]
+fn short_reads_fail_only_who_misses_bytes() {
+    // Both spans lie in the aligned read of 1024 bytes, of which the first 600 arrive.
+    let (mut engine, _) = engine(vec![(When::Touching(4096), Fault::Short(600))], 8);
+    let ask = |cx: &Cx, span: Span| {
+        let cx = cx.clone();
+        async move { cx.read(&[span]).await.map(|b| b.bytes(0).to_vec()) }
+    };
+    let got = engine.run_one(|cx| ask(cx, Span::at(4100, 596)), Control::default()).unwrap();
+    assert_eq!(got.unwrap(), content(LEN)[4100..4696]);
+    let got = engine.run_one(|cx| ask(cx, Span::at(4100, 597)), Control::default()).unwrap();
+    assert_eq!(got, Err(ReadError::Short { offset: 4100, expected: 597, got: 596 }));
+}
+
+#[test]
+fn a_stream_opened_outside_its_query_still_wakes_it() {
+    let (mut engine, _) = engine(Vec::new(), 8);
+    let mut made = 0_u64;
+    let next = |cx: &Cx| {
+        made += 1;
+        // Opened and filled by the maker, when no query is running yet.
+        let mut stream = cx.stream();
+        let at = made * 30_000;
+        stream.push(Span::at(at, 100));
+        (made <= 20).then_some(async move {
+            let arrived = stream.next().await.unwrap().unwrap();
+            assert_eq!(arrived.bytes(), &content(LEN)[at as usize..][..100]);
+        })
+    };
+    let mut ended = 0;
+    engine.run(5, next, |()| ended += 1, Control::default()).unwrap();
+    assert_eq!(ended, 20);
+}
