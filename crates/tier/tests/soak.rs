@@ -106,7 +106,7 @@ impl Queue for WatchedQueue {
         self.idle = if done.len() == before && self.in_flight() > 0 { self.idle + 1 } else { 0 };
         if self.idle >= DOG_PATIENCE {
             self.idle = 0;
-            if self.barks.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+            if self.barks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                 self.cancel.store(true, Ordering::Relaxed);
             } else {
                 self.handles.iter().for_each(SimHandle::release_stuck);

@@ -46,6 +46,9 @@ pub(super) struct UringQueue {
     free: Vec<u32>,
     again: Vec<u32>,
     raw: Vec<(u64, i32)>,
+    /// Why the kernel refused a submission whose reads had been taken; the next `reap` says it. Their buffers
+    /// stay in flight: the ring still holds the entries, and nobody knows which of them the kernel has seen.
+    refused: Option<TierError>,
 }
 
 impl UringQueue {
@@ -66,6 +69,7 @@ impl UringQueue {
             free: (0..depth).rev().collect(),
             again: Vec::new(),
             raw: Vec::with_capacity(depth as usize),
+            refused: None,
         })
     }
 
@@ -159,7 +163,7 @@ impl Queue for UringQueue {
             taken += 1;
         }
         if taken > 0 {
-            self.enter()?;
+            self.refused = self.enter().err();
         }
         Ok(taken)
     }
@@ -167,6 +171,9 @@ impl Queue for UringQueue {
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
         self.harvest(done)?;
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
         let Some(wait) = wait else { return Ok(()) };
         if done.len() > before || self.in_flight() == 0 {
             return Ok(());

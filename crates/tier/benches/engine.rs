@@ -1,0 +1,202 @@
+//! What the engine costs: a suspend and resume over a tier that is always ready, and reads a second of one
+//! thread on a file beside fio with the same settings in the same run.
+//!
+//! `cargo bench -p bathyal-tier --bench engine`; `BATHYAL_BENCH_DIR` is where the file goes (default: the
+//! current directory), `BATHYAL_BENCH_SECONDS` how long each measurement takes.
+
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::{FileOptions, FileTier};
+use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const REPEATS: usize = 3;
+const BLOCK: u64 = 4096;
+const FILE_BYTES: u64 = 1 << 30;
+
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 20
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+async fn leaf(cx: &Cx, at: u64) -> Result<u64, ReadError> {
+    let batch = cx.read(&[Span::at(at, 64)]).await?;
+    Ok(u64::from(batch.bytes(0)[0]))
+}
+
+async fn branch(cx: &Cx, state: &mut u64) -> Result<u64, ReadError> {
+    let at = next_random(state) % 1000 * 64;
+    Ok(leaf(cx, at).await?.wrapping_add(at))
+}
+
+async fn trunk(cx: Cx, seed: u64, reads: u64) -> Result<u64, ReadError> {
+    let (mut state, mut sum) = (seed, 0_u64);
+    for _ in 0..reads {
+        sum = sum.wrapping_add(branch(&cx, &mut state).await?);
+    }
+    Ok(sum)
+}
+
+/// Processor nanoseconds a read of `width` queries, each three levels of `async fn` deep, on bytes in the
+/// cache. Nothing here waits, so that processor time is the cost, and other programs do not disturb it.
+fn suspend_and_resume(width: usize) -> f64 {
+    const QUERIES: u64 = 2000;
+    const READS: u64 = 500;
+    let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![1; 1 << 16]));
+    let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
+    let mut made = 0;
+    let next = |cx: &Cx| {
+        made += 1;
+        (made <= QUERIES).then(|| trunk(cx.clone(), made, READS))
+    };
+    let start = processor_seconds();
+    let mut sum = 0;
+    engine.run(width, next, |answer| sum ^= answer.unwrap(), Control::default()).unwrap();
+    std::hint::black_box(sum);
+    (processor_seconds() - start) * 1e9 / (QUERIES * READS) as f64
+}
+
+/// Processor time of this thread so far, in seconds.
+fn processor_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists and the result has room.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Reads a second, and processor nanoseconds a read.
+#[derive(Clone, Copy)]
+struct Rate {
+    iops: f64,
+    processor_ns: f64,
+}
+
+async fn reader(cx: Cx, seed: u64, over: &AtomicBool) -> Result<u64, ReadError> {
+    let mut state = seed;
+    let mut sum = 0;
+    while !over.load(Ordering::Relaxed) {
+        let at = next_random(&mut state) % (FILE_BYTES / BLOCK) * BLOCK;
+        let batch = cx.read(&[Span::at(at, BLOCK as u32)]).await?;
+        sum ^= u64::from(batch.bytes(0)[0]);
+    }
+    Ok(sum)
+}
+
+fn ours(path: &Path, depth: u32, time: Duration) -> Rate {
+    let tier: Arc<dyn Tier> = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
+    let mut engine = Engine::new(tier, EngineOptions { depth, ..EngineOptions::default() }).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(time);
+            over.store(true, Ordering::Relaxed);
+        });
+        let (start, processor) = (Instant::now(), processor_seconds());
+        let mut made = 0;
+        let next = |cx: &Cx| {
+            made += 1;
+            (made <= depth).then(|| reader(cx.clone(), u64::from(made), &over))
+        };
+        engine.run(depth as usize, next, |sum| drop(std::hint::black_box(sum)), Control::default()).unwrap();
+        let reads = engine.stats().reads as f64;
+        Rate {
+            iops: reads / start.elapsed().as_secs_f64(),
+            processor_ns: (processor_seconds() - processor) * 1e9 / reads,
+        }
+    })
+}
+
+/// The same with fio; an error says why there is none.
+fn fio(path: &Path, depth: u32, time: Duration) -> Result<Rate, String> {
+    let output = Command::new("fio")
+        .args(["--name=read", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring"])
+        .args(["--registerfiles=1", "--fixedbufs=1", "--norandommap=1", "--randrepeat=0", "--thread=1"])
+        .args(["--time_based=1", "--output-format=json"])
+        .arg(format!("--filename={}", path.display()))
+        .arg(format!("--iodepth={depth}"))
+        .arg(format!("--runtime={}", time.as_secs().max(1)))
+        .output()
+        .map_err(|e| format!("cannot run fio: {e}"))?;
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|e| format!("fio printed no JSON ({e}): {}", String::from_utf8_lossy(&output.stderr)))?;
+    let job = &json["jobs"][0];
+    let number = |value: &serde_json::Value| value.as_f64().filter(|v| *v > 0.0);
+    let iops = number(&job["read"]["iops"]).ok_or("fio reports no reads")?;
+    let busy = job["usr_cpu"].as_f64().unwrap_or(0.0) + job["sys_cpu"].as_f64().unwrap_or(0.0);
+    Ok(Rate { iops, processor_ns: busy / 100.0 * 1e9 / iops })
+}
+
+/// Writes the file that both sides read, past compression and holes.
+fn write_file(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    let mut state = 1_u64;
+    let mut chunk = vec![0_u8; 1 << 20];
+    for _ in 0..FILE_BYTES / chunk.len() as u64 {
+        chunk
+            .chunks_exact_mut(4)
+            .for_each(|w| w.copy_from_slice(&(next_random(&mut state) as u32).to_le_bytes()));
+        file.write_all(&chunk).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+fn main() {
+    let widths = [1, 8, 32, 128];
+    let mut costs = vec![Vec::new(); widths.len()];
+    for _ in 0..REPEATS + 2 {
+        for (cost, width) in costs.iter_mut().zip(widths) {
+            cost.push(suspend_and_resume(width));
+        }
+    }
+    println!(
+        "one read over DRAM, three async levels deep (suspend, prefetch, resume), median of {}:",
+        REPEATS + 2
+    );
+    for (cost, width) in costs.into_iter().zip(widths) {
+        println!("  {width:>4} queries at once: {:>6.1} ns", median(cost));
+    }
+    if std::env::var("BATHYAL_BENCH_SECONDS").is_ok_and(|s| s == "0") {
+        return;
+    }
+    let seconds = std::env::var("BATHYAL_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
+    let time = Duration::from_secs(seconds);
+    let dir = std::env::var("BATHYAL_BENCH_DIR").unwrap_or_else(|_| ".".into());
+    let dir = tempfile::tempdir_in(dir).unwrap();
+    let path = dir.path().join("bytes");
+    write_file(&path);
+    println!("4 KiB random reads of one thread, {seconds} s each, medians of {REPEATS}, interleaved:");
+    for depth in [1, 32, 128] {
+        let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+        let mut missing = None;
+        for _ in 0..REPEATS {
+            mine.push(ours(&path, depth, time));
+            match fio(&path, depth, time) {
+                Ok(rate) => theirs.push(rate),
+                Err(why) => missing = Some(why),
+            }
+        }
+        let pick = |rates: &[Rate], of: fn(&Rate) -> f64| median(rates.iter().map(of).collect());
+        let (iops, cpu) = (pick(&mine, |r| r.iops), pick(&mine, |r| r.processor_ns));
+        match missing {
+            Some(why) => println!("  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; {why}"),
+            None => {
+                let (fio_iops, fio_cpu) = (pick(&theirs, |r| r.iops), pick(&theirs, |r| r.processor_ns));
+                println!(
+                    "  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; \
+                     fio {fio_iops:>8.0}, {fio_cpu:>6.0} ns; ratio {:.3}, CPU {:.3}",
+                    iops / fio_iops,
+                    cpu / fio_cpu
+                );
+            }
+        }
+    }
+}
