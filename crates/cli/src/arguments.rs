@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use bathyal_index::index::DEFAULT_BEAM_WIDTH;
+use bathyal_index::vamana::options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED};
 use bathyal_kernels::{Element, Metric};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -97,24 +99,24 @@ pub struct BuildArguments {
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
     pub metric: Metric,
-    /// Most neighbours of a vector in the graph (R in DiskANN) [default: chosen by the library]
-    #[arg(long, value_name = "R", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub max_degree: Option<u32>,
+    /// Most neighbours of a vector in the graph (R in DiskANN)
+    #[arg(long, value_name = "R", default_value_t = DEFAULT_MAX_DEGREE)]
+    pub max_degree: u32,
     /// Candidates while building (L in DiskANN): more builds slower and better
-    #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub search_list: Option<u32>,
+    #[arg(long, value_name = "L", default_value_t = DEFAULT_SEARCH_LIST)]
+    pub search_list: u32,
     /// How much longer a detour must be before an edge is pruned (alpha in DiskANN), at least 1
-    #[arg(long)]
-    pub alpha: Option<f32>,
-    /// Bytes of memory that each vector takes while searching, for its code
+    #[arg(long, default_value_t = DEFAULT_ALPHA)]
+    pub alpha: f32,
+    /// Bytes of memory that each vector takes while searching, for its code [default: suits the dim]
     #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub code_bytes: Option<u32>,
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Seed of everything random: one thread and one seed give the same index bit for bit
-    #[arg(long)]
-    pub seed: Option<u64>,
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    pub seed: u64,
     /// Memory that the build may take, for example 2GB; refused at once if it needs more
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,
@@ -179,10 +181,10 @@ pub struct SearchSettings {
     /// Whether a query waits for its whole beam or goes on with what has arrived
     #[arg(long, value_enum, default_value_t = ModeName::Batched)]
     pub mode: ModeName,
-    /// Vectors that a query reads at once (W in DiskANN) [default: chosen by the library]
-    #[arg(long, value_name = "W", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub beam_width: Option<u32>,
-    /// Queries in flight on each thread [default: chosen by the library]
+    /// Vectors that a query reads at once (W in DiskANN)
+    #[arg(long, value_name = "W", default_value_t = DEFAULT_BEAM_WIDTH)]
+    pub beam_width: u32,
+    /// Queries in flight on each thread [default: suits the tier]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub in_flight: Option<u32>,
     /// Memory that the open index may take, for example 1GB; refused if it needs more

@@ -2,22 +2,35 @@
 
 /// The most memory that this process has had resident so far, in bytes; `None` where the system does not say.
 /// Counts mapped files as far as they were touched.
+#[cfg(target_os = "linux")]
 pub fn peak_rss_bytes() -> Option<u64> {
-    #[cfg(unix)]
-    {
-        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: the pointer is to a whole `rusage`, which the call fills in.
-        let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-        if status != 0 {
-            return None;
-        }
-        // SAFETY: all fields are integers, zero at the start and filled in by the call that succeeded.
-        let usage = unsafe { usage.assume_init() };
-        // Linux counts in KiB, macOS in bytes.
-        let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
-        u64::try_from(usage.ru_maxrss).ok().map(|peak| peak * unit)
+    // Not `getrusage`: its figure survives `exec`, so a small command started by a large process looks large.
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// The most memory that this process has had resident so far, in bytes; `None` where the system does not say.
+/// Counts mapped files as far as they were touched.
+#[cfg(all(unix, not(target_os = "linux")))]
+pub fn peak_rss_bytes() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a whole `rusage`, which the call fills in.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    if status != 0 {
+        return None;
     }
-    #[cfg(not(unix))]
+    // SAFETY: all fields are integers, zero at the start and filled in by the call that succeeded.
+    let usage = unsafe { usage.assume_init() };
+    // macOS counts in bytes, the BSDs in KiB.
+    let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
+    u64::try_from(usage.ru_maxrss).ok().map(|peak| peak * unit)
+}
+
+/// The most memory that this process has had resident so far: this system is not asked.
+#[cfg(not(unix))]
+pub fn peak_rss_bytes() -> Option<u64> {
     None
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use bathyal_index::progress::Progress;
-use bathyal_index::vectors::{IdFile, VectorFile};
+use bathyal_index::vectors::VectorFile;
 use bathyal_index::{Effort, Index};
 use bathyal_tier::Control;
 use serde::Serialize;
@@ -38,9 +38,8 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let settings = &arguments.settings;
     let index = Index::open(&arguments.index, &open_options(settings))?;
     let queries = VectorFile::open(&arguments.queries)?;
-    let exact = IdFile::open(&arguments.groundtruth)?;
     let k = (settings.k as usize).min(index.len());
-    recall::check(&exact, k, queries.count())?;
+    let exact = recall::open(&arguments.groundtruth, &index, k, queries.count())?;
     let efforts = efforts(&arguments.search_lists, settings.k);
     let jsonl = output(arguments, "jsonl");
     let plot_path = output(arguments, "svg");

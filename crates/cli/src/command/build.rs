@@ -30,20 +30,19 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
 }
 
 fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
-    let defaults = BuildOptions::default();
     let calibration = arguments.calibration.as_ref().map(VectorFile::open).transpose()?;
     Ok(BuildOptions {
         metric: arguments.metric,
-        max_degree: arguments.max_degree.unwrap_or(defaults.max_degree),
-        search_list: arguments.search_list.unwrap_or(defaults.search_list),
-        alpha: arguments.alpha.unwrap_or(defaults.alpha),
-        code_bytes: arguments.code_bytes.or(defaults.code_bytes),
+        max_degree: arguments.max_degree,
+        search_list: arguments.search_list,
+        alpha: arguments.alpha,
+        code_bytes: arguments.code_bytes,
         threads: arguments.threads,
-        seed: arguments.seed.unwrap_or(defaults.seed),
+        seed: arguments.seed,
         memory_bytes: arguments.memory,
         overwrite: arguments.overwrite,
         calibration,
-        ..defaults
+        ..BuildOptions::default()
     })
 }
 

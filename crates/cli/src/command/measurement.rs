@@ -128,11 +128,10 @@ pub(super) fn open_options(settings: &SearchSettings) -> OpenOptions {
 
 /// How `settings` and `effort` want it searched.
 pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> SearchOptions {
-    let defaults = SearchOptions::default();
     SearchOptions {
         k: settings.k as usize,
         effort,
-        beam_width: settings.beam_width.unwrap_or(defaults.beam_width),
+        beam_width: settings.beam_width,
         threads: settings.threads,
         mode: match settings.mode {
             ModeName::Batched => SearchMode::Batched,

@@ -1,5 +1,8 @@
 //! How many of the true neighbours were found.
 
+use std::path::Path;
+
+use bathyal_index::Index;
 use bathyal_index::vectors::IdFile;
 
 use crate::failure::Failure;
@@ -15,17 +18,25 @@ pub(super) fn recall(exact: &IdFile, found: &[u32], k: usize, queries: usize) ->
     check(exact, k, queries)?;
     let mut right = 0;
     for (query, row) in found.chunks(k.max(1)).enumerate() {
-        let accepted = &exact.ids(query)[..k + ties(exact, query, k)];
-        right += row.iter().filter(|id| accepted.contains(id)).count();
+        let mut accepted = exact.ids(query)[..k + ties(exact, query, k)].to_vec();
+        accepted.sort_unstable();
+        right += row.iter().filter(|&id| accepted.binary_search(id).is_ok()).count();
     }
     Ok(right as f64 / (k * queries).max(1) as f64)
 }
 
-/// Refuses an `exact` that does not belong to a search for `k` neighbours of `queries` queries.
+/// Opens the exact neighbours `path` for a search of `index` for `k` neighbours of each of `queries` queries.
 ///
 /// # Errors
-/// A sentence saying what does not agree.
-pub(super) fn check(exact: &IdFile, k: usize, queries: usize) -> Result<(), Failure> {
+/// What is wrong with the file, or what does not agree with the search.
+pub(super) fn open(path: &Path, index: &Index, k: usize, queries: usize) -> Result<IdFile, Failure> {
+    let exact = IdFile::open(path)?;
+    check(&exact, k, queries)?;
+    exact.check_ids(index.len())?;
+    Ok(exact)
+}
+
+fn check(exact: &IdFile, k: usize, queries: usize) -> Result<(), Failure> {
     let path = exact.path().display();
     if exact.queries() != queries {
         return Err(Failure::new(format!(

@@ -19,11 +19,9 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     }
     let index = Index::open(&arguments.index, &open_options(settings))?;
     let queries = VectorFile::open(&arguments.queries)?;
-    let exact = arguments.groundtruth.as_ref().map(IdFile::open).transpose()?;
     let k = (settings.k as usize).min(index.len());
-    if let Some(exact) = &exact {
-        recall::check(exact, k, queries.count())?;
-    }
+    let exact = arguments.groundtruth.as_ref();
+    let exact = exact.map(|path| recall::open(path, &index, k, queries.count())).transpose()?;
     let effort = match arguments.search_list {
         Some(search_list) => Effort::SearchList(search_list),
         None => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),

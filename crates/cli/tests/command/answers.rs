@@ -1,0 +1,213 @@
+//! What the commands print when all is well.
+
+use serde_json::Value;
+
+use crate::workshop::{DIM, QUERIES, VECTORS, bathyal, copy, names, shared, write_vectors};
+
+fn has_keys(object: &Value, keys: &[&str]) {
+    for key in keys {
+        assert!(object.get(key).is_some(), "'{key}' is missing in {object}");
+    }
+}
+
+const SEARCH_KEYS: [&str; 16] = [
+    "recall",
+    "queries",
+    "k",
+    "threads",
+    "search_list",
+    "qps",
+    "latency_us",
+    "reads_per_query",
+    "bytes_per_query",
+    "hops_per_query",
+    "distance_computations_per_query",
+    "dram_bytes",
+    "peak_rss_bytes",
+    "index_bytes",
+    "data_bytes",
+    "amplification",
+];
+
+#[test]
+fn build_reports_what_it_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", VECTORS, DIM, 1);
+    let built = bathyal(folder.path(), "build base.fbin idx --metric cosine --json").json();
+    let keys = ["build_seconds", "peak_rss_bytes", "index_bytes", "data_bytes", "amplification"];
+    has_keys(&built, &keys);
+    has_keys(&built, &["vectors", "dim", "element", "metric"]);
+    assert_eq!((&built["vectors"], &built["dim"]), (&VECTORS.into(), &DIM.into()));
+    assert_eq!((&built["element"], &built["metric"]), (&"f32".into(), &"cosine".into()));
+    assert_eq!(built["data_bytes"], VECTORS * DIM * 4);
+    let share = built["index_bytes"].as_f64().unwrap() / built["data_bytes"].as_f64().unwrap();
+    assert!((built["amplification"].as_f64().unwrap() - share).abs() < 1e-9);
+    assert!(built["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
+    assert_eq!(names(folder.path()), ["base.fbin", "idx"]);
+}
+
+#[test]
+fn search_reports_recall_and_cost() {
+    let line = "search idx queries.fbin -k 5 --recall 0.9 --groundtruth gt.ibin --threads 1 --json";
+    let found = bathyal(shared(), line).json();
+    has_keys(&found, &SEARCH_KEYS);
+    has_keys(&found["latency_us"], &["mean", "p50", "p95", "p99"]);
+    assert!(found["recall"].as_f64().unwrap() > 0.8, "{found}");
+    assert_eq!((&found["queries"], &found["k"], &found["threads"]), (&QUERIES.into(), &5.into(), &1.into()));
+    assert_eq!(found["tier"], "file");
+    for key in ["qps", "reads_per_query", "bytes_per_query", "hops_per_query", "dram_bytes"] {
+        assert!(found[key].as_f64().unwrap() > 0.0, "{key}: {found}");
+    }
+}
+
+#[test]
+fn recall_is_null_without_ground_truth() {
+    let found = bathyal(shared(), "search idx queries.fbin -k 5 --search-list 30 --json").json();
+    assert_eq!((&found["recall"], &found["search_list"]), (&Value::Null, &30.into()));
+}
+
+#[test]
+fn a_full_search_list_finds_everything_on_every_tier() {
+    for tier in ["file", "dram"] {
+        for mode in ["batched", "pipelined"] {
+            let line = format!(
+                "search idx queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin --tier {tier} \
+                 --mode {mode} --json"
+            );
+            let found = bathyal(shared(), &line).json();
+            assert_eq!(found["recall"], 1.0, "{tier} {mode}: {found}");
+        }
+    }
+}
+
+#[test]
+fn tiers_agree_on_answers_and_counters() {
+    let folder = copy();
+    let mut seen = Vec::new();
+    for tier in ["file", "dram"] {
+        let line =
+            format!("search idx queries.fbin --search-list 20 --tier {tier} --output {tier}.ibin --json");
+        let found = bathyal(folder.path(), &line).json();
+        let counters: Vec<_> = SEARCH_KEYS[7..11].iter().map(|key| found[key].clone()).collect();
+        seen.push((counters, std::fs::read(folder.path().join(format!("{tier}.ibin"))).unwrap()));
+    }
+    assert_eq!(seen[0], seen[1]);
+}
+
+#[test]
+fn more_neighbours_than_vectors_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", 7, 3, 1);
+    bathyal(folder.path(), "build base.fbin idx --metric l2").good();
+    let ran = bathyal(folder.path(), "search idx base.fbin -k 10 --search-list 10 --json");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran.says(&["note:", "10 neighbours", "only 7"]);
+    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(found["k"], 7);
+}
+
+#[test]
+fn one_vector_and_equal_vectors_are_indexed() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "one.fbin", 1, 5, 1);
+    bathyal(folder.path(), "build one.fbin one.idx --metric l2").good();
+    bathyal(folder.path(), "groundtruth one.fbin one.fbin one.ibin -k 1").good();
+    let found = bathyal(folder.path(), "search one.idx one.fbin -k 1 --groundtruth one.ibin --json").json();
+    assert_eq!(found["recall"], 1.0);
+    bathyal(folder.path(), "verify one.idx").good();
+
+    let equal = crate::workshop::fbin(60, 4, &[0.5; 240]);
+    std::fs::write(folder.path().join("equal.fbin"), equal).unwrap();
+    bathyal(folder.path(), "build equal.fbin equal.idx --metric l2").good();
+    bathyal(folder.path(), "groundtruth equal.fbin equal.fbin equal.ibin -k 60").good();
+    let line = "search equal.idx equal.fbin -k 10 --groundtruth equal.ibin --json";
+    assert_eq!(bathyal(folder.path(), line).json()["recall"], 1.0);
+}
+
+#[test]
+fn bench_writes_table_lines_and_plot() {
+    let folder = copy();
+    let line = "bench idx queries.fbin --groundtruth gt.ibin --search-lists 10,40 --repeats 2";
+    let table = bathyal(folder.path(), line).good();
+    assert!(table.starts_with("search_list   recall"), "{table}");
+    let lines = std::fs::read_to_string(folder.path().join("idx-bench.jsonl")).unwrap();
+    let points: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(points.len(), 2);
+    points.iter().for_each(|point| has_keys(point, &SEARCH_KEYS));
+    let plot = std::fs::read_to_string(folder.path().join("idx-bench.svg")).unwrap();
+    assert!(plot.starts_with("<svg") && plot.trim_end().ends_with("</svg>"));
+    assert_eq!(plot.matches("<circle").count(), 2);
+
+    let answer = bathyal(folder.path(), &format!("{line} --output out.1 --json")).json();
+    assert_eq!(answer["points"].as_array().unwrap().len(), 2);
+    assert_eq!((&answer["jsonl"], &answer["plot"]), (&"out.1.jsonl".into(), &"out.1.svg".into()));
+}
+
+#[test]
+fn groundtruth_is_exact() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", 30, 4, 1);
+    let answer = bathyal(folder.path(), "groundtruth base.fbin base.fbin gt.ibin -k 2 --json").json();
+    assert_eq!((&answer["queries"], &answer["k"]), (&30.into(), &2.into()));
+    let bytes = std::fs::read(folder.path().join("gt.ibin")).unwrap();
+    let ids: Vec<u32> = bytes[8..].as_chunks::<4>().0.iter().map(|&id| u32::from_le_bytes(id)).collect();
+    let nearest: Vec<u32> = ids[..60].iter().step_by(2).copied().collect();
+    assert_eq!(nearest, (0..30).collect::<Vec<u32>>());
+}
+
+#[test]
+fn convert_goes_there_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "a.fbin", 9, 4, 1);
+    for (from, to) in [("a.fbin", "b.fvecs"), ("b.fvecs", "c.npy"), ("c.npy", "d.fbin")] {
+        bathyal(folder.path(), &format!("convert {from} {to}")).good();
+    }
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(read("a.fbin"), read("d.fbin"));
+    let answer = bathyal(folder.path(), "convert a.fbin e.f16bin --rows 2..5 --json").json();
+    assert_eq!((&answer["count"], &answer["dim"], &answer["element"]), (&3.into(), &4.into(), &"f16".into()));
+}
+
+#[test]
+fn inspect_and_verify_describe_the_index() {
+    let answer = bathyal(shared(), "inspect idx --json").json();
+    has_keys(&answer, &["manifest", "index_bytes", "data_bytes", "amplification", "degree_histogram"]);
+    assert_eq!(answer["manifest"]["vectors"], VECTORS);
+    let text = bathyal(shared(), "inspect idx").good();
+    assert!(text.contains("400 of 12 f32, l2"), "{text}");
+    let answer = bathyal(shared(), "verify idx --json").json();
+    assert_eq!((&answer["sound"], &answer["vectors"]), (&true.into(), &VECTORS.into()));
+}
+
+#[test]
+fn probe_measures_a_folder_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let answer = bathyal(folder.path(), "probe . --output profile.json --json").json();
+    has_keys(&answer, &["profile", "cells", "seconds", "past_page_cache"]);
+    let text = std::fs::read_to_string(folder.path().join("profile.json")).unwrap();
+    let profile: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(profile, answer["profile"]);
+    assert!(profile["iops"].as_f64().unwrap() > 0.0);
+    assert_eq!(names(folder.path()), ["profile.json"]);
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let commands = ["build", "search", "bench", "groundtruth", "convert", "inspect", "verify", "probe"];
+    for command in commands {
+        let help = bathyal(shared(), &format!("{command} --help")).good();
+        assert!(help.contains(&format!("  bathyal {command} ")), "{help}");
+        assert!(help.contains("--json"), "{help}");
+    }
+    let help = bathyal(shared(), "--help").good();
+    assert!(help.contains("Exit codes:") && help.contains("130"), "{help}");
+    assert!(bathyal(shared(), "--version").good().starts_with("bathyal "));
+}
+
+#[test]
+fn progress_is_shown_when_asked_for() {
+    let folder = copy();
+    let ran = bathyal(folder.path(), "groundtruth base.fbin queries.fbin gt2.ibin --progress");
+    assert_eq!(ran.code, Some(0));
+    ran.says(&["100% after"]);
+}

@@ -1,0 +1,159 @@
+//! Indexes that are damaged, of another version, in the way, or cannot be written.
+
+use std::path::Path;
+
+use bathyal_index::format::manifest::Manifest;
+
+use crate::workshop::{Ran, bathyal, command, copy, index_files, names, shared, write_vectors};
+
+/// Bits that are flipped in each file, spread from its first to its last byte.
+const FLIPS: usize = 12;
+
+const SEARCH: &str = "search idx queries.fbin -k 10 --search-list 30 --output found.ibin";
+
+#[test]
+fn a_flipped_bit_is_found_by_verify_and_never_answered_from() {
+    let folder = copy();
+    let found = folder.path().join("found.ibin");
+    bathyal(folder.path(), SEARCH).good();
+    let right = std::fs::read(&found).unwrap();
+    for file in index_files(&folder.path().join("idx")) {
+        let content = std::fs::read(&file).unwrap();
+        for flip in 0..FLIPS {
+            let at = flip * (content.len() - 1) / (FLIPS - 1);
+            let mut damaged = content.clone();
+            damaged[at] ^= 1 << (flip % 8);
+            std::fs::write(&file, &damaged).unwrap();
+            let place = format!("{}, byte {at}", file.display());
+
+            let verified = bathyal(folder.path(), "verify idx");
+            assert_eq!(verified.code, Some(3), "{place}: {verified:?}");
+            verified.says(&["damaged"]);
+
+            std::fs::remove_file(&found).unwrap();
+            let searched = bathyal(folder.path(), SEARCH);
+            match searched.code {
+                Some(0) => assert_eq!(std::fs::read(&found).unwrap(), right, "{place}: wrong in silence"),
+                Some(3) => searched.says(&["damaged"]),
+                _ => panic!("{place}: {searched:?}"),
+            }
+            std::fs::write(&file, &content).unwrap();
+            std::fs::write(&found, &right).unwrap();
+        }
+    }
+    bathyal(folder.path(), "verify idx").good();
+}
+
+#[test]
+fn files_that_are_cut_or_missing_are_found() {
+    let folder = copy();
+    for file in index_files(&folder.path().join("idx")) {
+        let content = std::fs::read(&file).unwrap();
+        for length in [0, 1, content.len() / 2, content.len() - 1] {
+            std::fs::write(&file, &content[..length]).unwrap();
+            for line in [SEARCH, "verify idx"] {
+                let ran = bathyal(folder.path(), line);
+                assert_eq!(ran.code, Some(3), "{line}, {} cut to {length}: {ran:?}", file.display());
+                ran.says(&["idx"]);
+            }
+        }
+        std::fs::remove_file(&file).unwrap();
+        let ran = bathyal(folder.path(), SEARCH);
+        assert!(matches!(ran.code, Some(1 | 3)), "{} missing: {ran:?}", file.display());
+        ran.says(&["idx"]);
+        std::fs::write(&file, &content).unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_index_is_said_to_be_none() {
+    let folder = copy();
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    for command in ["inspect", "verify"] {
+        let ran = |path: &str| bathyal(folder.path(), &format!("{command} {path}"));
+        ran("empty").fails(3, &["empty: is not a Bathyal index", "manifest.json"]);
+        ran("base.fbin").fails(3, &["base.fbin: is not a Bathyal index", "directory"]);
+        ran("missing").fails(1, &["missing"]);
+    }
+    bathyal(folder.path(), "search empty queries.fbin").fails(3, &["is not a Bathyal index"]);
+}
+
+#[test]
+fn an_index_of_a_later_version_says_what_to_do() {
+    let folder = copy();
+    let index = folder.path().join("idx");
+    let mut manifest = Manifest::read(&index).unwrap();
+    manifest.format_version = 99;
+    manifest.write(&index).unwrap();
+    for line in [SEARCH, "verify idx", "inspect idx"] {
+        bathyal(folder.path(), line).fails(1, &["format version 99", "upgrade Bathyal or rebuild"]);
+    }
+}
+
+#[test]
+fn an_existing_index_is_replaced_only_when_told() {
+    let folder = copy();
+    let before = std::fs::read(folder.path().join("idx/manifest.json")).unwrap();
+    let refused = bathyal(folder.path(), "build base.fbin idx --metric ip");
+    refused.fails(1, &["idx: already exists", "--overwrite"]);
+    assert_eq!(std::fs::read(folder.path().join("idx/manifest.json")).unwrap(), before);
+    bathyal(folder.path(), "build base.fbin idx --metric ip --overwrite").good();
+    assert_eq!(bathyal(folder.path(), "inspect idx --json").json()["manifest"]["metric"], "ip");
+    assert_eq!(names(folder.path()), names(shared()));
+}
+
+#[test]
+fn overwrite_does_not_delete_what_is_no_index() {
+    let folder = copy();
+    std::fs::create_dir(folder.path().join("photos")).unwrap();
+    std::fs::write(folder.path().join("photos/one.jpg"), "picture").unwrap();
+    let refused = bathyal(folder.path(), "build base.fbin photos --metric l2 --overwrite");
+    assert_ne!(refused.code, Some(0));
+    refused.says(&["photos", "will not delete"]);
+    assert!(folder.path().join("photos/one.jpg").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    // Not even the superuser can make files in /proc.
+    let folder = shared();
+    bathyal(folder, "build base.fbin /proc/made --metric l2").fails(1, &["cannot create", "/proc/made"]);
+    bathyal(folder, "convert base.fbin /proc/made.fbin").fails(1, &["/proc/made.fbin: cannot create"]);
+    bathyal(folder, "groundtruth base.fbin queries.fbin /proc/made.ibin").fails(1, &["/proc/made.ibin"]);
+    let bench = "bench idx queries.fbin --groundtruth gt.ibin --output /proc/made";
+    bathyal(folder, bench).fails(1, &["/proc/made.jsonl: cannot write"]);
+    bathyal(folder, "probe /proc").fails(1, &["/proc"]);
+}
+
+/// Runs `line` with files limited to `kilobytes`, as a disk that fills up: writes fail half-way.
+#[cfg(target_os = "linux")]
+fn with_little_room(folder: &Path, kilobytes: u32, line: &str) -> Ran {
+    let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec \"$0\" {line}");
+    let program = command::<&str>(folder, &[]).get_program().to_owned();
+    let mut shell = std::process::Command::new("bash");
+    shell.current_dir(folder).arg("-c").arg(script).arg(program);
+    Ran::of(shell.output().expect("bash starts"))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_write_that_fails_half_way_leaves_nothing_that_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", 1000, 16, 1);
+    // The graph alone takes more than 100 kB.
+    let ran = with_little_room(folder.path(), 50, "build base.fbin idx --metric l2 --max-degree 16");
+    ran.fails(1, &["idx", "File too large"]);
+    let ran = with_little_room(folder.path(), 20, "convert base.fbin made.fvecs");
+    ran.fails(1, &["made.fvecs", "File too large"]);
+    assert_eq!(names(folder.path()), ["base.fbin"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = command(shared(), &["inspect", "idx", "--json"]);
+    let ran = Ran::of(command.stdout(full).output().unwrap());
+    ran.fails(1, &["standard output", "No space left"]);
+}

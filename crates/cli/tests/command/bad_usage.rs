@@ -1,0 +1,54 @@
+//! Command lines that cannot be right: exit code 2, or a parameter that the library refuses: exit code 1.
+
+use crate::workshop::{VECTORS, bathyal, shared};
+
+#[test]
+fn nonsense_is_a_usage_error() {
+    let cases: [(&str, &[&str]); 12] = [
+        ("", &["Usage: bathyal"]),
+        ("polish idx", &["unrecognized subcommand 'polish'"]),
+        ("search idx", &["<QUERIES>"]),
+        ("search idx queries.fbin -k 0", &["invalid value '0'", "1..="]),
+        ("search idx queries.fbin -k ten", &["invalid value 'ten'"]),
+        ("search idx queries.fbin --recall 1.5", &["more than 0 and at most 1"]),
+        ("search idx queries.fbin --recall 0.9 --search-list 50", &["cannot be used with"]),
+        ("search idx queries.fbin --tier tape", &["invalid value 'tape'", "file", "dram"]),
+        ("build base.fbin other", &["--metric"]),
+        ("build base.fbin other --metric manhattan", &["unknown metric 'manhattan'", "l2, ip, cosine"]),
+        ("build base.fbin other --metric l2 --memory lots", &["'lots' is no size", "2GB"]),
+        ("convert base.fbin other.fbin --rows 5..5", &["FIRST..LAST"]),
+    ];
+    for (line, parts) in cases {
+        bathyal(shared(), line).fails(2, parts);
+    }
+}
+
+#[test]
+fn parameters_out_of_range_are_refused_with_the_range() {
+    let search = "search idx queries.fbin";
+    let cases: [(String, &[&str]); 7] = [
+        (format!("{search} -k 10 --search-list 5"), &["search_list is 5", "at least k = 10"]),
+        (format!("{search} --beam-width 100000"), &["beam_width is 100000", "between 1 and"]),
+        (format!("{search} --beam-width 0"), &["beam_width is 0", "between 1 and"]),
+        ("build base.fbin other --metric l2 --alpha 0.5".into(), &["alpha is 0.5", "between 1 and"]),
+        ("build base.fbin other --metric l2 --max-degree 0".into(), &["max_degree is 0", "between 1 and"]),
+        ("build base.fbin other --metric l2 --search-list 0".into(), &["search_list is 0", "between 1 and"]),
+        (
+            format!("groundtruth base.fbin queries.fbin other.ibin -k {}", VECTORS + 1),
+            &["k = 401", "1 to 400"],
+        ),
+    ];
+    for (line, parts) in cases {
+        bathyal(shared(), &line).fails(1, parts);
+    }
+    assert!(!shared().join("other").exists());
+}
+
+#[test]
+fn a_budget_too_small_is_refused_with_the_number_needed() {
+    let build = bathyal(shared(), "build base.fbin other --metric l2 --memory 1MB");
+    build.fails(1, &["building this index needs", "bytes", "1000000 bytes (1 MB) are allowed"]);
+    let search = bathyal(shared(), "search idx queries.fbin --memory 1kB");
+    search.fails(1, &["needs", "1000 bytes", "allow at least that much"]);
+    assert!(!shared().join("other").exists());
+}

@@ -1,0 +1,32 @@
+//! Ctrl-C.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::workshop::{command, names, write_vectors};
+
+/// Starts `arguments` with progress shown, sends SIGINT once progress is seen, and demands exit code 130.
+#[cfg(unix)]
+fn interrupt(folder: &std::path::Path, arguments: &[&str]) {
+    let mut command = command(folder, arguments);
+    let mut child = command.arg("--progress").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.next().expect("progress is shown").unwrap();
+    assert!(first.contains("% after"), "{first}");
+    // SAFETY: sends a signal to a child of this process that nobody has waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.last().is_some_and(|line| line.contains("cancelled")), "{rest:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_long_work_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // Minutes of work each, if nobody stopped it.
+    write_vectors(folder.path(), "base.fbin", 60_000, 64, 1);
+    interrupt(folder.path(), &["build", "base.fbin", "idx", "--metric", "l2"]);
+    interrupt(folder.path(), &["groundtruth", "base.fbin", "base.fbin", "gt.ibin"]);
+    assert_eq!(names(folder.path()), ["base.fbin"]);
+}

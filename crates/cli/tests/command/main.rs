@@ -1,0 +1,8 @@
+//! The command `bathyal`, run as a user runs it: its answers, its messages, its exit codes.
+
+mod answers;
+mod bad_index;
+mod bad_usage;
+mod bad_vectors;
+mod interrupted;
+mod workshop;

@@ -1,0 +1,147 @@
+//! Small generated files, an index over them, and runs of the command.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Vectors of the shared index.
+pub const VECTORS: usize = 400;
+/// Their dim.
+pub const DIM: usize = 12;
+/// Queries of the shared files.
+pub const QUERIES: usize = 25;
+
+/// A run of the command that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn of(output: Output) -> Ran {
+        let text = |bytes| String::from_utf8(bytes).expect("the command prints UTF-8");
+        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Demands exit code 0 and nothing on stderr; returns stdout.
+    #[track_caller]
+    pub fn good(self) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
+        self.stdout
+    }
+
+    /// Demands exit code 0 and exactly one JSON object on stdout.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let stdout = self.good();
+        let value: Value = serde_json::from_str(&stdout).expect("stdout is one JSON value");
+        assert!(value.is_object());
+        value
+    }
+
+    /// Demands `code`, nothing on stdout, and a message that holds all of `parts` and is no panic.
+    #[track_caller]
+    pub fn fails(self, code: i32, parts: &[&str]) {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
+        self.says(parts);
+    }
+
+    /// Demands a message that holds all of `parts` and is no panic.
+    #[track_caller]
+    pub fn says(&self, parts: &[&str]) {
+        for part in parts {
+            assert!(self.stderr.contains(part), "'{part}' is missing in: {}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        assert!(!self.stderr.contains("internal error"), "{}", self.stderr);
+    }
+}
+
+/// The command, to be run in `folder` with `arguments`.
+pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bathyal"));
+    command.current_dir(folder).args(arguments);
+    command
+}
+
+/// Runs the command with `arguments`, split at spaces, in `folder`.
+pub fn bathyal(folder: &Path, arguments: &str) -> Ran {
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    Ran::of(command(folder, &arguments).output().expect("the command starts"))
+}
+
+/// A row of numbers that look random and are the same in every run, from -1 to 1.
+pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The bytes of an `.fbin` whose header says `count` and `dim`, whatever `values` hold.
+pub fn fbin(count: u32, dim: u32, values: &[f32]) -> Vec<u8> {
+    let header = [count, dim].into_iter().flat_map(u32::to_le_bytes);
+    header.chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
+}
+
+/// Writes `count x dim` numbers to `folder/name`.
+pub fn write_vectors(folder: &Path, name: &str, count: usize, dim: usize, seed: u64) {
+    let content = fbin(count as u32, dim as u32, &numbers(count * dim, seed));
+    std::fs::write(folder.join(name), content).unwrap();
+}
+
+/// A folder with `base.fbin`, `queries.fbin`, `gt.ibin` (k = 20) and `idx`, made once; not to be changed.
+pub fn shared() -> &'static Path {
+    static SHARED: OnceLock<TempDir> = OnceLock::new();
+    SHARED
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            write_vectors(folder.path(), "base.fbin", VECTORS, DIM, 1);
+            write_vectors(folder.path(), "queries.fbin", QUERIES, DIM, 2);
+            bathyal(folder.path(), "groundtruth base.fbin queries.fbin gt.ibin -k 20").good();
+            bathyal(folder.path(), "build base.fbin idx --metric l2 --max-degree 16 --search-list 40").good();
+            folder
+        })
+        .path()
+}
+
+/// A fresh folder with a copy of everything in [`shared`].
+pub fn copy() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["base.fbin", "queries.fbin", "gt.ibin"] {
+        std::fs::copy(shared().join(name), folder.path().join(name)).unwrap();
+    }
+    std::fs::create_dir(folder.path().join("idx")).unwrap();
+    for file in index_files(&shared().join("idx")) {
+        let target = folder.path().join("idx").join(file.file_name().unwrap());
+        std::fs::copy(&file, target).unwrap();
+    }
+    folder
+}
+
+/// The files of an index, in the order of their names.
+pub fn index_files(index: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = index.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 4, "{files:?}");
+    files
+}
+
+/// The names in `folder`, sorted.
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
