@@ -60,6 +60,9 @@ licences: ## check the licence of every dependency against deny.toml
 bench: ## benchmarks; minutes, and wants a quiet machine
 	$(CARGO) bench --workspace --locked
 
+fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
+	fuzz/run.sh
+
 ci: ## what the continuous integration runs
 	.ci/run
 

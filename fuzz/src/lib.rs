@@ -1,0 +1,22 @@
+//! The fuzz targets: the readers of `crates/index/tests/mutations/targets.rs`, in groups that share a corpus.
+
+#[path = "../../crates/index/tests/mutations/targets.rs"]
+pub mod targets;
+
+/// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
+pub const GROUPS: [(&str, &[&str]); 5] = [
+    ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
+    ("ids", &["ibin", "ivecs"]),
+    ("manifest", &["manifest", "manifest_content"]),
+    ("graph_page", &["graph_page"]),
+    ("codec", &["codec"]),
+];
+
+/// Gives `input` to the reader of `group` that its first byte selects.
+pub fn run(group: &str, input: &[u8]) {
+    let Some((selector, bytes)) = input.split_first() else { return };
+    let readers = GROUPS.iter().find(|(name, _)| *name == group).map_or(&[][..], |(_, readers)| readers);
+    let reader = readers[usize::from(*selector) % readers.len()];
+    let target = targets::TARGETS.iter().find(|target| target.name == reader).expect("a reader of TARGETS");
+    (target.read)(bytes);
+}
