@@ -14,10 +14,11 @@ pub mod contract;
 pub mod engine;
 pub mod error;
 pub mod layer;
+pub mod memory;
 pub mod probe;
 
-pub use backend::dram::prefetch;
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};
 pub use engine::{Batch, Control, Cx, Engine, EngineOptions, EngineStats, Stream};
 pub use error::{ReadError, ReadFault, RunError, TierError};
+pub use memory::{advise_huge_pages, prefetch};

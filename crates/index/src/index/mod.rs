@@ -20,6 +20,7 @@ use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
 use bathyal_tier::{Control, EngineOptions, Tier, TierError};
 use serde::Serialize;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -503,7 +504,12 @@ fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError
 /// Reads a whole file of the index into memory and checks its checksum.
 fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
     let path = manifest.checked_path(directory, entry)?;
-    let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
+    let failed = |e| TierError::io("read", &path, e);
+    let mut bytes = Vec::with_capacity(usize::try_from(entry.bytes).unwrap_or(0));
+    bathyal_tier::advise_huge_pages(&mut bytes);
+    // One byte more than expected is enough to see that a file has grown.
+    let mut file = std::fs::File::open(&path).map_err(failed)?.take(entry.bytes.saturating_add(1));
+    file.read_to_end(&mut bytes).map_err(failed)?;
     let found = crc32c::crc32c(&bytes);
     if bytes.len() as u64 != entry.bytes || found != entry.crc32c {
         let reason = format!("checksum {found:08x}, the manifest says {:08x}", entry.crc32c);

@@ -32,7 +32,9 @@ impl Adjacency {
     /// Empty lists.
     pub(crate) fn new(count: usize, max_degree: u32) -> Adjacency {
         let room = room(max_degree);
-        let words = (0..count * (room + 1)).map(|_| AtomicU32::new(0)).collect();
+        let mut words = Vec::with_capacity(count * (room + 1));
+        bathyal_tier::advise_huge_pages(&mut words);
+        words.resize_with(count * (room + 1), || AtomicU32::new(0));
         let locks = (0..count).map(|_| AtomicBool::new(false)).collect();
         Adjacency { words, locks, room }
     }

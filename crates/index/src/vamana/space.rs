@@ -47,6 +47,7 @@ impl Space {
         let (count, row_bytes, element) = (data.count(), data.row_bytes(), data.element());
         let stride = stride_of(row_bytes);
         let mut bytes = vec![0_u8; stride * count + ROW_ALIGNMENT];
+        bathyal_tier::advise_huge_pages(&mut bytes);
         let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
         let zeros = Mutex::new((0_u64, Vec::new()));
         let rows_a_thread = count.div_ceil(threads.max(1)).max(1);

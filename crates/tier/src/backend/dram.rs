@@ -2,11 +2,9 @@
 
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::TierError;
+use crate::memory::{CACHE_LINE, prefetch};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Bytes of one cache line.
-const CACHE_LINE: usize = 64;
 
 /// A tier whose bytes lie in DRAM. Reads are served in place.
 #[derive(Debug, Clone)]
@@ -98,26 +96,4 @@ impl Queue for DramQueue {
 /// How many bytes of a read of `len` at `offset` exist on a tier of `tier_len` bytes.
 pub(crate) fn arrived(tier_len: u64, offset: u64, len: u32) -> u32 {
     tier_len.saturating_sub(offset).min(u64::from(len)) as u32
-}
-
-/// Asks the processor to fetch every line of `len` bytes from `start` on into its first-level cache.
-#[inline]
-pub fn prefetch(start: *const u8, len: usize) {
-    let mut at = 0;
-    while at < len {
-        let line = start.wrapping_add(at);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch never faults, whatever the address.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast())
-        };
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: a prefetch never faults, whatever the address.
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, readonly))
-        };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = line;
-        at += CACHE_LINE;
-    }
 }

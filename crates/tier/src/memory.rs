@@ -1,0 +1,47 @@
+//! Hints about memory: lines to fetch ahead, pages to make large.
+
+/// Bytes of one cache line.
+pub const CACHE_LINE: usize = 64;
+/// Bytes of a huge page on x86-64 and aarch64.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks the processor to fetch every line of `len` bytes from `start` on into its first-level cache.
+#[inline]
+pub fn prefetch(start: *const u8, len: usize) {
+    let mut at = 0;
+    while at < len {
+        let line = start.wrapping_add(at);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast())
+        };
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, readonly))
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
+        at += CACHE_LINE;
+    }
+}
+
+/// Asks the system for huge pages under the untouched memory of `vector`: its capacity, not its length.
+///
+/// Random accesses to hundreds of megabytes otherwise miss the TLB nearly every time. Call it before the first
+/// write. A hint: nothing happens where the memory is small or the system has none.
+pub fn advise_huge_pages<T>(vector: &mut Vec<T>) {
+    #[cfg(target_os = "linux")]
+    {
+        let start = vector.as_mut_ptr() as usize;
+        let end = start + vector.capacity() * size_of::<T>();
+        let first = start.next_multiple_of(HUGE_PAGE);
+        let last = end / HUGE_PAGE * HUGE_PAGE;
+        if last > first {
+            // SAFETY: whole pages inside the vector's own allocation; the advice changes no content.
+            unsafe { libc::madvise(first as *mut libc::c_void, last - first, libc::MADV_HUGEPAGE) };
+        }
+    }
+    let _ = (vector, HUGE_PAGE);
+}
