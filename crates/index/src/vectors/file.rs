@@ -43,13 +43,18 @@ struct Shared {
 enum Bytes {
     Mapped { map: Mmap, file: File },
     Owned(Vec<u8>),
+    Lent(Lent),
 }
+
+/// Bytes that someone else keeps. See [`VectorFile::from_lent`].
+type Lent = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl Bytes {
     fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::Mapped { map, .. } => map,
             Bytes::Owned(bytes) => bytes,
+            Bytes::Lent(bytes) => (**bytes).as_ref(),
         }
     }
 }
@@ -113,6 +118,21 @@ impl VectorFile {
         let path = PathBuf::from(IN_MEMORY);
         let layout = Layout::dense(element, dim, rows.len(), &path)?;
         Ok(VectorFile::of(Bytes::Owned(rows), layout, path))
+    }
+
+    /// Takes the rows of `lent` as [`VectorFile::from_rows`] does, without copying them: for the arrays of
+    /// another language. `lent` has to give the same bytes at every call.
+    ///
+    /// # Errors
+    /// As [`VectorFile::from_rows`].
+    pub fn from_lent(
+        element: Element,
+        dim: usize,
+        lent: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<VectorFile, VectorError> {
+        let path = PathBuf::from(IN_MEMORY);
+        let layout = Layout::dense(element, dim, (*lent).as_ref().len(), &path)?;
+        Ok(VectorFile::of(Bytes::Lent(lent), layout, path))
     }
 
     fn of(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {

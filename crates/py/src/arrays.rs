@@ -1,0 +1,87 @@
+//! numpy arrays as vectors, without a copy, and back.
+
+use crate::errors::Failure;
+use bathyal_index::vectors::VectorFile;
+use bathyal_kernels::Element;
+use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The bytes of a numpy array, which lives as long as this does.
+struct Borrowed {
+    start: *const u8,
+    len: usize,
+    _array: Py<PyUntypedArray>,
+}
+
+// SAFETY: the bytes are only read, and `_array` may be dropped by any thread (PyO3 then waits for the
+// interpreter's lock). numpy does not move the bytes of an array that someone else holds.
+unsafe impl Send for Borrowed {}
+// SAFETY: as above; no method changes anything.
+unsafe impl Sync for Borrowed {}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `start` and `len` are those of a C-contiguous array that `_array` keeps alive. As with a
+        // mapped file, Rust cannot rule out that another Python thread writes to it meanwhile: the package
+        // documents that it must not. Bytes that change give wrong distances; none is a length or an address.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+/// The element of an array, if it is one that Bathyal knows in the byte order of this machine.
+pub(crate) fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Element> {
+    let dtype = array.dtype();
+    if dtype.is_native_byteorder() != Some(false) {
+        match (dtype.kind(), dtype.itemsize()) {
+            (b'f', 4) => return Ok(Element::F32),
+            (b'f', 2) => return Ok(Element::F16),
+            (b'u', 1) => return Ok(Element::U8),
+            (b'i', 1) => return Ok(Element::I8),
+            _ => {}
+        }
+    }
+    Err(PyValueError::new_err(format!(
+        "the array holds {dtype}, expected float32, float16, uint8 or int8: convert it with array.astype(...)"
+    )))
+}
+
+/// The vectors of a two-dimensional C-contiguous array, borrowed, or of the file that a path names.
+pub(crate) fn vectors(data: &Bound<'_, PyAny>) -> PyResult<VectorFile> {
+    let Ok(array) = data.cast::<PyUntypedArray>() else {
+        let path: PathBuf = data.extract().map_err(|_| {
+            let kind = data.get_type();
+            PyTypeError::new_err(format!("expected a path or a numpy array, got {kind}"))
+        })?;
+        return Ok(VectorFile::open(path).map_err(Failure::from)?);
+    };
+    let element = element_of(array)?;
+    let &[count, dim] = array.shape() else {
+        return Err(PyValueError::new_err(format!(
+            "the array has {} dimensions, expected 2: vectors x components",
+            array.ndim()
+        )));
+    };
+    if !array.is_c_contiguous() {
+        return Err(PyValueError::new_err(
+            "the rows of the array do not lie one after the other (it is a slice or transposed): pass \
+             numpy.ascontiguousarray(array), which copies it",
+        ));
+    }
+    // SAFETY: the pointer is that of a live array; reading its field `data` is what the numpy C API allows.
+    let start = unsafe { (*array.as_array_ptr()).fields.data } as *const u8;
+    let borrowed = Borrowed { start, len: count * dim * element.size(), _array: array.clone().unbind() };
+    Ok(VectorFile::from_lent(element, dim, Arc::new(borrowed)).map_err(Failure::from)?)
+}
+
+/// `values` as a `rows x columns` array, without a copy.
+pub(crate) fn matrix<T: numpy::Element>(
+    py: Python<'_>,
+    values: Vec<T>,
+    columns: usize,
+) -> PyResult<Bound<'_, PyArray2<T>>> {
+    let rows = values.len().checked_div(columns).unwrap_or(0);
+    PyArray1::from_vec(py, values).reshape([rows, columns])
+}

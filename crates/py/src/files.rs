@@ -1,0 +1,114 @@
+//! Files of vectors and ids, and exact neighbours.
+
+use crate::arrays::{matrix, vectors};
+use crate::attend::attend;
+use crate::errors::Failure;
+use bathyal_index::groundtruth::exact_neighbors;
+use bathyal_index::progress::Progress;
+use bathyal_index::vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
+use bathyal_kernels::{Element, Metric};
+use numpy::{PyArray2, PyReadonlyArray2};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Bytes written between two looks at Ctrl-C.
+const BLOCK_BYTES: usize = 8 << 20;
+
+/// Ids, and distances where there are any, both `queries x k`.
+type Neighbors<'py> = (Bound<'py, PyArray2<u32>>, Option<Bound<'py, PyArray2<f32>>>);
+
+pub(crate) fn metric(name: &str) -> PyResult<Metric> {
+    name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
+}
+
+/// The element, count and dim of a file of vectors; refuses what no reader should believe.
+#[pyfunction]
+pub(crate) fn describe_vectors(path: PathBuf) -> PyResult<(&'static str, usize, usize)> {
+    let file = VectorFile::open(path).map_err(Failure::from)?;
+    Ok((file.element().name(), file.count(), file.dim()))
+}
+
+/// Writes an array to a file whose extension says the format; all or nothing.
+#[pyfunction]
+pub(crate) fn write_vectors(py: Python<'_>, path: PathBuf, array: &Bound<'_, PyAny>) -> PyResult<()> {
+    let data = vectors(array)?;
+    attend(py, None, |watch| -> Result<(), Failure> {
+        let mut writer = VectorWriter::create(path, data.element(), data.dim())?;
+        let block = (BLOCK_BYTES / data.row_bytes()).max(1);
+        for start in (0..data.count()).step_by(block) {
+            if watch.cancelled() {
+                return Err(VectorError::Cancelled.into());
+            }
+            let rows = start..(start + block).min(data.count());
+            writer.push_rows(data.rows(rows).unwrap_or_default())?;
+        }
+        writer.finish()?;
+        Ok(())
+    })
+}
+
+/// The ids, and the distances if there are any, of a file of neighbours.
+#[pyfunction]
+pub(crate) fn read_ids(py: Python<'_>, path: PathBuf) -> PyResult<Neighbors<'_>> {
+    let found = IdFile::open(path).map_err(Failure::from)?;
+    neighbors(py, &found)
+}
+
+/// Writes ids, and distances where given and kept by the format; all or nothing.
+#[pyfunction]
+pub(crate) fn write_ids(
+    path: PathBuf,
+    ids: PyReadonlyArray2<'_, u32>,
+    distances: Option<PyReadonlyArray2<'_, f32>>,
+) -> PyResult<()> {
+    let k = ids.as_array().ncols();
+    let distances = distances.map(|d| d.as_array().iter().copied().collect());
+    let ids = ids.as_array().iter().copied().collect();
+    let found = IdFile::from_parts(k, ids, distances).map_err(Failure::from)?;
+    Ok(vectors::write_ids(path, &found).map_err(Failure::from)?)
+}
+
+/// Copies a file of vectors or ids to another format: `(rows, columns, element)`.
+#[pyfunction]
+pub(crate) fn convert(
+    py: Python<'_>,
+    input: PathBuf,
+    output: PathBuf,
+    element: Option<&str>,
+    rows: Option<(u64, u64)>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(u64, usize, Option<&'static str>)> {
+    let element: Option<Element> =
+        element.map(str::parse).transpose().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+    let range = rows.map(|(start, end)| start..end);
+    let done = attend(py, progress, |watch| {
+        vectors::convert(input, output, element, range, watch).map_err(Failure::from)
+    })?;
+    Ok((done.count, done.dim, done.element.map(Element::name)))
+}
+
+/// The exact nearest neighbours of each query. `threads` 0 means all cores.
+#[pyfunction]
+pub(crate) fn groundtruth<'py>(
+    py: Python<'py>,
+    base: &Bound<'_, PyAny>,
+    queries: &Bound<'_, PyAny>,
+    metric: &str,
+    k: usize,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Neighbors<'py>> {
+    let (base, queries, metric) = (vectors(base)?, vectors(queries)?, self::metric(metric)?);
+    let threads = NonZeroUsize::new(threads);
+    let found = attend(py, progress, |watch| {
+        exact_neighbors(&base, &queries, metric, k, threads, watch).map_err(Failure::from)
+    })?;
+    neighbors(py, &found)
+}
+
+fn neighbors<'py>(py: Python<'py>, found: &IdFile) -> PyResult<Neighbors<'py>> {
+    let distances = found.all_distances().map(|d| matrix(py, d.to_vec(), found.k())).transpose()?;
+    Ok((matrix(py, found.all_ids().to_vec(), found.k())?, distances))
+}

@@ -1,0 +1,236 @@
+//! Building, opening, searching and looking at an index.
+
+use crate::arrays::{matrix, vectors};
+use crate::attend::attend;
+use crate::errors::Failure;
+use crate::files::metric;
+use bathyal_index::{
+    BuildOptions, Effort, Index, IndexError, OpenOptions, QueryStats, SearchMode, SearchOptions,
+    SearchResult, TierChoice,
+};
+use bathyal_tier::Control;
+use numpy::PyArray1;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What `build` is told, from a dictionary of the package.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct BuildArguments<'py> {
+    metric: String,
+    max_degree: u32,
+    search_list: u32,
+    alpha: f32,
+    code_bytes: Option<u32>,
+    code: Option<String>,
+    threads: usize,
+    seed: Option<u64>,
+    memory: Option<u64>,
+    overwrite: bool,
+    calibration: Option<Bound<'py, PyAny>>,
+}
+
+impl BuildArguments<'_> {
+    fn options(self) -> PyResult<BuildOptions> {
+        let code_kind = self.code.map(|name| name.parse()).transpose();
+        let defaults = BuildOptions::default();
+        Ok(BuildOptions {
+            metric: metric(&self.metric)?,
+            max_degree: self.max_degree,
+            search_list: self.search_list,
+            alpha: self.alpha,
+            code_bytes: self.code_bytes,
+            code_kind: code_kind.map_err(|error| Failure::from(IndexError::Codes(error)))?,
+            threads: self.threads,
+            seed: self.seed.unwrap_or(defaults.seed),
+            memory_bytes: self.memory,
+            overwrite: self.overwrite,
+            calibration: self.calibration.as_ref().map(vectors).transpose()?,
+        })
+    }
+}
+
+/// Builds an index over a path or an array; returns the report as JSON.
+#[pyfunction]
+pub(crate) fn build(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    path: PathBuf,
+    arguments: BuildArguments<'_>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let options = arguments.options()?;
+    let data = vectors(data)?;
+    attend(py, progress, |watch| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_index::build(&data, &path, &options, watch)?)?)
+    })
+}
+
+/// Walks every block and link of an index; returns the report as JSON.
+#[pyfunction]
+pub(crate) fn verify(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    attend(py, progress, |watch| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_index::verify(&path, watch)?)?)
+    })
+}
+
+/// Describes an index; returns the report as JSON.
+#[pyfunction]
+pub(crate) fn inspect(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    attend(py, progress, |watch| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_index::inspect(&path, watch)?)?)
+    })
+}
+
+/// How to search, from a dictionary of the package.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct SearchArguments {
+    k: usize,
+    recall: f32,
+    search_list: Option<u32>,
+    beam_width: u32,
+    threads: usize,
+    mode: String,
+    timeout: Option<f64>,
+}
+
+impl SearchArguments {
+    fn options(&self) -> PyResult<SearchOptions> {
+        let mode = match self.mode.as_str() {
+            "batched" => SearchMode::Batched,
+            "pipelined" => SearchMode::Pipelined,
+            other => {
+                let message = format!("unknown mode '{other}': it is one of batched, pipelined");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        let effort = self.search_list.map_or(Effort::Recall(self.recall), Effort::SearchList);
+        let (k, beam_width, threads) = (self.k, self.beam_width, self.threads);
+        Ok(SearchOptions { k, effort, beam_width, threads, mode, ..SearchOptions::default() })
+    }
+
+    fn deadline(&self) -> PyResult<Option<Instant>> {
+        let Some(seconds) = self.timeout else { return Ok(None) };
+        let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
+            PyValueError::new_err(format!("timeout is {seconds}; expected a number of seconds, 0 or more"))
+        })?;
+        Ok(Instant::now().checked_add(timeout))
+    }
+}
+
+/// An open index.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct IndexHandle {
+    index: Mutex<Option<Arc<Index>>>,
+}
+
+impl IndexHandle {
+    fn index(&self) -> PyResult<Arc<Index>> {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.clone().ok_or_else(|| PyValueError::new_err("the index is closed; open it again"))
+    }
+}
+
+#[pymethods]
+impl IndexHandle {
+    /// Opens the index at `path`.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf, tier: &str, memory: Option<u64>) -> PyResult<IndexHandle> {
+        let tier = match tier {
+            "file" => TierChoice::File,
+            "dram" => TierChoice::Dram,
+            other => {
+                let message = format!("unknown tier '{other}': it is one of file, dram");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        let options = OpenOptions { tier, memory_bytes: memory, ..OpenOptions::default() };
+        let index = attend(py, None, |_| Index::open(path, &options).map_err(Failure::from))?;
+        Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })
+    }
+
+    /// Gives back files, memory and threads.
+    fn close(&self, py: Python<'_>) {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Ends the search threads, which may take a moment.
+        py.detach(|| drop(index));
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    #[getter]
+    fn len(&self) -> PyResult<usize> {
+        Ok(self.index()?.len())
+    }
+
+    #[getter]
+    fn dim(&self) -> PyResult<usize> {
+        Ok(self.index()?.dim())
+    }
+
+    #[getter]
+    fn element(&self) -> PyResult<&'static str> {
+        Ok(self.index()?.element().name())
+    }
+
+    #[getter]
+    fn metric(&self) -> PyResult<&'static str> {
+        Ok(self.index()?.metric().name())
+    }
+
+    /// Bytes of memory while `threads` threads search with a candidate list of `search_list`.
+    fn dram_bytes(&self, threads: usize, search_list: u32) -> PyResult<u64> {
+        let index = self.index()?;
+        Ok(index.dram_bytes(threads, index.default_width(), search_list))
+    }
+
+    /// The manifest as JSON.
+    fn manifest(&self) -> PyResult<String> {
+        Ok(serde_json::to_string(self.index()?.manifest()).map_err(Failure::from)?)
+    }
+
+    /// Answers `queries`, an array of `queries x dim`.
+    fn search<'py>(
+        &self,
+        py: Python<'py>,
+        queries: &Bound<'_, PyAny>,
+        arguments: SearchArguments,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let index = self.index()?;
+        let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+        let queries = vectors(queries)?;
+        let found = attend(py, None, |watch| {
+            let control = Control { cancel: Some(watch.cancel()), deadline };
+            index.search(&queries, &options, control).map_err(Failure::from)
+        })?;
+        answers(py, found)
+    }
+}
+
+fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
+    let answers = PyDict::new(py);
+    let count = |each: fn(&QueryStats) -> u64| {
+        PyArray1::from_vec(py, found.per_query.iter().map(each).collect::<Vec<u64>>())
+    };
+    answers.set_item("hops", count(|one| one.hops.into()))?;
+    answers.set_item("reads", count(|one| one.reads.into()))?;
+    answers.set_item("bytes", count(|one| one.bytes))?;
+    answers.set_item("code_distances", count(|one| one.code_distances.into()))?;
+    answers.set_item("full_distances", count(|one| one.full_distances.into()))?;
+    answers.set_item("latencies_ns", PyArray1::from_vec(py, found.latencies_ns))?;
+    answers.set_item("seconds", found.seconds)?;
+    answers.set_item("search_list", found.search_list)?;
+    answers.set_item("threads", found.threads)?;
+    answers.set_item("notes", found.notes)?;
+    answers.set_item("ids", matrix(py, found.ids, found.k)?)?;
+    answers.set_item("distances", matrix(py, found.distances, found.k)?)?;
+    Ok(answers)
+}

@@ -1,0 +1,33 @@
+//! The Python module `bathyal._bathyal`: converts arguments, releases the interpreter's lock, maps errors.
+//!
+//! Everything here is private to the Python package in `python/bathyal`, which checks arguments, names them and
+//! documents them; nothing here has a default.
+
+mod arrays;
+mod attend;
+mod command;
+mod errors;
+mod files;
+mod index;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("Error", py.get_type::<errors::Error>())?;
+    module.add("DamagedIndexError", py.get_type::<errors::DamagedIndexError>())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<index::IndexHandle>()?;
+    module.add_function(wrap_pyfunction!(index::build, module)?)?;
+    module.add_function(wrap_pyfunction!(index::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(index::inspect, module)?)?;
+    module.add_function(wrap_pyfunction!(files::describe_vectors, module)?)?;
+    module.add_function(wrap_pyfunction!(files::write_vectors, module)?)?;
+    module.add_function(wrap_pyfunction!(files::read_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(files::write_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(files::convert, module)?)?;
+    module.add_function(wrap_pyfunction!(files::groundtruth, module)?)?;
+    module.add_function(wrap_pyfunction!(command::run_command, module)?)?;
+    Ok(())
+}

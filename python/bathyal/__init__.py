@@ -1,0 +1,49 @@
+"""Vector search for indexes that do not fit in DRAM.
+
+Build an index over a file of vectors or a numpy array, open it, and ask for neighbours at a recall:
+
+>>> import numpy as np
+>>> import bathyal
+>>> vectors = np.random.default_rng(1).standard_normal((1000, 16), dtype=np.float32)
+>>> index = bathyal.build(vectors, "example.index", metric="l2")
+>>> found = index.search(vectors[:3], k=5, recall=0.95)
+>>> found.ids.shape, found.ids.dtype
+((3, 5), dtype('uint32'))
+>>> found.ids[:, 0].tolist()
+[0, 1, 2]
+
+The index stays on disk; memory holds a code of a few bytes a vector. Ids are the row numbers of the vectors.
+Metrics are distances, the smaller the nearer: ``"l2"`` is squared, ``"ip"`` is the negated inner product,
+``"cosine"`` is one minus the cosine. Elements are float32, float16, uint8 and int8.
+
+Long work lets other threads run, shows its progress, and stops at Ctrl-C leaving nothing behind. An array that
+is passed in is not copied, so it must not be changed while the call runs.
+"""
+
+from bathyal._bathyal import DamagedIndexError, Error, __version__
+from bathyal.exact import groundtruth, recall
+from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
+from bathyal.index import Index, build, inspect, open, verify
+from bathyal.results import Found, SearchStats, SearchWarning
+
+__all__ = [
+    "Converted",
+    "DamagedIndexError",
+    "Error",
+    "Found",
+    "Index",
+    "SearchStats",
+    "SearchWarning",
+    "__version__",
+    "build",
+    "convert",
+    "groundtruth",
+    "inspect",
+    "open",
+    "read_ids",
+    "read_vectors",
+    "recall",
+    "verify",
+    "write_ids",
+    "write_vectors",
+]

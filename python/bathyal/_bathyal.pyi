@@ -1,0 +1,87 @@
+"""The compiled half of the package: private, without defaults; the package checks what it passes."""
+
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, TypedDict, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+class Error(Exception): ...
+class DamagedIndexError(Error): ...
+
+_Path = str | PathLike[str]
+_Data = _Path | NDArray[Any]
+_Progress = Callable[[str, int, int], object] | None
+
+class _BuildArguments(TypedDict):
+    metric: str
+    max_degree: int
+    search_list: int
+    alpha: float
+    code_bytes: int | None
+    code: str | None
+    threads: int
+    seed: int | None
+    memory: int | None
+    overwrite: bool
+    calibration: _Data | None
+
+class _SearchArguments(TypedDict):
+    k: int
+    recall: float
+    search_list: int | None
+    beam_width: int
+    threads: int
+    mode: str
+    timeout: float | None
+
+class _Answers(TypedDict):
+    ids: NDArray[np.uint32]
+    distances: NDArray[np.float32]
+    hops: NDArray[np.uint64]
+    reads: NDArray[np.uint64]
+    bytes: NDArray[np.uint64]
+    code_distances: NDArray[np.uint64]
+    full_distances: NDArray[np.uint64]
+    latencies_ns: NDArray[np.uint64]
+    seconds: float
+    search_list: int
+    threads: int
+    notes: list[str]
+
+@final
+class IndexHandle:
+    @staticmethod
+    def open(path: _Path, tier: str, memory: int | None) -> IndexHandle: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def len(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def element(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    def dram_bytes(self, threads: int, search_list: int) -> int: ...
+    def manifest(self) -> str: ...
+    def search(self, queries: NDArray[Any], arguments: _SearchArguments) -> _Answers: ...
+
+def build(data: _Data, path: _Path, arguments: _BuildArguments, progress: _Progress) -> str: ...
+def verify(path: _Path, progress: _Progress) -> str: ...
+def inspect(path: _Path, progress: _Progress) -> str: ...
+def describe_vectors(path: _Path) -> tuple[str, int, int]: ...
+def write_vectors(path: _Path, array: NDArray[Any]) -> None: ...
+def read_ids(path: _Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]: ...
+def write_ids(path: _Path, ids: NDArray[np.uint32], distances: NDArray[np.float32] | None) -> None: ...
+def convert(
+    input: _Path, output: _Path, element: str | None, rows: tuple[int, int] | None, progress: _Progress
+) -> tuple[int, int, str | None]: ...
+def groundtruth(
+    base: _Data, queries: _Data, metric: str, k: int, threads: int, progress: _Progress
+) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]: ...
+def run_command(arguments: list[str]) -> int: ...

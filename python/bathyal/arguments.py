@@ -1,0 +1,96 @@
+"""What callers pass, checked and brought into the one form that the compiled half takes."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Path = str | os.PathLike[str]
+Data = Path | NDArray[Any]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "u8": np.dtype(np.uint8),
+    "i8": np.dtype(np.int8),
+}
+"""The dtype of each element."""
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def memory_bytes(memory: int | str | None) -> int | None:
+    """A budget in bytes: a whole number, or text with a unit ("2GB", "512 MiB").
+
+    >>> memory_bytes("2GB"), memory_bytes("1.5 MiB"), memory_bytes(4096), memory_bytes(None)
+    (2000000000, 1572864, 4096, None)
+    """
+    if memory is None:
+        return None
+    if not isinstance(memory, str):
+        return whole("memory", memory)
+    parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", memory.lower())
+    if parts is None:
+        raise ValueError(f"memory is {memory!r}; expected bytes with a unit, such as '2GB' or '512MiB'")
+    unit = parts[2] or ""
+    return int(float(parts[1]) * ({**UNITS, **BINARY_UNITS}[unit]))
+
+
+def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:
+    """``value`` as an ``int`` between ``least`` and ``most``; ``name`` is for the message.
+
+    >>> whole("k", np.int64(10))
+    10
+    >>> whole("k", -1)
+    Traceback (most recent call last):
+    ValueError: k is -1; expected a whole number from 0 to 4294967295
+    """
+    most = 2**63 - 1 if name in ("memory", "seed") else most
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; expected a whole number") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}; expected a whole number from {least} to {most}")
+    return number
+
+
+def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:
+    """``queries`` as a C-contiguous matrix of ``element``, and whether it was a single vector.
+
+    Lists and arrays of numpy's default types (float64, int64) are converted if their values allow it. An array
+    of one of Bathyal's elements has to have the right one: another is a mistake and not converted in silence.
+    """
+    array: NDArray[Any] = np.asarray(queries)
+    if array.ndim not in (1, 2):
+        raise ValueError(
+            f"the queries have {array.ndim} dimensions, expected 2 (queries x dim) or 1 (one query)"
+        )
+    single = array.ndim == 1
+    if single:
+        array = array.reshape(1, -1)
+    dtype = DTYPES[element]
+    if array.dtype != dtype:
+        array = _converted(array, dtype)
+    return np.ascontiguousarray(array), single
+
+
+def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if array.dtype in DTYPES.values() or array.dtype.kind not in "fiu":
+        raise ValueError(
+            f"the queries hold {array.dtype}, the index holds {dtype}: convert them with queries.astype(...)"
+        )
+    # What overflows becomes infinite and is refused, with its row, by the search.
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted: NDArray[Any] = array.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(converted, array):
+        raise ValueError(
+            f"the queries hold {array.dtype} values that {dtype}, which the index holds, does not"
+        )
+    return converted

@@ -1,0 +1,237 @@
+"""Files of vectors and ids as numpy arrays."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bathyal import _bathyal
+from bathyal.arguments import DTYPES, Data, Path, whole
+from bathyal.progress import Receiver, shown
+
+BIN_HEADER_BYTES = 8
+ROW_PREFIX_BYTES = 4
+HDF5 = (".hdf5", ".h5")
+PARQUET = (".parquet",)
+
+
+class Converted(NamedTuple):
+    """What :func:`convert` has written."""
+
+    rows: int
+    columns: int
+    element: str | None
+    """``"f32"``, ``"f16"``, ``"u8"``, ``"i8"``; None for a file of ids."""
+
+
+def extension(path: Path) -> str:
+    """The extension of ``path`` in lower case, with its dot."""
+    return pathlib.Path(path).suffix.lower()
+
+
+def source(data: Data) -> Data:
+    """What the compiled half reads itself, else the array that is read here."""
+    if isinstance(data, str | os.PathLike) and extension(data) in HDF5 + PARQUET:
+        return read_vectors(data)
+    return data
+
+
+def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
+    """Reads a file of vectors into an array of ``vectors x dim``.
+
+    ======================================== =================================================
+    ``.fbin`` ``.f16bin`` ``.u8bin`` ``.i8bin``  mapped, read-only
+    ``.fvecs`` ``.bvecs``                    mapped, read-only, rows not C-contiguous
+    ``.npy``                                 mapped, read-only
+    ``.hdf5`` ``.h5``                        mapped if the dataset is contiguous, else in memory
+    ``.parquet``                             in memory
+    ======================================== =================================================
+
+    A mapped file takes address space and no memory of its own. It must not be cut while it is mapped.
+
+    Args:
+        key: the dataset of an HDF5 file (``"train"`` if None, as in ann-benchmarks), or the column of a Parquet
+            file (its only column of lists if None). HDF5 needs ``pip install bathyal[hdf5]``, Parquet
+            ``pip install bathyal[parquet]``.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: the file cannot be read.
+        ValueError: an unknown extension, or a file that is not what its extension says.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.write_vectors("four.u8bin", np.arange(12, dtype=np.uint8).reshape(4, 3))
+    >>> bathyal.read_vectors("four.u8bin").tolist()
+    [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    """
+    kind = extension(path)
+    if kind in HDF5:
+        from bathyal import hdf5
+
+        return hdf5.read_vectors(path, key or "train")
+    if kind in PARQUET:
+        from bathyal import parquet
+
+        return parquet.read_vectors(path, key)
+    if key is not None:
+        raise ValueError(f"{os.fspath(path)}: a key names a part of .hdf5 and .parquet files, not of {kind}")
+    element, count, dim = _bathyal.describe_vectors(path)
+    dtype = DTYPES[element].newbyteorder("<")
+    if kind == ".npy":
+        loaded: NDArray[Any] = np.load(path, mmap_mode="r")
+        return loaded
+    if kind in (".fvecs", ".bvecs"):
+        prefix = ROW_PREFIX_BYTES // dtype.itemsize
+        return np.memmap(path, dtype, "r", shape=(count, prefix + dim))[:, prefix:]
+    return np.memmap(path, dtype, "r", offset=BIN_HEADER_BYTES, shape=(count, dim))
+
+
+def write_vectors(path: Path, vectors: NDArray[Any], key: str | None = None) -> None:
+    """Writes ``vectors x dim`` (float32, float16, uint8 or int8) to a file whose extension says the format.
+
+    What was at ``path`` is replaced in one step at the end; an error or Ctrl-C leaves it as it was. An array
+    that is not C-contiguous is copied first.
+
+    Args:
+        key: the dataset of an HDF5 file (``"train"`` if None; the other datasets of the file stay), or the
+            column of a Parquet file (``"vector"`` if None).
+
+    Raises:
+        OSError: the file cannot be written (a full disk, no permission).
+        ValueError: an unknown extension, an element that the format does not hold, no vectors.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.write_vectors("ones.fbin", np.ones((2, 3), np.float32))
+    >>> bathyal.write_vectors("ones.u8bin", np.ones((2, 3), np.float32))
+    Traceback (most recent call last):
+    ValueError: ones.u8bin: holds u8, expected f32; convert one of the two
+    """
+    array = np.ascontiguousarray(vectors)
+    if array.dtype not in DTYPES.values():
+        raise ValueError(
+            f"the array holds {array.dtype}, expected float32, float16, uint8 or int8: use astype"
+        )
+    if array.ndim != 2:
+        raise ValueError(f"the array has {array.ndim} dimensions, expected 2: vectors x components")
+    kind = extension(path)
+    if kind in HDF5:
+        from bathyal import hdf5
+
+        hdf5.write(path, {key or "train": array})
+    elif kind in PARQUET:
+        from bathyal import parquet
+
+        parquet.write_vectors(path, array, key or "vector")
+    elif key is not None:
+        raise ValueError(f"{os.fspath(path)}: a key names a part of .hdf5 and .parquet files, not of {kind}")
+    else:
+        _bathyal.write_vectors(path, array)
+
+
+def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
+    """Reads the ids of neighbours (``.ibin``, ``.ivecs``, and ``neighbors`` of ``.hdf5``).
+
+    Returns:
+        ``(ids, distances)``, both ``queries x k``; distances are None where the file has none.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.write_ids("truth.ibin", np.array([[3, 1], [2, 0]]))
+    >>> ids, distances = bathyal.read_ids("truth.ibin")
+    >>> ids.tolist(), distances
+    ([[3, 1], [2, 0]], None)
+    """
+    if extension(path) in HDF5:
+        from bathyal import hdf5
+
+        return hdf5.read_ids(path)
+    return _bathyal.read_ids(path)
+
+
+def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = None) -> None:
+    """Writes ids, and distances unless the format is ``.ivecs``, both ``queries x k``, all or nothing.
+
+    Raises:
+        ValueError: an unknown extension, shapes that do not agree, ids that 32 bits do not hold.
+    """
+    whole_ids = np.asarray(ids)
+    if whole_ids.ndim != 2 or whole_ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"ids are {whole_ids.shape} of {whole_ids.dtype}, expected queries x k whole numbers"
+        )
+    if whole_ids.size and not (int(whole_ids.min()) >= 0 and int(whole_ids.max()) < 2**32):
+        raise ValueError("ids must be from 0 to 4294967295")
+    small = whole_ids.astype(np.uint32, copy=False)
+    far = None if distances is None else np.asarray(distances, dtype=np.float32)
+    if far is not None and far.shape != small.shape:
+        raise ValueError(f"ids are {small.shape}, distances {far.shape}; expected the same shape")
+    if extension(path) in HDF5:
+        from bathyal import hdf5
+
+        parts: dict[str, NDArray[Any]] = {"neighbors": small}
+        hdf5.write(path, parts if far is None else {**parts, "distances": far})
+    else:
+        _bathyal.write_ids(path, small, far)
+
+
+def convert(
+    input: Path,
+    output: Path,
+    element: str | None = None,
+    rows: tuple[int, int] | None = None,
+    progress: bool | Receiver = True,
+) -> Converted:
+    """Copies a file of vectors, or of ids, to another format, as a stream.
+
+    f32 becomes f16 by rounding; to become 8-bit, values have to be whole and in range.
+
+    Args:
+        element: what the output shall hold, ``"f32"``, ``"f16"``, ``"u8"`` or ``"i8"``; None takes what its
+            format says, else that of the input.
+        rows: ``(start, end)``, the rows to copy; None copies all.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.write_vectors("rows.fbin", np.arange(20, dtype=np.float32).reshape(10, 2))
+    >>> bathyal.convert("rows.fbin", "rows.u8bin", rows=(2, 5))
+    Converted(rows=3, columns=2, element='u8')
+    """
+    if element is not None and element not in DTYPES:
+        raise ValueError(f"unknown element {element!r}: it is one of f32, f16, u8, i8")
+    if extension(input) in HDF5 + PARQUET or extension(output) in HDF5 + PARQUET:
+        return _convert_here(input, output, element, rows)
+    span = None if rows is None else (whole("rows", rows[0]), whole("rows", rows[1]))
+    with shown(progress) as receiver:
+        return Converted(*_bathyal.convert(input, output, element, span, receiver))
+
+
+def _convert_here(input: Path, output: Path, element: str | None, rows: tuple[int, int] | None) -> Converted:
+    """A conversion from or to a format that only Python reads."""
+    vectors = read_vectors(input)
+    if rows is not None:
+        start, end = whole("rows", rows[0]), whole("rows", rows[1])
+        if not start < end <= len(vectors):
+            raise ValueError(f"{os.fspath(input)}: rows {start} to {end} of {len(vectors)} were asked for")
+        vectors = vectors[start:end]
+    fixed = {
+        ".fbin": "f32",
+        ".f16bin": "f16",
+        ".u8bin": "u8",
+        ".i8bin": "i8",
+        ".fvecs": "f32",
+        ".bvecs": "u8",
+    }
+    name = element or fixed.get(extension(output))
+    if name is not None and vectors.dtype != DTYPES[name]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            changed = vectors.astype(DTYPES[name])
+        exact = DTYPES[name].kind != "f"
+        if not (np.array_equal(changed, vectors) if exact else np.isfinite(changed).all()):
+            raise ValueError(
+                f"{os.fspath(input)}: holds values that {name} cannot hold: scale or round them first"
+            )
+        vectors = changed
+    write_vectors(output, vectors)
+    written = next(element for element, dtype in DTYPES.items() if dtype == vectors.dtype)
+    return Converted(vectors.shape[0], vectors.shape[1], written)

@@ -1,0 +1,316 @@
+"""Building, opening and searching an index."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from types import TracebackType
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
+
+from bathyal import _bathyal
+from bathyal.arguments import Data, Path, memory_bytes, query_rows, whole
+from bathyal.files import read_vectors, source
+from bathyal.progress import Receiver, shown
+from bathyal.results import Found, SearchStats, SearchWarning
+
+Metric = Literal["l2", "ip", "cosine"]
+Tier = Literal["file", "dram"]
+Mode = Literal["batched", "pipelined"]
+
+
+class Index:
+    """An open index. Made by :func:`build` and :func:`open`; may be searched from several threads.
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.random.default_rng(1).integers(0, 256, (500, 8), dtype=np.uint8)
+    >>> with bathyal.build(vectors, "small.index", metric="l2") as index:
+    ...     len(index), index.dim, index.element, index.metric
+    ...     index.search(vectors[7], k=3).ids[0]
+    (500, 8, 'u8', 'l2')
+    np.uint32(7)
+    >>> index.closed
+    True
+    """
+
+    def __init__(
+        self, handle: _bathyal.IndexHandle, path: Path, report: dict[str, Any] | None = None
+    ) -> None:
+        self._handle = handle
+        self._path = os.fspath(path)
+        self._report = report
+
+    def search(
+        self,
+        queries: ArrayLike | Path,
+        k: int = 10,
+        recall: float = 0.95,
+        search_list: int | None = None,
+        beam_width: int = 4,
+        threads: int = 0,
+        mode: Mode = "batched",
+        timeout: float | None = None,
+    ) -> Found:
+        """Finds the ``k`` nearest vectors of each query.
+
+        Args:
+            queries: ``queries x dim``, or one query of ``dim``, or the path of a file of vectors. Arrays of one
+                of Bathyal's elements have to have the element of the index; lists, float64 and integers are
+                converted, which copies them. Others are copied only if they are not C-contiguous.
+            k: neighbours wanted; fewer come back, with a warning, if the index holds fewer.
+            recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
+                calibration of the index turns it into a size of the candidate list.
+            search_list: that size itself (L in DiskANN), at least ``k``; then ``recall`` is not looked at.
+            beam_width: reads of one hop (W in DiskANN), 1 to 128.
+            threads: 0 means all cores.
+            mode: ``"batched"`` gives the same answers on every tier; ``"pipelined"`` goes on with whatever
+                read arrives first, for lower latency.
+            timeout: seconds after which the search gives up.
+
+        Raises:
+            ValueError: queries or options that do not fit the index, NaN or infinity (the row is named).
+            TimeoutError: ``timeout`` passed; nothing is answered.
+            DamagedIndexError: bytes of the index are not those that were written.
+            OSError: the device failed.
+
+        >>> import numpy as np, bathyal
+        >>> grid = np.stack(np.meshgrid(np.arange(20), np.arange(20)), -1).reshape(400, 2).astype(np.float32)
+        >>> index = bathyal.build(grid, "grid.index", metric="l2")
+        >>> found = index.search([[3.0, 4.0], [0.2, 0.0]], k=3, search_list=50)
+        >>> grid[found.ids[0, 0]].tolist(), found.distances.shape
+        ([3.0, 4.0], (2, 3))
+        >>> index.search([3.0, 4.0], k=3).distances.tolist()
+        [0.0, 1.0, 1.0]
+        """
+        if isinstance(queries, str | os.PathLike):
+            queries = read_vectors(queries)
+        rows, single = query_rows(queries, self.element)
+        answers = self._handle.search(
+            rows,
+            {
+                "k": whole("k", k),
+                "recall": float(recall),
+                "search_list": None if search_list is None else whole("search_list", search_list),
+                "beam_width": whole("beam_width", beam_width),
+                "threads": whole("threads", threads, most=4096),
+                "mode": mode,
+                "timeout": None if timeout is None else float(timeout),
+            },
+        )
+        notes = tuple(answers["notes"])
+        for note in notes:
+            warnings.warn(note, SearchWarning, stacklevel=2)
+        ids, distances = answers["ids"], answers["distances"]
+        stats = SearchStats(
+            queries=ids.shape[0],
+            k=ids.shape[1],
+            threads=answers["threads"],
+            search_list=answers["search_list"],
+            seconds=answers["seconds"],
+            dram_bytes=self._handle.dram_bytes(answers["threads"], answers["search_list"]),
+            latencies_ns=answers["latencies_ns"],
+            hops=answers["hops"],
+            reads=answers["reads"],
+            bytes=answers["bytes"],
+            code_distances=answers["code_distances"],
+            full_distances=answers["full_distances"],
+        )
+        if single:
+            ids, distances = ids[0], distances[0]
+        return Found(ids, distances, stats, notes)
+
+    def __len__(self) -> int:
+        return self._handle.len
+
+    @property
+    def dim(self) -> int:
+        """Components of a vector."""
+        return self._handle.dim
+
+    @property
+    def element(self) -> str:
+        """Type of the components: ``"f32"``, ``"f16"``, ``"u8"`` or ``"i8"``."""
+        return self._handle.element
+
+    @property
+    def metric(self) -> str:
+        """``"l2"``, ``"ip"`` or ``"cosine"``."""
+        return self._handle.metric
+
+    @property
+    def path(self) -> str:
+        """The directory of the index."""
+        return self._path
+
+    @property
+    def dram_bytes(self) -> int:
+        """Bytes of memory that the open index holds between searches."""
+        return self._handle.dram_bytes(0, 0)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What the index says about itself: parameters, files, calibration."""
+        manifest: dict[str, Any] = json.loads(self._handle.manifest())
+        return manifest
+
+    @property
+    def build_report(self) -> dict[str, Any] | None:
+        """What the build came to (seconds, bytes, stages); None for an index that was opened."""
+        return self._report
+
+    def inspect(self) -> dict[str, Any]:
+        """See :func:`bathyal.inspect`."""
+        return inspect(self._path)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Gives back files, memory and threads. Searches that run in other threads are finished first."""
+        self._handle.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<bathyal.Index {self._path!r}, closed>"
+        return f"<bathyal.Index {self._path!r}: {len(self)} x {self.dim} {self.element}, {self.metric}>"
+
+
+def build(
+    data: Data,
+    path: Path,
+    metric: Metric = "l2",
+    max_degree: int = 64,
+    search_list: int = 100,
+    alpha: float = 1.2,
+    code_bytes: int | None = None,
+    code: str | None = None,
+    threads: int = 0,
+    seed: int | None = None,
+    memory: int | str | None = None,
+    overwrite: bool = False,
+    calibration: Data | None = None,
+    progress: bool | Receiver = True,
+) -> Index:
+    """Builds a graph index (Vamana, as in DiskANN) over ``data`` in the new directory ``path``, and opens it.
+
+    Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
+
+    Args:
+        data: the path of a file of vectors (see :func:`read_vectors`), or an array of ``vectors x dim``:
+            float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
+            changed meanwhile.
+        metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
+        max_degree: most neighbours of a vector (R in DiskANN).
+        search_list: size of the candidate list while building (L in DiskANN).
+        alpha: how much longer a detour must be before an edge is pruned, 1 to 10.
+        code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
+        code: the kind of code; None picks the best by measurement.
+        threads: 0 means all cores. One thread and one ``seed`` give the same index bit for bit.
+        seed: of everything random; None takes a fixed one.
+        memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit.
+        overwrite: replace an index that is already there.
+        calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
+        progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
+            ``(stage, done, total)``.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
+        FileExistsError: something is at ``path`` and ``overwrite`` is False.
+        MemoryError: ``memory`` is too small; the message says how much is needed.
+        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named).
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
+    >>> index = bathyal.build(vectors, "cosine.index", metric="cosine", max_degree=16)
+    >>> index.build_report["vectors"], index.build_report["element"]
+    (300, 'f32')
+    >>> bathyal.build(vectors, "cosine.index")
+    Traceback (most recent call last):
+    FileExistsError: ...
+    """
+    budget = memory_bytes(memory)
+    with shown(progress) as receiver:
+        report = _bathyal.build(
+            source(data),
+            path,
+            {
+                "metric": metric,
+                "max_degree": whole("max_degree", max_degree),
+                "search_list": whole("search_list", search_list),
+                "alpha": float(alpha),
+                "code_bytes": None if code_bytes is None else whole("code_bytes", code_bytes),
+                "code": code,
+                "threads": whole("threads", threads, most=4096),
+                "seed": None if seed is None else whole("seed", seed),
+                "memory": budget,
+                "overwrite": bool(overwrite),
+                "calibration": None if calibration is None else source(calibration),
+            },
+            receiver,
+        )
+    return Index(_bathyal.IndexHandle.open(path, "file", budget), path, json.loads(report))
+
+
+def open(path: Path, tier: Tier = "file", memory: int | str | None = None) -> Index:
+    """Opens the index in the directory ``path``.
+
+    Args:
+        tier: ``"file"`` reads the graph from its file, past the page cache; ``"dram"`` loads it now.
+        memory: most bytes of memory that the index may hold, or text such as ``"1GB"``; None means no limit.
+
+    Raises:
+        FileNotFoundError: nothing is at ``path``.
+        Error: what is there is no index, or one of a later version.
+        DamagedIndexError: a file that is loaded now does not match its checksum.
+        MemoryError: ``memory`` is too small; the message says how much is needed.
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.eye(8, dtype=np.float32)
+    >>> bathyal.build(vectors, "tiny.index").close()
+    >>> with bathyal.open("tiny.index", tier="dram", memory="100MB") as index:
+    ...     index
+    <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
+    """
+    return Index(_bathyal.IndexHandle.open(path, tier, memory_bytes(memory)), path)
+
+
+def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
+    """Checks every byte of an index against its checksums and every link against the vectors.
+
+    Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
+    ``links``, ``bytes``, ``unlinked``.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "sound.index").close()
+    >>> bathyal.verify("sound.index")["sound"]
+    True
+    """
+    with shown(progress) as receiver:
+        report: dict[str, Any] = json.loads(_bathyal.verify(path, receiver))
+    return report
+
+
+def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
+    """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``degree_histogram``
+    and more.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "described.index").close()
+    >>> bathyal.inspect("described.index")["data_bytes"]
+    256
+    """
+    with shown(progress) as receiver:
+        report: dict[str, Any] = json.loads(_bathyal.inspect(path, receiver))
+    return report

@@ -1,0 +1,97 @@
+"""What a search gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SearchWarning(UserWarning):
+    """Something that the caller should know about an answer: fewer neighbours, a recall out of reach."""
+
+
+@dataclass(frozen=True)
+class SearchStats:
+    """What a batch of queries cost. Arrays have one entry a query, in the order of the queries."""
+
+    queries: int
+    """Number of queries."""
+    k: int
+    """Neighbours found for each."""
+    threads: int
+    """Threads used."""
+    search_list: int
+    """Size of the candidate list (L in DiskANN): what was given, or what the recall took."""
+    seconds: float
+    """From the first query's start to the last one's end."""
+    dram_bytes: int
+    """Memory of the open index during the search."""
+    latencies_ns: NDArray[np.uint64] = field(repr=False)
+    """Nanoseconds from each query's start to its answer."""
+    hops: NDArray[np.uint64] = field(repr=False)
+    """Dependent rounds of reads."""
+    reads: NDArray[np.uint64] = field(repr=False)
+    """Reads."""
+    bytes: NDArray[np.uint64] = field(repr=False)
+    """Bytes read."""
+    code_distances: NDArray[np.uint64] = field(repr=False)
+    """Distances estimated from codes."""
+    full_distances: NDArray[np.uint64] = field(repr=False)
+    """Distances computed from full vectors."""
+
+    @property
+    def qps(self) -> float:
+        """Queries answered a second."""
+        return self.queries / self.seconds if self.seconds else float("inf")
+
+    @property
+    def latency_us(self) -> dict[str, float]:
+        """Microseconds a query: ``mean``, ``p50``, ``p95``, ``p99``."""
+        taken = self.latencies_ns / 1000
+        p50, p95, p99 = np.percentile(taken, [50, 95, 99])
+        return {"mean": float(taken.mean()), "p50": float(p50), "p95": float(p95), "p99": float(p99)}
+
+    @property
+    def hops_per_query(self) -> float:
+        """Mean dependent rounds of reads."""
+        return float(self.hops.mean())
+
+    @property
+    def reads_per_query(self) -> float:
+        """Mean reads."""
+        return float(self.reads.mean())
+
+    @property
+    def bytes_per_query(self) -> float:
+        """Mean bytes read."""
+        return float(self.bytes.mean())
+
+    @property
+    def distance_computations_per_query(self) -> float:
+        """Mean distances, from codes and from full vectors."""
+        return float((self.code_distances + self.full_distances).mean())
+
+    def as_dict(self) -> dict[str, Any]:
+        """The means and totals under the names that ``bathyal search --json`` gives them."""
+        names = (
+            "queries k threads search_list qps latency_us reads_per_query bytes_per_query hops_per_query "
+            "distance_computations_per_query dram_bytes seconds"
+        )
+        return {name: getattr(self, name) for name in names.split()}
+
+
+@dataclass(frozen=True)
+class Found:
+    """The neighbours of each query, nearest first, equal distances in order of id."""
+
+    ids: NDArray[np.uint32]
+    """``queries x k`` row numbers (``k`` for a single query)."""
+    distances: NDArray[np.float32]
+    """``queries x k`` distances (``k`` for a single query): l2 is squared, ip negated, cosine one minus it."""
+    stats: SearchStats = field(repr=False)
+    """What it cost."""
+    notes: tuple[str, ...] = ()
+    """What was also raised as a :class:`SearchWarning`."""

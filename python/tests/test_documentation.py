@@ -1,0 +1,32 @@
+"""The examples in the documentation run and say what they show."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import bathyal
+
+OPTIONAL = {"bathyal.hdf5": "h5py", "bathyal.parquet": "pyarrow"}
+MODULES = ["bathyal"] + [
+    name
+    for _, name, _ in pkgutil.iter_modules(bathyal.__path__, "bathyal.")
+    if name not in ("bathyal.__main__", "bathyal._bathyal")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name, tmp_path, monkeypatch):
+    if name in OPTIONAL:
+        pytest.importorskip(OPTIONAL[name])
+    monkeypatch.chdir(tmp_path)
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    result = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    assert result.failed == 0
+
+
+def test_public_names_are_documented():
+    for name in bathyal.__all__:
+        if name != "__version__":
+            assert getattr(bathyal, name).__doc__, name
