@@ -1,0 +1,56 @@
+"""Small data that every test may use."""
+
+import numpy as np
+import pytest
+
+DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "i8": np.int8}
+
+
+def clustered(element, count, dim, seed):
+    """Vectors around 20 centres, which depend on ``dim`` alone: queries then lie where the data lies."""
+    centres = np.random.default_rng(dim).normal(0, 30, (20, dim))
+    random = np.random.default_rng(seed)
+    values = centres[random.integers(0, 20, count)] + random.normal(0, 10, (count, dim))
+    if element == "u8":
+        return np.clip(np.rint(values + 100), 0, 255).astype(np.uint8)
+    if element == "i8":
+        return np.clip(np.rint(values), -128, 127).astype(np.int8)
+    return values.astype(DTYPES[element])
+
+
+def distances(metric, base, queries):
+    """All distances in 64 bits, by numpy."""
+    base, queries = base.astype(np.float64), queries.astype(np.float64)
+    products = queries @ base.T
+    if metric == "ip":
+        return -products
+    if metric == "cosine":
+        return 1 - products / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(base, axis=1)
+    return (queries**2).sum(1)[:, None] - 2 * products + (base**2).sum(1)
+
+
+@pytest.fixture(scope="session")
+def vectors():
+    return clustered("f32", 1500, 24, 1)
+
+
+@pytest.fixture(scope="session")
+def queries():
+    return clustered("f32", 40, 24, 2)
+
+
+@pytest.fixture(scope="session")
+def index_path(vectors, tmp_path_factory):
+    import bathyal
+
+    path = tmp_path_factory.mktemp("index") / "shared.index"
+    bathyal.build(vectors, path, metric="l2", max_degree=24, search_list=50).close()
+    return path
+
+
+@pytest.fixture
+def index(index_path):
+    import bathyal
+
+    with bathyal.open(index_path) as index:
+        yield index

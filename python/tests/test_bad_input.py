@@ -1,0 +1,184 @@
+"""What cannot be done is refused with the exception of its kind and a message that says what was wrong."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+
+import bathyal
+
+TEN = np.arange(20, dtype=np.float32).reshape(10, 2)
+
+
+def with_value(value):
+    bad = TEN.copy()
+    bad[3, 1] = value
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "message"),
+    [
+        (TEN.astype(np.float64), ValueError, "float64"),
+        (TEN.astype(">f4"), ValueError, ">f4"),
+        (TEN[:, :1], ValueError, "ascontiguousarray"),
+        (np.asfortranarray(TEN), ValueError, "ascontiguousarray"),
+        (TEN.reshape(-1), ValueError, "expected 2"),
+        (TEN.reshape(2, 5, 2), ValueError, "expected 2"),
+        (TEN[:0], ValueError, "holds no vectors"),
+        (TEN[:, :0].copy(), ValueError, "dim = 0"),
+        (with_value(np.nan), ValueError, "row 3"),
+        (with_value(np.inf), ValueError, "row 3"),
+        ([[1.0, 2.0]], TypeError, "a path or a numpy array"),
+        ("missing.fbin", FileNotFoundError, "missing.fbin"),
+        ("vectors.xyz", ValueError, "xyz"),
+    ],
+)
+def test_data_that_cannot_be_built(data, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        bathyal.build(data, tmp_path / "i")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"metric": "manhattan"}, ValueError, "l2, ip, cosine"),
+        ({"max_degree": 0}, ValueError, "max_degree"),
+        ({"max_degree": -1}, ValueError, "max_degree"),
+        ({"max_degree": "64"}, TypeError, "max_degree"),
+        ({"search_list": 0}, ValueError, "search_list"),
+        ({"alpha": 0.5}, ValueError, "alpha"),
+        ({"code": "zip"}, ValueError, "zip"),
+        ({"code_bytes": 0}, ValueError, "code_bytes"),
+        ({"memory": 1000}, MemoryError, "needs"),
+        ({"memory": "much"}, ValueError, "2GB"),
+        ({"memory": -1}, ValueError, "memory"),
+        ({"calibration": np.ones((3, 5), np.float32)}, ValueError, "calibration"),
+    ],
+)
+def test_options_that_cannot_be_built_with(options, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        bathyal.build(TEN, tmp_path / "i", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_zero_vectors_under_cosine(tmp_path):
+    with pytest.raises(ValueError, match=r"rows \[0\]"):
+        bathyal.build(
+            with_value(0) * (np.arange(10) > 0)[:, None].astype(np.float32), tmp_path / "i", metric="cosine"
+        )
+
+
+def test_an_index_is_replaced_only_on_request(tmp_path):
+    bathyal.build(TEN, tmp_path / "i").close()
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        bathyal.build(TEN[:5], tmp_path / "i")
+    with bathyal.build(TEN[:5], tmp_path / "i", overwrite=True) as index:
+        assert len(index) == 5
+
+
+@pytest.mark.parametrize(
+    ("queries", "options", "kind", "message"),
+    [
+        (np.ones((2, 5), np.float32), {}, ValueError, "5 dimensions"),
+        (np.ones((2, 24), np.uint8), {}, ValueError, "uint8"),
+        (np.ones((2, 24), bool), {}, ValueError, "bool"),
+        (np.ones((2, 24, 2), np.float32), {}, ValueError, "3 dimensions"),
+        (np.ones((0, 24), np.float32), {}, ValueError, "no vectors"),
+        (np.full((2, 24), np.nan, np.float32), {}, ValueError, "row 0"),
+        (np.full((2, 24), 1e300), {}, ValueError, "row 0"),
+        (None, {"k": 0}, ValueError, "k is 0"),
+        (None, {"k": -1}, ValueError, "k is -1"),
+        (None, {"k": 2.5}, TypeError, "k is 2.5"),
+        (None, {"recall": 0}, ValueError, "recall"),
+        (None, {"recall": 1.5}, ValueError, "recall"),
+        (None, {"search_list": 5}, ValueError, "search_list"),
+        (None, {"beam_width": 0}, ValueError, "beam_width"),
+        (None, {"threads": -2}, ValueError, "threads"),
+        (None, {"mode": "fast"}, ValueError, "batched, pipelined"),
+        (None, {"timeout": -1}, ValueError, "timeout"),
+        (None, {"timeout": float("nan")}, ValueError, "timeout"),
+        (None, {"timeout": 0}, TimeoutError, "deadline"),
+    ],
+)
+def test_searches_that_cannot_be_done(index, queries, options, kind, message):
+    queries = np.ones((2, 24), np.float32) if queries is None else queries
+    with pytest.raises(kind, match=message):
+        index.search(queries, **options)
+
+
+def test_paths_that_are_no_index(index_path, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        bathyal.open(tmp_path / "nothing")
+    with pytest.raises(bathyal.Error, match="not a Bathyal index"):
+        bathyal.open(tmp_path)
+    with pytest.raises(ValueError, match="file, dram"):
+        bathyal.open(index_path, tier="tape")
+    with pytest.raises(MemoryError, match="needs"):
+        bathyal.open(index_path, memory=100)
+
+
+def test_damage_is_found_and_nothing_is_answered(vectors, tmp_path):
+    bathyal.build(vectors, tmp_path / "i", max_degree=16, search_list=40).close()
+    for file in sorted((tmp_path / "i").iterdir()):
+        if file.name == "manifest.json":
+            continue
+        sound = file.read_bytes()
+        damaged = bytearray(sound)
+        for at in range(0, len(damaged), 997):
+            damaged[at] ^= 0x10
+        file.write_bytes(damaged)
+        with pytest.raises(bathyal.DamagedIndexError, match=file.name):
+            bathyal.open(tmp_path / "i").search(vectors[:20], search_list=200)
+        assert not bathyal.verify(tmp_path / "i")["sound"]
+        file.write_bytes(sound)
+    assert bathyal.verify(tmp_path / "i")["sound"]
+    assert issubclass(bathyal.DamagedIndexError, bathyal.Error)
+
+
+def test_files_that_lie(tmp_path):
+    path = tmp_path / "v.fbin"
+    bathyal.write_vectors(path, TEN)
+    whole = path.read_bytes()
+    for content, message in (
+        (whole[:-3], "truncated"),
+        (whole + b"more", "over-long"),
+        (whole[:5], "header"),
+        (b"", "holds no"),
+        (b"\0" * 8, "holds no"),
+        (b"\xff" * 8, "header"),
+    ):
+        path.write_bytes(content)
+        for use in (bathyal.read_vectors, lambda p: bathyal.build(p, tmp_path / "i")):
+            with pytest.raises(ValueError, match=message):
+                use(path)
+
+
+@pytest.fixture
+def ordinary_user():
+    """Root may write everywhere: be nobody for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)
+
+
+def test_folders_that_cannot_be_written(tmp_path, ordinary_user):
+    folder = tmp_path / "locked"
+    if os.access(tmp_path, os.W_OK, effective_ids=True):
+        folder.mkdir()
+        folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(PermissionError):
+        bathyal.build(TEN, folder / "i")
+    with pytest.raises(PermissionError):
+        bathyal.write_vectors(folder / "v.fbin", TEN)
+
+
+def test_a_failing_system_call_keeps_its_number(tmp_path):
+    with pytest.raises(OSError) as caught:
+        bathyal.read_vectors(tmp_path / "missing.npy")
+    assert caught.value.errno == 2

@@ -1,0 +1,170 @@
+"""Files of vectors and ids, in and out."""
+
+import numpy as np
+import pytest
+
+import bathyal
+from conftest import DTYPES, clustered, distances
+
+FORMATS = {
+    "f32": [".fbin", ".fvecs", ".npy", ".hdf5", ".parquet"],
+    "f16": [".f16bin", ".npy", ".h5", ".parquet"],
+    "u8": [".u8bin", ".bvecs", ".npy", ".hdf5", ".parquet"],
+    "i8": [".i8bin", ".npy", ".hdf5", ".parquet"],
+}
+OPTIONAL = {".hdf5": "h5py", ".h5": "h5py", ".parquet": "pyarrow"}
+
+
+@pytest.mark.parametrize(("element", "extension"), [(e, x) for e, many in FORMATS.items() for x in many])
+def test_vectors_round_trip(element, extension, tmp_path):
+    if extension in OPTIONAL:
+        pytest.importorskip(OPTIONAL[extension])
+    vectors = clustered(element, 50, 7, 1)
+    path = tmp_path / f"vectors{extension}"
+    bathyal.write_vectors(path, vectors)
+    read = bathyal.read_vectors(path)
+    assert read.dtype == DTYPES[element] and read.shape == (50, 7)
+    np.testing.assert_array_equal(read, vectors)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    if extension != ".parquet":
+        assert isinstance(read, np.memmap) and not read.flags.writeable
+    # Written again over itself, and as a slice that is not contiguous.
+    bathyal.write_vectors(path, vectors[::2])
+    np.testing.assert_array_equal(bathyal.read_vectors(path), vectors[::2])
+    if extension in OPTIONAL:
+        with bathyal.build(path, tmp_path / "i") as index:
+            assert len(index) == 25
+
+
+def test_datasets_of_ann_benchmarks(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "d.hdf5"
+    with h5py.File(path, "w") as file:
+        file["train"] = np.ones((5, 3), np.float32)
+        file.create_dataset("test", data=np.zeros((2, 3), np.float32), chunks=(1, 3), compression="gzip")
+        file["neighbors"] = np.array([[1, 2], [3, 4]], np.int64)
+        file["distances"] = np.array([[0.5, 1], [1, 2]])
+    assert bathyal.read_vectors(path).shape == (5, 3)
+    assert bathyal.read_vectors(path, key="test").tolist() == np.zeros((2, 3)).tolist()
+    ids, far = bathyal.read_ids(path)
+    assert ids.dtype == np.uint32 and ids.tolist() == [[1, 2], [3, 4]] and far.dtype == np.float32
+    bathyal.write_vectors(path, np.full((2, 3), 7, np.float32), key="test")
+    bathyal.write_ids(path, ids[:, ::-1], far)
+    assert bathyal.read_vectors(path, "test")[0, 0] == 7 and bathyal.read_vectors(path).shape == (5, 3)
+    assert bathyal.read_ids(path)[0].tolist() == [[2, 1], [4, 3]]
+    with pytest.raises(ValueError, match="no dataset 'valid'"):
+        bathyal.read_vectors(path, "valid")
+    path.write_bytes(b"no HDF5")
+    with pytest.raises(ValueError, match="no HDF5 file"):
+        bathyal.read_vectors(path)
+    with pytest.raises(FileNotFoundError):
+        bathyal.read_vectors(tmp_path / "missing.h5")
+
+
+def test_parquet_columns(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    rows = [[1.0, 2.0], [3.0, 4.0]]
+    column = pa.array(rows, pa.list_(pa.float32()))
+    pq.write_table(pa.table({"name": ["a", "b"], "embedding": column}), path)
+    assert bathyal.read_vectors(path).tolist() == rows
+    assert bathyal.convert(path, tmp_path / "t.u8bin", rows=(1, 2)) == bathyal.Converted(1, 2, "u8")
+    pq.write_table(pa.table({"a": column, "b": column}), path)
+    with pytest.raises(ValueError, match="key="):
+        bathyal.read_vectors(path)
+    assert bathyal.read_vectors(path, "b").tolist() == rows
+    for bad, message in (
+        ([[1.0, 2.0], [3.0]], "row 1"),
+        ([[1.0], None], "nulls"),
+        ([[1.0], [None]], "nulls"),
+    ):
+        pq.write_table(pa.table({"a": pa.array(bad, pa.list_(pa.float32()))}), path)
+        with pytest.raises(ValueError, match=message):
+            bathyal.read_vectors(path)
+    pq.write_table(pa.table({"a": pa.array(rows, pa.list_(pa.float64()))}), path)
+    with pytest.raises(ValueError, match="double"):
+        bathyal.read_vectors(path)
+    path.write_bytes(b"no Parquet")
+    with pytest.raises(ValueError, match="no Parquet file"):
+        bathyal.read_vectors(path)
+
+
+@pytest.mark.parametrize("extension", [".ibin", ".ivecs"])
+def test_ids_round_trip(extension, tmp_path):
+    ids = np.arange(12, dtype=np.uint32).reshape(4, 3)
+    far = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
+    path = tmp_path / f"ids{extension}"
+    bathyal.write_ids(path, ids.astype(np.int64), far)
+    read, read_far = bathyal.read_ids(path)
+    np.testing.assert_array_equal(read, ids)
+    assert read.dtype == np.uint32
+    if extension == ".ibin":
+        np.testing.assert_array_equal(read_far, far)
+    else:
+        assert read_far is None
+
+
+@pytest.mark.parametrize(
+    ("ids", "far", "message"),
+    [
+        (np.zeros((2, 3)), None, "whole numbers"),
+        (np.zeros(3, np.uint32), None, "queries x k"),
+        (np.full((1, 1), -1), None, "from 0"),
+        (np.full((1, 1), 2**32), None, "from 0"),
+        (np.zeros((2, 3), np.uint32), np.zeros((3, 2), np.float32), "same shape"),
+    ],
+)
+def test_ids_that_cannot_be_written(ids, far, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        bathyal.write_ids(tmp_path / "ids.ibin", ids, far)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("element", DTYPES)
+def test_groundtruth_is_brute_force(metric, element, tmp_path):
+    base, queries = clustered(element, 300, 12, 1), clustered(element, 9, 12, 2)
+    ids, far = bathyal.groundtruth(base, queries, metric, k=7)
+    exact = distances(metric, base, queries)
+    np.testing.assert_allclose(np.take_along_axis(exact, ids.astype(np.int64), 1), far, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.sort(exact, axis=1)[:, :7], far, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(bathyal.groundtruth(base, queries, metric, k=7, threads=1)[0], ids)
+
+
+def test_groundtruth_refuses_what_does_not_fit():
+    base = np.ones((3, 4), np.float32)
+    for queries, k, message in (
+        (np.ones((2, 5), np.float32), 1, "dimensions"),
+        (np.ones((2, 4), np.uint8), 1, "hold"),
+        (base, 4, "k = 4"),
+        (base, 0, "k = 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bathyal.groundtruth(base, queries, k=k)
+    with pytest.raises(ValueError, match="as many rows"):
+        bathyal.recall(np.zeros((2, 3)), np.zeros((2, 2)))
+
+
+def test_conversion(tmp_path):
+    vectors = clustered("u8", 30, 5, 1)
+    bathyal.write_vectors(tmp_path / "a.bvecs", vectors)
+    assert bathyal.convert(tmp_path / "a.bvecs", tmp_path / "a.fbin") == (30, 5, "f32")
+    np.testing.assert_array_equal(bathyal.read_vectors(tmp_path / "a.fbin"), vectors)
+    assert bathyal.convert(tmp_path / "a.fbin", tmp_path / "a.npy", element="f16", rows=(3, 9)).rows == 6
+    np.testing.assert_array_equal(bathyal.read_vectors(tmp_path / "a.npy"), vectors[3:9])
+    for options in ({"element": "f64"}, {"rows": (9, 3)}, {"rows": (0, 31)}):
+        with pytest.raises(ValueError):
+            bathyal.convert(tmp_path / "a.fbin", tmp_path / "b.npy", **options)
+    bathyal.write_vectors(tmp_path / "half.fbin", np.full((1, 2), 0.5, np.float32))
+    with pytest.raises(ValueError, match="row 0"):
+        bathyal.convert(tmp_path / "half.fbin", tmp_path / "b.u8bin")
+    assert not (tmp_path / "b.u8bin").exists()
+
+
+def test_keys_belong_to_two_formats(tmp_path):
+    bathyal.write_vectors(tmp_path / "a.fbin", np.ones((2, 2), np.float32))
+    with pytest.raises(ValueError, match="key"):
+        bathyal.read_vectors(tmp_path / "a.fbin", key="train")
+    with pytest.raises(ValueError, match="key"):
+        bathyal.write_vectors(tmp_path / "a.fbin", np.ones((2, 2), np.float32), key="train")

@@ -1,0 +1,168 @@
+"""Building, opening and searching."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import bathyal
+from conftest import DTYPES, clustered, distances
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("element", DTYPES)
+def test_search_finds_what_brute_force_finds(metric, element, tmp_path):
+    base, queries = clustered(element, 1200, 24, 1), clustered(element, 30, 24, 2)
+    with bathyal.build(base, tmp_path / "i", metric=metric, max_degree=24, search_list=50) as index:
+        assert (len(index), index.dim, index.element, index.metric) == (1200, 24, element, metric)
+        found = index.search(queries, k=10, search_list=120)
+    exact = distances(metric, base, queries)
+    truth = np.argsort(exact, axis=1, kind="stable")[:, :10]
+    assert found.ids.shape == found.distances.shape == (30, 10)
+    assert found.ids.dtype == np.uint32 and found.distances.dtype == np.float32
+    # Ties are many among small integers: what counts is that no returned distance is too large.
+    reached = np.take_along_axis(exact, found.ids.astype(np.int64), 1)
+    limit = np.take_along_axis(exact, truth, 1)[:, -1:]
+    # Cosine normalises f16 vectors to f16, which moves a distance by some 1e-3.
+    slack = 2e-3 if metric == "cosine" else 1e-3 * np.abs(limit)
+    assert (reached <= limit + slack).mean() >= 0.95
+    tolerance = 4e-3 if metric == "cosine" else 1e-3
+    np.testing.assert_allclose(found.distances, reached, rtol=tolerance, atol=tolerance)
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+
+
+def test_a_file_and_an_array_make_the_same_index(vectors, queries, tmp_path):
+    bathyal.write_vectors(tmp_path / "base.fbin", vectors)
+    options = {"max_degree": 16, "search_list": 40, "threads": 1}
+    from_file = bathyal.build(tmp_path / "base.fbin", tmp_path / "a", **options)
+    from_array = bathyal.build(vectors, tmp_path / "b", **options)
+    from_map = bathyal.build(bathyal.read_vectors(tmp_path / "base.fbin"), tmp_path / "c", **options)
+    for index in (from_array, from_map):
+        names = sorted(file.name for file in (tmp_path / "a").iterdir())
+        assert names == sorted(file.name for file in (tmp_path / "b").iterdir())
+        for one in ("ids", "distances"):
+            a, b = (getattr(i.search(queries), one) for i in (from_file, index))
+            np.testing.assert_array_equal(a, b)
+
+
+def test_tiers_and_repeats_agree(index, index_path, queries):
+    found = index.search(queries, k=7, search_list=60)
+    again = index.search(queries, k=7, search_list=60, threads=1)
+    with bathyal.open(index_path, tier="dram") as memory:
+        assert memory.dram_bytes > index.dram_bytes
+        loaded = memory.search(queries, k=7, search_list=60)
+    for other in (again, loaded):
+        np.testing.assert_array_equal(found.ids, other.ids)
+        np.testing.assert_array_equal(found.distances, other.distances)
+        np.testing.assert_array_equal(found.stats.reads, other.stats.reads)
+
+
+def test_more_recall_takes_more_effort_and_reaches_it(index, vectors, queries):
+    truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
+    low, high = (index.search(queries, k=10, recall=recall) for recall in (0.8, 0.99))
+    assert low.stats.search_list < high.stats.search_list
+    assert bathyal.recall(high.ids, truth) >= 0.97
+
+
+def test_a_single_query_gives_single_rows(index, vectors):
+    found = index.search(vectors[5], k=4)
+    assert found.ids.shape == found.distances.shape == (4,)
+    assert found.ids[0] == 5 and found.distances[0] == 0
+    assert found.stats.queries == 1
+
+
+@pytest.mark.parametrize("convert", [np.ndarray.tolist, lambda q: q.astype(np.float64), np.asfortranarray])
+def test_queries_of_other_kinds_are_converted(index, queries, convert):
+    expected = index.search(queries, k=3).ids
+    np.testing.assert_array_equal(index.search(convert(queries), k=3).ids, expected)
+
+
+def test_queries_may_come_from_a_file(index, queries, tmp_path):
+    bathyal.write_vectors(tmp_path / "q.fvecs", queries)
+    np.testing.assert_array_equal(index.search(tmp_path / "q.fvecs").ids, index.search(queries).ids)
+
+
+def test_whole_numbers_are_taken_for_8_bit_indexes_if_they_fit(tmp_path):
+    base = clustered("u8", 100, 8, 1)
+    with bathyal.build(base, tmp_path / "i") as index:
+        assert (
+            index.search(base[3].astype(np.int64), k=1).ids.tolist()
+            == index.search(base[3], k=1).ids.tolist()
+        )
+        for bad in ([256] * 8, [-1] * 8, [0.5] * 8):
+            with pytest.raises(ValueError, match="uint8"):
+                index.search(bad)
+
+
+def test_stats_add_up(index, queries):
+    stats = index.search(queries, k=5, search_list=40, threads=2).stats
+    assert (stats.queries, stats.k, stats.search_list, stats.threads) == (len(queries), 5, 40, 2)
+    assert stats.reads.shape == (len(queries),) and (stats.reads > 0).all()
+    assert stats.bytes_per_query == pytest.approx(4096 * stats.reads_per_query)
+    assert stats.qps > 0 and stats.dram_bytes > 0
+    assert stats.latency_us["p50"] <= stats.latency_us["p95"] <= stats.latency_us["p99"]
+    assert set(stats.as_dict()) >= {"qps", "latency_us", "reads_per_query", "hops_per_query", "dram_bytes"}
+
+
+def test_pipelined_mode_finds_the_same_neighbours(index, vectors, queries):
+    truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
+    found = index.search(queries, search_list=100, mode="pipelined")
+    assert bathyal.recall(found.ids, truth) >= 0.97
+
+
+def test_fewer_neighbours_than_asked_for_are_said(tmp_path):
+    with (
+        bathyal.build(np.eye(4, dtype=np.float32), tmp_path / "i") as index,
+        pytest.warns(bathyal.SearchWarning, match="holds only 4"),
+    ):
+        found = index.search([1, 0, 0, 0], k=10)
+    assert sorted(found.ids.tolist()) == [0, 1, 2, 3] and found.notes
+
+
+def test_threads_search_one_index_at_once(index, queries):
+    expected = index.search(queries, k=5).ids
+    found = [None] * 4
+
+    def search(slot):
+        found[slot] = index.search(queries, k=5).ids
+
+    threads = [threading.Thread(target=search, args=(slot,)) for slot in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for ids in found:
+        np.testing.assert_array_equal(ids, expected)
+
+
+def test_calibration_may_be_given(vectors, queries, tmp_path):
+    options = {"max_degree": 16, "search_list": 40, "calibration": queries}
+    with bathyal.build(vectors, tmp_path / "i", **options) as index:
+        assert index.manifest["calibration"]["source"] == "given queries"
+
+
+def test_a_closed_index_says_so(index_path, queries):
+    with bathyal.open(index_path) as index:
+        assert "1500 x 24 f32, l2" in repr(index)
+    assert index.closed and "closed" in repr(index)
+    for use in (lambda: index.search(queries), lambda: index.dim, lambda: len(index)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+    index.close()
+
+
+def test_reports(index, index_path, vectors):
+    report = bathyal.verify(index_path)
+    assert report["sound"] and report["vectors"] == len(vectors) and not report["faults"]
+    about = index.inspect()
+    assert about["data_bytes"] == vectors.nbytes
+    assert about["manifest"] == index.manifest
+    assert sum(bar["count"] for bar in about["degree_histogram"]) == len(vectors)
+
+
+def test_progress_reaches_a_callable(vectors, tmp_path):
+    heard = []
+    bathyal.build(vectors, tmp_path / "i", max_degree=16, progress=lambda *news: heard.append(news)).close()
+    stages = list(dict.fromkeys(stage for stage, _, _ in heard))
+    assert "first pass" in stages and "second pass" in stages
+    assert all(0 <= done <= total for _, done, total in heard)
