@@ -40,6 +40,16 @@ enum Stage {
     Done,
 }
 
+/// How a finished read ended; smaller than the error that it becomes on demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Arrived,
+    Device { errno: i32 },
+    Short { got: u32 },
+    Outside,
+    Budget { needed: u32 },
+}
+
 /// One read and what it has come to.
 struct Op {
     stage: Stage,
@@ -53,7 +63,21 @@ struct Op {
     offset: u64,
     len: u32,
     buffer: Option<Buffer>,
-    outcome: Result<(), ReadError>,
+    outcome: Outcome,
+}
+
+impl Op {
+    const FREE: Op = Op {
+        stage: Stage::Free,
+        generation: 0,
+        group: 0,
+        place: 0,
+        want: Span { offset: 0, len: 0 },
+        offset: 0,
+        len: 0,
+        buffer: None,
+        outcome: Outcome::Arrived,
+    };
 }
 
 /// Reads that one task awaits together ([`super::Batch`]) or one by one ([`super::Stream`]).
@@ -61,6 +85,8 @@ struct Group {
     task: u32,
     ops: Vec<u32>,
     unfinished: u32,
+    /// Finished, but not with all their bytes.
+    failed: u32,
     /// Finished and not yet handed out; only used by streams.
     arrived: VecDeque<u32>,
     stream: bool,
@@ -133,26 +159,36 @@ impl Core {
         self.pool.allocated_bytes()
     }
 
+    #[inline]
     pub(crate) fn set_current(&mut self, task: u32) {
         self.current = task;
     }
 
-    pub(crate) fn next_ready(&mut self) -> Option<u32> {
-        self.ready.pop_front()
+    /// Hands staged reads over once enough have gathered; then the next task to step, which becomes the
+    /// current one.
+    #[inline]
+    pub(crate) fn next_ready(&mut self) -> Result<Option<u32>, TierError> {
+        self.flush_if_full()?;
+        let task = self.ready.pop_front();
+        self.current = task.unwrap_or(self.current);
+        Ok(task)
     }
 
     /// Opens a group for the current task.
+    #[inline]
     pub(crate) fn open_group(&mut self, stream: bool) -> u32 {
         let task = self.current;
         if let Some(id) = self.free_groups.pop() {
             let group = &mut self.groups[id as usize];
             (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, !stream, false);
+            group.failed = 0;
             return id;
         }
         self.groups.push(Group {
             task,
             ops: Vec::new(),
             unfinished: 0,
+            failed: 0,
             arrived: VecDeque::new(),
             stream,
             waiting: !stream,
@@ -167,35 +203,28 @@ impl Core {
         let start = want.offset & !(self.alignment - 1);
         let aligned = (want.end() - start).next_multiple_of(self.alignment);
         let too_long = u32::try_from(aligned).is_err();
-        let op = Op {
-            stage: Stage::Staged,
-            generation: 0,
-            group,
-            place: self.groups[group as usize].ops.len() as u32,
-            want,
-            offset: start,
-            len: aligned.min(u64::from(u32::MAX)) as u32,
-            buffer: None,
-            outcome: Ok(()),
-        };
         let id = match self.free_ops.pop() {
-            Some(id) => {
-                let generation = self.ops[id as usize].generation.wrapping_add(1);
-                self.ops[id as usize] = Op { generation, ..op };
-                id
-            }
+            Some(id) => id,
             None => {
-                self.ops.push(op);
+                self.ops.push(Op::FREE);
                 (self.ops.len() - 1) as u32
             }
         };
-        let group = &mut self.groups[group as usize];
-        group.ops.push(id);
-        group.unfinished += 1;
-        let place = (group.ops.len() - 1) as u32;
+        let owner = &mut self.groups[group as usize];
+        let place = owner.ops.len() as u32;
+        owner.ops.push(id);
+        owner.unfinished += 1;
+        // Field by field: a whole `Op` would be built on the stack and copied, which costs more than all else here.
+        let op = &mut self.ops[id as usize];
+        op.stage = Stage::Staged;
+        op.generation = op.generation.wrapping_add(1);
+        op.group = group;
+        op.place = place;
+        op.want = want;
+        op.offset = start;
+        op.len = aligned.min(u64::from(u32::MAX)) as u32;
         if outside || too_long {
-            let (offset, len, tier_len) = (want.offset, want.len, self.tier_len);
-            self.finish(id, Err(ReadError::OutOfRange { offset, len, tier_len }));
+            self.finish(id, Outcome::Outside);
         } else {
             self.staged.push_back(id);
         }
@@ -203,17 +232,38 @@ impl Core {
     }
 
     /// Whether every read of a group has ended.
+    #[inline]
     pub(crate) fn is_complete(&self, group: u32) -> bool {
         self.groups[group as usize].unfinished == 0
     }
 
     /// The first failure among a group's reads, in the order in which they were asked for.
+    #[inline]
     pub(crate) fn failure(&self, group: u32) -> Option<ReadError> {
-        let ops = &self.groups[group as usize].ops;
-        ops.iter().find_map(|op| self.ops[*op as usize].outcome.clone().err())
+        let group = &self.groups[group as usize];
+        if group.failed == 0 {
+            return None;
+        }
+        group.ops.iter().find_map(|op| self.error(&self.ops[*op as usize]))
+    }
+
+    /// What went wrong with a read, if anything.
+    #[cold]
+    fn error(&self, op: &Op) -> Option<ReadError> {
+        let Span { offset, len } = op.want;
+        match op.outcome {
+            Outcome::Arrived => None,
+            Outcome::Device { errno } => Some(ReadError::Device { offset, len, errno }),
+            Outcome::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
+            Outcome::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
+            Outcome::Budget { needed } => {
+                Some(ReadError::Budget { needed: u64::from(needed), budget: self.pool.budget_bytes() })
+            }
+        }
     }
 
     /// Reads of a group so far.
+    #[inline]
     pub(crate) fn group_len(&self, group: u32) -> usize {
         self.groups[group as usize].ops.len()
     }
@@ -222,7 +272,11 @@ impl Core {
     pub(crate) fn view(&self, group: u32, place: u32) -> Result<(*const u8, usize), ReadError> {
         let op = &self.ops[self.groups[group as usize].ops[place as usize] as usize];
         assert!(op.stage == Stage::Done, "bytes of a read that has not arrived");
-        op.outcome.clone()?;
+        if op.outcome != Outcome::Arrived
+            && let Some(error) = self.error(op)
+        {
+            return Err(error);
+        }
         let len = op.want.len as usize;
         match op.buffer {
             Some(buffer) => {
@@ -268,20 +322,20 @@ impl Core {
                 .filter(|op| self.ops[*op as usize].stage == Stage::Staged)
                 .collect();
             for op in staged {
-                self.finish(op, Ok(()));
+                self.finish(op, Outcome::Arrived);
             }
             return;
         }
-        let mut ops = std::mem::take(&mut self.groups[id as usize].ops);
-        for op in ops.drain(..) {
-            if let Some(buffer) = self.ops[op as usize].buffer.take() {
+        let group = &mut self.groups[id as usize];
+        for &op in &group.ops {
+            let op = &mut self.ops[op as usize];
+            if let Some(buffer) = op.buffer.take() {
                 self.pool.release(buffer);
             }
-            self.ops[op as usize].stage = Stage::Free;
-            self.free_ops.push(op);
+            op.stage = Stage::Free;
         }
-        let group = &mut self.groups[id as usize];
-        group.ops = ops;
+        self.free_ops.extend_from_slice(&group.ops);
+        group.ops.clear();
         group.arrived.clear();
         self.free_groups.push(id);
     }
@@ -318,16 +372,21 @@ impl Core {
         if taken > self.batch.len() {
             return Err(TierError::Contract("more reads taken than submitted".into()));
         }
-        for id in self.staged.drain(..taken) {
+        for &id in self.staged.iter().take(taken) {
             self.ops[id as usize].stage = Stage::InFlight;
+        }
+        if taken == self.staged.len() {
+            self.staged.clear();
+        } else {
+            self.staged.drain(..taken);
         }
         self.stats.submissions += u64::from(taken > 0);
         self.stats.deepest = self.stats.deepest.max(self.queue.in_flight() as u64);
         Ok(())
     }
 
-    /// Hands staged reads over and collects completions, sleeping up to `wait` if there are none.
-    pub(crate) fn advance(&mut self, wait: Duration) -> Result<(), RunError> {
+    /// Hands staged reads over and collects completions, sleeping up to `wait()` if there are none.
+    pub(crate) fn advance(&mut self, wait: impl Fn() -> Duration) -> Result<(), RunError> {
         self.flush()?;
         if !self.ready.is_empty() {
             return Ok(());
@@ -335,12 +394,11 @@ impl Core {
         if self.queue.in_flight() == 0 {
             // Nothing can complete: the first staged read waits for a buffer that will never come free.
             let Some(id) = self.staged.pop_front() else { return Err(RunError::Stalled) };
-            let needed = u64::from(self.ops[id as usize].len);
-            let budget = self.pool.budget_bytes();
-            self.finish(id, Err(ReadError::Budget { needed, budget }));
+            let needed = self.ops[id as usize].len;
+            self.finish(id, Outcome::Budget { needed });
             return Ok(());
         }
-        self.collect(Some(wait))?;
+        self.collect(Some(wait()))?;
         Ok(())
     }
 
@@ -357,6 +415,7 @@ impl Core {
         outcome
     }
 
+    #[inline]
     fn complete(&mut self, completion: Completion) -> Result<(), TierError> {
         let id = completion.id as u32;
         let generation = (completion.id >> 32) as u32;
@@ -366,18 +425,14 @@ impl Core {
         if op.stage != Stage::InFlight || op.generation != generation {
             return Err(TierError::Contract(format!("read {id} completed although it was not in flight")));
         }
-        let (offset, len) = (op.want.offset, op.want.len);
+        let len = op.want.len;
         let outcome = match completion.result {
-            Err(fault) => Err(ReadError::Device { offset, len, errno: fault.errno }),
+            Err(fault) => Outcome::Device { errno: fault.errno },
             Ok(got) => {
                 self.stats.bytes += u64::from(got);
                 let skip = (op.want.offset - op.offset) as u32;
                 let useful = got.saturating_sub(skip).min(len);
-                if useful < len {
-                    Err(ReadError::Short { offset, expected: len, got: useful })
-                } else {
-                    Ok(())
-                }
+                if useful < len { Outcome::Short { got: useful } } else { Outcome::Arrived }
             }
         };
         self.stats.reads += 1;
@@ -386,13 +441,15 @@ impl Core {
     }
 
     /// Books the end of one read and readies its task where that was the one awaited.
-    fn finish(&mut self, id: u32, outcome: Result<(), ReadError>) {
+    #[inline]
+    fn finish(&mut self, id: u32, outcome: Outcome) {
         let op = &mut self.ops[id as usize];
         op.stage = Stage::Done;
         op.outcome = outcome;
         let group_id = op.group;
         let group = &mut self.groups[group_id as usize];
         group.unfinished -= 1;
+        group.failed += u32::from(outcome != Outcome::Arrived);
         if group.orphaned {
             if group.unfinished == 0 {
                 self.close_group(group_id);
