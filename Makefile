@@ -10,11 +10,12 @@ INSTALLED := $(VENV)/.installed
 SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type f \
 	-not -name '*.pyc' -not -path '*/tests/*' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python install lint format docs licences bench fuzz soak ci clean
+.PHONY: help demo test test-rust test-python install lint format docs licences bench fuzz soak ci clean \
+	bench-diskann peer-diskann check-calibration
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 demo: $(INSTALLED) ## index 50,000 word vectors, search them on disk, look at the answers
 	$(VENV_PYTHON) -m bathyal.demo
@@ -62,6 +63,21 @@ bench: ## benchmarks; minutes, and wants a quiet machine
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
 	fuzz/run.sh
+
+# DiskANN is compiled for the very machine; Bathyal chooses its instructions when it runs.
+PEER_RUSTFLAGS ?= -C target-cpu=native
+
+peer-diskann:
+	RUSTFLAGS="$(PEER_RUSTFLAGS)" $(CARGO) build --release --locked \
+		--manifest-path bench/peers/diskann/Cargo.toml --target-dir target/peers
+
+bench-diskann: peer-diskann ## Bathyal beside DiskANN on BATHYAL_DATA/sift-a: an hour or so on a quiet machine
+	$(CARGO) build --release --locked -p bathyal-cli
+	$(PYTHON) bench/compare.py $(BENCH_ARGS)
+
+check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
+	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
+	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
 
 ci: ## what the continuous integration runs
 	.ci/run

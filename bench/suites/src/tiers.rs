@@ -1,0 +1,117 @@
+//! Searches one index on every tier and compares everything that does not depend on time.
+
+use crate::sets::{SetArguments, every, recall};
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{Effort, Index, OpenOptions, SearchOptions, SearchResult, TierChoice};
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
+use bathyal_tier::{Control, Tier};
+use std::error::Error;
+use std::sync::Arc;
+
+/// Efforts that are compared.
+const SEARCH_LISTS: [u32; 3] = [10, 50, 150];
+/// The source name of the index of the calibration suite, so that one build serves both.
+const CALIBRATED_WITH: &str = "held-out";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TierArguments {
+    #[command(flatten)]
+    sets: SetArguments,
+    /// Queries: every n-th of the set
+    #[arg(long, default_value_t = 10)]
+    every: usize,
+}
+
+/// One way to reach the pages of an index.
+struct Way {
+    name: &'static str,
+    open: OpenOptions,
+    threads: usize,
+}
+
+fn ways() -> Vec<Way> {
+    let dram = || OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
+    let file = |method, page_cache| OpenOptions { method, page_cache, ..OpenOptions::default() };
+    let sim = |seed: u64| OpenOptions {
+        wrap: Some(Arc::new(move |tier| {
+            // Late, early and out of order: the answers must not notice.
+            let latency = Latency::Uniform { low_ns: 1_000, high_ns: 900_000 };
+            let clock = SimClock::virtual_time();
+            let options =
+                SimOptions { seed, clock, latency, iops: 50_000.0, depth: 16, ..SimOptions::default() };
+            Ok(Arc::new(SimTier::over(tier, options)) as Arc<dyn Tier>)
+        })),
+        ..dram()
+    };
+    vec![
+        Way { name: "file, 1 thread", open: OpenOptions::default(), threads: 1 },
+        Way { name: "file, 2 threads", open: OpenOptions::default(), threads: 2 },
+        Way { name: "file, positioned reads", open: file(Method::Positioned, false), threads: 2 },
+        Way { name: "file, page cache", open: file(Method::Probe, true), threads: 2 },
+        Way { name: "dram", open: dram(), threads: 2 },
+        Way { name: "sim, seed 1", open: sim(1), threads: 1 },
+        Way { name: "sim, seed 2", open: sim(2), threads: 2 },
+    ]
+}
+
+pub(crate) fn run(arguments: &TierArguments) -> Result<bool, Box<dyn Error>> {
+    println!("| set | tier | method | search_list | recall | reads | answers and counters |");
+    println!("|---|---|---|---:|---:|---:|---|");
+    let mut fine = true;
+    for set in arguments.sets.open()? {
+        let part = every(&set, arguments.every.max(1), 0)?;
+        let folder = arguments.sets.index(&set, CALIBRATED_WITH, None)?;
+        let mut first: Vec<SearchResult> = Vec::new();
+        for way in ways() {
+            let index = Index::open(&folder, &way.open)?;
+            for (place, search_list) in SEARCH_LISTS.into_iter().enumerate() {
+                let found = search(&index, &part.queries, search_list, way.threads)?;
+                let verdict = match first.get(place) {
+                    Some(reference) => difference(reference, &found),
+                    None => Ok("what the others are compared with"),
+                };
+                let reads = found.totals.reads as f64 / part.queries.count().max(1) as f64;
+                println!(
+                    "| {} | {} | {} | {search_list} | {:.4} | {reads:.1} | {} |",
+                    set.name,
+                    way.name,
+                    index.tier().profile().method,
+                    recall(&part, &found),
+                    verdict.as_deref().unwrap_or_else(|different| different)
+                );
+                fine &= verdict.is_ok();
+                if place == first.len() {
+                    first.push(found);
+                }
+            }
+        }
+    }
+    Ok(fine)
+}
+
+fn search(
+    index: &Index,
+    queries: &VectorFile,
+    search_list: u32,
+    threads: usize,
+) -> Result<SearchResult, Box<dyn Error>> {
+    let effort = Effort::SearchList(search_list);
+    let options = SearchOptions { k: 10, effort, threads, ..SearchOptions::default() };
+    Ok(index.search(queries, &options, Control::default())?)
+}
+
+/// Whether `found` is what `reference` is, distances bit by bit; else the first thing in which it is not.
+fn difference(reference: &SearchResult, found: &SearchResult) -> Result<&'static str, String> {
+    if let Some(at) = (0..reference.ids.len()).find(|&at| reference.ids.get(at) != found.ids.get(at)) {
+        return Err(format!("DIFFERENT ids of query {}", at / reference.k.max(1)));
+    }
+    let bits = |distances: &[f32]| distances.iter().map(|d| d.to_bits()).collect::<Vec<_>>();
+    if bits(&reference.distances) != bits(&found.distances) {
+        return Err("DIFFERENT distances".into());
+    }
+    if reference.per_query != found.per_query {
+        return Err("DIFFERENT counters".into());
+    }
+    Ok("identical")
+}
