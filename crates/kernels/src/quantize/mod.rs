@@ -6,6 +6,7 @@
 mod bytes;
 mod planes;
 mod pq;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,8 @@ use bytes::{Reader, Writer};
 use planes::{PlaneQuantizer, PlaneQuery};
 use pq::ProductQuantizer;
 use pq::score::Lookup;
+use scan::ScanTables;
+pub use scan::{SCAN_BLOCK, ScanCodes};
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +28,10 @@ const MAGIC: [u8; 4] = *b"BYCD";
 const FORMAT_VERSION: u32 = 1;
 /// Largest dimension of a codec; keeps every size computation far from overflow.
 pub const MAX_DIM: usize = 1 << 16;
+/// Below this many bytes the two factors of a plane code take too large a share of it.
+const LEAST_AXES_BYTES: usize = 24;
+/// Above this many dimensions rotating the query to its axes costs as much as scoring thousands of codes.
+const MOST_AXES_DIM: usize = 2048;
 /// Codes this many ids ahead are prefetched: about one memory latency of scoring work.
 pub(crate) const PREFETCH_AHEAD: usize = 12;
 
@@ -166,8 +173,16 @@ impl Codec {
     }
 
     /// The kind to take for `code_bytes` bytes of a `dim`-dimensional vector, by the table in `docs/codes.md`.
-    pub fn default_for(_dim: usize, _code_bytes: usize) -> CodeKind {
-        CodeKind::Pq
+    pub fn default_for(dim: usize, code_bytes: usize) -> CodeKind {
+        if code_bytes < LEAST_AXES_BYTES {
+            return CodeKind::Pq;
+        }
+        if dim <= MOST_AXES_DIM {
+            return CodeKind::Axes;
+        }
+        // Principal axes cost dim^2 a query; a fast rotation costs dim log dim.
+        let bits = (code_bytes.saturating_sub(8) * 8 / dim).min(8) as u8;
+        if bits >= 1 { CodeKind::RaBitQ { bits } } else { CodeKind::Axes }
     }
 
     /// Bytes of one code.
@@ -330,6 +345,7 @@ pub struct CodeQuery {
     /// Exact table of floats from which `tables` was rounded.
     pub(crate) exact: Vec<f32>,
     planes: PlaneQuery,
+    scan: ScanTables,
 }
 
 impl CodeQuery {
@@ -351,6 +367,7 @@ impl CodeQuery {
             scale: 0.0,
             bias: 0.0,
             planes: PlaneQuery::default(),
+            scan: ScanTables::default(),
         }
     }
 
@@ -377,6 +394,35 @@ impl CodeQuery {
             Body::Planes(quantizer) => {
                 planes::score::score(self.isa, quantizer, &self.planes, codes, ids, out)
             }
+        }
+    }
+}
+
+impl CodeQuery {
+    /// [`CodeQuery::score`], and how far each score may be off: `bounds[i]` is three standard deviations of the error.
+    ///
+    /// For RaBitQ that holds for at least 99% of rotations (SIGMOD'24, theorem 3.2), for `axes` it assumes errors as
+    /// on the sample, and product codes have no bound: theirs is infinite. Slower than `score`: levels are unpacked.
+    ///
+    /// # Panics
+    /// As `score`; and when `bounds` is shorter than `ids`.
+    pub fn score_with_bound(
+        &self,
+        codec: &Codec,
+        codes: &[u8],
+        ids: &[u32],
+        out: &mut [f32],
+        bounds: &mut [f32],
+    ) {
+        self.score(codec, codes, ids, out);
+        let bytes = codec.code_bytes();
+        for (bound, &id) in bounds[..ids.len()].iter_mut().zip(ids) {
+            *bound = match &codec.body {
+                Body::Product(_) => f32::INFINITY,
+                Body::Planes(quantizer) => {
+                    quantizer.bound(&self.planes, &codes[id as usize * bytes..][..bytes])
+                }
+            };
         }
     }
 }

@@ -159,3 +159,131 @@ fn reconstruction_gets_close_with_bits() {
         }
     }
 }
+
+#[test]
+fn rabitq_is_unbiased_and_its_bound_holds() {
+    let (dim, n) = (64, 400);
+    let rows = gaussian(n, dim, 2);
+    for bits in [1, 2, 4, 8] {
+        let (mut inside, mut total, mut sum, mut sum_square) = (0, 0, 0.0f64, 0.0f64);
+        // Each seed is another rotation, which is what the theorem's probability is about.
+        for seed in 0..12 {
+            let codec =
+                Codec::train(CodeKind::RaBitQ { bits }, 200, Metric::L2, &rows, dim, seed, 1).unwrap();
+            let codes = encoded(&codec, &rows);
+            let query = gaussian(1, dim, 100 + seed);
+            let ids: Vec<u32> = (0..n as u32).collect();
+            let (mut out, mut bounds, mut prepared) = (vec![0.0; n], vec![0.0; n], CodeQuery::new());
+            codec.prepare(&query, &mut prepared);
+            prepared.score_with_bound(&codec, &codes, &ids, &mut out, &mut bounds);
+            for (row, (score, bound)) in rows.chunks_exact(dim).zip(out.iter().zip(&bounds)) {
+                let exact: f32 = row.iter().zip(&query).map(|(a, b)| (a - b) * (a - b)).sum();
+                inside += usize::from((score - exact).abs() <= *bound);
+                total += 1;
+                sum += f64::from(score - exact);
+                sum_square += f64::from(score - exact).powi(2);
+            }
+        }
+        let (mean, deviation) = (sum / total as f64, (sum_square / total as f64).sqrt());
+        // Codes of one rotation share it, so the mean moves by more than independent errors would.
+        assert!(mean.abs() < 0.2 * deviation, "{bits} bits: mean {mean}, deviation {deviation}");
+        assert!(inside as f64 >= 0.99 * total as f64, "{bits} bits: {inside} of {total} inside");
+    }
+}
+
+#[test]
+fn scans_agree_with_scores() {
+    let n = 77;
+    for (dim, bytes) in [(9, 8), (100, 24), (300, 130)] {
+        let rows = gaussian(n, dim, 2);
+        let query = gaussian(1, dim, 3);
+        for kind in
+            [CodeKind::Pq4, CodeKind::Axes, CodeKind::RaBitQ { bits: 1 }, CodeKind::RaBitQ { bits: 4 }]
+        {
+            let codec = Codec::train(kind, room(kind, bytes, dim), Metric::L2, &rows, dim, 1, 2).unwrap();
+            let codes = encoded(&codec, &rows);
+            let scan_codes = codec.interleave(&codes).unwrap();
+            let ids: Vec<u32> = (0..n as u32).collect();
+            let mut scores = vec![0.0; n];
+            let mut first: Option<Vec<f32>> = None;
+            for isa in Isa::ALL {
+                let Some(mut prepared) = CodeQuery::with_isa(isa) else { continue };
+                let mut scanned = vec![0.0; n];
+                codec.prepare(&query, &mut prepared);
+                prepared.prepare_scan(&codec);
+                prepared.scan(&codec, &scan_codes, &mut scanned);
+                prepared.score(&codec, &codes, &ids, &mut scores);
+                for (a, b) in scanned.iter().zip(&scores) {
+                    assert!((a - b).abs() <= 0.02 * b.abs() + 0.5, "{kind} {isa} {dim}: {a} {b}");
+                }
+                if kind == CodeKind::Pq4 {
+                    assert_eq!(scanned, scores);
+                }
+                assert_eq!(&scanned, first.get_or_insert_with(|| scanned.clone()), "{kind} {isa}");
+            }
+        }
+    }
+    let codec = Codec::train(CodeKind::Pq, 2, Metric::L2, &[0.0; 8], 2, 1, 1).unwrap();
+    assert!(codec.interleave(&[0; 8]).is_none());
+}
+
+#[test]
+fn degenerate_samples_give_finite_codes() {
+    let samples: [(Vec<f32>, usize); 5] = [
+        (vec![0.0; 64], 8),
+        (vec![3.0; 64], 8),
+        (vec![1.0], 1),
+        ((0..80).map(|i| if i % 8 < 4 { 5.0 } else { i as f32 }).collect(), 8),
+        (gaussian(2, 30, 1), 30),
+    ];
+    for (sample, dim) in samples {
+        for kind in KINDS {
+            for metric in Metric::ALL {
+                let codec = Codec::train(kind, room(kind, 8, dim), metric, &sample, dim, 1, 2).unwrap();
+                let codes = encoded(&codec, &sample);
+                let ids: Vec<u32> = (0..(sample.len() / dim) as u32).collect();
+                let (mut out, mut prepared) = (vec![f32::NAN; ids.len()], CodeQuery::new());
+                codec.prepare(&sample[..dim], &mut prepared);
+                prepared.score(&codec, &codes, &ids, &mut out);
+                assert!(out.iter().all(|v| v.is_finite()), "{kind} {metric} {dim}: {out:?}");
+                let mut row = vec![0.0; dim];
+                codec.decode(&codes, &mut row);
+                assert!(row.iter().all(|v| v.is_finite()));
+            }
+        }
+    }
+}
+
+#[test]
+fn garbage_is_refused_or_read_but_never_panics() {
+    let mut random = Random::new(9);
+    let rows = gaussian(40, 9, 1);
+    for kind in KINDS {
+        let good = Codec::train(kind, room(kind, 8, 9), Metric::L2, &rows, 9, 1, 1).unwrap().to_bytes();
+        for _ in 0..300 {
+            let mut bytes = good.clone();
+            for _ in 0..1 + random.below(3) {
+                let at = random.below(bytes.len().min(80));
+                bytes[at] = random.next() as u8;
+            }
+            let Ok(codec) = Codec::from_bytes(&bytes) else { continue };
+            let code: Vec<u8> = (0..codec.code_bytes()).map(|_| random.next() as u8).collect();
+            let (mut out, mut prepared) = ([0.0], CodeQuery::new());
+            codec.prepare(&vec![1.0; codec.dim()], &mut prepared);
+            prepared.score(&codec, &code, &[0], &mut out);
+            codec.decode(&code, &mut vec![0.0; codec.dim()]);
+        }
+    }
+}
+
+#[test]
+fn refusals() {
+    let train = |kind, bytes, sample: &[f32], dim| Codec::train(kind, bytes, Metric::L2, sample, dim, 1, 1);
+    assert_eq!(train(CodeKind::Pq, 4, &[1.0], 0), Err(QuantizeError::Dimension(0)));
+    assert_eq!(train(CodeKind::Pq, 4, &[], 3), Err(QuantizeError::Sample(KMeansError::Empty)));
+    assert!(train(CodeKind::Axes, 7, &[1.0; 64], 8).is_err());
+    assert!(train(CodeKind::RaBitQ { bits: 9 }, 99, &[1.0; 64], 8).is_err());
+    assert!(train(CodeKind::RaBitQ { bits: 2 }, 7, &[1.0; 64], 64).is_err());
+    assert!(train(CodeKind::Pq, 0, &[1.0; 64], 8).is_err());
+    assert!(train(CodeKind::Pq, 4, &[1.0, f32::INFINITY], 2).is_err());
+}

@@ -6,6 +6,7 @@
 //! inner product unbiased.
 
 mod axes;
+mod bound;
 mod layout;
 mod rotation;
 pub(super) mod score;
@@ -38,8 +39,8 @@ const FINE_QUERY_BITS: usize = 7;
 /// Rows whose mean and axes are taken.
 const TRAINING_ROWS: usize = 100_000;
 /// Exponent of the variance in the bit allocation's weights: 1 fits queries that are spread as the data, 0 fits
-/// the reconstruction; the table in `docs/codes.md` has this one in front.
-const ALLOCATION_EXPONENT: f64 = 0.5;
+/// the reconstruction. Between them: SIFT gains 1% of recall from 0 to 0.5, GloVe loses 1%.
+const ALLOCATION_EXPONENT: f64 = 0.25;
 
 /// A rotation, a grid for each kept coordinate and the layout of their bits.
 #[derive(Clone, Debug, PartialEq)]
