@@ -5,4 +5,5 @@ mod bad_index;
 mod bad_usage;
 mod bad_vectors;
 mod interrupted;
+mod memory;
 mod workshop;

@@ -24,16 +24,22 @@ use std::time::Instant;
 const CHECK_EVERY: usize = 32;
 /// Memory of a build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
 const FIXED_MEMORY: u64 = 96 << 20;
+/// Memory of each thread: search state, read buffers, blocks of exact search.
+const MEMORY_A_THREAD: u64 = 24 << 20;
 
 /// Bytes that a build will take at its peak.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let count = data.count() as u64;
     let codes = count * u64::from(write::code_bytes(options, data.dim()));
     let sample = write::sample_bytes(data.count(), data.dim());
-    // A mapped file's pages count as resident while they are copied; codes come after the copy is done.
-    let loading = data.data_bytes();
+    // A mapped file's pages count as resident while they are copied, and once more when calibration computes
+    // its exact answers; in between they are given back. Codes and graph are written before that.
+    let mapped = data.data_bytes();
     let growing = Adjacency::planned_bytes(count, options.max_degree) + count * 4;
-    Space::planned_bytes(data, options.metric) + loading.max(growing + codes + sample) + FIXED_MEMORY
+    let space = Space::planned_bytes(data, options.metric);
+    let calibrating = mapped + codes;
+    let threads = options.thread_count() as u64 * MEMORY_A_THREAD;
+    (space + mapped).max(space + growing).max(space + sample).max(calibrating) + threads + FIXED_MEMORY
 }
 
 /// Builds an index over `data` at `target`.
@@ -69,6 +75,7 @@ pub fn build(
     progress.stage("loading vectors", data.count() as u64);
     data.check_finite()?;
     let space = Space::load(data, options.metric, threads, progress)?;
+    data.release();
     stages.end("load");
     let (graph, entry) = grow(&space, options, threads, progress, &mut stages)?;
 
@@ -104,6 +111,7 @@ pub fn build(
     };
     drop(space);
     manifest.calibration = calibrate::calibrate(directory.path(), &manifest, data, options, progress)?;
+    data.release();
     stages.end("calibrate");
     manifest.build_seconds = started.elapsed().as_secs_f64();
     manifest.write(directory.path())?;

@@ -28,6 +28,8 @@ const LADDER: [u32; 26] = [
     10, 12, 16, 20, 26, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256, 320, 400, 512, 640, 800, 1000, 1280,
     1600, 2000, 2560, 3200,
 ];
+/// Queries interleaved a thread: what was just written is read from the page cache, and each holds memory.
+const WIDTH: usize = 4;
 /// Beyond this recall more effort is noise.
 const ENOUGH_RECALL: f32 = 0.999;
 
@@ -157,7 +159,7 @@ fn run(
             }
         });
         let control = Control { cancel: Some(&stop), deadline: None };
-        let found = index.search_raw(queries, params, threads, None, control);
+        let found = index.search_raw(queries, params, threads, Some(WIDTH), control);
         done.store(true, Ordering::Relaxed);
         Ok(found?.ids)
     })

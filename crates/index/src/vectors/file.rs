@@ -223,6 +223,16 @@ impl VectorFile {
         }
     }
 
+    /// Gives the memory of mapped pages back to the system; reading them again fetches them again. Afterwards
+    /// they do not count as this process's memory. A hint: nothing happens to vectors that are in no file.
+    pub fn release(&self) {
+        if let Bytes::Mapped { map, .. } = &self.shared.bytes {
+            // SAFETY: the map is read-only and backed by the file, so dropped pages come back with the same
+            // content as long as the file is not changed, which mapping it asks for already.
+            let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
+    }
+
     /// Asks whether the file still has the length that it had at opening (see "Files that change").
     ///
     /// # Errors

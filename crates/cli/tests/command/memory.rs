@@ -1,0 +1,31 @@
+//! A stated budget holds: the peak of the whole process, measured by the system.
+
+use crate::workshop::bathyal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn number(answer: &Value, key: &str) -> u64 {
+    answer[key].as_u64().unwrap_or_else(|| panic!("{key} in {answer}"))
+}
+
+#[test]
+fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
+    let folder = TempDir::new().unwrap();
+    crate::workshop::write_vectors(folder.path(), "base.fbin", 20_000, 256, 1);
+    let line = "build base.fbin index --max-degree 16 --search-list 20 --json";
+    let refused = bathyal(folder.path(), &format!("{line} --memory 1MB"));
+    assert_eq!(refused.code, Some(2));
+    let needed: u64 =
+        refused.stderr.split(" needs ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    bathyal(folder.path(), &format!("{line} --memory {}", needed - 1)).fails(2, &["needs"]);
+    let answer = bathyal(folder.path(), &format!("{line} --memory {needed}")).json();
+    assert!(number(&answer, "peak_rss_bytes") <= needed, "{answer}");
+
+    crate::workshop::write_vectors(folder.path(), "queries.fbin", 500, 256, 2);
+    let budget = 64 << 20;
+    let line = format!("search index queries.fbin -k 10 --search-list 100 --memory {budget} --json");
+    let answer = bathyal(folder.path(), &line).json();
+    assert!(number(&answer, "dram_bytes") <= budget);
+    // The program itself, its stacks and the mapped queries come on top of what the index holds.
+    assert!(number(&answer, "peak_rss_bytes") <= budget + (32 << 20), "{answer}");
+}
