@@ -10,7 +10,11 @@ INSTALLED := $(VENV)/.installed
 SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type f \
 	-not -name '*.pyc' -not -path '*/tests/*' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python install lint format docs licences bench fuzz soak ci clean \
+# How long `make soak` runs, and how long `make fuzz` takes for each reader.
+SOAK_SECONDS ?= 60
+FUZZ_SECONDS ?= 60
+
+.PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration
 .DEFAULT_GOAL := help
 
@@ -37,16 +41,15 @@ $(VENV_PYTHON):
 		|| { rm -rf $(VENV); echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
 
 $(INSTALLED): $(SOURCES) | $(VENV_PYTHON)
-	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check . pytest ruff
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check '.[dev,hdf5,parquet]'
 	@touch $@
 
-lint: $(VENV_PYTHON) ## formatting and lints; warnings are errors
+lint: $(INSTALLED) ## formatting and lints; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@$(VENV_PYTHON) -m ruff --version >/dev/null 2>&1 \
-		|| $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check ruff
 	$(VENV_PYTHON) -m ruff check
 	$(VENV_PYTHON) -m ruff format --check
+	$(VENV_PYTHON) -m mypy
 
 format: ## rewrite the sources in the project's format
 	$(CARGO) fmt --all
@@ -58,11 +61,18 @@ docs: ## the library's documentation, in target/doc
 licences: ## check the licence of every dependency against deny.toml
 	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences
 
+test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
+	@test -n "$$BATHYAL_DATA" || { echo "set BATHYAL_DATA to a folder of data sets"; exit 1; }
+	$(CARGO) test --release --locked -p bathyal-index --test groundtruth -- --nocapture
+
 bench: ## benchmarks; minutes, and wants a quiet machine
-	$(CARGO) bench --workspace --locked
+	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
+
+soak: ## the engine under faults, for SOAK_SECONDS
+	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak -- --nocapture
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
-	fuzz/run.sh
+	SECONDS_EACH=$(FUZZ_SECONDS) fuzz/run.sh
 
 # DiskANN is compiled for the very machine; Bathyal chooses its instructions when it runs.
 PEER_RUSTFLAGS ?= -C target-cpu=native
