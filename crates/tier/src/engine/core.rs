@@ -290,6 +290,25 @@ impl Core {
         }
     }
 
+    /// The bytes of the read number `place` of a group that has arrived in full: start and length, which is 0 where
+    /// there is no such read.
+    #[inline]
+    pub(crate) fn arrived_bytes(&self, group: u32, place: usize) -> (*const u8, usize) {
+        let nothing = (std::ptr::dangling(), 0);
+        let Some(op) = self.groups[group as usize].ops.get(place) else { return nothing };
+        let op = &self.ops[*op as usize];
+        if op.stage != Stage::Done || op.outcome != Outcome::Arrived {
+            return nothing;
+        }
+        match op.buffer {
+            Some(buffer) => {
+                let skip = (op.want.offset - op.offset) as usize;
+                (buffer.start.as_ptr().wrapping_add(skip).cast_const(), op.want.len as usize)
+            }
+            None => self.queue.map(op.want).map_or(nothing, |bytes| (bytes.as_ptr(), bytes.len())),
+        }
+    }
+
     /// Takes the next arrival of a stream; `None` when nothing has arrived, in which case the task is woken
     /// by the next one.
     pub(crate) fn take_arrived(&mut self, group: u32) -> Option<u32> {
@@ -407,16 +426,18 @@ impl Core {
         let mut outcome = self.queue.reap(&mut completions, wait);
         // Every completion is booked, whatever is wrong with another: a read that is forgotten here would hold
         // its buffer for ever.
-        for completion in completions.drain(..) {
-            let booked = self.complete(completion);
-            outcome = outcome.and(booked);
+        for completion in &completions {
+            if let Err(broken) = self.complete(completion) {
+                outcome = outcome.and(Err(broken));
+            }
         }
+        completions.clear();
         self.completions = completions;
         outcome
     }
 
     #[inline]
-    fn complete(&mut self, completion: Completion) -> Result<(), TierError> {
+    fn complete(&mut self, completion: &Completion) -> Result<(), TierError> {
         let id = completion.id as u32;
         let generation = (completion.id >> 32) as u32;
         let Some(op) = self.ops.get(id as usize) else {

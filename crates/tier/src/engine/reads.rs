@@ -63,7 +63,7 @@ impl Reading<'_> {
         let failure = core.failure(group);
         drop(core);
         self.group = None;
-        let batch = Batch { cx: self.cx.clone(), group };
+        let batch = Batch { cx: self.cx.clone(), group: group as usize };
         Poll::Ready(match failure {
             Some(error) => Err(error),
             None => Ok(batch),
@@ -82,13 +82,15 @@ impl Drop for Reading<'_> {
 /// The bytes of a finished [`Cx::read`]. Its buffers go back to the engine when it is dropped.
 pub struct Batch {
     cx: Cx,
-    group: u32,
+    /// As wide as a register: a batch is handed up through every level of `async fn`, and a processor stalls
+    /// where it stores four bytes and loads eight.
+    group: usize,
 }
 
 impl Batch {
     /// Number of spans read.
     pub fn len(&self) -> usize {
-        self.cx.0.borrow().group_len(self.group)
+        self.cx.0.borrow().group_len(self.group as u32)
     }
 
     /// Whether no span was asked for.
@@ -99,22 +101,18 @@ impl Batch {
     /// The bytes of the `i`-th span, exactly as long as asked for; empty when there is no such span.
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
-        let core = self.cx.0.borrow();
-        if i >= core.group_len(self.group) {
-            return &[];
-        }
-        match core.view(self.group, i as u32) {
-            // SAFETY: the read has arrived in full, its buffer (or the mapped tier, which the engine keeps alive)
-            // stays untouched until this batch is dropped, and the slice borrows the batch.
-            Ok((start, len)) => unsafe { std::slice::from_raw_parts(start, len) },
-            Err(_) => &[],
-        }
+        let (start, len) = self.cx.0.borrow().arrived_bytes(self.group as u32, i);
+        // SAFETY: the read has arrived in full, its buffer (or the mapped tier, which the engine keeps alive) stays
+        // untouched until this batch is dropped, and the slice borrows the batch. Where there is nothing, the
+        // address dangles and the length is 0.
+        unsafe { std::slice::from_raw_parts(start, len) }
     }
 }
 
 impl Drop for Batch {
+    #[inline]
     fn drop(&mut self) {
-        self.cx.0.borrow_mut().close_group(self.group);
+        self.cx.0.borrow_mut().close_group(self.group as u32);
     }
 }
 
