@@ -107,7 +107,8 @@ pub(crate) struct Core {
     free_ops: Vec<u32>,
     groups: Vec<Group>,
     free_groups: Vec<u32>,
-    staged: VecDeque<u32>,
+    /// In order of staging; nearly always handed over as a whole.
+    staged: Vec<u32>,
     ready: VecDeque<u32>,
     current: u32,
     batch: Vec<Read>,
@@ -144,7 +145,7 @@ impl Core {
             free_ops: Vec::with_capacity(depth as usize),
             groups: Vec::new(),
             free_groups: Vec::new(),
-            staged: VecDeque::with_capacity(depth as usize),
+            staged: Vec::with_capacity(depth as usize),
             ready: VecDeque::with_capacity(depth as usize),
             current: 0,
             batch: Vec::with_capacity(depth as usize),
@@ -198,6 +199,7 @@ impl Core {
     }
 
     /// Stages one read for `group`; its index within the group is the return value.
+    #[inline]
     pub(crate) fn stage(&mut self, group: u32, want: Span) -> u32 {
         let outside = want.len == 0 || want.end() > self.tier_len;
         let start = want.offset & !(self.alignment - 1);
@@ -226,7 +228,7 @@ impl Core {
         if outside || too_long {
             self.finish(id, Outcome::Outside);
         } else {
-            self.staged.push_back(id);
+            self.staged.push(id);
         }
         place
     }
@@ -412,7 +414,10 @@ impl Core {
         }
         if self.queue.in_flight() == 0 {
             // Nothing can complete: the first staged read waits for a buffer that will never come free.
-            let Some(id) = self.staged.pop_front() else { return Err(RunError::Stalled) };
+            if self.staged.is_empty() {
+                return Err(RunError::Stalled);
+            }
+            let id = self.staged.remove(0);
             let needed = self.ops[id as usize].len;
             self.finish(id, Outcome::Budget { needed });
             return Ok(());
