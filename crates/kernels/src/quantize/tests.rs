@@ -287,3 +287,14 @@ fn refusals() {
     assert!(train(CodeKind::Pq, 0, &[1.0; 64], 8).is_err());
     assert!(train(CodeKind::Pq, 4, &[1.0, f32::INFINITY], 2).is_err());
 }
+
+#[test]
+fn the_default_follows_the_table_and_can_be_trained() {
+    assert_eq!(Codec::default_for(128, 32), CodeKind::Axes);
+    assert_eq!(Codec::default_for(128, 16), CodeKind::Pq);
+    assert_eq!(Codec::default_for(4096, 2056), CodeKind::RaBitQ { bits: 4 });
+    for (dim, bytes) in [(1, 1), (4, 40), (31, 32), (100, 24), (100, 32), (3000, 40), (2100, 300)] {
+        let rows = gaussian(30, dim, 1);
+        assert!(Codec::train(Codec::default_for(dim, bytes), bytes, Metric::L2, &rows, dim, 1, 1).is_ok());
+    }
+}
