@@ -3,11 +3,13 @@
 //! * [`tree`]: the files of the repository, as git would see them.
 //! * [`text`]: lengths of files, banned words, paths of build machines, white space.
 //! * [`functions`]: lengths of functions.
+//! * [`links`]: what the documentation points at is there.
 //! * [`licences`]: the licence of every dependency against the allow list in `deny.toml`.
 //!
 //! Each check returns its complaints as sentences that begin with `file:line:`.
 
 pub mod functions;
 pub mod licences;
+pub mod links;
 pub mod text;
 pub mod tree;

@@ -132,7 +132,7 @@ fn contains_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back().is_some_and(joins);
         let after = line[at + word.len()..].chars().next().is_some_and(joins);
-        !before && !(after && word.ends_with(char::is_alphanumeric))
+        !(before || after && word.ends_with(char::is_alphanumeric))
     })
 }
 

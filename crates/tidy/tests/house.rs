@@ -1,6 +1,6 @@
 //! The repository keeps its own style.
 
-use bathyal_tidy::{functions, licences, text, tree};
+use bathyal_tidy::{functions, licences, links, text, tree};
 
 fn demand_none(complaints: Vec<String>) {
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
@@ -19,6 +19,11 @@ fn names_and_lines_keep_the_style() {
 #[test]
 fn functions_are_short() {
     demand_none(functions::complaints(&tree::files(&tree::root()).unwrap()));
+}
+
+#[test]
+fn documentation_points_at_what_is_there() {
+    demand_none(links::complaints(&tree::files(&tree::root()).unwrap()));
 }
 
 #[test]
