@@ -93,4 +93,4 @@ ci: ## what the continuous integration runs
 	.ci/run
 
 clean: ## remove everything that the targets above have made
-	rm -rf target $(VENV) demo-index
+	rm -rf target $(VENV) demo-index bench/.work

@@ -68,20 +68,23 @@ def main() -> int:
     return 0
 
 
+def integers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
     data = os.environ.get("BATHYAL_DATA")
     parser.add_argument("--data", type=Path, default=data, help="folder of the sets [env: BATHYAL_DATA]")
     parser.add_argument("--set", default="sift-a", help="folder within it (default: sift-a)")
     parser.add_argument("--metric", default="l2", choices=["l2", "ip", "cosine"])
     parser.add_argument("--groundtruth", default="gt100.ibin", help="file within the set's folder")
     parser.add_argument("--rows", type=int, help="use only the first rows of the set")
-    parser.add_argument("--threads", type=numbers, default=[2], help="threads of a search, for example 2,1")
+    parser.add_argument("--threads", type=integers, default=[2], help="threads of a search, for example 2,1")
     parser.add_argument("--build-threads", type=int, default=2)
-    parser.add_argument("--search-lists", type=numbers, default=numbers(SEARCH_LISTS))
+    parser.add_argument("--search-lists", type=integers, default=integers(SEARCH_LISTS))
     parser.add_argument(
         "--repeats", type=int, default=3, help="searches at each effort; medians are reported"
     )
@@ -250,16 +253,18 @@ def summarise(runs: list[dict]) -> dict[str, list[dict]]:
         groups.setdefault((one["side"], one["search_list"]), []).append(one)
     sweeps: dict[str, list[dict]] = {}
     for (side, effort), group in sorted(groups.items(), key=lambda item: item[0][1]):
-        of = lambda key, group=group: statistics.median(float(one[key]) for one in group)  # noqa: E731
-        latency = lambda key, group=group: statistics.median(  # noqa: E731
-            float(one["latency_us"][key]) for one in group
-        )
-        point = {key: of(key) for key in ("recall", "qps", "reads_per_query", "bytes_per_query")}
-        point |= {"search_list": effort, "mean_us": latency("mean"), "p99_us": latency("p99")}
+        keys = ("recall", "qps", "reads_per_query", "bytes_per_query", "dram_bytes", "peak_rss_bytes")
+        point = {key: median(group, key) for key in keys}
+        latencies = [one["latency_us"] for one in group]
+        point |= {"mean_us": median(latencies, "mean"), "p99_us": median(latencies, "p99")}
+        point["search_list"] = effort
         point |= {"qps_least": min(one["qps"] for one in group), "qps_most": max(one["qps"] for one in group)}
-        point["dram_bytes"] = of("dram_bytes")
         sweeps.setdefault(side, []).append(point)
     return sweeps
+
+
+def median(group: list[dict], key: str) -> float:
+    return statistics.median(float(one[key]) for one in group)
 
 
 def at_recall(sweep: list[dict], target: float) -> dict | None:
@@ -290,10 +295,12 @@ def report_builds(builds: dict[str, list[dict]]) -> None:
     print("|---|---:|---:|---:|---:|")
     seconds = {}
     for system, repeats in builds.items():
-        of = lambda key, repeats=repeats: statistics.median(float(one[key]) for one in repeats)  # noqa: E731
-        seconds[system] = of("build_seconds")
-        sizes = f"{of('peak_rss_bytes') / 1e6:.0f} MB | {of('index_bytes') / 1e6:.1f} MB"
-        print(f"| {system} | {seconds[system]:.1f} | {sizes} | {of('amplification'):.2f} |")
+        seconds[system] = median(repeats, "build_seconds")
+        sizes = [median(repeats, key) for key in ("peak_rss_bytes", "index_bytes", "amplification")]
+        columns = f"{sizes[0] / 1e6:.0f} MB | {sizes[1] / 1e6:.1f} MB | {sizes[2]:.2f}"
+        print(f"| {system} | {seconds[system]:.1f} | {columns} |")
+    stages = ", ".join(f"{name} {spent:.1f}" for name, spent in builds["bathyal"][0].get("stage_seconds", []))
+    print(f"\nBathyal's seconds by stage, the first time: {stages}.")
     print(f"\nDiskANN's build takes {seconds['diskann'] / seconds['bathyal']:.2f} times Bathyal's.")
 
 
@@ -301,19 +308,18 @@ def report_searches(
     options: argparse.Namespace, sides: list[Side], sweeps: dict[str, list[dict]], log
 ) -> None:
     print(f"\n### Search, {sides[0].threads} threads, k = {options.k}, medians of {options.repeats}\n")
-    print(
-        "| recall | system | search_list | queries/s | times DiskANN | mean latency | p99 | reads a query |"
-    )
-    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    print("| recall | system | search_list | queries/s | times DiskANN | mean | p99 | reads | peak memory |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for target in TARGETS:
         peer = at_recall(sweeps["DiskANN"], target)
         for side in sides:
             found = at_recall(sweeps[side.name], target)
             if found is None:
-                print(f"| {target:.2f} | {side.name} | not reached | | | | | |")
+                print(f"| {target:.2f} | {side.name} | not reached | | | | | | |")
                 continue
             ratio = found["qps"] / peer["qps"] if peer else math.nan
             costs = f"{found['mean_us']:.0f} us | {found['p99_us']:.0f} us | {found['reads_per_query']:.1f}"
+            costs += f" | {found['peak_rss_bytes'] / 1e6:.0f} MB"
             start = f"| {target:.2f} | {side.name} | {found['search_list']:.0f} | {found['qps']:.0f}"
             # Where even the least effort finds more than was asked for, both are not at one recall.
             above = "" if found["recall"] <= target else f" (recall {found['recall']:.3f})"
