@@ -53,6 +53,17 @@ fn covariance(centred: &[f32], dim: usize) -> Vec<f64> {
     sums
 }
 
+/// A dot product in eight partial sums: one sum would wait for every addition before the next.
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    let mut sums = [0.0f64; 8];
+    let (x_parts, y_parts) = (x.chunks_exact(8), y.chunks_exact(8));
+    let tail: f64 = x_parts.remainder().iter().zip(y_parts.remainder()).map(|(u, v)| u * v).sum();
+    for (u, v) in x_parts.zip(y_parts) {
+        (0..8).for_each(|l| sums[l] += u[l] * v[l]);
+    }
+    sums.iter().sum::<f64>() + tail
+}
+
 /// Rotates every pair of rows of a symmetric matrix to orthogonality (Hestenes); rows end as scaled eigenvectors.
 fn jacobi_sweep(rows: &mut [f64], dim: usize) -> bool {
     let mut turned = false;
@@ -60,7 +71,6 @@ fn jacobi_sweep(rows: &mut [f64], dim: usize) -> bool {
         for q in p + 1..dim {
             let (head, tail) = rows.split_at_mut(q * dim);
             let (a, b) = (&mut head[p * dim..(p + 1) * dim], &mut tail[..dim]);
-            let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(u, v)| u * v).sum::<f64>();
             let (aa, bb, ab) = (dot(a, a), dot(b, b), dot(a, b));
             if ab.abs() <= 1e-7 * (aa * bb).sqrt() {
                 continue;
@@ -88,7 +98,7 @@ pub(super) fn orthonormalise(rows: &mut [f64], dim: usize) {
             let before: f64 = row.iter().map(|v| v * v).sum();
             for _ in 0..2 {
                 for other in done.chunks_exact(dim) {
-                    let along: f64 = row.iter().zip(other).map(|(u, v)| u * v).sum();
+                    let along = dot(row, other);
                     row.iter_mut().zip(other).for_each(|(u, v)| *u -= along * v);
                 }
             }
