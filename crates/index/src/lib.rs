@@ -1,6 +1,6 @@
 //! All algorithms of Bathyal: index families with their builders and searchers, formats, ground truth.
 //!
-//! * [`build`] makes an index directory from a [`vectors::VectorFile`];
+//! * [`build()`] makes an index directory from a [`vectors::VectorFile`];
 //! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
 //! * [`vectors`] reads and writes files of vectors and ids; [`groundtruth`] computes exact answers.
 

@@ -1,7 +1,7 @@
 //! Exact nearest neighbours, by measuring everything: what recall is counted against.
 //!
 //! The vectors are streamed once a wave of queries, in blocks that stay in a core's L2 cache while every
-//! query of the wave passes over them. A 32-bit kernel (see [`tile`]) only screens out what is certainly too
+//! query of the wave passes over them. A 32-bit kernel (see `tile`) only screens out what is certainly too
 //! far; what is left, a few thousand pairs a query, is measured in 64-bit arithmetic. So the answers do not
 //! depend on the CPU, the number of threads, or the order of work.
 //!

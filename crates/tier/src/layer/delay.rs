@@ -2,7 +2,7 @@
 //!
 //! Each read is really made; it counts as complete once the device's latency and the transfer of its bytes
 //! over the device's link have passed too. The time is the thread's own: what the system or a hypervisor
-//! takes away does not hide the injected latency ([`clock`]).
+//! takes away does not hide the injected latency (`clock`).
 
 mod clock;
 
