@@ -46,10 +46,11 @@ class Bar:
 
 @contextmanager
 def shown(progress: bool | Receiver) -> Iterator[Receiver | None]:
-    """The receiver for ``progress``: True draws a bar if stderr is a terminal, False shows nothing."""
+    """The receiver for ``progress``: True draws a bar if stderr is seen as it is written, False shows nothing."""
     if callable(progress):
         yield progress
-    elif not progress or not sys.stderr.isatty():
+    # A notebook's stderr is no terminal and overwrites a line all the same.
+    elif not progress or sys.stderr is None or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
     else:
         bar = Bar(sys.stderr)

@@ -1,6 +1,7 @@
 //! Reading files of vectors and ids: every format, and every way in which a file can lie.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bathyal_index::vectors::{FileFormat, IdFile, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids};
 use bathyal_kernels::Element;
@@ -264,6 +265,17 @@ fn rows_in_memory_have_to_be_whole() {
     );
     refused!(VectorFile::from_rows(Element::F32, 2, vec![]), VectorError::Empty { .. });
     refused!(VectorFile::from_rows(Element::F32, 0, vec![0; 12]), VectorError::Header { .. });
+}
+
+#[test]
+fn lent_rows_are_not_copied_and_are_given_back() {
+    let lent = Arc::new(vec![1_u8, 2, 3, 4, 5, 6]);
+    let found = VectorFile::from_lent(Element::U8, 3, lent.clone()).unwrap();
+    assert_eq!((found.count(), found.dim(), found.row(1)), (2, 3, &[4_u8, 5, 6][..]));
+    assert_eq!(found.row(0).as_ptr(), lent.as_ptr());
+    drop((found.clone(), found));
+    assert_eq!(Arc::strong_count(&lent), 1);
+    refused!(VectorFile::from_lent(Element::U8, 4, lent), VectorError::PartialRow { .. });
 }
 
 #[test]
