@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use bathyal_index::index::DEFAULT_BEAM_WIDTH;
 use bathyal_index::vamana::options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED};
+use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -111,6 +112,9 @@ pub struct BuildArguments {
     /// Bytes of memory that each vector takes while searching, for its code [default: suits the dim]
     #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub code_bytes: Option<u32>,
+    /// Kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]
+    #[arg(long, value_name = "KIND")]
+    pub code_kind: Option<CodeKind>,
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,

@@ -37,6 +37,7 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         search_list: arguments.search_list,
         alpha: arguments.alpha,
         code_bytes: arguments.code_bytes,
+        code_kind: arguments.code_kind,
         threads: arguments.threads,
         seed: arguments.seed,
         memory_bytes: arguments.memory,

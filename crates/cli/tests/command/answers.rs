@@ -47,6 +47,20 @@ fn build_reports_what_it_cost() {
 }
 
 #[test]
+fn every_kind_of_code_is_built_and_searched() {
+    let folder = copy();
+    for (kind, bytes) in [("pq", 6), ("pq4", 6), ("axes", 12)] {
+        let line =
+            format!("build base.fbin {kind} --metric l2 --code-kind {kind} --code-bytes {bytes} --json");
+        let built = bathyal(folder.path(), &line).json();
+        assert_eq!((&built["code_kind"], &built["code_bytes"]), (&kind.into(), &bytes.into()));
+        let line = format!("search {kind} queries.fbin --search-list 200 --groundtruth gt.ibin --json");
+        let recall = bathyal(folder.path(), &line).json()["recall"].as_f64().unwrap();
+        assert!(recall > 0.9, "{kind}: {recall}");
+    }
+}
+
+#[test]
 fn search_reports_recall_and_cost() {
     let line = "search idx queries.fbin -k 5 --recall 0.9 --groundtruth gt.ibin --threads 1 --json";
     let found = bathyal(shared(), line).json();
