@@ -136,8 +136,8 @@ fn contains_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether `line` holds an absolute path that begins with `root`.
-fn names_path_below(line: &str, root: &str) -> bool {
+/// Whether `line` holds an absolute path that begins with `root`, which ends in `/`.
+pub fn names_path_below(line: &str, root: &str) -> bool {
     line.match_indices(root).any(|(at, _)| {
         // `target/tmp/` or `https://host/tmp/` are no such paths.
         !line[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "_-.}~".contains(c))

@@ -29,9 +29,14 @@ fn documentation_points_at_what_is_there() {
 #[test]
 fn no_file_names_the_folder_that_it_was_written_in() {
     let root = tree::root();
-    let here = root.to_string_lossy();
+    // A folder as short as `/src` says nothing about anyone's machine.
+    if root.components().count() < 4 {
+        return;
+    }
+    let here = format!("{}/", root.display());
     let files = tree::files(&root).unwrap();
-    let naming = files.iter().filter(|f| f.text.as_ref().is_some_and(|text| text.contains(here.as_ref())));
+    let names = |text: &String| text.lines().any(|line| text::names_path_below(line, &here));
+    let naming = files.iter().filter(|file| file.text.as_ref().is_some_and(names));
     demand_none(naming.map(|file| format!("{}: names {here}", file.name)).collect());
 }
 
