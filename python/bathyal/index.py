@@ -28,9 +28,9 @@ class Index:
     >>> vectors = np.random.default_rng(1).integers(0, 256, (500, 8), dtype=np.uint8)
     >>> with bathyal.build(vectors, "small.index", metric="l2") as index:
     ...     len(index), index.dim, index.element, index.metric
-    ...     index.search(vectors[7], k=3).ids[0]
+    ...     int(index.search(vectors[7], k=3).ids[0])
     (500, 8, 'u8', 'l2')
-    np.uint32(7)
+    7
     >>> index.closed
     True
     """

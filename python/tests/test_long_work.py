@@ -68,8 +68,8 @@ def test_an_exception_in_the_receiver_stops_the_work(base, tmp_path):
 
 
 PROGRAM = """
-import sys, time, bathyal
-folder, base = sys.argv[1:]
+import sys, bathyal, numpy
+folder, base, index = sys.argv[1:]
 def began(stage, done, total):
     if stage in ("first pass", "exact neighbours"):
         print("began", flush=True)
@@ -86,15 +86,15 @@ except KeyboardInterrupt:
     [
         f"bathyal.build(base, folder + '/i', progress=began, **{LONG})",
         "bathyal.groundtruth(base, base, 'l2', k=100, threads=1, progress=began)",
+        # Many minutes of searching.
+        "began('first pass', 0, 0); "
+        "bathyal.open(index).search(numpy.ones((300_000, 24), numpy.float32), search_list=1000)",
     ],
 )
-def test_ctrl_c_ends_the_work_at_once(work, base, tmp_path):
+def test_ctrl_c_ends_the_work_at_once(work, base, index_path, tmp_path):
     program = textwrap.dedent(PROGRAM).format(work=work)
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path), str(base)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, "-c", program, str(tmp_path), str(base), str(index_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"began\n"
     process.send_signal(signal.SIGINT)
     asked = time.monotonic()
