@@ -12,6 +12,7 @@ use bathyal_index::{
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use clustered::vectors;
+use rand::{Rng, SeedableRng};
 use std::path::Path;
 
 fn small(metric: Metric) -> BuildOptions {
@@ -145,4 +146,24 @@ fn one_thread_and_one_seed_give_one_index() {
         })
         .to_vec();
     assert!(graphs[0] == graphs[1]);
+}
+
+#[test]
+fn full_lists_leave_every_vector_reachable() {
+    let dir = tempfile::tempdir().unwrap();
+    // In high dimensions nothing is pruned: every list is full, and some vectors are in none.
+    let mut random = rand::rngs::StdRng::seed_from_u64(5);
+    let rows = (0..1500 * 128).map(|_| random.random_range(0..=255_u8)).collect();
+    let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();
+    for max_degree in [2, 4, 8] {
+        let path = dir.path().join(max_degree.to_string());
+        let options = BuildOptions { max_degree, search_list: 10, threads: 2, ..BuildOptions::default() };
+        build(&data, &path, &options, &Silent).unwrap();
+        let queries = VectorFile::from_rows(Element::U8, 128, data.row(7).to_vec()).unwrap();
+        let found = search(&open(&path, TierChoice::Dram), &queries, 1500, Effort::SearchList(1500));
+        let mut ids = found.ids;
+        ids.sort_unstable();
+        assert!(ids.into_iter().eq(0..1500), "max_degree {max_degree}");
+        assert!(verify(&path, &Silent).unwrap().sound);
+    }
 }

@@ -11,6 +11,7 @@ use crate::error::IndexError;
 use crate::format::directory::BuildDirectory;
 use crate::format::manifest::{Calibration, FORMAT_VERSION, GraphEntry, MAX_DIM, MAX_VECTORS, Manifest};
 use crate::format::pages::{PAGE_BYTES, PageLayout};
+use crate::index::TierChoice;
 use crate::progress::Progress;
 use crate::vectors::VectorFile;
 use rand::SeedableRng;
@@ -35,7 +36,8 @@ pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     // A mapped file's pages count as resident while they are copied, and once more when calibration computes
     // its exact answers; in between they are given back. Codes and graph are written before that.
     let mapped = data.data_bytes();
-    let growing = Adjacency::planned_bytes(count, options.max_degree) + count * 4;
+    let growing =
+        Adjacency::planned_bytes(count, options.max_degree) + count * 4 + repair::planned_bytes(count);
     let space = Space::planned_bytes(data, options.metric);
     let calibrating = mapped + codes;
     let threads = options.thread_count() as u64 * MEMORY_A_THREAD;
@@ -110,7 +112,11 @@ pub fn build(
         calibration: Calibration::default(),
     };
     drop(space);
-    manifest.calibration = calibrate::calibrate(directory.path(), &manifest, data, options, progress)?;
+    // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
+    let graph_bytes = manifest.graph.file.bytes;
+    let roomy = options.memory_bytes.is_none_or(|given| given >= planned + graph_bytes);
+    let tier = if roomy { TierChoice::Dram } else { TierChoice::File };
+    manifest.calibration = calibrate::calibrate(directory.path(), &manifest, data, tier, options, progress)?;
     data.release();
     stages.end("calibrate");
     manifest.build_seconds = started.elapsed().as_secs_f64();

@@ -33,11 +33,12 @@ const WIDTH: usize = 4;
 /// Beyond this recall more effort is noise.
 const ENOUGH_RECALL: f32 = 0.999;
 
-/// Measures the index in `directory`, whose manifest has not been written yet.
+/// Measures the index in `directory`, whose manifest has not been written yet, with its pages read from `tier`.
 pub(crate) fn calibrate(
     directory: &Path,
     manifest: &Manifest,
     data: &VectorFile,
+    tier: TierChoice,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration, IndexError> {
@@ -47,7 +48,7 @@ pub(crate) fn calibrate(
     let Some(&largest_k) = curves_k.last() else { return Ok(Calibration::default()) };
     let truth = truth(data, &sampled, options, largest_k as usize, progress)?;
 
-    let index = Index::open_unpublished(directory, manifest, &OpenOptions::cached(TierChoice::File))?;
+    let index = Index::open_unpublished(directory, manifest, &OpenOptions::cached(tier))?;
     let mut curves: Vec<CalibrationCurve> =
         curves_k.iter().map(|k| CalibrationCurve { k: *k, points: Vec::new() }).collect();
     progress.stage("calibrating", LADDER.len() as u64);

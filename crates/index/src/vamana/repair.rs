@@ -4,55 +4,82 @@
 use super::adjacency::Adjacency;
 use super::insert::Inserter;
 
-/// Adds edges until every vector is reachable from `entry`, and returns how many were added.
+/// Marks a vector that the flood has not reached.
+const UNREACHED: u32 = u32::MAX;
+
+/// The vectors reached so far, as a tree: from where each was reached first.
+struct Flood {
+    parent: Vec<u32>,
+    order: Vec<u32>,
+}
+
+impl Flood {
+    /// Reaches everything that can be reached from `start`, which hangs on `parent`.
+    fn run(&mut self, graph: &Adjacency, start: u32, parent: u32) {
+        let mut next = self.order.len();
+        self.parent[start as usize] = parent;
+        self.order.push(start);
+        while next < self.order.len() {
+            let id = self.order[next];
+            next += 1;
+            for neighbor in graph.neighbors(id) {
+                if self.parent[neighbor as usize] == UNREACHED {
+                    self.parent[neighbor as usize] = id;
+                    self.order.push(neighbor);
+                }
+            }
+        }
+    }
+
+    /// Links `anchor`, which has been reached, to `id`: on a free place, or instead of the last neighbour that
+    /// was reached from elsewhere. False if all places are taken by links that others hang on.
+    fn tie(&self, graph: &Adjacency, anchor: u32, id: u32, max_degree: usize) -> bool {
+        if self.parent[anchor as usize] == UNREACHED {
+            return false;
+        }
+        let list = graph.lock(anchor);
+        if graph.degree(anchor) < max_degree {
+            return list.add(id);
+        }
+        let mut neighbors: Vec<u32> = graph.neighbors(anchor).collect();
+        let spare = neighbors.iter().rposition(|n| self.parent[*n as usize] != anchor);
+        let Some(spare) = spare else { return false };
+        neighbors[spare] = id;
+        list.set(neighbors.into_iter());
+        true
+    }
+}
+
+/// Bytes that [`connect`] takes for `count` vectors.
+pub(crate) fn planned_bytes(count: u64) -> u64 {
+    count * 8
+}
+
+/// Adds links until every vector is reachable from `entry`, and returns how many were added. No list grows
+/// beyond `max_degree`.
 ///
-/// A vector that is cut off hangs on the nearest reachable one with room below `max_degree`; where none that a
-/// search finds has room, on any that has. Returns `None` if the degrees leave no room at all.
+/// A vector that is cut off hangs on the nearest reachable one that can take it; where none that a search finds
+/// can, on any. Returns `None` if no vector can take it, which needs a maximum degree of 1.
 pub(crate) fn connect(
     graph: &Adjacency,
     inserter: &mut Inserter<'_>,
     entry: u32,
     max_degree: usize,
 ) -> Option<u64> {
-    let mut reached = vec![false; graph.count()];
-    let mut order = Vec::new();
-    flood(graph, entry, &mut reached, &mut order);
+    let mut flood =
+        Flood { parent: vec![UNREACHED; graph.count()], order: Vec::with_capacity(graph.count()) };
+    flood.run(graph, entry, entry);
     let mut added = 0;
-    let mut with_room = 0;
     for id in 0..graph.count() as u32 {
-        if reached[id as usize] {
+        if flood.parent[id as usize] != UNREACHED {
             continue;
         }
         let mut near = inserter.search(id).to_vec();
         near.sort_unstable();
-        let mut anchor = near.iter().map(|n| n.id).find(|n| graph.degree(*n) < max_degree);
-        while anchor.is_none() {
-            let candidate = *order.get(with_room)?;
-            if graph.degree(candidate) < max_degree {
-                anchor = Some(candidate);
-            } else {
-                with_room += 1;
-            }
-        }
-        graph.lock(anchor?).add(id);
+        let anchors = near.iter().map(|n| n.id).chain(flood.order.iter().rev().copied());
+        let anchor = anchors.into_iter().find(|anchor| flood.tie(graph, *anchor, id, max_degree))?;
         added += 1;
-        flood(graph, id, &mut reached, &mut order);
+        flood.run(graph, id, anchor);
     }
     Some(added)
-}
-
-/// Marks everything reachable from `start`.
-fn flood(graph: &Adjacency, start: u32, reached: &mut [bool], order: &mut Vec<u32>) {
-    let mut next = order.len();
-    reached[start as usize] = true;
-    order.push(start);
-    while next < order.len() {
-        let id = order[next];
-        next += 1;
-        for neighbor in graph.neighbors(id) {
-            if !std::mem::replace(&mut reached[neighbor as usize], true) {
-                order.push(neighbor);
-            }
-        }
-    }
 }
