@@ -24,7 +24,7 @@ pub(crate) struct SetArguments {
     /// Folder that holds glove's {base,query}.fbin, gt100.ibin and gt100_angular.ibin [default: DATA/glove]
     #[arg(long, env = "BATHYAL_GLOVE")]
     glove: Option<PathBuf>,
-    /// Use only the first rows of each set, with exact neighbours computed anew
+    /// Use only so many rows of each set, spread evenly over it, with exact neighbours computed anew
     #[arg(long)]
     rows: Option<usize>,
     /// Folder for the indexes, which are reused by later runs of the same build
@@ -77,8 +77,7 @@ impl SetArguments {
             let exact = IdFile::open(folder.join(truth))?;
             return Ok(Set { name: name.into(), base, queries, exact, metric });
         };
-        let first = base.rows(0..rows).ok_or("rows of the set are not contiguous")?.to_vec();
-        let base = VectorFile::from_rows(base.element(), base.dim(), first)?;
+        let base = spread(&base, rows)?;
         let progress = StageLines::new(format!("{name}-{rows}"));
         let threads = NonZeroUsize::new(self.threads);
         let exact = exact_neighbors(&base, &queries, metric, SUBSET_TRUTH.min(rows), threads, &progress)?;
@@ -116,6 +115,13 @@ impl SetArguments {
         build(&set.base, &folder, &options, &StageLines::new(name))?;
         Ok(folder)
     }
+}
+
+/// `count` rows of `base` spread evenly over it: the first ones of a sorted set would be unlike its queries.
+fn spread(base: &VectorFile, count: usize) -> Result<VectorFile, Box<dyn Error>> {
+    let mut rows = Vec::with_capacity(count * base.row_bytes());
+    (0..count).for_each(|place| rows.extend_from_slice(base.row(place * base.count() / count)));
+    Ok(VectorFile::from_rows(base.element(), base.dim(), rows)?)
 }
 
 /// Rows of a set of queries, with their exact neighbours.
