@@ -216,7 +216,8 @@ def build(
         search_list: size of the candidate list while building (L in DiskANN).
         alpha: how much longer a detour must be before an edge is pruned, 1 to 10.
         code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
-        code: the kind of code; None picks the best by measurement.
+        code: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
+            the best by measurement.
         threads: 0 means all cores. One thread and one ``seed`` give the same index bit for bit.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit.

@@ -141,6 +141,14 @@ def test_calibration_may_be_given(vectors, queries, tmp_path):
         assert index.manifest["calibration"]["source"] == "given queries"
 
 
+@pytest.mark.parametrize("code", ["pq", "pq4", "axes", "rabitq4"])
+def test_the_kind_of_code_may_be_chosen(code, vectors, queries, tmp_path):
+    truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
+    with bathyal.build(vectors, tmp_path / "i", max_degree=16, search_list=40, code=code) as index:
+        assert index.manifest["codes"]["kind"] == code
+        assert bathyal.recall(index.search(queries, search_list=200).ids, truth) >= 0.95
+
+
 def test_a_closed_index_says_so(index_path, queries):
     with bathyal.open(index_path) as index:
         assert "1500 x 24 f32, l2" in repr(index)
