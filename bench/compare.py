@@ -32,12 +32,11 @@ LEAST_MISSING = 1e-6
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files of vectors, of queries and of their exact neighbours, and the metric that these are of."""
+    """Files of vectors, of queries and of their exact neighbours under l2."""
 
     base: Path
     queries: Path
     groundtruth: Path
-    metric: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ def parse() -> argparse.Namespace:
     data = os.environ.get("BATHYAL_DATA")
     parser.add_argument("--data", type=Path, default=data, help="folder of the sets [env: BATHYAL_DATA]")
     parser.add_argument("--set", default="sift-a", help="folder within it (default: sift-a)")
-    parser.add_argument("--metric", default="l2", choices=["l2", "ip", "cosine"])
     parser.add_argument("--groundtruth", default="gt100.ibin", help="file within the set's folder")
     parser.add_argument("--rows", type=int, help="use only the first rows of the set")
     parser.add_argument("--threads", type=integers, default=[2], help="threads of a search, for example 2,1")
@@ -127,24 +125,13 @@ def choose_data(options: argparse.Namespace) -> DataSet:
     if base is None or queries is None:
         sys.exit(f"{folder}: holds no base.*bin and query.*bin")
     if options.rows is None:
-        return DataSet(base, queries, folder / options.groundtruth, options.metric)
-    name = f"{options.set}-{options.rows}-{options.metric}"
+        return DataSet(base, queries, folder / options.groundtruth)
+    name = f"{options.set}-{options.rows}"
     part, truth = options.work / f"{name}{base.suffix}", options.work / f"{name}.gt.ibin"
     if not truth.exists():
         run(options.bathyal, "convert", base, part, "--rows", f"0..{options.rows}", "--json")
-        run(
-            options.bathyal,
-            "groundtruth",
-            part,
-            queries,
-            truth,
-            "--metric",
-            options.metric,
-            "-k",
-            "50",
-            "--json",
-        )
-    return DataSet(part, queries, truth, options.metric)
+        run(options.bathyal, "groundtruth", part, queries, truth, "-k", "50", "--json")
+    return DataSet(part, queries, truth)
 
 
 def run(*command: object) -> list[dict]:
@@ -174,7 +161,7 @@ def json_lines(answer: str) -> list[str]:
 def index_folder(options: argparse.Namespace, system: str) -> Path:
     rows = "" if options.rows is None else f"-{options.rows}"
     numbers = f"r{options.max_degree}-l{options.build_search_list}-c{options.code_bytes}"
-    return options.work / f"{system}-{options.set}{rows}-{options.metric}-{numbers}"
+    return options.work / f"{system}-{options.set}{rows}-{numbers}"
 
 
 def build_all(options: argparse.Namespace, data: DataSet, log) -> dict[str, list[dict]]:
@@ -184,11 +171,11 @@ def build_all(options: argparse.Namespace, data: DataSet, log) -> dict[str, list
             if options.reuse and index_folder(options, system).exists():
                 continue
             print(f"building with {system} ...", file=sys.stderr, flush=True)
-            settings = ["--metric", data.metric, "--max-degree", options.max_degree]
+            settings = ["--max-degree", options.max_degree]
             settings += ["--search-list", options.build_search_list, "--code-bytes", options.code_bytes]
             settings += ["--threads", options.build_threads]
             if system == "bathyal":
-                program, more = options.bathyal, ["--overwrite", "--json"]
+                program, more = options.bathyal, ["--metric", "l2", "--overwrite", "--json"]
             else:
                 program, more = options.diskann, ["--saturate", options.saturate]
             forget([data.base])
@@ -232,7 +219,7 @@ def search(options: argparse.Namespace, data: DataSet, side: Side, effort: int) 
         more = ["--tier", "file", "--json"]
         more += [] if side.in_flight is None else ["--in-flight", side.in_flight]
         return run(options.bathyal, "search", folder, data.queries, *settings, *more)[0]
-    return run(options.diskann, "search", folder, data.queries, "--metric", data.metric, *settings)[0]
+    return run(options.diskann, "search", folder, data.queries, *settings)[0]
 
 
 def forget(paths) -> None:

@@ -1,6 +1,6 @@
 //! `peer-diskann build`.
 
-use crate::MetricName;
+use crate::METRIC;
 use crate::files::{Element, IndexFiles, peak_rss_bytes, shape};
 use anyhow::{Context, Result};
 use diskann::graph::config;
@@ -22,8 +22,6 @@ pub(crate) struct BuildArguments {
     data: PathBuf,
     /// A folder for the index
     index: PathBuf,
-    #[arg(long, value_enum, default_value = "l2")]
-    metric: MetricName,
     /// Most neighbours of a vector (R)
     #[arg(long, default_value_t = 64)]
     max_degree: usize,
@@ -71,7 +69,6 @@ pub(crate) fn run(arguments: &BuildArguments) -> Result<()> {
 
 fn build<T: VectorRepr>(arguments: &BuildArguments) -> Result<()> {
     let started = Instant::now();
-    let metric = arguments.metric.metric();
     let (vectors, dim) = shape(&arguments.data)?;
     let element = Element::of(&arguments.data)?;
     let slack = config::MaxDegree::default_slack();
@@ -79,14 +76,14 @@ fn build<T: VectorRepr>(arguments: &BuildArguments) -> Result<()> {
         b.saturate_after_prune(arguments.saturate);
     };
     let graph =
-        config::Builder::new_with(arguments.max_degree, slack, arguments.search_list, metric.into(), fill)
+        config::Builder::new_with(arguments.max_degree, slack, arguments.search_list, METRIC.into(), fill)
             .build()?;
     let parameters = DiskIndexBuildParameters::new(
         MemoryBudget::try_from_gb(arguments.memory)?,
         QuantizationType::FP,
         NumPQChunks::new_with(arguments.code_bytes, dim)?,
     );
-    let configuration = IndexConfiguration::new(metric, dim, vectors, ONE, arguments.threads, graph);
+    let configuration = IndexConfiguration::new(METRIC, dim, vectors, ONE, arguments.threads, graph);
     std::fs::create_dir_all(&arguments.index)?;
     let files = IndexFiles::new(&arguments.index)?;
     let data = arguments.data.to_str().context("the name of the data is not UTF-8")?.to_owned();

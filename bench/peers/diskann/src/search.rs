@@ -1,6 +1,6 @@
 //! `peer-diskann search`.
 
-use crate::MetricName;
+use crate::METRIC;
 use crate::files::{Element, FromBytes, GroundTruth, IndexFiles, Matrix, peak_rss_bytes, vectors};
 use anyhow::{Context, Result, ensure};
 use diskann::utils::VectorRepr;
@@ -29,8 +29,6 @@ pub(crate) struct SearchArguments {
     queries: PathBuf,
     #[arg(short, default_value_t = 10)]
     k: usize,
-    #[arg(long, value_enum, default_value = "l2")]
-    metric: MetricName,
     /// Efforts: sizes of the candidate list
     #[arg(long, value_delimiter = ',', required = true)]
     search_list: Vec<u32>,
@@ -98,8 +96,7 @@ type Searcher<T> = DiskIndexSearcher<AdHoc<T>>;
 fn open<T: VectorRepr>(files: &IndexFiles, arguments: &SearchArguments) -> Result<Searcher<T>> {
     let reader = DiskIndexReader::new(files.pivots(), files.codes(), &FileStorageProvider)?;
     let factory = DiskVertexProviderFactory::from_disk_index_path(files.graph(), CachingStrategy::None)?;
-    let metric = arguments.metric.metric();
-    Ok(DiskIndexSearcher::new(arguments.threads, usize::MAX, &reader, factory, metric, None)?)
+    Ok(DiskIndexSearcher::new(arguments.threads, usize::MAX, &reader, factory, METRIC, None)?)
 }
 
 fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> {
