@@ -167,8 +167,6 @@ pub struct SearchResult {
 pub(crate) struct RawQueries {
     pub(crate) bytes: Vec<u8>,
     pub(crate) count: usize,
-    /// For each query, a vector to be treated as absent.
-    pub(crate) excluded: Option<Vec<u32>>,
 }
 
 /// An open index. Shared freely between threads.
@@ -333,7 +331,7 @@ impl Index {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             n => n,
         };
-        let raw = RawQueries { bytes, count: queries.count(), excluded: None };
+        let raw = RawQueries { bytes, count: queries.count() };
         let mut result = self.search_raw(raw, params, threads, options.width, control)?;
         result.notes = notes;
         Ok(result)
@@ -416,7 +414,6 @@ impl Index {
             search_list: search_list.max(k),
             beam_width: options.beam_width as usize,
             mode: options.mode,
-            excluded: None,
         };
         Ok((params, notes))
     }

@@ -172,13 +172,11 @@ fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply 
     let next = |cx: &Cx| {
         let query = job.take()?;
         let mut scratch = pool.borrow_mut().pop().unwrap_or_else(Scratch::new);
-        let mut params = job.params;
-        params.excluded = job.queries.excluded.as_ref().map(|e| e[query]);
         let cx = cx.clone();
         Some(async move {
             let started = Instant::now();
             let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
-            let outcome = search(cx, &job.graph, row, params, &mut scratch).await;
+            let outcome = search(cx, &job.graph, row, job.params, &mut scratch).await;
             (query as u32, started.elapsed().as_nanos() as u64, outcome, scratch)
         })
     };
@@ -188,12 +186,6 @@ fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply 
         let found = answers.neighbors.len() - before;
         let error = match outcome {
             Err(error) => Some(error),
-            // A vector treated as absent may have been the only way to others.
-            Ok(()) if found < job.params.k && job.queries.excluded.is_some() => {
-                let none = Neighbor { distance: f32::INFINITY, id: u32::MAX };
-                answers.neighbors.resize(before + job.params.k, none);
-                None
-            }
             Ok(()) if found != job.params.k => Some(IndexError::damaged(
                 &job.graph.file,
                 "the links",

@@ -2,27 +2,23 @@
 
 use super::adjacency::Adjacency;
 use super::calibrate;
-use super::insert::Inserter;
+use super::grow::Growth;
 use super::options::{BuildOptions, BuildReport};
 use super::repair;
 use super::space::Space;
 use super::write;
 use crate::error::IndexError;
 use crate::format::directory::BuildDirectory;
-use crate::format::manifest::{Calibration, FORMAT_VERSION, GraphEntry, MAX_DIM, MAX_VECTORS, Manifest};
+use crate::format::manifest::{
+    Calibration, CodesEntry, FORMAT_VERSION, FileEntry, GraphEntry, MAX_DIM, MAX_VECTORS, Manifest,
+};
 use crate::format::pages::{PAGE_BYTES, PageLayout};
 use crate::index::TierChoice;
 use crate::progress::Progress;
 use crate::vectors::VectorFile;
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Insertions between two looks at cancellation: each takes well under a millisecond.
-const CHECK_EVERY: usize = 32;
 /// Memory of a build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
 const FIXED_MEMORY: u64 = 96 << 20;
 /// Memory of each thread: search state, read buffers, blocks of exact search.
@@ -34,14 +30,14 @@ pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let codes = count * u64::from(write::code_bytes(options, data.dim()));
     let sample = write::sample_bytes(data.count(), data.dim());
     // A mapped file's pages count as resident while they are copied, and once more when calibration computes
-    // its exact answers; in between they are given back. Codes and graph are written before that.
+    // its exact answers; in between they are given back.
     let mapped = data.data_bytes();
     let growing =
         Adjacency::planned_bytes(count, options.max_degree) + count * 4 + repair::planned_bytes(count);
-    let space = Space::planned_bytes(data, options.metric);
-    let calibrating = mapped + codes;
+    let space = Space::planned_bytes(data, options.metric) + growing;
+    let peak = space + mapped.max(sample).max(codes);
     let threads = options.thread_count() as u64 * MEMORY_A_THREAD;
-    (space + mapped).max(space + growing).max(space + sample).max(calibrating) + threads + FIXED_MEMORY
+    peak + threads + FIXED_MEMORY
 }
 
 /// Builds an index over `data` at `target`.
@@ -79,16 +75,51 @@ pub fn build(
     let space = Space::load(data, options.metric, threads, progress)?;
     data.release();
     stages.end("load");
-    let (graph, entry) = grow(&space, options, threads, progress, &mut stages)?;
-
+    let entry = space.medoid();
+    let held_out = calibrate::hold_out(data, entry, options);
+    let graph = Adjacency::new(space.count(), options.max_degree);
+    let growth = Growth { space: &space, graph, entry, options, threads, progress };
+    let mut order = growth.passes(&held_out)?;
+    growth.finish(&order)?;
+    stages.end("grow graph");
     let layout = page_layout(data, options)?;
-    let file = write::write_graph(directory.path(), &layout, &space, &graph, progress)?;
-    let mean_degree = (0..space.count() as u32).map(|id| graph.degree(id) as f64).sum::<f64>();
-    drop(graph);
+    let file = write::write_graph(directory.path(), &layout, &space, &growth.graph, progress)?;
     stages.end("write graph");
     let codes = write::write_codes(directory.path(), &space, options, threads, progress)?;
     stages.end("codes");
-    let mut manifest = Manifest {
+
+    let mut manifest = manifest(data, options, entry, file, codes);
+    // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
+    let graph_bytes = manifest.graph.file.bytes;
+    let roomy = options.memory_bytes.is_none_or(|given| given >= planned + graph_bytes);
+    let tier = if roomy { TierChoice::Dram } else { TierChoice::File };
+    manifest.calibration =
+        calibrate::calibrate(directory.path(), &manifest, data, &held_out, tier, options, progress)?;
+    stages.end("calibrate");
+    if !held_out.is_empty() {
+        growth.insert("inserting held-out vectors", &held_out, options.alpha, options.search_list)?;
+        order.extend(&held_out);
+        growth.finish(&order)?;
+        manifest.graph.file = write::write_graph(directory.path(), &layout, &space, &growth.graph, progress)?;
+        stages.end("held-out vectors");
+    }
+    let links: u64 = (0..space.count() as u32).map(|id| growth.graph.degree(id) as u64).sum();
+    let mean_degree = links as f64 / space.count() as f64;
+    manifest.build_seconds = started.elapsed().as_secs_f64();
+    manifest.write(directory.path())?;
+    directory.publish()?;
+    Ok(report(&manifest, options, threads, planned, mean_degree, stages))
+}
+
+/// The manifest of an index that has not been calibrated yet.
+fn manifest(
+    data: &VectorFile,
+    options: &BuildOptions,
+    entry_point: u32,
+    file: FileEntry,
+    codes: CodesEntry,
+) -> Manifest {
+    Manifest {
         format_version: FORMAT_VERSION,
         written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
         family: "vamana".into(),
@@ -106,23 +137,11 @@ pub fn build(
             max_degree: options.max_degree,
             search_list: options.search_list,
             alpha: options.alpha,
-            entry_point: entry,
+            entry_point,
         },
         codes,
         calibration: Calibration::default(),
-    };
-    drop(space);
-    // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
-    let graph_bytes = manifest.graph.file.bytes;
-    let roomy = options.memory_bytes.is_none_or(|given| given >= planned + graph_bytes);
-    let tier = if roomy { TierChoice::Dram } else { TierChoice::File };
-    manifest.calibration = calibrate::calibrate(directory.path(), &manifest, data, tier, options, progress)?;
-    data.release();
-    stages.end("calibrate");
-    manifest.build_seconds = started.elapsed().as_secs_f64();
-    manifest.write(directory.path())?;
-    directory.publish()?;
-    Ok(report(&manifest, options, threads, planned, mean_degree / data.count() as f64, stages))
+    }
 }
 
 fn report(
@@ -203,83 +222,4 @@ fn check_data(data: &VectorFile, options: &BuildOptions) -> Result<(), IndexErro
 fn page_layout(data: &VectorFile, options: &BuildOptions) -> Result<PageLayout, IndexError> {
     PageLayout::new(data.element(), data.dim() as u32, options.max_degree, PAGE_BYTES)
         .map_err(IndexError::Parameter)
-}
-
-/// The two passes of Vamana, and the edges that make every vector reachable.
-fn grow(
-    space: &Space,
-    options: &BuildOptions,
-    threads: usize,
-    progress: &dyn Progress,
-    stages: &mut Stages,
-) -> Result<(Adjacency, u32), IndexError> {
-    let entry = space.medoid();
-    let graph = Adjacency::new(space.count(), options.max_degree);
-    let mut order: Vec<u32> = (0..space.count() as u32).collect();
-    order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(options.seed));
-    for (name, alpha) in [("first pass", 1.0), ("second pass", options.alpha)] {
-        progress.stage(name, order.len() as u64);
-        let work = |id: u32, inserter: &mut Inserter<'_>| inserter.insert(id, alpha);
-        each(&order, threads, progress, || inserter(space, &graph, entry, options), work)?;
-        stages.end(name);
-    }
-    progress.stage("trimming", order.len() as u64);
-    let limit = options.max_degree as usize;
-    let work = |id: u32, inserter: &mut Inserter<'_>| {
-        if graph.degree(id) > limit {
-            inserter.shrink(id, None, options.alpha);
-        }
-    };
-    each(&order, threads, progress, || inserter(space, &graph, entry, options), work)?;
-    let mut tying = inserter(space, &graph, entry, options);
-    if repair::connect(&graph, &mut tying, entry, limit).is_none() {
-        return Err(IndexError::Parameter(format!(
-            "max_degree {} leaves no room to connect all vectors; raise it",
-            options.max_degree
-        )));
-    }
-    stages.end("trim and connect");
-    Ok((graph, entry))
-}
-
-fn inserter<'a>(space: &'a Space, graph: &'a Adjacency, entry: u32, options: &BuildOptions) -> Inserter<'a> {
-    Inserter::new(space, graph, entry, options.max_degree, options.search_list)
-}
-
-/// Runs `work` for every id of `order` on `threads` threads, each with a state of its own. In order on one.
-fn each<S>(
-    order: &[u32],
-    threads: usize,
-    progress: &dyn Progress,
-    state: impl Fn() -> S + Sync,
-    work: impl Fn(u32, &mut S) + Sync,
-) -> Result<(), IndexError> {
-    let next = AtomicUsize::new(0);
-    let reported = Mutex::new(());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(order.len()) {
-            scope.spawn(|| {
-                let mut state = state();
-                loop {
-                    let start = next.fetch_add(CHECK_EVERY, Ordering::Relaxed);
-                    if start >= order.len() || progress.cancelled() {
-                        return;
-                    }
-                    for id in &order[start..order.len().min(start + CHECK_EVERY)] {
-                        work(*id, &mut state);
-                    }
-                    if start.is_multiple_of(CHECK_EVERY * 64)
-                        && let Ok(_one) = reported.try_lock()
-                    {
-                        progress.advance(start as u64);
-                    }
-                }
-            });
-        }
-    });
-    if progress.cancelled() {
-        return Err(IndexError::Cancelled);
-    }
-    progress.advance(order.len() as u64);
-    Ok(())
 }

@@ -1,8 +1,8 @@
 //! Calibration: how much effort a recall takes on this very index, measured before it is published.
 //!
-//! Vectors of the data stand in for queries, each treated as absent from the index while it is searched for
-//! (unless the caller gives real queries). They are searched at rising sizes of the candidate list until
-//! nearly nothing is missed, and the recall of each size is stored per k.
+//! Vectors of the data stand in for queries before they are inserted (unless the caller gives real queries):
+//! the graph that is measured does not know them. They are searched at rising sizes of the candidate list
+//! until nearly nothing is missed, and the recall of each size is stored per k.
 
 use super::options::BuildOptions;
 use super::search::{SearchMode, SearchParams};
@@ -12,6 +12,7 @@ use crate::groundtruth::{GroundTruthError, exact_neighbors};
 use crate::index::{DEFAULT_BEAM_WIDTH, Index, OpenOptions, RawQueries, TierChoice};
 use crate::progress::Progress;
 use crate::vectors::VectorFile;
+use bathyal_kernels::{Metric, squared_norm};
 use bathyal_tier::Control;
 use rand::SeedableRng;
 use rand::seq::index::sample;
@@ -33,20 +34,41 @@ const WIDTH: usize = 4;
 /// Beyond this recall more effort is noise.
 const ENOUGH_RECALL: f32 = 0.999;
 
-/// Measures the index in `directory`, whose manifest has not been written yet, with its pages read from `tier`.
+/// Fewest vectors that are calibrated: below, looking at all of them is exact and cheap.
+const LEAST_VECTORS: usize = 200;
+/// One vector in so many is held out at most, so that the graph without them is like the graph with them.
+const HELD_OUT_SHARE: usize = 10;
+
+/// The ids of the vectors that the build inserts only after calibration, rising; `entry` is none of them.
+pub(crate) fn hold_out(data: &VectorFile, entry: u32, options: &BuildOptions) -> Vec<u32> {
+    if options.calibration.is_some() || data.count() < LEAST_VECTORS {
+        return Vec::new();
+    }
+    let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
+    let count = (data.count() / HELD_OUT_SHARE).min(MOST_QUERIES);
+    let mut ids: Vec<u32> = sample(&mut random, data.count(), count).iter().map(|id| id as u32).collect();
+    ids.retain(|id| *id != entry);
+    ids.sort_unstable();
+    ids
+}
+
+/// Measures the index in `directory`, whose manifest has not been written yet and whose graph lacks `held_out`,
+/// with its pages read from `tier`.
 pub(crate) fn calibrate(
     directory: &Path,
     manifest: &Manifest,
     data: &VectorFile,
+    held_out: &[u32],
     tier: TierChoice,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration, IndexError> {
-    let Some(sampled) = choose(data, options)? else { return Ok(Calibration::default()) };
-    let others = data.count() - usize::from(sampled.excluded.is_some());
-    let curves_k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= others).collect();
+    let Some(queries) = queries(data, held_out, options)? else { return Ok(Calibration::default()) };
+    let present = data.count() - held_out.len();
+    let curves_k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
     let Some(&largest_k) = curves_k.last() else { return Ok(Calibration::default()) };
-    let truth = truth(data, &sampled, options, largest_k as usize, progress)?;
+    let truth = truth(data, &queries, held_out, options, largest_k as usize, progress)?;
+    data.release();
 
     let index = Index::open_unpublished(directory, manifest, &OpenOptions::cached(tier))?;
     let mut curves: Vec<CalibrationCurve> =
@@ -58,7 +80,7 @@ pub(crate) fn calibrate(
             break;
         }
         let k = (largest_k as usize).min(search_list as usize);
-        let found = run(&index, &sampled, k, search_list, options.thread_count(), progress)?;
+        let found = run(&index, &queries, k, search_list, options.thread_count(), progress)?;
         for curve in curves.iter_mut().filter(|c| wanted(c)) {
             let recall = recall_at(curve.k as usize, k, &found, &truth);
             curve.points.push(CalibrationPoint { search_list, recall });
@@ -66,9 +88,8 @@ pub(crate) fn calibrate(
         progress.advance(step as u64 + 1);
     }
     progress.advance(LADDER.len() as u64);
-    let queries = sampled.queries.count() as u32;
-    let source = if sampled.excluded.is_some() { "held-out vectors" } else { "given queries" };
-    Ok(Calibration { queries, source: source.into(), curves })
+    let source = if held_out.is_empty() { "given queries" } else { "held-out vectors" };
+    Ok(Calibration { queries: queries.count() as u32, source: source.into(), curves })
 }
 
 impl CalibrationCurve {
@@ -77,61 +98,61 @@ impl CalibrationCurve {
     }
 }
 
-/// The queries of a calibration; `excluded` names the vector that each one is, if it is one.
-struct Sampled {
-    queries: VectorFile,
-    excluded: Option<Vec<u32>>,
-}
-
-fn choose(data: &VectorFile, options: &BuildOptions) -> Result<Option<Sampled>, IndexError> {
-    let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
-    let given = options.calibration.as_ref();
-    let source = given.unwrap_or(data);
-    if given.is_none() && data.count() < 2 {
-        return Ok(None);
+/// The queries of a calibration: the vectors held out, or a sample of what the caller gave.
+fn queries(
+    data: &VectorFile,
+    held_out: &[u32],
+    options: &BuildOptions,
+) -> Result<Option<VectorFile>, IndexError> {
+    let (source, mut ids) = match &options.calibration {
+        None => (data, held_out.to_vec()),
+        Some(given) => {
+            let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
+            let chosen = sample(&mut random, given.count(), given.count().min(MOST_QUERIES));
+            (given, chosen.iter().map(|id| id as u32).collect())
+        }
+    };
+    if options.metric == Metric::Cosine {
+        ids.retain(|id| squared_norm(source.element(), source.row(*id as usize)) > 0.0);
     }
-    let count = source.count().min(MOST_QUERIES);
-    let mut ids = sample(&mut random, source.count(), count).into_vec();
-    ids.sort_unstable();
-    if options.metric == bathyal_kernels::Metric::Cosine {
-        ids.retain(|id| source.row(*id).iter().any(|b| *b != 0));
+    if ids.is_empty() {
+        return Ok(None);
     }
     let mut rows = Vec::with_capacity(ids.len() * source.row_bytes());
-    ids.iter().for_each(|id| rows.extend_from_slice(source.row(*id)));
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let queries = VectorFile::from_rows(data.element(), data.dim(), rows)?;
-    let excluded = given.is_none().then(|| ids.iter().map(|id| *id as u32).collect());
-    Ok(Some(Sampled { queries, excluded }))
+    ids.iter().for_each(|id| rows.extend_from_slice(source.row(*id as usize)));
+    Ok(Some(VectorFile::from_rows(data.element(), data.dim(), rows)?))
 }
 
-/// The true neighbours of each sampled query, itself left out: `queries x k`.
+/// The true neighbours of each query among the vectors not held out: `queries x k`.
 fn truth(
     data: &VectorFile,
-    sampled: &Sampled,
+    queries: &VectorFile,
+    held_out: &[u32],
     options: &BuildOptions,
     k: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<u32>, IndexError> {
-    let extra = usize::from(sampled.excluded.is_some());
+    // Held-out vectors are at most a tenth; room for twice their share among the nearest, and for chance.
+    let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
     let threads = NonZeroUsize::new(options.thread_count());
-    let exact = exact_neighbors(data, &sampled.queries, options.metric, k + extra, threads, progress);
+    let exact =
+        exact_neighbors(data, queries, options.metric, (k + extra).min(data.count()), threads, progress);
     let exact = exact.map_err(|error| match error {
         GroundTruthError::Cancelled => IndexError::Cancelled,
         other => IndexError::Internal(other.to_string()),
     })?;
-    let mut truth = Vec::with_capacity(sampled.queries.count() * k);
-    for query in 0..sampled.queries.count() {
-        let own = sampled.excluded.as_ref().map(|e| e[query]);
-        truth.extend(exact.ids(query).iter().filter(|id| Some(**id) != own).take(k));
+    let mut truth = Vec::with_capacity(queries.count() * k);
+    for query in 0..queries.count() {
+        let present = exact.ids(query).iter().filter(|id| held_out.binary_search(id).is_err());
+        // Where many equal vectors were held out there may be fewer: what is missing counts as not found.
+        truth.extend(present.copied().chain(std::iter::repeat(u32::MAX)).take(k));
     }
     Ok(truth)
 }
 
 fn run(
     index: &Index,
-    sampled: &Sampled,
+    queries: &VectorFile,
     k: usize,
     search_list: u32,
     threads: usize,
@@ -142,14 +163,9 @@ fn run(
         search_list: search_list as usize,
         beam_width: DEFAULT_BEAM_WIDTH as usize,
         mode: SearchMode::Batched,
-        excluded: None,
     };
-    let rows = sampled.queries.rows(0..sampled.queries.count()).unwrap_or_default();
-    let queries = RawQueries {
-        bytes: rows.to_vec(),
-        count: sampled.queries.count(),
-        excluded: sampled.excluded.clone(),
-    };
+    let rows = queries.rows(0..queries.count()).unwrap_or_default();
+    let raw = RawQueries { bytes: rows.to_vec(), count: queries.count() };
     let stop = AtomicBool::new(false);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -160,7 +176,7 @@ fn run(
             }
         });
         let control = Control { cancel: Some(&stop), deadline: None };
-        let found = index.search_raw(queries, params, threads, Some(WIDTH), control);
+        let found = index.search_raw(raw, params, threads, Some(WIDTH), control);
         done.store(true, Ordering::Relaxed);
         Ok(found?.ids)
     })

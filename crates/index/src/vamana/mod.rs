@@ -6,6 +6,7 @@
 mod adjacency;
 pub mod build;
 pub(crate) mod calibrate;
+mod grow;
 mod insert;
 pub mod options;
 mod prune;

@@ -55,7 +55,7 @@ pub(crate) fn planned_bytes(count: u64) -> u64 {
     count * 8
 }
 
-/// Adds links until every vector is reachable from `entry`, and returns how many were added. No list grows
+/// Adds links until every vector of `ids` is reachable from `entry`, and returns how many were added. No list grows
 /// beyond `max_degree`.
 ///
 /// A vector that is cut off hangs on the nearest reachable one that can take it; where none that a search finds
@@ -63,6 +63,7 @@ pub(crate) fn planned_bytes(count: u64) -> u64 {
 pub(crate) fn connect(
     graph: &Adjacency,
     inserter: &mut Inserter<'_>,
+    ids: &[u32],
     entry: u32,
     max_degree: usize,
 ) -> Option<u64> {
@@ -70,7 +71,7 @@ pub(crate) fn connect(
         Flood { parent: vec![UNREACHED; graph.count()], order: Vec::with_capacity(graph.count()) };
     flood.run(graph, entry, entry);
     let mut added = 0;
-    for id in 0..graph.count() as u32 {
+    for &id in ids {
         if flood.parent[id as usize] != UNREACHED {
             continue;
         }

@@ -32,8 +32,6 @@ pub(crate) struct SearchParams {
     pub(crate) search_list: usize,
     pub(crate) beam_width: usize,
     pub(crate) mode: SearchMode,
-    /// A vector to be treated as absent, for calibration with vectors of the data.
-    pub(crate) excluded: Option<u32>,
 }
 
 /// What one query cost. Exact counts.
@@ -138,9 +136,6 @@ impl Scratch {
         self.visited.clear();
         self.found = TopK::new(params.k);
         self.visited.insert(graph.entry);
-        if let Some(excluded) = params.excluded {
-            self.visited.insert(excluded);
-        }
         self.ids.clear();
         self.ids.push(graph.entry);
         self.offer(graph);
@@ -161,22 +156,14 @@ impl Scratch {
 
     /// Uses one record that has arrived: its vector for the answer, its neighbours as candidates.
     #[inline]
-    fn expand(
-        &mut self,
-        graph: &Graph,
-        id: u32,
-        pages: &[u8],
-        excluded: Option<u32>,
-    ) -> Result<(), IndexError> {
+    fn expand(&mut self, graph: &Graph, id: u32, pages: &[u8]) -> Result<(), IndexError> {
         let damaged = |reason: String| {
             let place = format!("vector {id}, page at byte {}", graph.layout.span(id).offset);
             IndexError::damaged(&graph.file, place, reason)
         };
         let record = graph.layout.decode(pages, id).map_err(damaged)?;
-        if excluded != Some(id) {
-            self.found.push(id, graph.exact(&self.query, record.vector));
-            self.stats.full_distances += 1;
-        }
+        self.found.push(id, graph.exact(&self.query, record.vector));
+        self.stats.full_distances += 1;
         self.ids.clear();
         for neighbor in record.neighbors() {
             if neighbor >= graph.vectors {
@@ -224,7 +211,7 @@ pub(crate) async fn search(
             scratch.stats.bytes += (scratch.beam.len() * graph.layout.read_bytes()) as u64;
             let pages = cx.read(&scratch.spans).await.map_err(failed)?;
             for i in 0..scratch.beam.len() {
-                scratch.expand(graph, scratch.beam[i], pages.bytes(i), params.excluded)?;
+                scratch.expand(graph, scratch.beam[i], pages.bytes(i))?;
             }
         },
         SearchMode::Pipelined => {
@@ -244,7 +231,7 @@ pub(crate) async fn search(
                 let Some(arrived) = stream.next().await else { return Ok(()) };
                 let arrived = arrived.map_err(failed)?;
                 let id = scratch.beam[arrived.place as usize];
-                scratch.expand(graph, id, arrived.bytes(), params.excluded)?;
+                scratch.expand(graph, id, arrived.bytes())?;
             }
         }
     }
