@@ -15,7 +15,7 @@ SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
-	bench-diskann peer-diskann check-calibration
+	bench-diskann peer-diskann check-calibration check-memory
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -88,6 +88,10 @@ bench-diskann: peer-diskann ## Bathyal beside DiskANN on BATHYAL_DATA/sift-a: an
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
 	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
+
+check-memory: ## the kernels' tests under valgrind, which knows AVX2 and hides AVX-512; takes long
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9" \
+		$(CARGO) test -p bathyal-kernels --lib --locked -- --test-threads 2
 
 ci: ## what the continuous integration runs
 	.ci/run

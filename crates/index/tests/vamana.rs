@@ -173,3 +173,33 @@ fn full_lists_leave_every_vector_reachable() {
         assert!(verify(&path, &Silent).unwrap().sound);
     }
 }
+
+#[test]
+fn callers_on_several_threads_get_their_own_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 1000, 16, 1);
+    let path = dir.path().join("index");
+    build(&data, &path, &small(Metric::L2), &Silent).unwrap();
+    let index = open(&path, TierChoice::File);
+    std::thread::scope(|scope| {
+        for seed in 10..16 {
+            let (index, path) = (&index, &path);
+            scope.spawn(move || {
+                let queries = vectors(Element::U8, 40, 16, seed);
+                let alone = search(&open(path, TierChoice::Dram), &queries, 10, Effort::SearchList(40));
+                for _ in 0..5 {
+                    assert_eq!(search(index, &queries, 10, Effort::SearchList(40)).ids, alone.ids);
+                }
+            });
+        }
+    });
+    let raised = std::sync::atomic::AtomicBool::new(true);
+    let many = vectors(Element::U8, 20_000, 16, 3);
+    let options = SearchOptions { effort: Effort::SearchList(900), ..SearchOptions::default() };
+    let stopped = index.search(&many, &options, Control { cancel: Some(&raised), deadline: None });
+    assert!(matches!(stopped, Err(bathyal_index::IndexError::Cancelled)));
+    let deadline = Some(std::time::Instant::now());
+    let late = index.search(&many, &options, Control { cancel: None, deadline });
+    assert!(matches!(late, Err(bathyal_index::IndexError::Deadline)));
+    assert_eq!(search(&index, &many, 10, Effort::SearchList(20)).ids.len(), 200_000);
+}

@@ -43,7 +43,6 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         memory_bytes: arguments.memory,
         overwrite: arguments.overwrite,
         calibration,
-        ..BuildOptions::default()
     })
 }
 

@@ -447,11 +447,12 @@ impl Index {
         let width = self.affordable_width(wanted, threads, params.search_list)?;
         let (count, search_list) = (queries.count, params.search_list as u32);
         let job = Arc::new(Job::new(self.graph.clone(), queries, params, width, control.deadline));
-        let answers = {
+        let replies = {
             let mut workers =
                 self.workers.lock().map_err(|_| IndexError::Internal("a search panicked".into()))?;
-            workers.run(&job, threads, control)?
+            workers.send(&job, threads)?
         };
+        let answers = replies.wait(control)?;
         let seconds = started.elapsed().as_secs_f64();
         collect(answers, count, params.k, seconds, search_list, threads)
     }

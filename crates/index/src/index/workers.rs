@@ -70,7 +70,14 @@ type Order = (Arc<Job>, Sender<Reply>);
 pub(super) struct Workers {
     tier: Arc<dyn Tier>,
     options: EngineOptions,
-    threads: Vec<(Sender<Order>, JoinHandle<()>)>,
+    threads: Vec<Worker>,
+}
+
+struct Worker {
+    orders: Sender<Order>,
+    /// Jobs that it has been given and not yet answered.
+    pending: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
 }
 
 impl Workers {
@@ -78,73 +85,98 @@ impl Workers {
         Workers { tier, options, threads: Vec::new() }
     }
 
-    /// Runs a job on `threads` workers and waits for it.
-    pub(super) fn run(
-        &mut self,
-        job: &Arc<Job>,
-        threads: usize,
-        control: Control<'_>,
-    ) -> Result<Vec<Answers>, IndexError> {
-        while self.threads.len() < threads {
+    /// Gives a job to the `threads` workers with the least to do. Idle ones are started before busy ones are
+    /// given more, up to one a core, so that callers on several threads do not wait for each other.
+    pub(super) fn send(&mut self, job: &Arc<Job>, threads: usize) -> Result<Replies, IndexError> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let load = |worker: &Worker| worker.pending.load(Ordering::Relaxed);
+        while self.threads.len() < threads
+            || (self.threads.len() < cores && self.threads.iter().filter(|w| load(w) == 0).count() < threads)
+        {
             self.start()?;
         }
-        let (reply, replies) = channel();
-        for (orders, _) in &self.threads[..threads] {
+        let mut order: Vec<&Worker> = self.threads.iter().collect();
+        order.sort_by_key(|worker| load(worker));
+        let (reply, inbox) = channel();
+        for worker in &order[..threads] {
             let gone = |_| IndexError::Internal("a search thread has ended".into());
-            orders.send((job.clone(), reply.clone())).map_err(gone)?;
+            worker.pending.fetch_add(1, Ordering::Relaxed);
+            worker.orders.send((job.clone(), reply.clone())).map_err(gone)?;
         }
-        drop(reply);
-        let mut answers = Vec::with_capacity(threads);
+        Ok(Replies { job: job.clone(), inbox, threads })
+    }
+
+    fn start(&mut self) -> Result<(), IndexError> {
+        let (orders, inbox) = channel::<Order>();
+        let (tier, options) = (self.tier.clone(), self.options);
+        let pending = Arc::new(AtomicUsize::new(0));
+        let count = pending.clone();
+        let thread = std::thread::Builder::new()
+            .name("bathyal-search".into())
+            .spawn(move || work(tier, options, &inbox, &count))
+            .map_err(|source| TierError::System { operation: "start a search thread", source })?;
+        self.threads.push(Worker { orders, pending, thread });
+        Ok(())
+    }
+}
+
+/// The answers to a job as they come.
+pub(super) struct Replies {
+    job: Arc<Job>,
+    inbox: Receiver<Reply>,
+    threads: usize,
+}
+
+impl Replies {
+    /// Waits for all answers. On cancellation and at the deadline it returns at once; workers then drop the job
+    /// when they next look at it.
+    pub(super) fn wait(self, control: Control<'_>) -> Result<Vec<Answers>, IndexError> {
+        let mut answers = Vec::with_capacity(self.threads);
         let mut failure = None;
         loop {
-            match replies.recv_timeout(CANCEL_POLL) {
+            match self.inbox.recv_timeout(CANCEL_POLL) {
                 Ok(Ok(part)) => answers.push(part),
                 Ok(Err(error)) => {
                     // The first error is the cause; the others only say that they were stopped.
                     if failure.is_none() || matches!(failure, Some(IndexError::Cancelled)) {
                         failure = Some(error);
                     }
-                    job.stop.store(true, Ordering::Relaxed);
+                    self.job.stop.store(true, Ordering::Relaxed);
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    if control.cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
-                        job.stop.store(true, Ordering::Relaxed);
+                Err(RecvTimeoutError::Timeout) if failure.is_none() => {
+                    let cancelled = control.cancel.is_some_and(|c| c.load(Ordering::Relaxed));
+                    let late = control.deadline.is_some_and(|d| Instant::now() >= d + CANCEL_POLL);
+                    if cancelled || late {
+                        self.job.stop.store(true, Ordering::Relaxed);
+                        return Err(if cancelled { IndexError::Cancelled } else { IndexError::Deadline });
                     }
                 }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         match failure {
             Some(error) => Err(error),
-            None if answers.len() < threads => Err(IndexError::Internal("a search thread panicked".into())),
+            None if answers.len() < self.threads => {
+                Err(IndexError::Internal("a search thread panicked".into()))
+            }
             None => Ok(answers),
         }
-    }
-
-    fn start(&mut self) -> Result<(), IndexError> {
-        let (orders, inbox) = channel::<Order>();
-        let (tier, options) = (self.tier.clone(), self.options);
-        let thread = std::thread::Builder::new()
-            .name("bathyal-search".into())
-            .spawn(move || work(tier, options, &inbox))
-            .map_err(|source| TierError::System { operation: "start a search thread", source })?;
-        self.threads.push((orders, thread));
-        Ok(())
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        for (orders, thread) in self.threads.drain(..) {
-            drop(orders);
+        for worker in self.threads.drain(..) {
+            drop(worker.orders);
             // A worker that panicked has already failed its job.
-            let _ = thread.join();
+            let _ = worker.thread.join();
         }
     }
 }
 
 /// The life of a worker: one engine, one job after another.
-fn work(tier: Arc<dyn Tier>, options: EngineOptions, inbox: &Receiver<Order>) {
+fn work(tier: Arc<dyn Tier>, options: EngineOptions, inbox: &Receiver<Order>, pending: &AtomicUsize) {
     let mut engine = None;
     let pool = RefCell::new(Vec::new());
     while let Ok((job, reply)) = inbox.recv() {
@@ -160,6 +192,7 @@ fn work(tier: Arc<dyn Tier>, options: EngineOptions, inbox: &Receiver<Order>) {
                 outcome
             }
         };
+        pending.fetch_sub(1, Ordering::Relaxed);
         // A caller that no longer listens needs no answer.
         let _ = reply.send(outcome);
     }
