@@ -96,16 +96,21 @@ fn pipelined_search_finds_as_much() {
 #[test]
 fn calibration_picks_an_effort_that_keeps_its_word() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (vectors(Element::F32, 4000, 48, 1), vectors(Element::F32, 500, 48, 2));
+    let (data, queries) = (vectors(Element::F32, 8000, 48, 1), vectors(Element::F32, 1000, 48, 2));
     let path = dir.path().join("index");
-    build(&data, &path, &BuildOptions { code_bytes: Some(8), ..small(Metric::L2) }, &Silent).unwrap();
+    // On one thread, so that the recall is the same in every run.
+    let options = BuildOptions { code_bytes: Some(8), threads: 1, ..small(Metric::L2) };
+    build(&data, &path, &options, &Silent).unwrap();
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
     let index = open(&path, TierChoice::Dram);
     assert!(!index.manifest().calibration.curves.is_empty());
     for asked in [0.8, 0.9, 0.95, 0.99] {
         let found = search(&index, &queries, 10, Effort::Recall(asked));
         let recall = recall(&found, &truth);
-        assert!(recall >= f64::from(asked) - 0.02, "asked {asked}, got {recall} at {}", found.search_list);
+        // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to chance.
+        let error = recall - f64::from(asked);
+        println!("asked {asked}, got {recall} at {}", found.search_list);
+        assert!((-0.04..=0.04).contains(&error), "asked {asked}, got {recall} at {}", found.search_list);
     }
 }
 

@@ -71,6 +71,9 @@ pub(crate) fn calibrate(
     data.release();
 
     let index = Index::open_unpublished(directory, manifest, &OpenOptions::cached(tier))?;
+    // How many vectors the codes rank before a true neighbour grows with their number, so the finished index
+    // needs a list longer by the share that is still missing. Nothing to speak of where there are many.
+    let with_all = |list: u32| (u64::from(list) * data.count() as u64).div_ceil(present as u64) as u32;
     let mut curves: Vec<CalibrationCurve> =
         curves_k.iter().map(|k| CalibrationCurve { k: *k, points: Vec::new() }).collect();
     progress.stage("calibrating", LADDER.len() as u64);
@@ -83,7 +86,7 @@ pub(crate) fn calibrate(
         let found = run(&index, &queries, k, search_list, options.thread_count(), progress)?;
         for curve in curves.iter_mut().filter(|c| wanted(c)) {
             let recall = recall_at(curve.k as usize, k, &found, &truth);
-            curve.points.push(CalibrationPoint { search_list, recall });
+            curve.points.push(CalibrationPoint { search_list: with_all(search_list), recall });
         }
         progress.advance(step as u64 + 1);
     }
@@ -132,7 +135,7 @@ fn truth(
     k: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<u32>, IndexError> {
-    // Held-out vectors are at most a tenth; room for twice their share among the nearest, and for chance.
+    // Held-out vectors are a small share; room for twice their share among the nearest, and for chance.
     let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
     let threads = NonZeroUsize::new(options.thread_count());
     let exact =
