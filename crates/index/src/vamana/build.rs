@@ -71,11 +71,14 @@ pub fn build(
     let mut stages = Stages { started, last: started, seconds: Vec::new() };
 
     progress.stage("loading vectors", data.count() as u64);
-    data.check_finite()?;
+    match data.check_finite_until(&|| progress.cancelled()) {
+        Some(checked) => checked?,
+        None => return Err(IndexError::Cancelled),
+    }
     let space = Space::load(data, options.metric, threads, progress)?;
     data.release();
     stages.end("load");
-    let entry = space.medoid();
+    let entry = space.medoid(threads, progress)?;
     let held_out = calibrate::hold_out(data, entry, options);
     let graph = Adjacency::new(space.count(), options.max_degree);
     let growth = Growth { space: &space, graph, entry, options, threads, progress };

@@ -8,7 +8,9 @@
 use crate::error::IndexError;
 use crate::progress::Progress;
 use crate::vectors::VectorFile;
-use bathyal_kernels::{Distance, Element, Metric, Rows, normalize_f16, normalize_f32, squared_norm, to_f32};
+use bathyal_kernels::{
+    Distance, Element, Metric, Neighbor, Rows, normalize_f16, normalize_f32, squared_norm, to_f32,
+};
 use half::f16;
 use std::sync::Mutex;
 
@@ -144,7 +146,7 @@ impl Space {
     }
 
     /// The vector nearest to the mean of all: where searches begin.
-    pub(crate) fn medoid(&self) -> u32 {
+    pub(crate) fn medoid(&self, threads: usize, progress: &dyn Progress) -> Result<u32, IndexError> {
         let mut mean = vec![0.0_f64; self.dim + 1];
         let mut row = vec![0.0_f32; self.dim + 1];
         // A sample places the mean well enough; every row still competes to be the medoid.
@@ -155,15 +157,35 @@ impl Space {
             mean.iter_mut().zip(&row).for_each(|(m, x)| *m += f64::from(*x));
         }
         let mean: Vec<f32> = mean.iter().map(|m| (*m / sampled as f64) as f32).collect();
-        let mut best = (f32::INFINITY, 0_u32);
-        for id in 0..self.count as u32 {
-            self.lifted_row(id, &mut row);
-            let distance: f32 = row.iter().zip(&mean).map(|(a, b)| (a - b) * (a - b)).sum();
-            if distance < best.0 {
-                best = (distance, id);
+        let part = self.count.div_ceil(threads.max(1)).max(1);
+        let nearest = |first: usize| {
+            let mut row = vec![0.0_f32; self.dim + 1];
+            let mut best = Neighbor { distance: f32::INFINITY, id: first as u32 };
+            for id in first..self.count.min(first + part) {
+                if id % 4096 == 0 && progress.cancelled() {
+                    break;
+                }
+                self.lifted_row(id as u32, &mut row);
+                let distance = row.iter().zip(&mean).map(|(a, b)| (a - b) * (a - b)).sum();
+                best = best.min(Neighbor { distance, id: id as u32 });
             }
+            best
+        };
+        let best = std::thread::scope(|scope| {
+            let parts: Vec<_> = (0..self.count)
+                .step_by(part)
+                .map(|first| {
+                    let nearest = &nearest;
+                    scope.spawn(move || nearest(first))
+                })
+                .collect();
+            parts.into_iter().filter_map(|part| part.join().ok()).min()
+        });
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
         }
-        best.1
+        best.map(|best| best.id)
+            .ok_or_else(|| IndexError::Internal("no vector is nearest to the mean".into()))
     }
 
     fn lifted_row(&self, id: u32, out: &mut [f32]) {

@@ -256,6 +256,19 @@ impl VectorFile {
     /// [`VectorError::NotFinite`] or [`VectorError::RowLength`] for the first bad row;
     /// [`VectorError::Changed`] if the file was cut.
     pub fn check_finite(&self) -> Result<(), VectorError> {
+        self.check_finite_until(&|| false).unwrap_or(Ok(()))
+    }
+
+    /// The same, given up with `None` soon after `cancelled` says so.
+    pub(crate) fn check_finite_until(
+        &self,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Option<Result<(), VectorError>> {
+        let checked = self.check_blocks(cancelled);
+        if cancelled() { None } else { Some(checked) }
+    }
+
+    fn check_blocks(&self, cancelled: &(dyn Fn() -> bool + Sync)) -> Result<(), VectorError> {
         self.check_length()?;
         let prefixed = self.stride() != self.row_bytes();
         if !prefixed && matches!(self.element(), Element::U8 | Element::I8) {
@@ -276,7 +289,7 @@ impl VectorFile {
                 scope.spawn(|| {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
-                        if at >= blocks || at > bad.load(Ordering::Relaxed) {
+                        if at >= blocks || at > bad.load(Ordering::Relaxed) || cancelled() {
                             break;
                         }
                         let rows = at * block..((at + 1) * block).min(self.count());
