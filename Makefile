@@ -89,9 +89,9 @@ check-calibration: ## recall asked for and measured, and the same answers on all
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
 	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
 
-check-memory: ## the kernels' tests under valgrind, which knows AVX2 and hides AVX-512; takes long
+check-memory: ## tests of distances and lists under valgrind, which knows AVX2 and hides AVX-512
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9" \
-		$(CARGO) test -p bathyal-kernels --lib --locked -- --test-threads 2
+		$(CARGO) test -p bathyal-kernels --lib --locked -- --test-threads 2 distance:: topk::
 
 ci: ## what the continuous integration runs
 	.ci/run
