@@ -7,9 +7,9 @@ use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::CodeKind;
 use serde::Serialize;
 
-/// Neighbours a vector (R): 64 needs the fewest reads at recall 0.95 before the graph outgrows the vectors.
+/// Neighbours a vector (R): the value of the DiskANN papers, and what Bathyal is measured with beside DiskANN.
 pub const DEFAULT_MAX_DEGREE: u32 = 64;
-/// Candidates while building (L): the value of the DiskANN papers; more builds slower and gains little.
+/// Candidates while building (L): the value of the DiskANN papers; more builds slower and better graphs.
 pub const DEFAULT_SEARCH_LIST: u32 = 100;
 /// Pruning slack (alpha), on squared distances as in the DiskANN papers.
 pub const DEFAULT_ALPHA: f32 = 1.2;
