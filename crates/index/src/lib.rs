@@ -8,6 +8,7 @@ pub mod error;
 pub mod format;
 pub mod groundtruth;
 pub mod index;
+mod order;
 pub mod progress;
 pub mod vamana;
 pub mod vectors;

@@ -1,0 +1,99 @@
+//! Placement: an order of the vectors in which near ones lie together.
+//!
+//! What shares a page is read at once, and what shares a group is scanned at once, so both index families place
+//! their vectors by this order. It comes from halving: two means are found on a sample, the vectors are sorted by
+//! which mean is nearer, and the cut is moved to a whole number of units, so that in the end every unit is full
+//! (balanced clustering as SPANN, section 3.2.1, wants it, at the cost of one projection a vector and level).
+
+mod halve;
+#[cfg(test)]
+mod tests;
+
+use crate::error::IndexError;
+use crate::progress::Progress;
+use halve::Halving;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Pieces a thread of the second phase: enough that the threads end together.
+const PIECES_A_THREAD: usize = 16;
+
+/// Vectors that can be placed.
+pub(crate) trait Points: Sync {
+    /// Number of coordinates.
+    fn dim(&self) -> usize;
+    /// Writes the coordinates of vector `id` to `out` (`dim` values).
+    fn read(&self, id: u32, out: &mut [f32]);
+}
+
+/// How vectors are placed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placement {
+    /// Vectors that belong together at the lowest level: every run of so many, from the first, is one unit. Only
+    /// the last unit may have fewer.
+    pub(crate) unit: usize,
+    /// Units that belong together one level above.
+    pub(crate) units_a_run: usize,
+    /// Threads.
+    pub(crate) threads: usize,
+    /// Seed of the samples. The order depends on it and not on the threads.
+    pub(crate) seed: u64,
+}
+
+impl Placement {
+    /// Permutes `ids` so that near vectors lie together.
+    ///
+    /// # Errors
+    /// [`IndexError::Cancelled`].
+    pub(crate) fn order(
+        &self,
+        points: &impl Points,
+        ids: &mut [u32],
+        progress: &dyn Progress,
+    ) -> Result<(), IndexError> {
+        let count = ids.len();
+        let threads = self.threads.max(1);
+        let done = AtomicUsize::new(0);
+        let finished = |vectors: usize| {
+            let before = done.fetch_add(vectors, Ordering::Relaxed);
+            progress.advance((before + vectors) as u64);
+        };
+        // Large pieces are cut one after the other by all threads, small ones side by side by one thread each.
+        let small = (count / (PIECES_A_THREAD * threads)).max(self.unit);
+        let pieces = Mutex::new(Vec::new());
+        let mut large = vec![(0_u64, ids)];
+        let mut halving = Halving::new(points, self);
+        while let Some((path, piece)) = large.pop() {
+            if progress.cancelled() {
+                return Err(IndexError::Cancelled);
+            }
+            if piece.len() <= small || piece.len() <= self.unit {
+                if let Ok(mut pieces) = pieces.lock() {
+                    pieces.push((path, piece));
+                }
+                continue;
+            }
+            let cut = halving.cut(path, piece, threads);
+            let (left, right) = piece.split_at_mut(cut);
+            large.push((halve::child(path, 0), left));
+            large.push((halve::child(path, 1), right));
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut halving = Halving::new(points, self);
+                    let next = || pieces.lock().ok().and_then(|mut pieces| pieces.pop());
+                    while let Some((path, piece)) = next() {
+                        let length = piece.len();
+                        halving.order(path, piece, progress);
+                        if progress.cancelled() {
+                            return;
+                        }
+                        finished(length);
+                    }
+                });
+            }
+        });
+        if progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
+    }
+}
