@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 /// A vector's id and its distance from the query. Ordered by distance, then id, totally: `-0.0` ties
 /// with `0.0`, and NaN comes last.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Neighbor {
     /// The smaller, the nearer.
     pub distance: f32,

@@ -4,6 +4,7 @@
 //! ([`CodeQuery`]) without decoding them. Which code to take is a matter of measurement: `docs/codes.md`.
 
 mod bytes;
+mod groups;
 mod planes;
 mod pq;
 mod scan;
@@ -14,6 +15,7 @@ use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
 use bytes::{Reader, Writer};
+use planes::group::GroupQuery;
 use planes::{PlaneQuantizer, PlaneQuery};
 use pq::ProductQuantizer;
 use pq::score::Lookup;
@@ -332,6 +334,8 @@ pub struct EncodeScratch {
     rotated: Vec<f32>,
     levels: Vec<u8>,
     trial: Vec<f32>,
+    /// The rotated centroid of a group.
+    centre: Vec<f32>,
 }
 
 /// A query made ready for scoring by [`Codec::prepare`]; reusable, one a thread.
@@ -347,6 +351,7 @@ pub struct CodeQuery {
     pub(crate) exact: Vec<f32>,
     planes: PlaneQuery,
     scan: ScanTables,
+    group: GroupQuery,
 }
 
 impl CodeQuery {
@@ -369,6 +374,7 @@ impl CodeQuery {
             bias: 0.0,
             planes: PlaneQuery::default(),
             scan: ScanTables::default(),
+            group: GroupQuery::default(),
         }
     }
 

@@ -4,10 +4,16 @@
 //! width, so a plane covers a prefix of them; prefixes are whole bytes. To a kernel the planes are one run of
 //! 64-bit words: each bit has a weight (`2^p`) and a query byte, so any allocation of bits costs the same.
 
+use super::group::half_of;
+use crate::quantize::scan::SCAN_BLOCK;
+use half::f16;
+
 /// Bits of a word: the byte lanes of an AVX-512 register.
 pub(super) const WORD: usize = 64;
 /// Prefixes are multiples of this many dimensions, so that planes are whole bytes.
 pub(super) const GROUP: usize = 8;
+/// Bytes of a code that lie together in a block of a group: the width of a 32-bit sum.
+pub(super) const GROUP_WORD: usize = 4;
 /// Kernels load 64-bit words, so no code is shorter.
 pub(super) const LEAST_BYTES: usize = 8;
 /// In `byte_groups`: a byte of a word that counts elsewhere or nowhere.
@@ -88,6 +94,68 @@ impl Layout {
                 code[start + g] = byte;
             }
         }
+    }
+
+    /// The plane and the group of dimensions of each byte after the factors.
+    pub(super) fn plane_content(&self) -> impl Iterator<Item = (u8, usize)> {
+        let planes = self.group_bits.first().copied().unwrap_or(0);
+        (0..planes).flat_map(|p| {
+            let width = self.group_bits.iter().take_while(|&&b| b > p).count();
+            (0..width).map(move |g| (p, g))
+        })
+    }
+
+    /// Bytes of a code that hold planes: neither factors nor what fills up.
+    pub(super) fn plane_bytes(&self) -> usize {
+        self.group_bits.iter().map(|&b| usize::from(b)).sum()
+    }
+
+    /// Words of a code in a block, the last of which may be of fewer than four bytes.
+    pub(super) fn group_words(&self) -> usize {
+        self.plane_bytes().div_ceil(GROUP_WORD)
+    }
+
+    /// Where in a block byte `byte` of the planes of code `lane` lies.
+    pub(super) fn lane_byte(&self, byte: usize, lane: usize) -> usize {
+        let word = byte / GROUP_WORD * GROUP_WORD;
+        let width = (self.plane_bytes() - word).min(GROUP_WORD);
+        SCAN_BLOCK * (self.factor_bytes + word) + lane * width + byte % GROUP_WORD
+    }
+
+    /// `value` as a factor is stored.
+    pub(super) fn stored_factor(&self, value: f32) -> f32 {
+        if self.factor_bytes == 4 { half_of(value).to_f32() } else { value.clamp(f32::MIN, f32::MAX) }
+    }
+
+    /// Writes the code of `levels` and its factors as lane `lane` of a block that was zero there.
+    pub(super) fn store_lane(&self, levels: &[u8], norm: f32, gain: f32, lane: usize, block: &mut [u8]) {
+        for (byte, (p, g)) in self.plane_content().enumerate() {
+            let group = &levels[g * GROUP..(g + 1) * GROUP];
+            block[self.lane_byte(byte, lane)] =
+                group.iter().enumerate().map(|(d, &level)| (level >> p & 1) << d).sum();
+        }
+        for (i, value) in [norm, gain].into_iter().enumerate() {
+            if self.factor_bytes == 4 {
+                let at = 2 * (i * SCAN_BLOCK + lane);
+                block[at..at + 2].copy_from_slice(&half_of(value).to_le_bytes());
+            } else {
+                let at = 4 * (i * SCAN_BLOCK + lane);
+                block[at..at + 4].copy_from_slice(&self.stored_factor(value).to_le_bytes());
+            }
+        }
+    }
+
+    /// The factors of lane `lane` of a block.
+    pub(super) fn lane_factors(&self, lane: usize, block: &[u8]) -> (f32, f32) {
+        let factor = |i: usize| {
+            if self.factor_bytes == 4 {
+                let at = 2 * (i * SCAN_BLOCK + lane);
+                return f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+            }
+            let at = 4 * (i * SCAN_BLOCK + lane);
+            f32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+        };
+        (factor(0), factor(1))
     }
 
     pub(super) fn level(&self, code: &[u8], dimension: usize) -> u8 {

@@ -7,6 +7,9 @@
 
 mod axes;
 mod bound;
+pub(super) mod group;
+#[cfg(target_arch = "x86_64")]
+mod group_avx512;
 mod layout;
 mod rotation;
 pub(super) mod score;

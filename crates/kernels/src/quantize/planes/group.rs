@@ -1,0 +1,238 @@
+//! Residual codes of a group, and the tables that score blocks of 32 of them.
+//!
+//! Four bytes of a code lie together and pick, half byte by half byte, one entry each of eight tables of 16. An
+//! entry is a byte; each table has its own weight of seven bits, so that the tables of low bit planes are as fine as
+//! they are small, and the sums are whole numbers, the same on every instruction set.
+
+use super::layout::{GROUP, GROUP_WORD};
+use super::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer, Rotation};
+use crate::distance::Isa;
+use crate::quantize::EncodeScratch;
+use crate::quantize::scan::SCAN_BLOCK;
+use crate::topk::Neighbor;
+use half::f16;
+
+/// Largest weight of a table: the multiplier is a signed byte.
+const MOST_WEIGHT: usize = 127;
+/// Half bytes of a word, each with a table.
+const WORD_TABLES: usize = 2 * GROUP_WORD;
+
+/// Four tables of 16 entries: a register.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct TableQuad(pub(super) [u8; 64]);
+
+/// Tables of one query for scanning groups.
+#[derive(Clone, Debug, Default)]
+pub(in crate::quantize) struct GroupQuery {
+    /// For each word of a code: the tables of its four low halves, then of its four high halves.
+    pub(super) tables: Vec<TableQuad>,
+    /// The weights of each four tables, one a byte.
+    pub(super) weights: Vec<[u8; GROUP_WORD]>,
+    /// `<q, p>` is `bias + unit * sum`.
+    bias: f32,
+    unit: f32,
+    /// What the mean of the residuals adds to every score.
+    mean_term: f32,
+    gain_factor: f32,
+    rotated: Vec<f32>,
+}
+
+/// What turns sums into scores: `base + norm_unit * norm + gain * (offset + scale * sum)`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finish {
+    pub(super) base: f32,
+    pub(super) norm_unit: f32,
+    pub(super) offset: f32,
+    pub(super) scale: f32,
+    pub(super) threshold: f32,
+}
+
+impl PlaneQuantizer {
+    pub(in crate::quantize) fn encode_group(
+        &self,
+        is_l2: bool,
+        vectors: &[f32],
+        centroid: &[f32],
+        blocks: &mut [u8],
+        scratch: &mut EncodeScratch,
+    ) {
+        let dims = self.layout.dims();
+        blocks.fill(0);
+        let mut centre = std::mem::take(&mut scratch.centre);
+        centre.resize(dims.max(self.dim), 0.0);
+        self.rotation.apply(centroid, &mut centre);
+        let mean_dot: f32 = centroid.iter().zip(&self.mean).map(|(c, m)| c * m).sum();
+        scratch.rotated.resize(dims.max(self.dim), 0.0);
+        scratch.centred.resize(self.dim, 0.0);
+        for (i, vector) in vectors.chunks_exact(self.dim).enumerate() {
+            let block = &mut blocks[i / SCAN_BLOCK * SCAN_BLOCK * self.code_bytes()..];
+            let mut norm = 0.0f32;
+            for (d, out) in scratch.centred.iter_mut().enumerate() {
+                let residual = vector[d] - centroid[d];
+                norm += residual * residual;
+                *out = residual - self.mean[d];
+            }
+            self.rotation.apply(&scratch.centred, &mut scratch.rotated);
+            let gain = self.choose_levels(&scratch.rotated[..dims], &mut scratch.levels, &mut scratch.trial);
+            // The gain as it is stored: what is added for the centroid cancels in the score.
+            let gain = self.layout.stored_factor(gain);
+            let point_dot: f32 = (scratch.levels.iter().zip(&centre).enumerate())
+                .map(|(d, (&l, c))| (f32::from(l) - self.layout.middle(d)) * self.steps[d] * c)
+                .sum();
+            let factor =
+                if is_l2 { (norm + 2.0 * (mean_dot + gain * point_dot)) / self.norm_unit } else { 0.0 };
+            self.layout.store_lane(&scratch.levels, factor, gain, i % SCAN_BLOCK, block);
+        }
+        scratch.centre = centre;
+    }
+
+    /// Relative error of a group's scores, for queries that lie between "any direction" and "spread as the data".
+    pub(in crate::quantize) fn group_error(&self) -> f32 {
+        let total = f64::from(self.norm_unit);
+        let anywhere = 1.0 / self.dim as f64;
+        let mut coded = 0.0;
+        let mut square = 0.0;
+        for d in 0..self.layout.dims() {
+            let bits = self.layout.bits(d) as usize;
+            let variance = f64::from(self.steps[d] / GAUSSIAN_STEP[bits]).powi(2);
+            let weight = 0.5 * (anywhere + variance / total);
+            square += weight * variance * GAUSSIAN_ERROR[bits];
+            coded += variance;
+        }
+        if let Rotation::Dense { kept, .. } = self.rotation
+            && kept < self.dim
+        {
+            let rest = (total - coded).max(0.0);
+            let each = rest / (self.dim - kept) as f64;
+            square += 0.5 * (anywhere + each / total) * rest;
+        }
+        (square / total).sqrt() as f32
+    }
+
+    pub(in crate::quantize) fn prepare_groups(&self, is_l2: bool, query: &[f32], group: &mut GroupQuery) {
+        let dims = self.layout.dims();
+        group.rotated.resize(dims.max(self.dim), 0.0);
+        self.rotation.apply(query, &mut group.rotated);
+        group.rotated[..dims].iter_mut().zip(&self.steps).for_each(|(q, s)| *q *= s);
+        let mean_dot: f32 = query.iter().zip(&self.mean).map(|(q, m)| q * m).sum();
+        group.gain_factor = if is_l2 { -2.0 } else { -1.0 };
+        group.mean_term = group.gain_factor * mean_dot;
+        self.fill_tables(group);
+    }
+
+    fn fill_tables(&self, group: &mut GroupQuery) {
+        let words = self.layout.group_words();
+        group.tables.clear();
+        group.tables.resize(2 * words, TableQuad([0; 64]));
+        group.weights.clear();
+        group.weights.resize(2 * words, [0; GROUP_WORD]);
+        let values = &group.rotated;
+        let most = MOST_WEIGHT.min(i32::MAX as usize / (255 * WORD_TABLES * words.max(1)));
+        let half_values = |plane: u8, g: usize, half: usize| -> [f32; 4] {
+            let at = g * GROUP + 4 * half;
+            std::array::from_fn(|i| values[at + i] * f32::from(1u8 << plane))
+        };
+        // Of a dimension's planes the last is the widest, and of a table the width is the sum of its values.
+        let mut widest = 0.0f32;
+        for (g, &bits) in self.layout.group_bits.iter().enumerate() {
+            for half in 0..2 {
+                widest = widest.max(half_values(bits - 1, g, half).iter().map(|v| v.abs()).sum());
+            }
+        }
+        let unit = widest / (255 * most) as f32;
+        let inverse = if unit > 0.0 { 1.0 / unit } else { 0.0 };
+        let mut bias = 0.0f64;
+        for (d, v) in values[..self.layout.dims()].iter().enumerate() {
+            bias -= f64::from(v * self.layout.middle(d));
+        }
+        for (byte, (plane, g)) in self.layout.plane_content().enumerate() {
+            for half in 0..2 {
+                let scaled = half_values(plane, g, half);
+                let least: f32 = scaled.iter().map(|v| v.min(0.0)).sum();
+                let width: f32 = scaled.iter().map(|v| v.abs()).sum();
+                let weight = (width * inverse / 255.0).ceil().clamp(1.0, most as f32);
+                let step = inverse / weight;
+                let quad = 2 * (byte / GROUP_WORD) + half;
+                let table = &mut group.tables[quad].0[byte % GROUP_WORD * 16..][..16];
+                for (set, entry) in table.iter_mut().enumerate() {
+                    let mut sum = -least;
+                    for (bit, v) in scaled.iter().enumerate() {
+                        sum += if set >> bit & 1 == 1 { *v } else { 0.0 };
+                    }
+                    *entry = (sum * step + 0.5) as u8;
+                }
+                group.weights[quad][byte % GROUP_WORD] = weight as u8;
+                bias += f64::from(least);
+            }
+        }
+        (group.unit, group.bias) = (unit, bias as f32);
+    }
+
+    #[allow(clippy::too_many_arguments)] // As the public call.
+    pub(in crate::quantize) fn scan_group(
+        &self,
+        isa: Isa,
+        query: &GroupQuery,
+        blocks: &[u8],
+        count: usize,
+        centroid_distance: f32,
+        threshold: f32,
+        first: u32,
+        hits: &mut Vec<Neighbor>,
+    ) {
+        assert_eq!(query.tables.len(), 2 * self.layout.group_words(), "prepared by another codec");
+        let finish = Finish {
+            base: centroid_distance + query.mean_term,
+            norm_unit: self.norm_unit,
+            offset: query.gain_factor * query.bias,
+            scale: query.gain_factor * query.unit,
+            threshold,
+        };
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni if std::is_x86_feature_detected!("avx512vbmi") => {
+                // SAFETY: the CPU has the instructions, the blocks hold `count` codes, the tables fit the layout.
+                unsafe { super::group_avx512::scan(&self.layout, query, finish, blocks, count, first, hits) }
+            }
+            _ => scan_scalar(self, query, finish, blocks, count, first, hits),
+        }
+    }
+}
+
+/// The reference, and the kernel of CPUs without one.
+fn scan_scalar(
+    quantizer: &PlaneQuantizer,
+    query: &GroupQuery,
+    finish: Finish,
+    blocks: &[u8],
+    count: usize,
+    first: u32,
+    hits: &mut Vec<Neighbor>,
+) {
+    let layout = &quantizer.layout;
+    for (b, block) in blocks.chunks_exact(SCAN_BLOCK * layout.code_bytes).enumerate() {
+        for lane in 0..SCAN_BLOCK.min(count - b * SCAN_BLOCK) {
+            let mut sum = 0u32;
+            for byte in 0..layout.plane_bytes() {
+                let code = block[layout.lane_byte(byte, lane)];
+                for (half, label) in [code & 15, code >> 4].into_iter().enumerate() {
+                    let (quad, place) = (2 * (byte / GROUP_WORD) + half, byte % GROUP_WORD);
+                    let entry = query.tables[quad].0[place * 16 + usize::from(label)];
+                    sum += u32::from(entry) * u32::from(query.weights[quad][place]);
+                }
+            }
+            let (norm, gain) = layout.lane_factors(lane, block);
+            let distance =
+                (finish.base + finish.norm_unit * norm) + gain * (finish.offset + finish.scale * sum as f32);
+            if distance < finish.threshold {
+                hits.push(Neighbor { distance, id: first.wrapping_add((b * SCAN_BLOCK + lane) as u32) });
+            }
+        }
+    }
+}
+
+/// `value` as f16, cut off at the largest finite one.
+pub(super) fn half_of(value: f32) -> f16 {
+    f16::from_f32(value.clamp(-65504.0, 65504.0))
+}

@@ -1,0 +1,162 @@
+//! Groups with AVX-512: a register holds a word of 16 codes, four tables of 16 entries are one permutation, and
+//! VNNI weighs and sums the four entries of each code.
+
+use super::group::{Finish, GroupQuery};
+use super::layout::{GROUP_WORD, Layout};
+use crate::quantize::scan::SCAN_BLOCK;
+use crate::topk::Neighbor;
+use std::arch::x86_64::*;
+
+/// Codes of a register.
+const LANES: usize = 16;
+
+/// # Safety
+/// The CPU has AVX-512 F, BW, VL, VBMI and VNNI and F16C; `blocks` are whole blocks of `layout` that hold `count`
+/// codes; `query` has two quads of tables and of weights for each word.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
+pub(super) unsafe fn scan(
+    layout: &Layout,
+    query: &GroupQuery,
+    finish: Finish,
+    blocks: &[u8],
+    count: usize,
+    first: u32,
+    hits: &mut Vec<Neighbor>,
+) {
+    let block_bytes = SCAN_BLOCK * layout.code_bytes;
+    let tail = TailWord::new(layout.plane_bytes() % GROUP_WORD);
+    let full = layout.plane_bytes() / GROUP_WORD;
+    let threshold = _mm512_set1_ps(finish.threshold);
+    for (b, block) in blocks.chunks_exact(block_bytes).enumerate() {
+        let mut sums = [_mm512_setzero_si512(); 2];
+        // SAFETY: words and tables lie where the layout says. (Bench: `code_table`, groups.)
+        unsafe {
+            let words = block.as_ptr().add(SCAN_BLOCK * layout.factor_bytes);
+            for w in 0..full {
+                let at = words.add(w * SCAN_BLOCK * GROUP_WORD);
+                let labels = [_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(64).cast())];
+                add_word(query, w, labels, &mut sums);
+            }
+            if tail.width > 0 {
+                let at = words.add(full * SCAN_BLOCK * GROUP_WORD);
+                add_word(query, full, [tail.load(at), tail.load(at.add(LANES * tail.width))], &mut sums);
+            }
+        }
+        // SAFETY: the factors of 32 codes lie at the block's start.
+        let scores = unsafe { scores(layout.factor_bytes == 4, block.as_ptr(), sums, finish) };
+        let below = |half: usize| u32::from(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(scores[half], threshold));
+        let left = count - b * SCAN_BLOCK;
+        let valid = if left >= SCAN_BLOCK { u32::MAX } else { (1 << left) - 1 };
+        let kept = (below(0) | below(1) << LANES) & valid;
+        if kept != 0 {
+            push(scores, kept, first.wrapping_add((b * SCAN_BLOCK) as u32), hits);
+        }
+    }
+}
+
+/// How the last word of a code is read where it has fewer than four bytes.
+struct TailWord {
+    width: usize,
+    loaded: u64,
+    spread: __m512i,
+    kept: u64,
+}
+
+impl TailWord {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
+    fn new(width: usize) -> Self {
+        let from: [u8; 64] = std::array::from_fn(|i| (i / GROUP_WORD * width + i % GROUP_WORD) as u8);
+        TailWord {
+            width,
+            loaded: (1u64 << (LANES * width)) - 1,
+            // SAFETY: the array is 64 bytes.
+            spread: unsafe { _mm512_loadu_si512(from.as_ptr().cast()) },
+            kept: 0x1111_1111_1111_1111 * ((1 << width) - 1),
+        }
+    }
+
+    /// # Safety
+    /// 16 times the width in bytes can be read at `at`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
+    unsafe fn load(&self, at: *const u8) -> __m512i {
+        // SAFETY: the mask reads no more than that.
+        let bytes = unsafe { _mm512_maskz_loadu_epi8(self.loaded, at.cast()) };
+        _mm512_maskz_permutexvar_epi8(self.kept, self.spread, bytes)
+    }
+}
+
+/// Adds what word `w` of 32 codes picks from its tables.
+///
+/// # Safety
+/// The query has tables and weights of word `w`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
+unsafe fn add_word(query: &GroupQuery, w: usize, labels: [__m512i; 2], sums: &mut [__m512i; 2]) {
+    let nibble = _mm512_set1_epi8(15);
+    // The byte's place in its word is the number of its table.
+    let place = _mm512_set1_epi32(0x3020_1000);
+    // SAFETY: the caller's promise.
+    let (low, high, low_weights, high_weights) = unsafe {
+        (
+            _mm512_load_si512(query.tables.as_ptr().add(2 * w).cast()),
+            _mm512_load_si512(query.tables.as_ptr().add(2 * w + 1).cast()),
+            _mm512_set1_epi32(query.weights.as_ptr().add(2 * w).cast::<i32>().read_unaligned()),
+            _mm512_set1_epi32(query.weights.as_ptr().add(2 * w + 1).cast::<i32>().read_unaligned()),
+        )
+    };
+    for (sum, label) in sums.iter_mut().zip(labels) {
+        // (label and nibble) or place
+        let lower = _mm512_ternarylogic_epi32::<0xEA>(label, nibble, place);
+        let upper = _mm512_ternarylogic_epi32::<0xEA>(_mm512_srli_epi32::<4>(label), nibble, place);
+        *sum = _mm512_dpbusd_epi32(*sum, _mm512_permutexvar_epi8(lower, low), low_weights);
+        *sum = _mm512_dpbusd_epi32(*sum, _mm512_permutexvar_epi8(upper, high), high_weights);
+    }
+}
+
+/// # Safety
+/// `block` starts with the factors of 32 codes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
+unsafe fn scores(narrow: bool, block: *const u8, sums: [__m512i; 2], finish: Finish) -> [__m512; 2] {
+    let factor = |i: usize| {
+        // SAFETY: `i` is below 4: two registers of norms, then two of gains.
+        unsafe {
+            if narrow {
+                _mm512_cvtph_ps(_mm256_loadu_si256(block.add(i * 32).cast()))
+            } else {
+                _mm512_loadu_ps(block.add(i * 64).cast())
+            }
+        }
+    };
+    let (base, unit) = (_mm512_set1_ps(finish.base), _mm512_set1_ps(finish.norm_unit));
+    let (offset, scale) = (_mm512_set1_ps(finish.offset), _mm512_set1_ps(finish.scale));
+    let score = |half: usize| {
+        // Nothing is fused: the scalar kernel gives the same floats.
+        let dot = _mm512_add_ps(offset, _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sums[half])));
+        let norm = _mm512_add_ps(base, _mm512_mul_ps(unit, factor(half)));
+        _mm512_add_ps(norm, _mm512_mul_ps(factor(2 + half), dot))
+    };
+    [score(0), score(1)]
+}
+
+/// Appends the lanes of `kept`, in order.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
+fn push(scores: [__m512; 2], kept: u32, first: u32, hits: &mut Vec<Neighbor>) {
+    let mut values = [0.0f32; SCAN_BLOCK];
+    // SAFETY: the array is two registers long.
+    unsafe {
+        _mm512_storeu_ps(values.as_mut_ptr(), scores[0]);
+        _mm512_storeu_ps(values.as_mut_ptr().add(LANES), scores[1]);
+    }
+    hits.reserve(kept.count_ones() as usize);
+    let mut rest = kept;
+    while rest != 0 {
+        let lane = rest.trailing_zeros();
+        hits.push(Neighbor { distance: values[lane as usize], id: first.wrapping_add(lane) });
+        rest &= rest - 1;
+    }
+}
