@@ -31,6 +31,9 @@ pub(crate) struct BufferPool {
     all_large: Vec<(NonNull<u8>, Layout)>,
     large_bytes: u64,
     budget_bytes: u64,
+    frames_wanted: usize,
+    /// Buffers given back so far: who waits for one need not look again until this has grown.
+    releases: u64,
 }
 
 impl BufferPool {
@@ -38,6 +41,7 @@ impl BufferPool {
     /// `budget_bytes` in all, except that one frame is always there.
     pub(crate) fn new(frames: usize, frame_bytes: usize, budget_bytes: u64) -> BufferPool {
         let frame_bytes = frame_bytes.max(1).next_multiple_of(BUFFER_ALIGNMENT);
+        let frames_wanted = frames.max(1);
         let affordable = usize::try_from(budget_bytes / frame_bytes as u64).unwrap_or(usize::MAX);
         let frames = frames.min(affordable).max(1);
         let size = frames.saturating_mul(frame_bytes);
@@ -59,6 +63,8 @@ impl BufferPool {
             all_large: Vec::new(),
             large_bytes: 0,
             budget_bytes: budget_bytes.max(frame_bytes as u64),
+            frames_wanted,
+            releases: 0,
         }
     }
 
@@ -77,6 +83,33 @@ impl BufferPool {
         self.region_layout.size() as u64 + self.large_bytes
     }
 
+    /// Buffers given back since the start.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases
+    }
+
+    /// A budget in bytes under which buffers of `lens` bytes could be had together, beside those that are held now.
+    /// More than the present budget wherever [`BufferPool::take`] has refused one of them.
+    pub(crate) fn budget_for(&self, lens: impl Iterator<Item = usize>) -> u64 {
+        let frames_held = self.region_layout.size() / self.frame_bytes - self.free_frames.len();
+        let free_large: u64 = self.free_large.iter().zip(0_u32..).map(|(f, c)| (f.len() as u64) << c).sum();
+        let mut large = self.large_bytes - free_large;
+        let mut small = frames_held;
+        for len in lens {
+            if len <= self.frame_bytes {
+                small += 1;
+            } else {
+                large += buffer_size(len) as u64;
+            }
+        }
+        if large == 0 && small <= self.frames_wanted {
+            return (small * self.frame_bytes) as u64;
+        }
+        // Under a larger budget the region grows to its full number of frames before anything else is allocated.
+        let beyond = small.saturating_sub(self.frames_wanted) * buffer_size(self.frame_bytes);
+        (self.frames_wanted * self.frame_bytes + beyond) as u64 + large
+    }
+
     /// A buffer of at least `len` bytes, or `None` while the budget is used up.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
         if len <= self.frame_bytes
@@ -84,7 +117,7 @@ impl BufferPool {
         {
             return Some(Buffer { start, class: FRAME });
         }
-        let size = len.max(BUFFER_ALIGNMENT).next_power_of_two();
+        let size = buffer_size(len);
         let class = size.trailing_zeros() as usize;
         if let Some(start) = self.free_large.get_mut(class)?.pop() {
             return Some(Buffer { start, class: class as u8 });
@@ -105,6 +138,7 @@ impl BufferPool {
 
     /// Gives a buffer back. No device may be able to write into it any more.
     pub(crate) fn release(&mut self, buffer: Buffer) {
+        self.releases += 1;
         if buffer.class == FRAME {
             self.free_frames.push(buffer.start);
         } else if let Some(free) = self.free_large.get_mut(usize::from(buffer.class)) {
@@ -125,6 +159,11 @@ impl BufferPool {
             }
         }
     }
+}
+
+/// Bytes of a buffer of its own for a read of `len` bytes.
+fn buffer_size(len: usize) -> usize {
+    len.max(BUFFER_ALIGNMENT).next_power_of_two()
 }
 
 impl Drop for BufferPool {
@@ -155,6 +194,27 @@ mod tests {
         assert_eq!(other.start.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
         frames.into_iter().for_each(|f| pool.release(f));
         assert_eq!(pool.free_frames.len(), 4);
+    }
+
+    #[test]
+    fn the_budget_said_to_suffice_does() {
+        let sizes: [&[usize]; 4] = [&[100; 20], &[5000; 3], &[4096, 1 << 19, 7, 9000], &[4096; 200]];
+        for wanted in sizes {
+            for budget in [0, 16 << 10, 64 << 10, 1 << 19] {
+                let mut pool = BufferPool::new(32, 4096, budget);
+                let held: Vec<_> = (0..3).map_while(|_| pool.take(3000)).collect();
+                if wanted.iter().all(|len| pool.take(*len).is_some()) {
+                    continue;
+                }
+                let mut pool = BufferPool::new(32, 4096, budget);
+                let _same: Vec<_> = held.iter().map(|_| pool.take(3000)).collect();
+                let needed = pool.budget_for(wanted.iter().copied());
+                assert!(needed > budget, "{needed} of {budget}");
+                let mut pool = BufferPool::new(32, 4096, needed);
+                let _same: Vec<_> = held.iter().map(|_| pool.take(3000).unwrap()).collect();
+                assert!(wanted.iter().all(|len| pool.take(*len).is_some()), "{needed} for {wanted:?}");
+            }
+        }
     }
 
     #[test]

@@ -84,12 +84,12 @@ pub enum ReadError {
         /// Length of the tier in bytes.
         tier_len: u64,
     },
-    /// The read buffers' budget cannot hold what one query asks for at once.
+    /// The read buffers' budget cannot hold what a query asks for at once beside what waiting queries hold.
     #[error(
-        "a query needs {needed} bytes of read buffers beyond the {budget} that the engine may use; raise the buffer budget or lower the beam width"
+        "read buffers of {needed} bytes are needed at once, beyond the {budget} that the engine may use; raise the buffer budget, read fewer spans at once or run fewer queries at once"
     )]
     Budget {
-        /// Bytes of the buffer that could not be had.
+        /// A budget in bytes that would have held the whole batch, and what other queries held.
         needed: u64,
         /// The engine's budget in bytes.
         budget: u64,

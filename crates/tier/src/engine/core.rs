@@ -47,7 +47,7 @@ enum Outcome {
     Device { errno: i32 },
     Short { got: u32 },
     Outside,
-    Budget { needed: u32 },
+    Budget { needed: u64 },
 }
 
 /// One read and what it has come to.
@@ -109,6 +109,10 @@ pub(crate) struct Core {
     free_groups: Vec<u32>,
     /// In order of staging; nearly always handed over as a whole.
     staged: Vec<u32>,
+    /// How many staged reads from the first on have their buffers.
+    admitted: usize,
+    /// [`BufferPool::releases`] when the first read without a buffer was last refused one.
+    refused_at: Option<u64>,
     ready: VecDeque<u32>,
     current: u32,
     batch: Vec<Read>,
@@ -146,6 +150,8 @@ impl Core {
             groups: Vec::new(),
             free_groups: Vec::new(),
             staged: Vec::with_capacity(depth as usize),
+            admitted: 0,
+            refused_at: None,
             ready: VecDeque::with_capacity(depth as usize),
             current: 0,
             batch: Vec::with_capacity(depth as usize),
@@ -259,7 +265,7 @@ impl Core {
             Outcome::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
             Outcome::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
             Outcome::Budget { needed } => {
-                Some(ReadError::Budget { needed: u64::from(needed), budget: self.pool.budget_bytes() })
+                Some(ReadError::Budget { needed, budget: self.pool.budget_bytes() })
             }
         }
     }
@@ -336,6 +342,8 @@ impl Core {
             self.groups[id as usize].orphaned = true;
             let ops = &self.ops;
             self.staged.retain(|op| ops[*op as usize].group != id);
+            self.admitted = self.staged.iter().take_while(|op| ops[**op as usize].buffer.is_some()).count();
+            self.refused_at = None;
             let staged: Vec<u32> = self.groups[id as usize]
                 .ops
                 .iter()
@@ -367,21 +375,87 @@ impl Core {
         if self.staged.len() >= SUBMIT_BATCH { self.flush() } else { Ok(()) }
     }
 
+    /// Where the reads end that are admitted together with the staged read number `first`: all of a batch, since
+    /// none of its bytes can be used or given back before the last has arrived; one of a stream.
+    fn unit_end(&self, first: usize) -> usize {
+        let group_of = |op: &u32| self.ops[*op as usize].group;
+        let group = group_of(&self.staged[first]);
+        if self.groups[group as usize].stream {
+            return first + 1;
+        }
+        first + self.staged[first..].iter().take_while(|op| group_of(op) == group).count()
+    }
+
+    /// Takes buffers for the staged reads from `first` to `end`: for all of them or for none.
+    fn reserve(&mut self, first: usize, end: usize) -> bool {
+        for at in first..end {
+            let op = &mut self.ops[self.staged[at] as usize];
+            op.buffer = self.pool.take(op.len as usize);
+            if op.buffer.is_none() {
+                for id in &self.staged[first..at] {
+                    if let Some(buffer) = self.ops[*id as usize].buffer.take() {
+                        self.pool.release(buffer);
+                    }
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives staged reads their buffers, in order and each batch as a whole, until `room` have them. Were a batch
+    /// to take what it can get, two batches could each hold what the other waits for.
+    fn admit(&mut self, room: usize) {
+        while self.admitted < self.staged.len().min(room) && self.refused_at != Some(self.pool.releases()) {
+            let end = self.unit_end(self.admitted);
+            if self.reserve(self.admitted, end) {
+                (self.admitted, self.refused_at) = (end, None);
+            } else {
+                self.refused_at = Some(self.pool.releases());
+            }
+        }
+    }
+
+    /// When nothing is in flight and the first in line cannot have its buffers: lets the first one go ahead that can,
+    /// or fails one. Every query waits here, so nobody will give anything back by itself.
+    #[cold]
+    fn break_deadlock(&mut self) {
+        let mut first = 0;
+        while first < self.staged.len() {
+            let end = self.unit_end(first);
+            if self.reserve(first, end) {
+                self.staged[..end].rotate_right(end - first);
+                (self.admitted, self.refused_at) = (end - first, None);
+                return;
+            }
+            first = end;
+        }
+        // The one to fail is the first that holds buffers while it waits for more, because it gives some back.
+        let holds = |task: u32| {
+            let held = |op: &Op| op.buffer.is_some() && self.groups[op.group as usize].task == task;
+            self.ops.iter().any(held)
+        };
+        let task_of = |op: &u32| self.groups[self.ops[*op as usize].group as usize].task;
+        let victim = self.staged.iter().position(|op| holds(task_of(op))).unwrap_or(0);
+        let unit: Vec<u32> = self.staged.drain(victim..self.unit_end(victim)).collect();
+        let needed = self.pool.budget_for(unit.iter().map(|op| self.ops[*op as usize].len as usize));
+        self.refused_at = None;
+        for id in unit {
+            self.finish(id, Outcome::Budget { needed });
+        }
+    }
+
     /// Hands over as many staged reads as depth, buffers and the device allow.
     fn flush(&mut self) -> Result<(), TierError> {
-        let room = self.depth.saturating_sub(self.queue.in_flight());
+        let mut room = self.depth.saturating_sub(self.queue.in_flight());
+        if !self.addressable {
+            self.admit(room);
+            room = room.min(self.admitted);
+        }
         self.batch.clear();
         for &id in self.staged.iter().take(room) {
-            let op = &mut self.ops[id as usize];
-            let buffer = if self.addressable {
-                std::ptr::null_mut()
-            } else {
-                if op.buffer.is_none() {
-                    op.buffer = self.pool.take(op.len as usize);
-                }
-                let Some(buffer) = op.buffer else { break };
-                buffer.start.as_ptr()
-            };
+            let op = &self.ops[id as usize];
+            let buffer = op.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
             let name = u64::from(op.generation) << 32 | u64::from(id);
             self.batch.push(Read { id: name, offset: op.offset, len: op.len, buffer });
         }
@@ -401,6 +475,7 @@ impl Core {
         } else {
             self.staged.drain(..taken);
         }
+        self.admitted = self.admitted.saturating_sub(taken);
         self.stats.submissions += u64::from(taken > 0);
         self.stats.deepest = self.stats.deepest.max(self.queue.in_flight() as u64);
         Ok(())
@@ -413,13 +488,14 @@ impl Core {
             return Ok(());
         }
         if self.queue.in_flight() == 0 {
-            // Nothing can complete: the first staged read waits for a buffer that will never come free.
+            // Nothing can complete, and no query will give a buffer back that it waits with.
             if self.staged.is_empty() {
                 return Err(RunError::Stalled);
             }
-            let id = self.staged.remove(0);
-            let needed = self.ops[id as usize].len;
-            self.finish(id, Outcome::Budget { needed });
+            if self.admitted > 0 || self.addressable {
+                return Err(TierError::Contract("a queue with nothing in flight takes no read".into()).into());
+            }
+            self.break_deadlock();
             return Ok(());
         }
         self.collect(Some(wait()))?;

@@ -16,6 +16,11 @@ pub struct Cx(pub(super) Rc<RefCell<Core>>);
 impl Cx {
     /// Reads all `spans` and suspends once until the last has arrived (batched mode). The bytes come in the
     /// order of `spans`, whatever the order of arrival, so that results are identical on every tier.
+    ///
+    /// A batch gets all its buffers at once or waits for them, in order; any number of queries may thus wait. One
+    /// that is larger than the whole budget, or that waits while the query holds other batches whose buffers others
+    /// wait for, fails with [`ReadError::Budget`], which says what budget would do. A batch of more spans than
+    /// the budget holds belongs into a [`Cx::stream`], whose reads give their buffers back one by one.
     pub fn read<'c>(&'c self, spans: &'c [Span]) -> Reading<'c> {
         Reading { cx: self, spans, group: None }
     }
