@@ -3,10 +3,13 @@
 
 use super::group::{Finish, GroupQuery};
 use super::layout::{GROUP_WORD, Layout};
+use crate::quantize::prefetch;
 use crate::quantize::scan::SCAN_BLOCK;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
 
+/// Blocks this far ahead are prefetched.
+const AHEAD: usize = 1;
 /// Codes of a register.
 const LANES: usize = 16;
 
@@ -29,6 +32,7 @@ pub(super) unsafe fn scan(
     let threshold = _mm512_set1_ps(finish.threshold);
     for (b, block) in blocks.chunks_exact(block_bytes).enumerate() {
         let mut sums = [_mm512_setzero_si512(); 2];
+        prefetch(blocks, (b + AHEAD) * block_bytes, block_bytes);
         // SAFETY: words and tables lie where the layout says. (Bench: `code_table`, groups.)
         unsafe {
             let words = block.as_ptr().add(SCAN_BLOCK * layout.factor_bytes);
@@ -142,21 +146,30 @@ unsafe fn scores(narrow: bool, block: *const u8, sums: [__m512i; 2], finish: Fin
 }
 
 /// Appends the lanes of `kept`, in order.
-#[cold]
-#[inline(never)]
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
 fn push(scores: [__m512; 2], kept: u32, first: u32, hits: &mut Vec<Neighbor>) {
-    let mut values = [0.0f32; SCAN_BLOCK];
-    // SAFETY: the array is two registers long.
-    unsafe {
-        _mm512_storeu_ps(values.as_mut_ptr(), scores[0]);
-        _mm512_storeu_ps(values.as_mut_ptr().add(LANES), scores[1]);
+    hits.reserve(SCAN_BLOCK);
+    let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    let mut length = hits.len();
+    for (half, score) in scores.into_iter().enumerate() {
+        let ids =
+            _mm512_add_epi32(lanes, _mm512_set1_epi32(first.wrapping_add((half * LANES) as u32) as i32));
+        let distances = _mm512_castps_si512(score);
+        for (quarter, order) in [low, high].into_iter().enumerate() {
+            let mask = (kept >> (half * LANES + quarter * 8)) as u8;
+            let pairs = _mm512_permutex2var_epi32(distances, order, ids);
+            // SAFETY: a neighbour is a distance and an id in this order; at most 24 of the 32 places reserved are
+            // taken when the last 8 are written, and as many as the mask has bits are real.
+            unsafe {
+                let packed = _mm512_maskz_compress_epi64(mask, pairs);
+                _mm512_storeu_si512(hits.as_mut_ptr().add(length).cast(), packed);
+            }
+            length += mask.count_ones() as usize;
+        }
     }
-    hits.reserve(kept.count_ones() as usize);
-    let mut rest = kept;
-    while rest != 0 {
-        let lane = rest.trailing_zeros();
-        hits.push(Neighbor { distance: values[lane as usize], id: first.wrapping_add(lane) });
-        rest &= rest - 1;
-    }
+    // SAFETY: these were written above.
+    unsafe { hits.set_len(length) };
 }
