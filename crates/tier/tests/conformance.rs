@@ -7,6 +7,7 @@ use bathyal_tier::backend::sim::{
     Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
 };
 use bathyal_tier::conformance::{Capabilities, check};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
@@ -127,6 +128,12 @@ type Below<'a> = &'a dyn Fn(Vec<u8>) -> Arc<dyn Tier>;
 
 /// Runs the suite on a layer over DRAM, files and simulated devices with faults.
 fn layer(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
+    check(&|bytes| wrap(bytes, &|b| Arc::new(DramTier::new(b))), Capabilities::default()).unwrap();
+    layer_over_devices(wrap);
+}
+
+/// The same without DRAM, for layers that want no addressable tier below.
+fn layer_over_devices(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bytes");
     let file = |bytes: Vec<u8>| -> Arc<dyn Tier> {
@@ -149,7 +156,6 @@ fn layer(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
         };
         wrap(bytes, &below)
     };
-    check(&|bytes| wrap(bytes, &|b| Arc::new(DramTier::new(b))), Capabilities::default()).unwrap();
     check(&|bytes| wrap(bytes, &file), Capabilities::default()).unwrap();
     check(&|bytes| wrap(bytes, &sim), Capabilities { failing: Some(&faulty) }).unwrap();
 }
@@ -179,5 +185,37 @@ fn trace_over_delay_over_stripe() {
         let stripe = StripeTier::new(parts.into_iter().map(below).collect(), 4096).unwrap();
         let delay = DelayTier::new(Arc::new(stripe), DelayProfile::cxl());
         Arc::new(TraceTier::new(Arc::new(delay), Trace::in_memory(0)))
+    });
+}
+
+fn cache(budget_bytes: u64, page_bytes: u32) {
+    layer_over_devices(|bytes, below| {
+        Arc::new(CacheTier::new(below(bytes), CacheOptions { budget_bytes, page_bytes }).unwrap())
+    });
+}
+
+#[test]
+fn cache_of_few_pages() {
+    cache(40 << 10, 4096);
+}
+
+#[test]
+fn cache_of_a_part() {
+    cache(1 << 20, 4096);
+}
+
+#[test]
+fn cache_of_everything_in_small_pages() {
+    cache(8 << 20, 512);
+}
+
+#[test]
+fn cache_over_stripe_over_cache() {
+    layer_over_devices(|bytes, below| {
+        let options = CacheOptions { budget_bytes: 200 << 10, page_bytes: 512 };
+        let cached = |part| -> Arc<dyn Tier> { Arc::new(CacheTier::new(below(part), options).unwrap()) };
+        let parts = StripeTier::deal(&bytes, 2, 8192).into_iter().map(cached).collect();
+        let stripe = StripeTier::new(parts, 8192).unwrap();
+        Arc::new(CacheTier::new(Arc::new(stripe), CacheOptions { page_bytes: 4096, ..options }).unwrap())
     });
 }

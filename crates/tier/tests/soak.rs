@@ -4,6 +4,7 @@
 //! Everything follows from one seed, printed when a run fails. `BATHYAL_SOAK_SECONDS` makes it longer.
 
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
 use bathyal_tier::{
@@ -275,6 +276,15 @@ fn round(seed: u64) -> (u64, u64, u64) {
         }
         1 => Arc::new(TraceTier::new(sim(bytes, &mut dice), Trace::in_memory(100))),
         _ => sim(bytes, &mut dice),
+    };
+    // A cache of anything between a few pages and all of them.
+    let below: Arc<dyn Tier> = match dice.below(3) {
+        0 => below,
+        _ => {
+            let budget_bytes = 30_000 + dice.below(300_000);
+            let page_bytes = below.profile().alignment.max([512, 1024, 4096][dice.below(3) as usize]);
+            Arc::new(CacheTier::new(below, CacheOptions { budget_bytes, page_bytes }).unwrap())
+        }
     };
     let (cancel, barks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let tier = Watchdog { tier: below, handles: handles.clone(), cancel: cancel.clone(), barks };

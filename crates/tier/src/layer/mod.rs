@@ -1,5 +1,6 @@
 //! Tiers made of other tiers. Each passes [`crate::conformance`] over several backends.
 
+pub mod cache;
 pub mod delay;
 pub mod stripe;
 pub mod trace;
