@@ -14,8 +14,13 @@ SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type
 SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 
+# The bench has a virtual environment of its own, since it holds other people's packages.
+BENCH_VENV := target/bench-venv
+BENCH_PYTHON := $(BENCH_VENV)/bin/python
+BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
+
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
-	bench-diskann peer-diskann check-calibration check-memory
+	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,7 +35,7 @@ test-rust:
 	$(CARGO) test --workspace --locked
 
 test-python: $(INSTALLED)
-	$(VENV_PYTHON) -m pytest -q python/tests
+	$(VENV_PYTHON) -m pytest -q python/tests bench/tests
 
 install: $(INSTALLED) ## the package and the command `bathyal`, into .venv
 
@@ -65,7 +70,7 @@ test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
 	@test -n "$$BATHYAL_DATA" || { echo "set BATHYAL_DATA to a folder of data sets"; exit 1; }
 	$(CARGO) test --release --locked -p bathyal-index --test groundtruth -- --nocapture
 
-bench: ## benchmarks; minutes, and wants a quiet machine
+microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machine
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
 
 soak: ## the engine under faults, for SOAK_SECONDS
@@ -84,6 +89,33 @@ peer-diskann:
 bench-diskann: peer-diskann ## Bathyal beside DiskANN on BATHYAL_DATA/sift-a: an hour or so on a quiet machine
 	$(CARGO) build --release --locked -p bathyal-cli
 	$(PYTHON) bench/compare.py $(BENCH_ARGS)
+
+$(BENCH_PYTHON):
+	$(PYTHON) -m venv $(BENCH_VENV)
+
+# Bathyal as it is now: measured indexes are of the sources that they are measured with.
+$(BENCH_VENV)/.bathyal: $(SOURCES) | $(BENCH_PYTHON)
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy 'tomli; python_version < "3.11"'
+	@touch $@
+
+$(BENCH_VENV)/.peers: bench/bathyal_bench/install.py bench/bathyal_bench/peers/__init__.py | $(BENCH_PYTHON)
+	$(MAKE) bench-peers
+
+bench-peers: $(BENCH_VENV)/.bathyal ## the systems that Bathyal is measured beside, into target/bench-venv and target/peers
+	PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench.install
+	@$(MAKE) peer-diskann || echo "DiskANN cannot be built here; reports will say that it was not measured"
+	@touch $(BENCH_VENV)/.peers
+
+bench: $(BENCH_VENV)/.bathyal $(BENCH_VENV)/.peers ## Bathyal beside other systems: make bench SUITE=bench/suites/sift.toml
+	@test -n "$(SUITE)" || { echo "say which suite: make bench SUITE=bench/suites/sift.toml"; exit 1; }
+	$(BENCH_SYSTEMS) run $(SUITE) $(BENCH_ARGS)
+
+bench-report: $(BENCH_PYTHON) ## write a report again: make bench-report RECORDS=FILE.jsonl
+	$(BENCH_SYSTEMS) report $(RECORDS)
+
+bench-check: ## show that the bench works, on small generated data; minutes
+	$(MAKE) bench SUITE=bench/suites/check.toml BENCH_ARGS="--quiet $(BENCH_ARGS)"
 
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)

@@ -171,3 +171,13 @@ pub(crate) fn peak_rss_bytes() -> u64 {
     };
     usage.ru_maxrss.unsigned_abs() * 1024
 }
+
+/// Memory that this process holds now, in bytes.
+pub(crate) fn rss_bytes() -> Result<u64> {
+    let path = "/proc/self/statm";
+    let words = std::fs::read_to_string(path).context(path)?;
+    let pages: u64 = words.split(' ').nth(1).with_context(|| format!("{path}: too short"))?.parse()?;
+    // SAFETY: `sysconf` reads a constant of the system.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Ok(pages * page_bytes.unsigned_abs())
+}

@@ -1,7 +1,7 @@
 //! `peer-diskann search`.
 
 use crate::METRIC;
-use crate::files::{Element, FromBytes, GroundTruth, IndexFiles, Matrix, peak_rss_bytes, vectors};
+use crate::files::{Element, FromBytes, GroundTruth, IndexFiles, Matrix, peak_rss_bytes, rss_bytes, vectors};
 use anyhow::{Context, Result, ensure};
 use diskann::utils::VectorRepr;
 use diskann_disk::data_model::{AdHoc, CachingStrategy};
@@ -68,6 +68,8 @@ struct Report {
     distance_computations_per_query: f64,
     io_us_per_query: f64,
     dram_bytes: u64,
+    /// Before the index is opened, with queries and ground truth in memory.
+    start_rss_bytes: u64,
     peak_rss_bytes: u64,
     index_bytes: u64,
 }
@@ -104,6 +106,7 @@ fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> 
     let queries = vectors::<T>(&arguments.queries)?;
     let exact = GroundTruth::read(&arguments.groundtruth)?;
     ensure!(exact.queries == queries.rows, "the ground truth is of other queries");
+    let start_rss_bytes = rss_bytes()?;
     let searcher = open::<T>(&files, arguments)?;
     let warming = queries.rows.min(WARMING_QUERIES);
     let first = arguments.search_list.first().copied().context("no search_list")?;
@@ -133,6 +136,7 @@ fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> 
             distance_computations_per_query: mean(|a| f64::from(a.comparisons)),
             io_us_per_query: mean(|a| a.io_us as f64),
             dram_bytes: files.resident_bytes()?,
+            start_rss_bytes,
             peak_rss_bytes: peak_rss_bytes(),
             index_bytes: files.bytes()?,
         };

@@ -1,0 +1,1 @@
+"""Bathyal measured beside the systems that one would pick instead. See bench/README.md."""

@@ -1,0 +1,71 @@
+"""``python -m bathyal_bench run SUITE`` and ``python -m bathyal_bench report RECORDS``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from bathyal_bench.page import page
+from bathyal_bench.points import read_records
+from bathyal_bench.runner import ROOT, Run
+from bathyal_bench.suite import read_suite
+from bathyal_bench.tables import report
+
+WORK = ROOT / "bench/.work/systems"
+
+
+def main() -> int:
+    options = parse()
+    try:
+        records = options.records if options.task == "report" else run(options)
+        return write_reports(records, options.quiet)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bathyal_bench", description="Bathyal beside other systems.")
+    tasks = parser.add_subparsers(dest="task", required=True)
+    measure = tasks.add_parser("run", help="measure what a suite says, then write the reports")
+    measure.add_argument("suite", type=Path, help="a TOML file, for example bench/suites/sift.toml")
+    measure.add_argument("--work", type=Path, default=WORK, help="folder for indexes and results")
+    measure.add_argument("--output", type=Path, help="JSON lines (default: WORK/results/SUITE-TIME.jsonl)")
+    measure.add_argument("--rebuild", action="store_true", help="build indexes that are there already, too")
+    measure.add_argument("--only", action="append", default=[], help="systems whose name holds this text")
+    again = tasks.add_parser("report", help="write the reports of earlier records again")
+    again.add_argument("records", type=Path, help="JSON lines of a run")
+    for parsed in (measure, again):
+        parsed.add_argument("--quiet", action="store_true", help="do not print the tables")
+    return parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> Path:
+    """Measures; where the records are."""
+    suite = read_suite(options.suite)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    output: Path = options.output or options.work / "results" / f"{suite.name}-{stamp}.jsonl"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    options.work.mkdir(parents=True, exist_ok=True)
+    with open(output, "w", encoding="utf-8") as log:
+        Run(suite, options.work, log, options.rebuild, tuple(options.only)).execute()
+    return output
+
+
+def write_reports(records: Path, quiet: bool) -> int:
+    """The markdown and HTML beside the records."""
+    entries = read_records(records)
+    tables = report(entries)
+    records.with_suffix(".md").write_text(tables, encoding="utf-8")
+    records.with_suffix(".html").write_text(page(entries), encoding="utf-8")
+    if not quiet:
+        print(tables)
+    for suffix in (".jsonl", ".md", ".html"):
+        print(records.with_suffix(suffix))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

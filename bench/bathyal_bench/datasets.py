@@ -1,0 +1,184 @@
+"""Data sets of a suite: files, slices of files, normalised copies, generated vectors."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bathyal_bench.recall import read_groundtruth, write_groundtruth
+
+DTYPES = {".fbin": "<f4", ".u8bin": "u1", ".i8bin": "i1", ".f16bin": "<f2"}
+HEADER_BYTES = 8
+# Neighbours a query of a ground truth that is computed here: beyond ties at the tenth.
+GROUNDTRUTH_NEIGHBOURS = 50
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Vectors, queries and exact neighbours in files."""
+
+    name: str
+    metric: str
+    base: Path
+    queries: Path
+    groundtruth: Path
+
+    @property
+    def count(self) -> int:
+        """Number of vectors."""
+        return shape(self.base)[0]
+
+    @property
+    def dim(self) -> int:
+        """Components of a vector."""
+        return shape(self.base)[1]
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the vectors themselves."""
+        return self.base.stat().st_size - HEADER_BYTES
+
+    def vectors(self) -> NDArray[Any]:
+        """All vectors, mapped: ``count x dim``."""
+        return read_vectors(self.base)
+
+    def as_json(self) -> dict[str, str]:
+        """What a worker needs to make the same object."""
+        return {name: str(value) for name, value in vars(self).items()}
+
+    @staticmethod
+    def from_json(fields: dict[str, str]) -> DataSet:
+        """The inverse of :meth:`as_json`."""
+        paths = {name: Path(fields[name]) for name in ("base", "queries", "groundtruth")}
+        return DataSet(fields["name"], fields["metric"], **paths)
+
+
+def shape(path: Path) -> tuple[int, int]:
+    """Rows and columns of a file of vectors."""
+    count, dim = np.fromfile(path, "<u4", count=2)
+    return int(count), int(dim)
+
+
+def read_vectors(path: Path) -> NDArray[Any]:
+    """A file of vectors, mapped read-only: ``rows x columns``."""
+    if path.suffix not in DTYPES:
+        raise ValueError(f"{path}: {', '.join(DTYPES)} are read")
+    return np.memmap(path, DTYPES[path.suffix], "r", offset=HEADER_BYTES, shape=shape(path))
+
+
+def write_vectors(path: Path, vectors: NDArray[Any]) -> None:
+    """Writes ``rows x columns``; nothing appears at ``path`` before it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    with open(partial, "wb") as file:
+        np.array(vectors.shape, "<u4").tofile(file)
+        np.ascontiguousarray(vectors, DTYPES[path.suffix]).tofile(file)
+    partial.rename(path)
+
+
+def normalised(vectors: NDArray[Any]) -> NDArray[np.float32]:
+    """Every row divided by its length, as float32."""
+    rows = np.asarray(vectors, np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def with_unit_lengths(data: DataSet, work: Path) -> DataSet:
+    """The same set under l2 with vectors of length 1, for systems that know no cosine: the order is the same."""
+    base = work / f"{data.name}-unit" / "base.fbin"
+    queries = base.with_name("query.fbin")
+    for source, target in ((data.base, base), (data.queries, queries)):
+        if not target.exists():
+            write_vectors(target, normalised(read_vectors(source)))
+    return replace(data, metric="l2", base=base, queries=queries)
+
+
+def prepare(entry: dict[str, Any], work: Path) -> DataSet:
+    """The data set of a suite's ``[[data]]`` entry; slices and generated vectors are written below ``work``."""
+    metric = entry.get("metric", "l2")
+    if "generated" in entry:
+        base, queries = generate(entry["name"], entry["generated"], work)
+        groundtruth = None
+    else:
+        base, queries = locate(entry["base"]), locate(entry["queries"])
+        groundtruth = locate(entry["groundtruth"]) if "groundtruth" in entry else None
+    name = entry["name"]
+    if "rows" in entry and entry["rows"] < shape(base)[0]:
+        name = f"{name}-{entry['rows']}"
+        part = work / name / f"base{base.suffix}"
+        if not part.exists():
+            write_vectors(part, read_vectors(base)[: entry["rows"]])
+        base, groundtruth = part, None
+    if groundtruth is None:
+        groundtruth = work / name / f"groundtruth-{metric}.ibin"
+        if not groundtruth.exists():
+            compute_groundtruth(base, queries, metric, groundtruth)
+    check(queries, groundtruth)
+    return DataSet(name, metric, base, queries, groundtruth)
+
+
+def locate(text: str) -> Path:
+    """A path of a suite: variables of the environment are filled in; it is relative to ``BATHYAL_DATA``."""
+    expanded = os.path.expandvars(text)
+    if "$" in expanded:
+        raise ValueError(f"{text}: a variable of the environment that it names is not set")
+    path = Path(expanded)
+    if not path.is_absolute():
+        folder = os.environ.get("BATHYAL_DATA")
+        if folder is None:
+            raise ValueError(f"{text}: set BATHYAL_DATA to the folder of the data sets")
+        path = Path(folder) / path
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: is not there")
+    return path
+
+
+def generate(name: str, options: dict[str, Any], work: Path) -> tuple[Path, Path]:
+    """Vectors around random centres, written once: base and queries of one distribution."""
+    base, queries = work / name / "base.fbin", work / name / "query.fbin"
+    if not (base.exists() and queries.exists()):
+        random = np.random.default_rng(options.get("seed", 1))
+        centres = random.normal(0, 1, (options.get("centres", 50), options["dim"]))
+        for path, count in ((base, options["count"]), (queries, options["queries"])):
+            rows = centres[random.integers(0, len(centres), count)]
+            write_vectors(path, (rows + random.normal(0, 0.7, rows.shape)).astype(np.float32))
+    return base, queries
+
+
+def compute_groundtruth(base: Path, queries: Path, metric: str, output: Path) -> None:
+    """Exact neighbours, by Bathyal's brute force."""
+    import bathyal
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    k = min(GROUNDTRUTH_NEIGHBOURS, shape(base)[0])
+    ids, distances = bathyal.groundtruth(str(base), str(queries), metric=metric, k=k, progress=False)
+    write_groundtruth(output, ids, distances)
+
+
+def check(queries: Path, groundtruth: Path) -> None:
+    """Refuses a ground truth of other queries."""
+    ids, _ = read_groundtruth(groundtruth)
+    if len(ids) != shape(queries)[0]:
+        raise ValueError(f"{groundtruth}: is of {len(ids)} queries, {queries} holds {shape(queries)[0]}")
+
+
+def first_queries(data: DataSet, count: int, work: Path) -> DataSet:
+    """The same set with only the first ``count`` queries, for programs that read files."""
+    total = shape(data.queries)[0]
+    if count >= total:
+        return data
+    folder = work / f"{data.name}-queries-{count}"
+    queries = folder / f"{data.metric}{data.queries.suffix}"
+    groundtruth = folder / "groundtruth.ibin"
+    if not (queries.exists() and groundtruth.exists()):
+        write_vectors(queries, read_vectors(data.queries)[:count])
+        ids, distances = read_groundtruth(data.groundtruth)
+        if distances is None:
+            raise ValueError(f"{data.groundtruth}: holds no distances")
+        write_groundtruth(groundtruth, ids[:count], distances[:count])
+    return replace(data, queries=queries, groundtruth=groundtruth)

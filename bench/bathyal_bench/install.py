@@ -1,0 +1,38 @@
+"""Installs the systems by name, each by itself: one that cannot be installed leaves its reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from bathyal_bench.peers import PEERS, peer_class
+
+# In the virtual environment: the packages that could not be installed, with the reasons.
+FAILURES = "peers-not-installed.json"
+
+
+def requirements() -> list[str]:
+    """Packages by name, without Bathyal, which comes from this repository."""
+    names = dict.fromkeys(peer_class(name).requirement for name in PEERS)
+    return [name for name in names if name is not None and name != "bathyal"]
+
+
+def main() -> int:
+    failures = {}
+    for name in requirements():
+        words = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", name]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode == 0:
+            print(f"{name}: installed")
+            continue
+        said = [line for line in done.stderr.strip().splitlines() if line.startswith("ERROR")]
+        failures[name] = f"pip cannot install it: {(said or ['no reason given'])[-1].removeprefix('ERROR: ')}"
+        print(f"{name}: {failures[name]}")
+    (Path(sys.prefix) / FAILURES).write_text(json.dumps(failures), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

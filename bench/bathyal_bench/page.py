@@ -1,0 +1,175 @@
+"""The report as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from bathyal_bench.drawing import Bar, Curve, Mark, bars, legend_sign, over_recall
+from bathyal_bench.points import Point, Section, at_recall, gaps, latest_builds, reference_name, sections
+from bathyal_bench.tables import (
+    BUDGET_HEADS,
+    BUILD_HEADS,
+    EQUAL_RECALL_HEADS,
+    EXPLANATION,
+    SWEEP_HEADS,
+    budget_rows,
+    budgets_of,
+    build_rows,
+    equal_recall,
+    machine_line,
+    megabytes,
+    number,
+    section_title,
+    sweep_rows,
+    targets_of,
+)
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1320px; padding: 0 1em; color: #1c1c1c; }
+h1 { font-size: 1.6em; } h2 { margin-top: 2em; border-bottom: 1px solid #ccc; } h3 { margin-top: 1.4em; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 12px; }
+svg { width: 100%; height: auto; background: white; } svg text { font: 12px system-ui, sans-serif; }
+svg text.title { font-weight: 600; font-size: 14px; }
+.frame { fill: none; stroke: #777; } .grid { stroke: #e4e4e4; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 14px; margin: 8px 0; }
+.legend label { cursor: pointer; white-space: nowrap; }
+svg.sign { width: 28px; height: 14px; vertical-align: -2px; }
+table { border-collapse: collapse; margin: 8px 0; font-size: 13px; }
+th, td { padding: 3px 9px; text-align: right; border-bottom: 1px solid #e4e4e4; }
+th:first-child, td:first-child, td.words { text-align: left; } th { background: #f4f4f4; }
+.flag { background: #ffe9a8; padding: 0 4px; } .scroll { overflow-x: auto; } summary { cursor: pointer; }
+"""
+# The legend's boxes show and hide a system in all plots.
+SCRIPT = """
+document.querySelectorAll('.legend input').forEach(box => box.addEventListener('change', () => {
+  document.querySelectorAll('g.' + box.value).forEach(g => g.style.display = box.checked ? '' : 'none');
+  document.querySelectorAll('.legend input[value="' + box.value + '"]').forEach(o => o.checked = box.checked);
+}));
+"""
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """An HTML table; what is set bold for markdown becomes a flag."""
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    body = "".join(f"<tr>{''.join(cell(words) for words in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def cell(words: str) -> str:
+    """A cell."""
+    shown = escape(words)
+    while "**" in shown:
+        shown = shown.replace("**", '<span class="flag">', 1).replace("**", "</span>", 1)
+    kind = ' class="words"' if any(letter.isalpha() for letter in words) else ""
+    return f"<td{kind}>{shown}</td>"
+
+
+def tooltip(system: str, point: Point) -> str:
+    """Everything about a point."""
+    figures = point.figures
+    parts = [system, point.label, f"recall {point.recall:.4f}", f"{number(point.qps)} queries/s"]
+    parts.append(f"p50 {number(figures['p50_us'])} µs, p99 {number(figures['p99_us'])} µs")
+    parts.append(f"{number(figures['reads'])} reads, DRAM {megabytes(figures['dram_bytes'])}")
+    return "\n".join(parts)
+
+
+PLOTS = (
+    ("qps", "Throughput (up is better)", "queries a second"),
+    ("p50_us", "Latency, median (down is better)", "microseconds, one query at a time"),
+    ("p99_us", "Latency, 99th percentile (down is better)", "microseconds, one query at a time"),
+    ("reads", "Reads (down is better; systems that read nothing are not drawn)", "reads a query"),
+)
+
+
+def plots(section: Section, styles: dict[str, int], reference: str | None) -> str:
+    """The curves of a section."""
+    drawn = []
+    for name, title, unit in PLOTS:
+        curves = []
+        for sweep in section.sweeps:
+            marks = []
+            for point in sweep.points:
+                value = point.figures[name]
+                if value is not None:
+                    marks.append(Mark(point.recall, value, tooltip(sweep.system, point)))
+            curves.append(Curve(sweep.system, styles[sweep.system], marks, sweep.system == reference))
+        drawn.append(over_recall(title, unit, curves))
+    return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
+
+
+def legend(section: Section, styles: dict[str, int]) -> str:
+    """The systems with their signs; a box hides one."""
+    entries = []
+    for sweep in section.sweeps:
+        style = styles[sweep.system]
+        box = f'<input type="checkbox" checked value="system-{style}">'
+        entries.append(f"<label>{box}{legend_sign(style)} {escape(sweep.system)}</label>")
+    return f'<div class="legend">{"".join(entries)}</div>'
+
+
+def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> str:
+    """Index, memory and build time of each system."""
+    builds = latest_builds(records, section.data)
+    targets = targets_of(records)
+    middle = targets[len(targets) // 2]
+    sizes, seconds, peaks, memory = [], [], [], []
+    for name, build in builds.items():
+        style = styles.get(name, len(styles))
+        index, spent, peak = build["index_bytes"], build["build_seconds"], build["build_peak_rss_bytes"]
+        sizes.append(Bar(name, style, index / 1e6, megabytes(index)))
+        seconds.append(Bar(name, style, spent, f"{number(spent)} s"))
+        peaks.append(Bar(name, style, peak / 1e6, megabytes(peak)))
+    for sweep in section.sweeps:
+        found = at_recall(sweep.points, middle)
+        held = (found.figures if found else sweep.points[-1].figures)["dram_bytes"]
+        if held is not None:
+            memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))
+    drawn = [
+        bars("Index on disk", "MB", sizes),
+        bars(f"DRAM of a search at recall {middle:g}, or at the most effort", "MB", memory),
+        bars("Build time", "seconds", seconds),
+        bars("Peak memory of the build's process", "MB", peaks),
+    ]
+    return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
+
+
+def section_parts(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> list[str]:
+    """A section: plots, tables at equal recall, and all points."""
+    reference = reference_name(records, section)
+    parts = [f"<h2>{escape(section_title(section))}</h2>", legend(section, styles)]
+    parts.append(plots(section, styles, reference))
+    for target in targets_of(records):
+        parts.append(f"<h3>At recall {target:g}</h3>")
+        parts.append(table(EQUAL_RECALL_HEADS, equal_recall(section, target, reference)))
+        for budget in budgets_of(records):
+            rows = budget_rows(section, budget, target)
+            if rows:
+                parts.append(f"<p>Within {megabytes(budget)}:</p>{table(BUDGET_HEADS, rows)}")
+    every = table(SWEEP_HEADS, sweep_rows(section))
+    parts.append(f"<details><summary>Every point</summary>{every}</details>")
+    return parts
+
+
+def page(records: list[dict[str, Any]]) -> str:
+    """The whole file."""
+    found = sections(records)
+    names = dict.fromkeys(sweep.system for section in found for sweep in section.sweeps)
+    styles = {name: place for place, name in enumerate(names)}
+    parts = ["<h1>Measured side by side</h1>", f"<p>{escape(machine_line(records))}</p>"]
+    parts.append(f"<p>{escape(EXPLANATION)}</p>")
+    missing = [[one["system"], one["kind"], one["reason"]] for one in gaps(records)]
+    if missing:
+        parts += ["<h3>Not measured</h3>", table(["system", "what", "why"], missing)]
+    seen: set[str] = set()
+    for section in found:
+        if section.data not in seen:
+            seen.add(section.data)
+            parts.append(f"<h2>{escape(section.data)}: sizes and building</h2>")
+            parts.append(size_bars(records, section, styles))
+            parts.append(table(BUILD_HEADS, build_rows(records, section.data)))
+        parts += section_parts(records, section, styles)
+    head = f'<meta charset="utf-8"><title>Bathyal, measured side by side</title><style>{STYLE}</style>'
+    body = "\n".join(parts)
+    inner = f"<head>{head}</head><body>\n{body}\n<script>{SCRIPT}</script></body>"
+    return f'<!doctype html>\n<html lang="en">{inner}</html>\n'

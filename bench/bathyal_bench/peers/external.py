@@ -1,0 +1,131 @@
+"""Any program, by configuration: for systems that users build themselves, such as PipeANN and SPTAG.
+
+``build.command`` and ``search.command`` are command lines with placeholders: {base} {queries} {groundtruth}
+{index} {results} {metric} {element} {count} {dim} {k} {threads}, and every other option of the same table or of
+the effort. What a search prints is read as JSON, or by ``search.pattern``, a regular expression with named groups.
+The names are those of the records (recall, qps, mean_us, p50_us, p99_us, reads_per_query, bytes_per_query,
+dram_bytes, recall_percent); ``search.fields`` says what the program calls them. Where there is no recall, ids
+are read from the file {results}: two words, queries and k, then the ids, 32 bits each, as .ibin has them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bathyal_bench.datasets import DataSet, first_queries
+from bathyal_bench.peers.diskann import last_object
+from bathyal_bench.peers.peer import Options, Unsupported
+from bathyal_bench.peers.program import Outcome, ProgramPeer, Sweep, run_program
+from bathyal_bench.process import files_below, forget, remember
+from bathyal_bench.recall import read_groundtruth, recall_at
+
+ELEMENTS = {".fbin": "float", ".u8bin": "uint8", ".i8bin": "int8", ".f16bin": "half"}
+OWN = ("command", "pattern", "fields", "environment", "version", "metrics")
+LATENCIES = ("mean", "p50", "p99")
+
+
+class External(ProgramPeer):
+    """A program that the suite describes."""
+
+    @classmethod
+    def version(cls) -> str:
+        return "external"
+
+    def words(self, options: Options, data: DataSet, more: Options) -> list[str]:
+        """The command line with its placeholders filled in."""
+        values = {"base": data.base, "queries": data.queries, "groundtruth": data.groundtruth}
+        values |= {"metric": data.metric, "element": ELEMENTS[data.base.suffix], "threads": self.threads}
+        values |= {"count": data.count, "dim": data.dim}
+        values |= {name: value for name, value in options.items() if name not in OWN} | more
+        return fill(options["command"], values)
+
+    def build(self, index: Path, options: Options) -> Options:
+        outcome = run_program(self.words(options, self.data, {"index": index}), options.get("environment"))
+        return {"build_seconds": outcome.seconds, "build_peak_rss_bytes": outcome.peak_rss_bytes}
+
+    def sweep(self, sweep: Sweep) -> Iterator[dict[str, Any]]:
+        data = first_queries(self.data, sweep.queries, sweep.work)
+        results = sweep.work / f"{sweep.index.name}.results"
+        few = first_queries(self.data, sweep.latency_queries, sweep.work)
+        for effort in sweep.efforts:
+            record = self.search(sweep, data, effort, results, self.threads)
+            if self.threads > 1:
+                # Latency is that of one query at a time, which a program's own figure is with one thread alone.
+                alone = self.search(sweep, few, effort, results, 1)
+                record["latency_us"] = alone["latency_us"]
+            yield record
+
+    def search(
+        self, sweep: Sweep, data: DataSet, effort: Options, results: Path, threads: int
+    ) -> dict[str, Any]:
+        """One process, and what it printed."""
+        results.unlink(missing_ok=True)
+        (forget if sweep.cache == "cold" else remember)(files_below(sweep.index))
+        more = {"index": sweep.index, "results": results, "k": sweep.k, "threads": threads}
+        outcome = run_program(self.words(effort, data, more), effort.get("environment"))
+        printed = parse_output(outcome.text, effort)
+        if "recall" not in printed:
+            printed["recall"] = recall_of(results, data, sweep.k)
+        return as_record(printed, outcome, data)
+
+
+def fill(command: str | list[str], values: dict[str, Any]) -> list[str]:
+    """Words of a command line, each with its placeholders filled in."""
+    words = shlex.split(command) if isinstance(command, str) else command
+    try:
+        return [word.format_map({name: str(value) for name, value in values.items()}) for word in words]
+    except KeyError as missing:
+        raise Unsupported(f"{command!r} names {missing}, which nothing gives a value") from None
+
+
+def parse_output(text: str, options: Options) -> dict[str, float]:
+    """Figures under the names of the records, from JSON or by a regular expression."""
+    if "pattern" in options:
+        rows = list(re.finditer(options["pattern"], text, re.MULTILINE))
+        if not rows:
+            raise RuntimeError(f"{options['pattern']!r} matches nothing of: {text.strip()[-300:]}")
+        printed: dict[str, Any] = rows[-1].groupdict()
+    else:
+        printed = last_object(text)
+    fields = options.get("fields", {})
+    figures = {name: float(printed[theirs]) for name, theirs in fields.items() if theirs in printed}
+    for name, value in printed.items():
+        if name not in fields.values() and isinstance(value, int | float | str):
+            try:
+                figures[name] = float(value)
+            except ValueError:
+                continue
+    if "recall_percent" in figures:
+        figures["recall"] = figures.pop("recall_percent") / 100
+    if "qps" not in figures:
+        raise RuntimeError(f"no qps in what was printed: {text.strip()[-300:]}")
+    return figures
+
+
+def recall_of(results: Path, data: DataSet, k: int) -> float:
+    """Recall of the ids in a file."""
+    if not results.exists():
+        raise Unsupported("the search printed no recall and wrote no {results}")
+    words = np.fromfile(results, "<i4")
+    count, width = int(words[0]), int(words[1])
+    found = words[2 : 2 + count * width].reshape(count, width)
+    return recall_at(found, *read_groundtruth(data.groundtruth), k)
+
+
+def as_record(figures: dict[str, float], outcome: Outcome, data: DataSet) -> dict[str, Any]:
+    """A record; what the program does not tell is None."""
+    known = ("recall", "qps", "reads_per_query", "bytes_per_query")
+    record: dict[str, Any] = {name: figures.get(name) for name in known}
+    record["latency_us"] = {name: figures.get(f"{name}_us") for name in LATENCIES}
+    record["reads_source"] = "system" if "reads_per_query" in figures else None
+    # Without its own figure a program is charged with everything that it held, queries and all.
+    record["dram_bytes"] = figures.get("dram_bytes", outcome.peak_rss_bytes)
+    record["dram_source"] = "system" if "dram_bytes" in figures else "peak of the whole process"
+    record["kernel_read_bytes"] = outcome.read_bytes
+    return record

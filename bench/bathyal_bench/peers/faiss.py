@@ -1,0 +1,93 @@
+"""faiss, by its index factory. ``build``: factory, and any construction parameter; ``search``: any parameter.
+
+For example ``factory = "HNSW32,Flat"`` with ``efConstruction`` and ``efSearch``, or
+``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``. With
+``on_disk = true`` the inverted lists lie in a file of their own, which is mapped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bathyal_bench.peers.peer import Options, Peer
+
+FILE = "index.faiss"
+LISTS = "lists.ivfdata"
+
+
+class Faiss(Peer):
+    """Any index that the factory makes, in memory."""
+
+    requirement = "faiss-cpu"
+    metrics = ("l2", "ip")
+
+    def load_library(self) -> None:
+        import faiss
+
+        self.library = faiss
+        faiss.omp_set_num_threads(self.threads)
+
+    def build(self, index: Path, options: Options) -> Options:
+        made = self.make(options)
+        self.library.write_index(made, str(index / FILE))
+        return {}
+
+    def make(self, options: Options) -> Any:
+        """The index with all vectors."""
+        faiss = self.library
+        rest = {name: value for name, value in options.items() if name not in ("factory", "on_disk")}
+        metric = faiss.METRIC_INNER_PRODUCT if self.data.metric == "ip" else faiss.METRIC_L2
+        made = faiss.index_factory(self.data.dim, options["factory"], metric)
+        self.set_parameters(made, rest)
+        vectors = self.vectors()
+        made.train(vectors)
+        made.add(vectors)
+        return made
+
+    def set_parameters(self, index: Any, options: Options) -> None:
+        """Each by its name, whatever is around the index that has it."""
+        space = self.library.ParameterSpace()
+        for name, value in options.items():
+            space.set_index_parameter(index, name, value)
+
+    def open(self, index: Path, options: Options) -> None:
+        self.index = self.library.read_index(str(index / FILE))
+
+    def set_effort(self, options: Options) -> None:
+        self.set_parameters(self.index, options)
+
+    def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
+        self.library.omp_set_num_threads(self.threads)
+        return self.index.search(queries, k)[1]
+
+    def search_one(self, query: NDArray[Any], k: int) -> NDArray[Any]:
+        self.library.omp_set_num_threads(1)
+        return self.index.search(query[np.newaxis], k)[1][0]
+
+    def close(self) -> None:
+        del self.index
+
+
+class FaissOnDisk(Faiss):
+    """An IVF index whose inverted lists are a mapped file."""
+
+    cached_by_kernel = True
+
+    def build(self, index: Path, options: Options) -> Options:
+        faiss = self.library
+        made = self.make(options)
+        ivf = faiss.extract_index_ivf(made)
+        lists = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(index / LISTS))
+        lists.merge_from_1(ivf.invlists)
+        ivf.replace_invlists(lists, False)
+        faiss.write_index(made, str(index / FILE))
+        return {}
+
+    def open(self, index: Path, options: Options) -> None:
+        # The folder was renamed after the build: the lists are sought beside the index.
+        flags = self.library.IO_FLAG_ONDISK_SAME_DIR
+        self.index = self.library.read_index(str(index / FILE), flags)

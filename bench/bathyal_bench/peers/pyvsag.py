@@ -1,0 +1,70 @@
+"""VSAG. ``build``: index (its kind, for example hgraph), and its index_param; ``search``: options of that kind."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bathyal_bench.peers.peer import Options, Peer
+
+FILE = "index.vsag"
+DEFINITION = "definition.json"
+
+
+class Pyvsag(Peer):
+    """VSAG's indexes in memory; one query a call, ``threads`` calls at once."""
+
+    requirement = "pyvsag"
+
+    def load_library(self) -> None:
+        import pyvsag
+
+        pyvsag.set_logger_off()
+        self.library = pyvsag
+
+    def build(self, index: Path, options: Options) -> Options:
+        parameters = {name: value for name, value in options.items() if name != "index"}
+        if options["index"] == "hgraph":
+            parameters = {"build_thread_count": self.threads} | parameters
+        definition = {"dtype": "float32", "metric_type": self.data.metric, "dim": self.data.dim}
+        definition["index_param"] = parameters
+        named = {"index": options["index"], "definition": definition}
+        (index / DEFINITION).write_text(json.dumps(named), encoding="utf-8")
+        made = self.library.Index(options["index"], json.dumps(definition))
+        vectors = self.vectors()
+        ids = np.arange(len(vectors), dtype=np.int64)
+        made.build(vectors=vectors.reshape(-1), ids=ids, num_elements=len(vectors), dim=vectors.shape[1])
+        made.save(str(index / FILE))
+        return {}
+
+    def open(self, index: Path, options: Options) -> None:
+        named = json.loads((index / DEFINITION).read_text(encoding="utf-8"))
+        self.kind = named["index"]
+        self.index = self.library.Index(self.kind, json.dumps(named["definition"]))
+        self.index.load(str(index / FILE))
+        self.pool = ThreadPoolExecutor(self.threads)
+
+    def set_effort(self, options: Options) -> None:
+        self.parameters = json.dumps({self.kind: options})
+
+    def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
+        if self.threads == 1:
+            answers = [self.search_one(query, k) for query in queries]
+        else:
+            answers = list(self.pool.map(lambda query: self.search_one(query, k), queries))
+        found = np.full((len(queries), k), -1, np.int64)
+        for row, answer in zip(found, answers, strict=True):
+            row[: len(answer)] = answer
+        return found
+
+    def search_one(self, query: NDArray[Any], k: int) -> NDArray[Any]:
+        return self.index.knn_search(query, k, self.parameters)[0]
+
+    def close(self) -> None:
+        self.pool.shutdown()
+        del self.index

@@ -1,0 +1,206 @@
+"""From records to points: medians over repeats, figures at equal recall, and flags where memory is unequal."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bathyal_bench.suite import UNEQUAL_MEMORY
+
+# A recall of 1 has no logarithm of what is missing; this is as near as 10,000 queries of 10 can tell.
+LEAST_MISSING = 1e-5
+# Figures of a point, with the field of a record that each comes from.
+FIGURES = {
+    "recall": ("recall",),
+    "qps": ("qps",),
+    "mean_us": ("latency_us", "mean"),
+    "p50_us": ("latency_us", "p50"),
+    "p99_us": ("latency_us", "p99"),
+    "reads": ("reads_per_query",),
+    "bytes": ("bytes_per_query",),
+    "dram_bytes": ("dram_bytes",),
+    "cached_bytes": ("cached_bytes",),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A system at one effort: medians over the repeats. None is what the system does not tell."""
+
+    label: str
+    figures: dict[str, float | None]
+    qps_least: float
+    qps_most: float
+    repeats: int
+
+    @property
+    def recall(self) -> float:
+        """Mean recall."""
+        return self.figures["recall"] or 0.0
+
+    @property
+    def qps(self) -> float:
+        """Queries a second of a batch."""
+        return self.figures["qps"] or 0.0
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A system on one set with one number of threads, by rising effort."""
+
+    system: str
+    points: list[Point]
+    reads_source: str | None = None
+    dram_source: str | None = None
+
+
+@dataclass
+class Section:
+    """Everything that is comparable: one set, one number of threads, warm or cold."""
+
+    data: str
+    cache: str
+    threads: int
+    sweeps: list[Sweep] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AtRecall:
+    """Figures at a recall."""
+
+    figures: dict[str, float | None]
+    above: bool
+    """Whether even the least effort finds more: then this is that effort, and not at equal recall."""
+    label: str
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def effort_label(effort: dict[str, Any]) -> str:
+    """``search_list 40``."""
+    return ", ".join(f"{name} {value}" for name, value in effort.items())
+
+
+def lookup(record: dict[str, Any], keys: Iterable[str]) -> float | None:
+    """A figure of a record, by its way down the nested objects."""
+    value: Any = record
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return None if value is None else float(value)
+
+
+def sections(records: list[dict[str, Any]]) -> list[Section]:
+    """The measured searches, sorted into what is comparable; the order is that of the run."""
+    groups: dict[tuple[str, str, int], dict[str, dict[str, list[dict[str, Any]]]]] = {}
+    for record in records:
+        if record.get("kind") != "search":
+            continue
+        section = groups.setdefault((record["data"], record["cache"], record["threads"]), {})
+        efforts = section.setdefault(record["system"], {})
+        efforts.setdefault(effort_label(record["effort"]), []).append(record)
+    found = []
+    for (data, cache, threads), systems in groups.items():
+        sweeps = [summarise(name, efforts) for name, efforts in systems.items()]
+        found.append(Section(data, cache, threads, sweeps))
+    return sorted(found, key=lambda one: (one.data, one.cache != "warm", one.threads))
+
+
+def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
+    """The medians of each effort."""
+    points = []
+    for label, records in efforts.items():
+        figures: dict[str, float | None] = {}
+        for name, keys in FIGURES.items():
+            values = [value for value in (lookup(one, keys) for one in records) if value is not None]
+            figures[name] = statistics.median(values) if values else None
+        rates = [float(one["qps"]) for one in records]
+        points.append(Point(label, figures, min(rates), max(rates), len(records)))
+    last = next(iter(efforts.values()))[-1]
+    return Sweep(system, points, last.get("reads_source"), last.get("dram_source"))
+
+
+def frontier(points: list[Point]) -> list[Point]:
+    """The points that no other beats in both recall and throughput, by rising recall."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.recall, one.qps), reverse=True):
+        if not best or point.qps > best[-1].qps:
+            best.append(point)
+    return best[::-1]
+
+
+def at_recall(points: list[Point], target: float) -> AtRecall | None:
+    """The figures at a recall, between the points on either side; None where it is not reached.
+
+    Logarithms are interpolated over the logarithm of the recall that is missing, in which such curves are nearly
+    straight. Figures of zero are interpolated as they are.
+    """
+    curve = frontier(points)
+    if not curve or curve[-1].recall < target:
+        return None
+    if curve[0].recall >= target:
+        first = curve[0]
+        return AtRecall(dict(first.figures), first.recall > target, first.label)
+    for low, high in itertools.pairwise(curve):
+        if high.recall >= target:
+            missing = [math.log(max(1 - one.recall, LEAST_MISSING)) for one in (low, high)]
+            share = (math.log(max(1 - target, LEAST_MISSING)) - missing[0]) / (missing[1] - missing[0])
+            figures = {name: between(low.figures[name], high.figures[name], share) for name in FIGURES}
+            return AtRecall(figures | {"recall": target}, False, f"{low.label} to {high.label}")
+    return None
+
+
+def between(low: float | None, high: float | None, share: float) -> float | None:
+    """A figure that lies ``share`` of the way from ``low`` to ``high``."""
+    if low is None or high is None:
+        return None
+    if low <= 0 or high <= 0:
+        return low + share * (high - low)
+    return math.exp((1 - share) * math.log(low) + share * math.log(high))
+
+
+def memory_flag(own: float | None, reference: float | None) -> str | None:
+    """What is to be said of memory beside the reference's; None where the two are equal enough.
+
+    >>> memory_flag(100e6, 95e6), memory_flag(150e6, 100e6), memory_flag(40e6, 100e6)
+    (None, 'unequal memory: +50%', 'unequal memory: -60%')
+    """
+    if own is None or reference is None:
+        return "memory not known"
+    if reference <= 0:
+        return None if own <= 0 else "unequal memory"
+    difference = own / reference - 1
+    # More by a tenth either way round: what is 10% more of one is 9.1% less of the other.
+    if max(own, reference) <= min(own, reference) * (1 + UNEQUAL_MEMORY):
+        return None
+    return f"unequal memory: {difference:+.0%}"
+
+
+def reference_name(records: list[dict[str, Any]], section: Section) -> str | None:
+    """The system that others are compared with: the suite's, else the first that was measured."""
+    names = [sweep.system for sweep in section.sweeps]
+    wanted = next((one["suite"].get("reference") for one in records if one.get("kind") == "run"), None)
+    return wanted if wanted in names else (names[0] if names else None)
+
+
+def latest_builds(records: list[dict[str, Any]], data: str) -> dict[str, dict[str, Any]]:
+    """The build of each system on a set."""
+    return {one["system"]: one for one in records if one.get("kind") == "build" and one["data"] == data}
+
+
+def gaps(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was skipped or failed, each once."""
+    seen: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in records:
+        if record.get("kind") in ("skipped", "failed"):
+            seen.setdefault((record["system"], record["reason"]), record)
+    return list(seen.values())

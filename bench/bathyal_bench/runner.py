@@ -1,0 +1,239 @@
+"""Runs a suite: builds what is missing, then measures all systems in turn, a process each, repeats interleaved."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from bathyal_bench.datasets import DataSet, prepare
+from bathyal_bench.install import FAILURES
+from bathyal_bench.peers import peer_class
+from bathyal_bench.suite import Suite, System
+
+ROOT = Path(__file__).resolve().parents[2]
+# Pools of threads that libraries would otherwise make as large as the machine.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "TOKIO_WORKER_THREADS",
+    "LANCE_CPU_THREADS",
+)
+# Lines of a failed worker's output that go into the record.
+LAST_LINES = 3
+
+
+@dataclass
+class Run:
+    """A run of a suite: where it works and writes."""
+
+    suite: Suite
+    work: Path
+    output: TextIO
+    rebuild: bool = False
+    only: tuple[str, ...] = ()
+    built: set[str] = field(default_factory=set)
+
+    def record(self, entry: dict[str, Any]) -> None:
+        """Appends a line."""
+        self.output.write(json.dumps(entry) + "\n")
+        self.output.flush()
+
+    def execute(self) -> None:
+        """Everything that the suite says."""
+        self.record({"kind": "run", "machine": machine(), "suite": suite_as_json(self.suite)})
+        for entry in self.suite.data:
+            data = prepare(entry, self.work / "data")
+            systems = [one for one in self.suite.systems_for(entry["name"]) if self.chosen(one)]
+            facts = {
+                "count": data.count,
+                "dim": data.dim,
+                "element": data.base.suffix[1:].removesuffix("bin"),
+            }
+            facts |= {"metric": data.metric, "data_bytes": data.data_bytes}
+            self.record({"kind": "data", "data": data.name} | facts)
+            indexes = {system.name: self.index_of(system, data) for system in systems}
+            self.measure(data, [(one, indexes[one.name]) for one in systems if indexes[one.name]])
+
+    def chosen(self, system: System) -> bool:
+        """Whether the command line asks for it."""
+        return not self.only or any(text.lower() in system.name.lower() for text in self.only)
+
+    def index_of(self, system: System, data: DataSet) -> Path | None:
+        """The built index; None if there is none, which is recorded with its reason."""
+        where = {"data": data.name, "system": system.name, "peer": system.peer}
+        try:
+            version = peer_class(system.peer).version()
+        except importlib.metadata.PackageNotFoundError as error:
+            reason = install_failures().get(str(error.name), "is not installed: make bench-peers")
+            self.record({"kind": "skipped", "reason": reason} | where)
+            say(f"{system.name}: skipped: {reason}")
+            return None
+        key = system.index_key(data.name, data.data_bytes, data.metric, self.suite.build_threads, version)
+        folder = self.work / "indexes" / key
+        told = folder.with_suffix(".json")
+        fresh = key in self.built or not self.rebuild
+        if folder.exists() and told.exists() and fresh:
+            known = json.loads(told.read_text(encoding="utf-8"))
+            self.record(known | where | {"cached": key not in self.built})
+            return folder
+        say(f"{data.name}: building {system.name}")
+        record = self.build(system, data, folder) | where
+        self.record(record)
+        if record["kind"] != "build":
+            say(f"{system.name}: {record['kind']}: {record['reason']}")
+            return None
+        record |= {"version": version, "commit": machine()["commit"], "threads": self.suite.build_threads}
+        told.write_text(json.dumps(record), encoding="utf-8")
+        self.built.add(key)
+        return folder
+
+    def build(self, system: System, data: DataSet, folder: Path) -> dict[str, Any]:
+        """Builds beside the folder and moves it there when it is complete."""
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        job = {"task": "build", "index": str(partial), "options": system.build}
+        records = self.work_on(job, system, data, self.suite.build_threads)
+        if records[-1]["kind"] == "build":
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+        else:
+            shutil.rmtree(partial, ignore_errors=True)
+        return records[-1]
+
+    def measure(self, data: DataSet, systems: list[tuple[System, Path | None]]) -> None:
+        """Searches: the systems take turns, so that a slow minute of the machine hits all of them."""
+        broken: set[str] = set()
+        for cache in self.suite.caches:
+            for repeat in range(self.suite.repeats):
+                for threads in self.suite.threads:
+                    for system, index in systems:
+                        if system.name in broken:
+                            continue
+                        where = {"data": data.name, "system": system.name, "peer": system.peer}
+                        where |= {"threads": threads, "repeat": repeat, "cache": cache}
+                        say(f"{data.name}, {cache}, repeat {repeat + 1}, {threads} threads: {system.name}")
+                        records = self.work_on(self.search_job(system, index, cache), system, data, threads)
+                        for record in records:
+                            self.record(record | where)
+                        if records[-1]["kind"] != "search":
+                            broken.add(system.name)
+                            say(f"{system.name}: {records[-1]['kind']}: {records[-1]['reason']}")
+
+    def search_job(self, system: System, index: Path | None, cache: str) -> dict[str, Any]:
+        """What a worker has to know."""
+        suite = self.suite
+        return {
+            "task": "search",
+            "index": str(index),
+            "cache": cache,
+            "k": suite.k,
+            "open": system.open,
+            "search": system.search,
+            "efforts": list(system.efforts),
+            "queries": system.queries,
+            "warming_queries": suite.warming_queries,
+            "latency_queries": suite.latency_queries,
+            "least_seconds": suite.least_seconds,
+        }
+
+    def work_on(
+        self, job: dict[str, Any], system: System, data: DataSet, threads: int
+    ) -> list[dict[str, Any]]:
+        """The records of a worker; the last is a failure if it did not get to its end."""
+        answers = self.work / "worker.jsonl"
+        answers.unlink(missing_ok=True)
+        job |= {"peer": system.peer, "data": data.as_json(), "threads": threads, "output": str(answers)}
+        job |= {"work": str(self.work / "data"), "processors": threads if self.suite.pin else None}
+        log = self.work / "worker.log"
+        failure = run_worker(job, threads, log, self.suite.timeout_seconds)
+        text = answers.read_text(encoding="utf-8") if answers.exists() else ""
+        records: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        if failure is not None or not records:
+            records.append({"kind": "failed", "reason": failure or "measured nothing"})
+        return records
+
+
+def run_worker(job: dict[str, Any], threads: int, log: Path, timeout: float) -> str | None:
+    """Runs a job to its end; why it failed, or None."""
+    environment = dict(os.environ) | {name: str(threads) for name in THREAD_VARIABLES}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bathyal_bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            process.communicate(json.dumps(job).encode(), timeout=timeout)
+        except BaseException as error:
+            # The programs that it started, too.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                return f"took more than {timeout:.0f} seconds"
+            raise
+    if process.returncode == 0:
+        return None
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"ended with {process.returncode}: {' / '.join(lines[-LAST_LINES:])}"
+
+
+def install_failures() -> dict[str, str]:
+    """What `make bench-peers` could not install, and why."""
+    path = Path(sys.prefix) / FAILURES
+    if not path.exists():
+        return {}
+    failures: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return failures
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def suite_as_json(suite: Suite) -> dict[str, Any]:
+    """The suite for the record; paths stay as the suite has them."""
+    fields = dict(vars(suite))
+    fields["systems"] = [vars(system) for system in suite.systems]
+    return fields
+
+
+def machine() -> dict[str, Any]:
+    """What figures depend on, and what a reader has to know about them."""
+    model = "unknown"
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
+        )
+    except OSError:
+        pass  # No such file outside Linux; the name is a remark only.
+    git = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "commit": git.stdout.strip() or "unknown",
+        "load": os.getloadavg()[0],
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }

@@ -1,0 +1,245 @@
+"""The report as markdown tables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bathyal_bench.points import (
+    AtRecall,
+    Section,
+    Sweep,
+    at_recall,
+    gaps,
+    latest_builds,
+    memory_flag,
+    reference_name,
+    sections,
+)
+from bathyal_bench.suite import TARGETS
+
+Row = list[str]
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Three digits that count, without an exponent; a dash for what is not known.
+
+    >>> number(12345.6), number(0.01234), number(None), number(0)
+    ('12,346', '0.0123', '–', '0')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{places}f}"
+
+
+def megabytes(value: float | None) -> str:
+    """Millions of bytes."""
+    return "–" if value is None else f"{number(value / 1e6)} MB"
+
+
+def markdown(heads: Row, rows: list[Row]) -> str:
+    """A table; all columns but the first are set to the right."""
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+
+
+def targets_of(records: list[dict[str, Any]]) -> list[float]:
+    """The recalls that the suite compares at."""
+    run = next((one for one in records if one.get("kind") == "run"), None)
+    return list(run["suite"]["targets"]) if run else list(TARGETS)
+
+
+def budgets_of(records: list[dict[str, Any]]) -> list[int]:
+    """The memory budgets of the suite."""
+    run = next((one for one in records if one.get("kind") == "run"), None)
+    return list(run["suite"].get("memory_budgets", ())) if run else []
+
+
+EQUAL_RECALL_HEADS = [
+    "system",
+    "queries/s",
+    "times reference",
+    "p50 µs",
+    "p99 µs",
+    "reads",
+    "KB read",
+    "DRAM",
+    "effort",
+    "notes",
+]
+
+
+def equal_recall(section: Section, target: float, reference: str | None) -> list[Row]:
+    """A row for each system at one recall, fastest first; those that do not reach it come last."""
+    found = {sweep.system: at_recall(sweep.points, target) for sweep in section.sweeps}
+    beside = found.get(reference) if reference else None
+    rows: list[tuple[float, Row]] = []
+    for sweep in section.sweeps:
+        one = found[sweep.system]
+        if one is None:
+            most = max(point.recall for point in sweep.points)
+            blank = [sweep.system, "not reached", *[""] * 7, f"highest recall {most:.3f}"]
+            rows.append((0.0, blank))
+        else:
+            row = equal_recall_row(sweep, one, beside, sweep.system == reference)
+            rows.append((one.figures["qps"] or 0.0, row))
+    return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
+
+
+def equal_recall_row(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: bool) -> Row:
+    """The figures of one system, and what a reader has to know before comparing them."""
+    figures = one.figures
+    ratio = None
+    if beside is not None and beside.figures["qps"]:
+        ratio = (figures["qps"] or 0.0) / beside.figures["qps"]
+    read = figures["bytes"]
+    return [
+        sweep.system,
+        number(figures["qps"]),
+        number(ratio),
+        number(figures["p50_us"]),
+        number(figures["p99_us"]),
+        number(figures["reads"]),
+        number(None if read is None else read / 1e3),
+        megabytes(figures["dram_bytes"]),
+        one.label,
+        "; ".join(remarks(sweep, one, beside, is_reference)),
+    ]
+
+
+def remarks(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: bool) -> list[str]:
+    """What makes a row not equal to the reference's."""
+    found = ["reference"] if is_reference else []
+    if one.above:
+        found.append(f"recall is {one.figures['recall']:.3f}")
+    if beside is not None and not is_reference:
+        flag = memory_flag(one.figures["dram_bytes"], beside.figures["dram_bytes"])
+        found += [f"**{flag}**"] if flag else []
+    cached = one.figures["cached_bytes"]
+    if cached:
+        found.append(f"besides {megabytes(cached)} of page cache")
+    if sweep.reads_source == "kernel" and one.figures["reads"]:
+        found.append("reads are pages counted by the kernel")
+    if sweep.dram_source and sweep.dram_source != "system":
+        found.append(f"DRAM is the {sweep.dram_source}")
+    return found
+
+
+def sweep_rows(section: Section) -> list[Row]:
+    """Every measured point."""
+    rows = []
+    for sweep in section.sweeps:
+        for point in sweep.points:
+            figures = point.figures
+            spread = f"{number(point.qps_least)} to {number(point.qps_most)}"
+            row = [sweep.system, point.label, f"{point.recall:.4f}", number(point.qps), spread]
+            row += [number(figures[name]) for name in ("mean_us", "p50_us", "p99_us", "reads")]
+            rows.append([*row, megabytes(figures["dram_bytes"])])
+    return rows
+
+
+SWEEP_HEADS = [
+    "system",
+    "effort",
+    "recall",
+    "queries/s",
+    "least to most",
+    "mean µs",
+    "p50 µs",
+    "p99 µs",
+    "reads",
+    "DRAM",
+]
+BUILD_HEADS = ["system", "build s", "build peak", "index", "index / data", "version"]
+
+
+def build_rows(records: list[dict[str, Any]], data: str) -> list[Row]:
+    """What each index took, by time."""
+    facts = next(one for one in records if one.get("kind") == "data" and one["data"] == data)
+    rows = []
+    for name, build in latest_builds(records, data).items():
+        share = build["index_bytes"] / facts["data_bytes"]
+        cells = [name, number(build["build_seconds"]), megabytes(build["build_peak_rss_bytes"])]
+        cells += [megabytes(build["index_bytes"]), f"{share:.2f}", str(build.get("version", ""))]
+        rows.append((build["build_seconds"], cells))
+    return [cells for _, cells in sorted(rows, key=lambda pair: pair[0])]
+
+
+def budget_rows(section: Section, budget: int, target: float) -> list[Row]:
+    """At one recall: the systems that stay within a budget, fastest first, then what the others would need."""
+    within, beyond = [], []
+    for sweep in section.sweeps:
+        one = at_recall(sweep.points, target)
+        if one is None:
+            continue
+        dram = (one.figures["dram_bytes"] or 0.0) + (one.figures["cached_bytes"] or 0.0)
+        cells = [sweep.system, number(one.figures["qps"]), number(one.figures["reads"]), megabytes(dram)]
+        if dram <= budget:
+            within.append((-(one.figures["qps"] or 0.0), [*cells, ""]))
+        else:
+            beyond.append((dram, [cells[0], "", "", cells[3], "over the budget"]))
+    return [row for _, row in sorted(within, key=first)] + [row for _, row in sorted(beyond, key=first)]
+
+
+def first(pair: tuple[float, Row]) -> float:
+    """What rows are sorted by."""
+    return pair[0]
+
+
+BUDGET_HEADS = ["system", "queries/s", "reads", "DRAM and page cache", "notes"]
+
+
+def section_title(section: Section) -> str:
+    """``sift-a, 1 thread, warm``."""
+    threads = f"{section.threads} thread{'' if section.threads == 1 else 's'}"
+    return f"{section.data}, {threads}, {section.cache}"
+
+
+def machine_line(records: list[dict[str, Any]]) -> str:
+    """Where and when."""
+    run = next((one for one in records if one.get("kind") == "run"), None)
+    if run is None:
+        return "Machine not recorded."
+    about = run["machine"]
+    return (
+        f"{about['cpu']}, {about['cores']} processors, {about['memory_bytes'] / 2**30:.0f} GiB, Linux "
+        f"{about['kernel']}, commit {about['commit']}, {about['time']}, load {about['load']:.1f} at the start; "
+        f"suite {run['suite']['name']}, medians of {run['suite']['repeats']} repeats, k = {run['suite']['k']}."
+    )
+
+
+EXPLANATION = (
+    "Throughput is of batches with the threads of the section, latency of one query at a time with one thread, "
+    "both from the caller's side. Figures at a recall are interpolated. DRAM is the most that the process held "
+    "from opening the index on, less what it held before; more than 10% apart from the reference is flagged."
+)
+
+
+def report(records: list[dict[str, Any]]) -> str:
+    """All of it."""
+    parts = ["# Measured side by side", machine_line(records), EXPLANATION]
+    seen: list[str] = []
+    for section in sections(records):
+        if section.data not in seen:
+            seen.append(section.data)
+            parts += [
+                f"## {section.data}: building",
+                markdown(BUILD_HEADS, build_rows(records, section.data)),
+            ]
+        parts.append(f"## {section_title(section)}")
+        reference = reference_name(records, section)
+        for target in targets_of(records):
+            parts.append(f"### At recall {target:g}")
+            parts.append(markdown(EQUAL_RECALL_HEADS, equal_recall(section, target, reference)))
+            for budget in budgets_of(records):
+                rows = budget_rows(section, budget, target)
+                if rows:
+                    parts += [f"Within {megabytes(budget)}:", markdown(BUDGET_HEADS, rows)]
+        parts += ["### Every point", markdown(SWEEP_HEADS, sweep_rows(section))]
+    missing = [[one["system"], one["kind"], one["reason"].replace("|", "/")] for one in gaps(records)]
+    if missing:
+        parts += ["## Not measured", markdown(["system", "what", "why"], missing)]
+    return "\n\n".join(parts) + "\n"

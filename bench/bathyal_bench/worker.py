@@ -1,0 +1,220 @@
+"""A process that measures one system: it reads a job from stdin and appends records to a file, one a line.
+
+A process a system, so that memory and counters are its own. What its libraries print goes to the parent's log.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bathyal_bench.datasets import DataSet, read_vectors, with_unit_lengths
+from bathyal_bench.peers import peer_class
+from bathyal_bench.peers.peer import Peer, Unsupported
+from bathyal_bench.peers.program import ProgramPeer, Sweep
+from bathyal_bench.process import (
+    PAGE_BYTES,
+    cached_bytes,
+    files_below,
+    folder_bytes,
+    forget,
+    limit_processors,
+    memory_bytes,
+    read_counters,
+    remember,
+    reset_peak,
+)
+from bathyal_bench.recall import read_groundtruth, recall_at
+
+# Calls before latencies count.
+WARMING_CALLS = 20
+
+
+def main() -> int:
+    job = json.loads(sys.stdin.read())
+    if job["processors"]:
+        limit_processors(job["processors"])
+    with open(job["output"], "a", encoding="utf-8") as output:
+        try:
+            for record in work(job):
+                output.write(json.dumps(record) + "\n")
+                output.flush()
+        except Unsupported as reason:
+            output.write(json.dumps({"kind": "skipped", "reason": str(reason)}) + "\n")
+        except ImportError as error:
+            reason_text = f"cannot be imported ({error}): make bench-peers"
+            output.write(json.dumps({"kind": "skipped", "reason": reason_text}) + "\n")
+        output.flush()
+    # Some libraries crash while they are taken down, when all is measured.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def work(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The records of a job."""
+    kind = peer_class(job["peer"])
+    data = DataSet.from_json(job["data"])
+    if data.metric not in kind.metrics:
+        if data.metric != "cosine":
+            raise Unsupported(f"does not know the metric {data.metric}")
+        data = with_unit_lengths(data, Path(job["work"]))
+    peer = kind(data, job["threads"])
+    peer.load_library()
+    if job["task"] == "build":
+        yield build(peer, job)
+    elif isinstance(peer, ProgramPeer):
+        yield from program_records(peer, job)
+    else:
+        yield from search(peer, job)
+
+
+def build(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
+    """Builds into the job's folder."""
+    index = Path(job["index"])
+    index.mkdir(parents=True)
+    forget([peer.data.base])
+    started = time.perf_counter()
+    told = peer.build(index, job["options"])
+    seconds = time.perf_counter() - started
+    record = {
+        "kind": "build",
+        "build_seconds": seconds,
+        "build_peak_rss_bytes": memory_bytes("VmHWM"),
+        "index_bytes": folder_bytes(index),
+        "version": peer.version(),
+    }
+    return record | told
+
+
+def program_records(peer: ProgramPeer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The records of a system that measures itself."""
+    total = len(read_vectors(peer.data.queries))
+    sweep = Sweep(
+        Path(job["index"]),
+        Path(job["work"]),
+        job["k"],
+        job["cache"],
+        [job["search"] | effort for effort in job["efforts"]],
+        min(job["queries"] or total, total),
+        job["latency_queries"],
+    )
+    for effort, record in zip(job["efforts"], peer.sweep(sweep), strict=True):
+        yield {"kind": "search", "effort": effort} | record
+
+
+def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Opens the index and measures each effort; when cold, it is opened for each anew."""
+    exact = read_groundtruth(peer.data.groundtruth)
+    all_queries = read_vectors(peer.data.queries)
+    queries = peer.prepare_queries(np.array(all_queries[: job["queries"] or len(all_queries)]))
+    index = Path(job["index"])
+    files = files_below(index)
+    cold = job["cache"] == "cold"
+    gc.collect()
+    reset_peak()
+    start = memory_bytes("VmRSS")
+    opened = None
+    for effort in job["efforts"]:
+        if cold or opened is None:
+            (forget if cold else remember)(files)
+            opened = open_index(peer, index, job["open"], start)
+        peer.set_effort(job["search"] | effort)
+        if not cold:
+            peer.search(queries[: job["warming_queries"]], job["k"])
+        record = measure_batch(peer, queries, job, exact)
+        if cold:
+            peer.close()
+            forget(files)
+            peer.open(index, job["open"])
+            peer.set_effort(job["search"] | effort)
+        record["latency_us"] = measure_latency(peer, queries[: job["latency_queries"]], job["k"], cold)
+        record["latency_queries"] = min(len(queries), job["latency_queries"])
+        searching = memory_bytes("VmHWM") - start
+        record |= opened | {
+            "kind": "search",
+            "effort": effort,
+            "dram_bytes": max(searching, opened["open_peak_bytes"]),
+            "dram_searching_bytes": searching,
+            "resident_file_bytes": memory_bytes("RssFile"),
+            "cached_by_kernel": peer.cached_by_kernel,
+            "cached_bytes": cached_bytes(files) if peer.cached_by_kernel else 0,
+        }
+        yield record
+        if cold:
+            peer.close()
+            gc.collect()
+        reset_peak()
+
+
+def open_index(peer: Peer, index: Path, options: dict[str, Any], start: int) -> dict[str, Any]:
+    """Opens the index; what that took."""
+    began = time.perf_counter()
+    peer.open(index, options)
+    seconds = time.perf_counter() - began
+    peak = memory_bytes("VmHWM") - start
+    reset_peak()
+    return {"open_seconds": seconds, "open_peak_bytes": peak}
+
+
+def measure_batch(
+    peer: Peer, queries: NDArray[Any], job: dict[str, Any], exact: tuple[Any, Any]
+) -> dict[str, Any]:
+    """All queries at once, again until enough time has passed; a cold index is asked but once."""
+    least = 0.0 if job["cache"] == "cold" else job["least_seconds"]
+    before, passes = read_counters(), 0
+    started = time.perf_counter()
+    while True:
+        found = peer.search(queries, job["k"])
+        passes += 1
+        seconds = time.perf_counter() - started
+        if seconds >= least:
+            break
+    after = read_counters()
+    answered = passes * len(queries)
+    from_device = after["read_bytes"] - before["read_bytes"]
+    counted = peer.counters()
+    if counted is not None:
+        reads, read_bytes = counted[0] / len(queries), counted[1] / len(queries)
+    else:
+        # The kernel counts bytes; as reads, those are given in pages.
+        reads, read_bytes = from_device / PAGE_BYTES / answered, from_device / answered
+    return {
+        "recall": recall_at(found, exact[0], exact[1], job["k"]),
+        "qps": answered / seconds,
+        "batch_queries": len(queries),
+        "passes": passes,
+        "reads_per_query": reads,
+        "bytes_per_query": read_bytes,
+        "reads_source": "kernel" if counted is None else "system",
+        "kernel_read_bytes_per_query": from_device / answered,
+        "read_calls_per_query": (after["read_calls"] - before["read_calls"]) / answered,
+        "major_faults_per_query": (after["major_faults"] - before["major_faults"]) / answered,
+    }
+
+
+def measure_latency(peer: Peer, queries: NDArray[Any], k: int, cold: bool) -> dict[str, float]:
+    """One query at a time, from the caller's side: microseconds."""
+    if not cold:
+        for query in queries[:WARMING_CALLS]:
+            peer.search_one(query, k)
+    taken = np.empty(len(queries))
+    clock = time.perf_counter_ns
+    for row, query in enumerate(queries):
+        began = clock()
+        peer.search_one(query, k)
+        taken[row] = (clock() - began) / 1e3
+    p50, p99 = np.percentile(taken, [50, 99], method="inverted_cdf")
+    return {"mean": float(taken.mean()), "p50": float(p50), "p99": float(p99)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Records become the right figures at equal recall, the right flags, and reports that can be read."""
+
+import doctest
+import importlib
+import math
+import xml.etree.ElementTree as xml
+
+import pytest
+
+from bathyal_bench import drawing, page, points, tables
+
+
+def point(recall, qps, **more):
+    figures = dict.fromkeys(points.FIGURES, 1.0) | {"recall": recall, "qps": qps} | more
+    return points.Point(f"effort {qps}", figures, qps, qps, 1)
+
+
+@pytest.mark.parametrize("name", ["suite", "points", "tables", "drawing"])
+def test_examples(name):
+    assert doctest.testmod(importlib.import_module(f"bathyal_bench.{name}")).failed == 0
+
+
+def test_throughput_at_a_recall_lies_on_the_line_between_the_logarithms():
+    # What is missing falls by ten while throughput falls by a hundred: half way, each has done half of it.
+    found = points.at_recall([point(0.9, 10_000.0), point(0.99, 100.0)], 1 - 10**-1.5)
+    assert found.figures["qps"] == pytest.approx(1000.0)
+    assert not found.above
+
+
+def test_a_measured_recall_is_met_exactly():
+    found = points.at_recall([point(0.8, 900.0), point(0.95, 500.0), point(0.99, 100.0)], 0.95)
+    assert found.figures["qps"] == pytest.approx(500.0)
+
+
+def test_a_recall_out_of_reach_has_no_figures():
+    assert points.at_recall([point(0.8, 900.0), point(0.94, 500.0)], 0.95) is None
+    assert points.at_recall([], 0.95) is None
+
+
+def test_a_sweep_that_begins_above_says_so():
+    found = points.at_recall([point(0.97, 900.0), point(0.99, 500.0)], 0.9)
+    assert found.above
+    assert (found.figures["recall"], found.figures["qps"]) == (0.97, 900.0)
+
+
+def test_points_that_another_beats_do_not_count():
+    # More effort with less recall and less throughput: noise, or a bad parameter.
+    curve = [point(0.9, 1000.0), point(0.89, 400.0), point(0.99, 300.0)]
+    assert [one.recall for one in points.frontier(curve)] == [0.9, 0.99]
+
+
+def test_perfect_recall_is_interpolated_too():
+    found = points.at_recall([point(0.9, 1000.0), point(1.0, 10.0)], 0.95)
+    assert 10 < found.figures["qps"] < 1000
+
+
+def test_zeros_and_unknowns_are_interpolated_as_what_they_are():
+    low, high = point(0.9, 10.0, reads=0.0, p99_us=None), point(0.99, 5.0, reads=0.0, p99_us=3.0)
+    found = points.at_recall([low, high], 0.95)
+    assert found.figures["reads"] == 0.0
+    assert found.figures["p99_us"] is None
+
+
+def test_memory_within_a_tenth_is_equal_whichever_is_larger():
+    assert points.memory_flag(110e6, 100e6) is None
+    assert points.memory_flag(100e6, 110e6) is None
+    assert "+12%" in points.memory_flag(112e6, 100e6)
+    assert "-11%" in points.memory_flag(100e6, 112e6)
+    assert points.memory_flag(None, 100e6) == "memory not known"
+
+
+def test_repeats_become_medians_with_their_spread(recorded):
+    (section,) = points.sections(recorded)
+    first = section.sweeps[0].points[0]
+    assert (first.label, first.repeats) == ("search_list 10", 2)
+    assert (first.qps, first.qps_least, first.qps_most) == pytest.approx((8000, 7200, 8800))
+
+
+def test_tables_compare_and_flag(recorded):
+    (section,) = points.sections(recorded)
+    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, "Bathyal, file")}
+    assert float(rows["Bathyal, file"][2]) == 1.0
+    assert 0.2 < float(rows["DiskANN"][2]) < 0.4
+    assert "unequal" not in rows["DiskANN"][-1]
+    assert "unequal memory: +1" in rows["hnswlib"][-1]
+    assert (
+        "highest recall 0.970" in {r[0]: r for r in tables.equal_recall(section, 0.99, None)}["hnswlib"][-1]
+    )
+
+
+def test_a_budget_shuts_out_what_is_larger(recorded):
+    (section,) = points.sections(recorded)
+    rows = tables.budget_rows(section, 50_000_000, 0.95)
+    assert [row[0] for row in rows] == ["Bathyal, file", "DiskANN", "hnswlib"]
+    assert rows[-1][-1] == "over the budget"
+
+
+def test_markdown_names_what_was_not_measured(recorded):
+    text = tables.report(recorded)
+    assert "| ScaNN | skipped | pip cannot install it: no wheel <for> this / machine |" in text
+    assert "| VSAG | failed | ended with -6:  |" in text
+    assert "### At recall 0.95" in text
+    assert "small, 1 thread, warm" in text
+
+
+def test_the_page_is_one_file_of_sound_markup(recorded):
+    text = page.page(recorded)
+    assert "http" not in text.replace("http-equiv", "")
+    assert "no wheel &lt;for&gt; this" in text
+    drawings = text.split("<svg ")[1:]
+    assert len(drawings) > 8
+    for piece in drawings:
+        xml.fromstring("<svg " + piece[: piece.index("</svg>")] + "</svg>")
+    assert text.count("<title>") > 40
+
+
+def test_curves_leave_out_what_cannot_be_drawn():
+    marks = [drawing.Mark(0.9, 10.0, "a"), drawing.Mark(0.95, 0.0, "zero has no logarithm")]
+    drawn = drawing.over_recall("Reads", "reads", [drawing.Curve("one", 0, marks)])
+    assert drawn.count("<circle") == 1
+    assert "nothing was measured" in drawing.over_recall("Reads", "reads", [])
+
+
+def test_recall_is_drawn_by_what_is_missing():
+    steps = [drawing.recall_position(one) for one in (0.9, 0.99, 0.999)]
+    assert steps[1] - steps[0] == pytest.approx(steps[2] - steps[1])
+    assert math.isfinite(drawing.recall_position(1.0))

@@ -1,0 +1,157 @@
+"""Suites are parsed or refused; recall counts by its rule; programs' output is understood."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bathyal_bench import datasets, recall, suite
+from bathyal_bench.peers import PEERS, peer_class
+from bathyal_bench.peers.diskann import flags, last_object
+from bathyal_bench.peers.external import External, fill, parse_output
+from bathyal_bench.peers.peer import Unsupported
+from bathyal_bench.peers.program import Sweep
+
+SUITES = Path(__file__).resolve().parents[1] / "suites"
+PLAIN = {"name": "one", "peer": "hnswlib", "effort": "ef", "efforts": [10, 20]}
+
+
+def parsed(system=None, **more):
+    return suite.parse_suite({"data": [{"name": "d"}], "systems": [system or PLAIN]} | more)
+
+
+# The folder also holds the checks in Rust.
+SUITE_FILES = sorted(path for path in SUITES.glob("*.toml") if path.name != "Cargo.toml")
+
+
+@pytest.mark.parametrize("path", SUITE_FILES, ids=lambda path: path.stem)
+def test_every_suite_is_read_and_names_known_peers(path):
+    read = suite.read_suite(path)
+    assert read.systems and read.data
+    for system in read.systems:
+        assert issubclass(peer_class(system.peer), object)
+
+
+def test_every_peer_has_an_adapter_that_imports_without_its_package():
+    assert len({peer_class(name) for name in PEERS}) == len(PEERS)
+
+
+def test_efforts_are_options_of_a_search():
+    one = parsed().systems[0]
+    assert one.efforts == ({"ef": 10}, {"ef": 20})
+    mixed = PLAIN | {"efforts": [{"nprobe": 3, "k_factor_rf": 2}]}
+    assert parsed(mixed).systems[0].efforts == ({"nprobe": 3, "k_factor_rf": 2},)
+
+
+def test_a_system_is_opened_within_each_budget():
+    budgeted = PLAIN | {"budgeted": True, "open": {"tier": "file"}}
+    systems = parsed(budgeted, memory_budgets=["64MB", "16MB"]).systems
+    assert [one.name for one in systems] == ["one, 16 MB", "one, 64 MB"]
+    assert systems[1].open == {"tier": "file", "memory": 64_000_000}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"thread": [1]}, "thread is not known"),
+        ({"systems": [PLAIN, PLAIN]}, "one name"),
+        ({"systems": [{"name": "one", "peer": "hnswlib", "efforts": [1]}]}, "no effort says"),
+        ({"systems": [PLAIN | {"searches": {}}]}, "searches is not known"),
+        ({"systems": [PLAIN | {"budgeted": True}]}, "no memory_budgets"),
+        ({"caches": ["lukewarm"]}, "expected warm or cold"),
+        ({"reference": "two"}, "which no system is called"),
+        ({"memory_budgets": ["many"]}, "is no size"),
+        ({"data": []}, r"no \[\[data\]\]"),
+    ],
+)
+def test_mistakes_are_refused(content, said):
+    with pytest.raises(ValueError, match=said):
+        parsed(**content)
+
+
+def test_an_index_is_built_again_only_where_something_differs():
+    one, other = parsed().systems[0], parsed(PLAIN | {"build": {"M": 16}}).systems[0]
+    searched = parsed(PLAIN | {"search": {"a": 1}, "efforts": [3], "name": "two"}).systems[0]
+    key = one.index_key("d", 100, "l2", 2, "1.0")
+    assert key == searched.index_key("d", 100, "l2", 2, "1.0")
+    assert key != other.index_key("d", 100, "l2", 2, "1.0")
+    assert key != one.index_key("d", 100, "l2", 2, "1.1")
+
+
+def test_ids_as_near_as_the_last_are_right():
+    ids = np.array([[1, 2, 3, 4, 5]], np.uint32)
+    distances = np.array([[0, 1, 2, 2, 3]], np.float32)
+    assert recall.recall_at(np.array([[1, 2, 4]]), ids, distances, 3) == 1.0
+    assert recall.recall_at(np.array([[1, 2, 4]]), ids, None, 3) == pytest.approx(2 / 3)
+    assert recall.recall_at(np.array([[1, 2, 5]]), ids, distances, 3) == pytest.approx(2 / 3)
+    assert recall.recall_at(np.array([[1, -1, -1]]), ids, distances, 3) == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="10 are needed"):
+        recall.recall_at(np.array([[1]]), ids, distances, 10)
+
+
+def small_set(folder):
+    vectors = np.arange(24, dtype=np.float32).reshape(6, 4)
+    datasets.write_vectors(folder / "base.fbin", vectors)
+    datasets.write_vectors(folder / "query.fbin", vectors[:3])
+    ids = np.tile(np.arange(2, dtype=np.uint32), (3, 1))
+    recall.write_groundtruth(folder / "gt.ibin", ids, np.zeros((3, 2), np.float32))
+    names = {"base": "base.fbin", "queries": "query.fbin", "groundtruth": "gt.ibin"}
+    return datasets.DataSet("small", "cosine", **{key: folder / name for key, name in names.items()})
+
+
+def test_files_of_vectors_are_read_cut_and_normalised(tmp_path):
+    data = small_set(tmp_path)
+    assert (data.count, data.dim, data.data_bytes) == (6, 4, 96)
+    assert datasets.DataSet.from_json(data.as_json()) == data
+    few = datasets.first_queries(data, 2, tmp_path)
+    assert datasets.shape(few.queries) == (2, 4)
+    assert recall.read_groundtruth(few.groundtruth)[0].shape == (2, 2)
+    unit = datasets.with_unit_lengths(data, tmp_path)
+    assert unit.metric == "l2"
+    assert np.allclose(np.linalg.norm(unit.vectors(), axis=1), 1)
+
+
+def test_paths_of_a_suite_are_below_the_data_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.fbin").write_bytes(b"")
+    monkeypatch.setenv("BATHYAL_DATA", str(tmp_path))
+    assert datasets.locate("a.fbin") == tmp_path / "a.fbin"
+    assert datasets.locate("$BATHYAL_DATA/a.fbin") == tmp_path / "a.fbin"
+    with pytest.raises(ValueError, match="not set"):
+        datasets.locate("$BATHYAL_NOWHERE/a.fbin")
+
+
+def test_the_output_of_programs_is_understood():
+    assert last_object('log\n{"qps": 1}\n{"qps": 2}\n')["qps"] == 2
+    assert last_object('{\n  "qps": 3\n}\n')["qps"] == 3
+    assert flags({"max_degree": 64, "saturate": True}) == ["--max-degree", "64", "--saturate", "true"]
+    row = r"^\s*(?P<effort>\d+)\s+(?P<qps>[\d.]+)\s+(?P<mean_us>[\d.]+)\s+(?P<recall_percent>[\d.]+)$"
+    figures = parse_output("L QPS lat recall\n 40  1234.5  810.0  95.5\n", {"pattern": row})
+    assert (figures["qps"], figures["recall"]) == (1234.5, pytest.approx(0.955))
+    assert parse_output('{"QPS": 7}', {"fields": {"qps": "QPS"}})["qps"] == 7
+    with pytest.raises(RuntimeError, match="no qps"):
+        parse_output("{}\n{\n}", {})
+
+
+def test_placeholders_have_to_have_values():
+    assert fill("run {base} -L {L}", {"base": "a b", "L": 3}) == ["run", "a b", "-L", "3"]
+    with pytest.raises(Unsupported, match="LL"):
+        fill("run {LL}", {"L": 3})
+
+
+def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
+    data = small_set(tmp_path)
+    # Answers each query with the ids 0 and 1, which is what the ground truth says.
+    answer = (
+        "import struct,sys; open(sys.argv[1],'wb').write(struct.pack('<8i',3,2,0,1,0,1,0,5)); "
+        'print(\'{"qps": 100, "mean_us": 5}\')'
+    )
+    effort = {
+        "command": ["python3", "-c", answer.replace("{", "{{").replace("}", "}}"), "{results}"],
+        "L": 40,
+    }
+    sweep = Sweep(tmp_path / "index", tmp_path, 2, "warm", [effort], 3, 3)
+    (record,) = External(data, 1).sweep(sweep)
+    assert record["qps"] == 100
+    assert record["recall"] == pytest.approx(5 / 6)
+    assert record["latency_us"]["mean"] == 5
+    assert record["dram_source"] == "peak of the whole process"
