@@ -15,6 +15,7 @@ use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
 use bytes::{Reader, Writer};
+use planes::encode::Grid;
 use planes::group::GroupQuery;
 use planes::{PlaneQuantizer, PlaneQuery};
 use pq::ProductQuantizer;
@@ -334,6 +335,8 @@ pub struct EncodeScratch {
     rotated: Vec<f32>,
     levels: Vec<u8>,
     trial: Vec<f32>,
+    norms: Vec<f32>,
+    grid: Grid,
     /// The rotated centroid of a group.
     centre: Vec<f32>,
 }

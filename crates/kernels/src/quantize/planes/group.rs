@@ -4,6 +4,7 @@
 //! entry is a byte; each table has its own weight of seven bits, so that the tables of low bit planes are as fine as
 //! they are small, and the sums are whole numbers, the same on every instruction set.
 
+use super::encode::dot;
 use super::layout::{GROUP, GROUP_WORD};
 use super::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer, Rotation};
 use crate::distance::Isa;
@@ -57,33 +58,19 @@ impl PlaneQuantizer {
         blocks: &mut [u8],
         scratch: &mut EncodeScratch,
     ) {
-        let dims = self.layout.dims();
         blocks.fill(0);
         let mut centre = std::mem::take(&mut scratch.centre);
-        centre.resize(dims.max(self.dim), 0.0);
+        centre.resize(self.layout.dims().max(self.dim), 0.0);
         self.rotation.apply(centroid, &mut centre);
-        let mean_dot: f32 = centroid.iter().zip(&self.mean).map(|(c, m)| c * m).sum();
-        scratch.rotated.resize(dims.max(self.dim), 0.0);
-        scratch.centred.resize(self.dim, 0.0);
-        for (i, vector) in vectors.chunks_exact(self.dim).enumerate() {
-            let block = &mut blocks[i / SCAN_BLOCK * SCAN_BLOCK * self.code_bytes()..];
-            let mut norm = 0.0f32;
-            for (d, out) in scratch.centred.iter_mut().enumerate() {
-                let residual = vector[d] - centroid[d];
-                norm += residual * residual;
-                *out = residual - self.mean[d];
-            }
-            self.rotation.apply(&scratch.centred, &mut scratch.rotated);
-            let gain = self.choose_levels(&scratch.rotated[..dims], &mut scratch.levels, &mut scratch.trial);
+        let mean_dot = dot(centroid, &self.mean);
+        self.encode_rows(vectors, Some(centroid), scratch, |row, chosen| {
+            let block = &mut blocks[row / SCAN_BLOCK * SCAN_BLOCK * self.code_bytes()..];
             // The gain as it is stored: what is added for the centroid cancels in the score.
-            let gain = self.layout.stored_factor(gain);
-            let point_dot: f32 = (scratch.levels.iter().zip(&centre).enumerate())
-                .map(|(d, (&l, c))| (f32::from(l) - self.layout.middle(d)) * self.steps[d] * c)
-                .sum();
-            let factor =
-                if is_l2 { (norm + 2.0 * (mean_dot + gain * point_dot)) / self.norm_unit } else { 0.0 };
-            self.layout.store_lane(&scratch.levels, factor, gain, i % SCAN_BLOCK, block);
-        }
+            let gain = self.layout.stored_factor(chosen.gain);
+            let along = mean_dot + gain * dot(chosen.point, &centre);
+            let factor = if is_l2 { (chosen.norm + 2.0 * along) / self.norm_unit } else { 0.0 };
+            self.layout.store_lane(chosen.levels, factor, gain, row % SCAN_BLOCK, block);
+        });
         scratch.centre = centre;
     }
 

@@ -86,12 +86,15 @@ impl Layout {
         ((1u32 << self.bits(dimension)) - 1) as f32 * 0.5
     }
 
-    pub(super) fn pack(&self, levels: &[u8], code: &mut [u8]) {
-        code[self.factor_bytes..].fill(0);
-        for (g, (group, &bits)) in levels.chunks_exact(GROUP).zip(&self.group_bits).enumerate() {
+    /// Hands each byte of the planes, by number, to `store`.
+    pub(super) fn pack(&self, levels: &[u8], mut store: impl FnMut(usize, u8)) {
+        for (g, (group, &bits)) in levels.as_chunks::<GROUP>().0.iter().zip(&self.group_bits).enumerate() {
+            let group = u64::from_le_bytes(*group);
             for (p, &start) in self.plane_starts[..usize::from(bits)].iter().enumerate() {
-                let byte = group.iter().enumerate().map(|(d, &level)| (level >> p & 1) << d).sum();
-                code[start + g] = byte;
+                // Bit p of each of the eight levels; the product moves them side by side into the top byte.
+                let bits = group >> p & 0x0101_0101_0101_0101;
+                let byte = (bits.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+                store(start - self.factor_bytes + g, byte);
             }
         }
     }
@@ -129,11 +132,7 @@ impl Layout {
 
     /// Writes the code of `levels` and its factors as lane `lane` of a block that was zero there.
     pub(super) fn store_lane(&self, levels: &[u8], norm: f32, gain: f32, lane: usize, block: &mut [u8]) {
-        for (byte, (p, g)) in self.plane_content().enumerate() {
-            let group = &levels[g * GROUP..(g + 1) * GROUP];
-            block[self.lane_byte(byte, lane)] =
-                group.iter().enumerate().map(|(d, &level)| (level >> p & 1) << d).sum();
-        }
+        self.pack(levels, |byte, value| block[self.lane_byte(byte, lane)] = value);
         for (i, value) in [norm, gain].into_iter().enumerate() {
             if self.factor_bytes == 4 {
                 let at = 2 * (i * SCAN_BLOCK + lane);

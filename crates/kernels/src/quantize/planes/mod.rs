@@ -7,6 +7,9 @@
 
 mod axes;
 mod bound;
+pub(super) mod encode;
+#[cfg(target_arch = "x86_64")]
+mod encode_avx512;
 pub(super) mod group;
 #[cfg(target_arch = "x86_64")]
 mod group_avx512;
@@ -17,6 +20,8 @@ pub(super) mod score;
 mod score_avx2;
 #[cfg(target_arch = "x86_64")]
 mod score_avx512;
+#[cfg(test)]
+mod tests;
 
 use super::bytes::{Reader, Writer};
 use super::{CodeKind, CodeQuery, EncodeScratch, QuantizeError};
@@ -31,10 +36,6 @@ const GAUSSIAN_STEP: [f32; 9] = [0.0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.10
 /// Mean squared error of that grid; index 0: no bits.
 const GAUSSIAN_ERROR: [f64; 9] =
     [1.0, 0.3634, 0.1188, 0.03744, 0.01154, 0.00349, 0.00104, 0.000304, 0.0000876];
-/// Multiples of a vector's own scale that are tried as its grid's scale before single levels are moved.
-const SCALES: [f32; 8] = [0.6, 0.72, 0.82, 0.91, 1.0, 1.1, 1.22, 1.4];
-/// Passes that move single levels; a third gains less than 0.01% of the cosine.
-const PASSES: usize = 2;
 /// From this many bits a dimension on, the error of f16 factors would show.
 const FINE_BITS: usize = 5;
 /// From this many bits in the widest dimension on, the error of an 8-bit query would show.
@@ -136,89 +137,14 @@ impl PlaneQuantizer {
     }
 
     pub(super) fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
-        let dims = self.layout.dims();
-        scratch.rotated.resize(dims.max(self.dim), 0.0);
-        scratch.centred.resize(self.dim, 0.0);
-        let (rotated, centred) = (&mut scratch.rotated[..], &mut scratch.centred[..]);
-        for (vector, code) in vectors.chunks_exact(self.dim).zip(codes.chunks_exact_mut(self.code_bytes())) {
-            centred.iter_mut().zip(vector.iter().zip(&self.mean)).for_each(|(c, (v, m))| *c = v - m);
-            let norm: f32 = centred.iter().map(|v| v * v).sum();
-            self.rotation.apply(centred, rotated);
-            let gain = self.choose_levels(&rotated[..dims], &mut scratch.levels, &mut scratch.trial);
-            self.layout.pack(&scratch.levels, code);
-            store_factors(self.layout.factor_bytes == 4, norm / self.norm_unit, gain, code);
-        }
-    }
-
-    /// Chooses the levels whose grid point has the greatest cosine with `rotated`; returns `|o|^2 / <point, o>`.
-    fn choose_levels(&self, rotated: &[f32], levels: &mut Vec<u8>, trial: &mut Vec<f32>) -> f32 {
-        let dims = self.layout.dims();
-        levels.resize(dims, 0);
-        trial.resize(dims, 0.0);
-        let norm: f32 = rotated.iter().map(|v| v * v).sum();
-        let expected: f32 = self.norm_unit * (1.0 - self.tail);
-        let own = if expected > 0.0 { (norm / expected).sqrt() } else { 0.0 };
-        if !(own > 0.0 && own.is_finite()) {
-            levels.fill(0);
-            return 0.0;
-        }
-        let (mut best, mut best_scale) = (0.0f64, own);
-        let round = |scale: f32, trial: &mut [f32]| {
-            let (mut dot, mut norm) = (0.0f64, 0.0f64);
-            for ((group, &bits), (o, steps)) in trial
-                .chunks_exact_mut(GROUP)
-                .zip(&self.layout.group_bits)
-                .zip(rotated.chunks_exact(GROUP).zip(self.steps.chunks_exact(GROUP)))
-            {
-                let middle = ((1u32 << bits) - 1) as f32 * 0.5;
-                let (mut d, mut n) = ([0.0f32; GROUP], [0.0f32; GROUP]);
-                for i in 0..GROUP {
-                    // Adding and taking away 1.5 * 2^23 rounds to a whole number without a library call.
-                    let level = (o[i] / (steps[i] * scale) + middle).clamp(0.0, 2.0 * middle);
-                    let level = (level + 12_582_912.0) - 12_582_912.0 - middle;
-                    group[i] = level;
-                    let point = level * steps[i];
-                    d[i] = point * o[i];
-                    n[i] = point * point;
-                }
-                dot += f64::from(d.iter().sum::<f32>());
-                norm += f64::from(n.iter().sum::<f32>());
-            }
-            (dot, norm)
-        };
-        for factor in SCALES {
-            let (dot, norm) = round(own * factor, trial);
-            let cosine = if norm > 0.0 { dot / norm.sqrt() } else { 0.0 };
-            if cosine > best {
-                (best, best_scale) = (cosine, own * factor);
-            }
-        }
-        let (mut dot, mut length) = round(best_scale, trial);
-        for _ in 0..PASSES {
-            self.move_levels(rotated, trial, &mut dot, &mut length);
-        }
-        for (d, (level, &value)) in levels.iter_mut().zip(trial.iter()).enumerate() {
-            *level = (value + self.layout.middle(d)) as u8;
-        }
-        if dot > 0.0 { (f64::from(norm) / dot) as f32 } else { 0.0 }
-    }
-
-    /// One pass of coordinate ascent: moves each level by one towards the vector where the cosine grows.
-    fn move_levels(&self, rotated: &[f32], levels: &mut [f32], dot: &mut f64, length: &mut f64) {
-        for (d, level) in levels.iter_mut().enumerate() {
-            let (o, step) = (f64::from(rotated[d]), f64::from(self.steps[d]));
-            let wanted = o * *length / dot.max(f64::MIN_POSITIVE);
-            let point = f64::from(*level) * step;
-            let moved = f64::from(*level) + (wanted - point).signum();
-            if moved.abs() > f64::from(self.layout.middle(d)) {
-                continue;
-            }
-            let new_dot = *dot + (moved * step - point) * o;
-            let new_length = *length + moved * step * moved * step - point * point;
-            if new_dot > 0.0 && new_dot * new_dot * *length > *dot * *dot * new_length * (1.0 + 1e-9) {
-                (*level, *dot, *length) = (moved as f32, new_dot, new_length);
-            }
-        }
+        let bytes = self.code_bytes();
+        self.encode_rows(vectors, None, scratch, |row, chosen| {
+            let code = &mut codes[row * bytes..(row + 1) * bytes];
+            code.fill(0);
+            self.layout.pack(chosen.levels, |byte, value| code[self.layout.factor_bytes + byte] = value);
+            let norm = chosen.norm / self.norm_unit;
+            store_factors(self.layout.factor_bytes == 4, norm, chosen.gain, code);
+        });
     }
 
     /// Mean plus the code's point, at the length that the factors give it.

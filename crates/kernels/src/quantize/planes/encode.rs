@@ -1,0 +1,272 @@
+//! From vectors to levels and factors: rows are rotated in batches, and the levels of a row are those of the best of
+//! a number of scales.
+//!
+//! The grid point with the greatest cosine with a vector is the vector at some scale, rounded (Gao et al., SIGMOD'25,
+//! section 3.2), so only scales have to be searched, and each is one pass over the dimensions.
+
+use super::PlaneQuantizer;
+#[cfg(target_arch = "x86_64")]
+use super::encode_avx512;
+use super::layout::GROUP;
+use crate::distance::Isa;
+use crate::quantize::EncodeScratch;
+
+/// Rows that are rotated together.
+const BATCH: usize = 32;
+/// Dimensions of a step: the lanes of an AVX-512 register. Sums are kept by lane, so every CPU sums alike.
+pub(super) const LANES: usize = 16;
+/// Scales that are tried in one pass.
+pub(super) const TRIED: usize = 8;
+/// Multiples of a vector's own scale that are tried first.
+const COARSE: [f32; TRIED] = [0.6, 0.72, 0.82, 0.91, 1.0, 1.1, 1.22, 1.4];
+/// Multiples of the best scale so far that are tried next, coarse to fine.
+const FINE: [[f32; TRIED]; 1] = [[0.94, 0.955, 0.97, 0.985, 1.015, 1.03, 1.045, 1.06]];
+
+/// The grid of a codec by dimension, filled up with zeros to whole steps.
+#[derive(Clone, Debug, Default)]
+pub(in crate::quantize) struct Grid {
+    pub(super) steps: Vec<f32>,
+    pub(super) inverse_steps: Vec<f32>,
+    pub(super) middles: Vec<f32>,
+}
+
+/// The code of one row before it is packed.
+pub(super) struct Chosen<'a> {
+    /// Squared length of the row less the origin.
+    pub(super) norm: f32,
+    /// `|o|^2 / <point, o>`, or 0.
+    pub(super) gain: f32,
+    /// The level of each dimension, counted from 0.
+    pub(super) levels: &'a [u8],
+    /// The grid point.
+    pub(super) point: &'a [f32],
+}
+
+impl PlaneQuantizer {
+    /// Encodes each of the `n x dim` `vectors` less `origin`, in order; the mean is taken from that unless it is the
+    /// origin itself.
+    pub(super) fn encode_rows(
+        &self,
+        vectors: &[f32],
+        origin: Option<&[f32]>,
+        scratch: &mut EncodeScratch,
+        mut store: impl FnMut(usize, Chosen<'_>),
+    ) {
+        let stride = self.layout.dims().max(self.dim).next_multiple_of(LANES);
+        let EncodeScratch { centred, rotated, levels, trial, norms, grid, .. } = scratch;
+        self.fill_grid(grid);
+        centred.resize(BATCH * self.dim, 0.0);
+        rotated.resize(BATCH * stride, 0.0);
+        norms.resize(BATCH, 0.0);
+        levels.resize(grid.steps.len(), 0);
+        trial.resize(grid.steps.len(), 0.0);
+        for (batch, rows) in vectors.chunks(BATCH * self.dim).enumerate() {
+            let centred = &mut centred[..rows.len()];
+            for ((row, out), norm) in
+                rows.chunks_exact(self.dim).zip(centred.chunks_exact_mut(self.dim)).zip(norms.iter_mut())
+            {
+                *norm = match origin {
+                    Some(origin) => {
+                        subtract(row, origin, out);
+                        let norm = squared_length(out);
+                        out.iter_mut().zip(&self.mean).for_each(|(o, m)| *o -= m);
+                        norm
+                    }
+                    None => {
+                        subtract(row, &self.mean, out);
+                        squared_length(out)
+                    }
+                };
+            }
+            self.rotation.apply_rows(centred, stride, rotated);
+            for (r, row) in rotated.chunks_exact_mut(stride).take(rows.len() / self.dim).enumerate() {
+                row[self.layout.dims()..].fill(0.0);
+                let gain = self.choose(grid, &row[..grid.steps.len()], trial, levels);
+                let norm = norms[r];
+                let dims = self.layout.dims();
+                store(
+                    batch * BATCH + r,
+                    Chosen { norm, gain, levels: &levels[..dims], point: &trial[..dims] },
+                );
+            }
+        }
+    }
+
+    pub(super) fn fill_grid(&self, grid: &mut Grid) {
+        let padded = self.layout.dims().next_multiple_of(LANES);
+        for values in [&mut grid.steps, &mut grid.inverse_steps, &mut grid.middles] {
+            values.clear();
+        }
+        grid.steps.extend_from_slice(&self.steps);
+        grid.inverse_steps.extend(self.steps.iter().map(|s| 1.0 / s));
+        for &bits in &self.layout.group_bits {
+            grid.middles.extend([((1u32 << bits) - 1) as f32 * 0.5; GROUP]);
+        }
+        for values in [&mut grid.steps, &mut grid.inverse_steps, &mut grid.middles] {
+            values.resize(padded, 0.0);
+        }
+    }
+
+    /// Chooses the levels whose grid point has nearly the greatest cosine with `rotated`; returns
+    /// `|o|^2 / <point, o>`.
+    fn choose(&self, grid: &Grid, rotated: &[f32], point: &mut [f32], levels: &mut [u8]) -> f32 {
+        let norm = squared_length(rotated);
+        let expected = self.norm_unit * (1.0 - self.tail);
+        let own = if expected > 0.0 { (norm / expected).sqrt() } else { 0.0 };
+        if !(own > 0.0 && own.is_finite()) {
+            levels.fill(0);
+            point.fill(0.0);
+            return 0.0;
+        }
+        let scale = best_scale(own, |scales| pass_of(grid, rotated, scales.map(|s| 1.0 / s)));
+        let dot = settle_of(grid, rotated, 1.0 / scale, point, levels);
+        if dot > 0.0 { norm / dot } else { 0.0 }
+    }
+}
+
+/// The scale whose point has the greatest cosine, of those tried coarse to fine.
+#[inline]
+fn best_scale(own: f32, pass: impl Fn([f32; TRIED]) -> ([f32; TRIED], [f32; TRIED])) -> f32 {
+    let (mut best, mut scale) = (0.0f32, own);
+    for factors in std::iter::once(COARSE).chain(FINE) {
+        let from = scale;
+        let scales = factors.map(|f| f * from);
+        let (dots, norms) = pass(scales);
+        for t in 0..TRIED {
+            // The square orders as the cosine does: no value is rounded to another sign.
+            let square = if norms[t] > 0.0 { dots[t] * dots[t] / norms[t] } else { 0.0 };
+            if square > best {
+                (best, scale) = (square, scales[t]);
+            }
+        }
+    }
+    scale
+}
+
+#[inline]
+pub(super) fn pass_of(grid: &Grid, rotated: &[f32], inverses: [f32; TRIED]) -> ([f32; TRIED], [f32; TRIED]) {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(Isa::best(), Isa::Avx512 | Isa::Avx512Vnni) {
+        // SAFETY: the CPU has the instructions; rows and grid are filled up alike. (Bench: `group_table`, encode.)
+        return unsafe { encode_avx512::pass(grid, rotated, inverses) };
+    }
+    pass(grid, rotated, inverses)
+}
+
+#[inline]
+pub(super) fn settle_of(
+    grid: &Grid,
+    rotated: &[f32],
+    inverse: f32,
+    point: &mut [f32],
+    levels: &mut [u8],
+) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(Isa::best(), Isa::Avx512 | Isa::Avx512Vnni) {
+        // SAFETY: as above; point and levels are of the grid's length.
+        return unsafe { encode_avx512::settle(grid, rotated, inverse, point, levels) };
+    }
+    settle(grid, rotated, inverse, point, levels)
+}
+
+/// `<point, o>` and `|point|^2` of the rounded row at each scale.
+pub(super) fn pass(grid: &Grid, rotated: &[f32], inverses: [f32; TRIED]) -> ([f32; TRIED], [f32; TRIED]) {
+    let (mut dots, mut norms) = ([0.0; TRIED], [0.0; TRIED]);
+    for ((&inverse, dot), norm) in inverses.iter().zip(&mut dots).zip(&mut norms) {
+        let (mut dot_lanes, mut norm_lanes) = ([0.0f32; LANES], [0.0f32; LANES]);
+        for at in (0..rotated.len()).step_by(LANES) {
+            let step = Step::new(grid, rotated, at);
+            for i in 0..LANES {
+                let value = step.level(i, inverse) * step.steps[i];
+                dot_lanes[i] += value * step.rotated[i];
+                norm_lanes[i] += value * value;
+            }
+        }
+        (*dot, *norm) = (sum(dot_lanes), sum(norm_lanes));
+    }
+    (dots, norms)
+}
+
+/// Writes the point at a scale and its levels; returns `<point, o>`.
+pub(super) fn settle(
+    grid: &Grid,
+    rotated: &[f32],
+    inverse: f32,
+    point: &mut [f32],
+    levels: &mut [u8],
+) -> f32 {
+    let mut dots = [0.0f32; LANES];
+    for at in (0..rotated.len()).step_by(LANES) {
+        let step = Step::new(grid, rotated, at);
+        for i in 0..LANES {
+            let level = step.level(i, inverse);
+            let value = level * step.steps[i];
+            dots[i] += value * step.rotated[i];
+            point[at + i] = value;
+            levels[at + i] = (level + step.middles[i]) as u8;
+        }
+    }
+    sum(dots)
+}
+
+/// Sixteen dimensions of the grid and of a row.
+struct Step<'a> {
+    rotated: &'a [f32],
+    steps: &'a [f32],
+    inverse_steps: &'a [f32],
+    middles: &'a [f32],
+}
+
+impl<'a> Step<'a> {
+    #[inline(always)]
+    fn new(grid: &'a Grid, rotated: &'a [f32], at: usize) -> Self {
+        Step {
+            rotated: &rotated[at..at + LANES],
+            steps: &grid.steps[at..at + LANES],
+            inverse_steps: &grid.inverse_steps[at..at + LANES],
+            middles: &grid.middles[at..at + LANES],
+        }
+    }
+
+    /// The nearest level of dimension `i`, counted from the middle: levels are whole numbers and a half.
+    #[inline(always)]
+    fn level(&self, i: usize, inverse_scale: f32) -> f32 {
+        let level = (self.rotated[i] * self.inverse_steps[i] * inverse_scale).floor() + 0.5;
+        // Comparisons as the instructions make them: without a care for what is not a number.
+        let level = if level > -self.middles[i] { level } else { -self.middles[i] };
+        if level < self.middles[i] { level } else { self.middles[i] }
+    }
+}
+
+#[inline(always)]
+fn sum(mut lanes: [f32; LANES]) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+fn subtract(row: &[f32], origin: &[f32], out: &mut [f32]) {
+    out.iter_mut().zip(row.iter().zip(origin)).for_each(|(o, (v, c))| *o = v - c);
+}
+
+fn squared_length(values: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    for part in values.chunks(LANES) {
+        lanes.iter_mut().zip(part).for_each(|(s, v)| *s += v * v);
+    }
+    sum(lanes)
+}
+
+/// A dot product, summed by lanes.
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    for (x, y) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        lanes.iter_mut().zip(x.iter().zip(y)).for_each(|(s, (u, v))| *s += u * v);
+    }
+    sum(lanes)
+}
