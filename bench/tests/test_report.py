@@ -4,10 +4,19 @@ import doctest
 import importlib
 import math
 import xml.etree.ElementTree as xml
+from pathlib import Path
 
 import pytest
 
 from bathyal_bench import drawing, page, points, tables
+
+RECORDED = Path(__file__).with_name("recorded.jsonl")
+
+
+@pytest.fixture
+def recorded():
+    """The lines of a run: three systems, one that was skipped, one that failed."""
+    return points.read_records(RECORDED)
 
 
 def point(recall, qps, **more):
