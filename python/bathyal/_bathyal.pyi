@@ -18,6 +18,8 @@ _Progress = Callable[[str, int, int], object] | None
 
 class _BuildArguments(TypedDict):
     metric: str
+    family: str
+    group_vectors: int | None
     max_degree: int
     search_list: int
     alpha: float
@@ -33,6 +35,7 @@ class _SearchArguments(TypedDict):
     k: int
     recall: float
     search_list: int | None
+    probes: int | None
     beam_width: int
     threads: int
     mode: str

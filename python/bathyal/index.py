@@ -17,6 +17,7 @@ from bathyal.progress import Receiver, shown
 from bathyal.results import Found, SearchStats, SearchWarning
 
 Metric = Literal["l2", "ip", "cosine"]
+Family = Literal["cluster", "graph"]
 Tier = Literal["file", "dram"]
 Mode = Literal["batched", "pipelined"]
 
@@ -48,6 +49,7 @@ class Index:
         k: int = 10,
         recall: float = 0.95,
         search_list: int | None = None,
+        probes: int | None = None,
         beam_width: int = 4,
         threads: int = 0,
         mode: Mode = "batched",
@@ -63,6 +65,7 @@ class Index:
             recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
                 calibration of the index turns it into a size of the candidate list.
             search_list: that size itself (L in DiskANN), at least ``k``; then ``recall`` is not looked at.
+            probes: groups that a cluster index scans; None chooses them by the calibration.
             beam_width: reads of one hop (W in DiskANN), 1 to 128.
             threads: 0 means all cores.
             mode: ``"batched"`` gives the same answers on every tier; ``"pipelined"`` goes on with whatever
@@ -93,6 +96,7 @@ class Index:
                 "k": whole("k", k),
                 "recall": float(recall),
                 "search_list": None if search_list is None else whole("search_list", search_list),
+                "probes": None if probes is None else whole("probes", probes),
                 "beam_width": whole("beam_width", beam_width),
                 "threads": whole("threads", threads, most=4096),
                 "mode": mode,
@@ -191,6 +195,8 @@ def build(
     data: Data,
     path: Path,
     metric: Metric = "l2",
+    family: Family = "cluster",
+    group_vectors: int | None = None,
     max_degree: int = 64,
     search_list: int = 100,
     alpha: float = 1.2,
@@ -203,7 +209,7 @@ def build(
     calibration: Data | None = None,
     progress: bool | Receiver = True,
 ) -> Index:
-    """Builds a graph index (Vamana, as in DiskANN) over ``data`` in the new directory ``path``, and opens it.
+    """Builds an index over ``data`` in the new directory ``path``, and opens it.
 
     Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
 
@@ -212,9 +218,12 @@ def build(
             float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
             changed meanwhile.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
-        max_degree: most neighbours of a vector (R in DiskANN).
-        search_list: size of the candidate list while building (L in DiskANN).
-        alpha: how much longer a detour must be before an edge is pruned, 1 to 10.
+        family: ``"cluster"`` (near vectors share pages: few reads, quick to build) or ``"graph"`` (Vamana, as in
+            DiskANN).
+        group_vectors: vectors of a group of a cluster index, about; None picks a size that suits most data.
+        max_degree: most neighbours of a vector in a graph (R in DiskANN).
+        search_list: size of the candidate list while a graph is built (L in DiskANN).
+        alpha: of a graph: how much longer a detour must be before an edge is pruned, 1 to 10.
         code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
         code: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
             the best by measurement.
@@ -248,6 +257,8 @@ def build(
             path,
             {
                 "metric": metric,
+                "family": family,
+                "group_vectors": None if group_vectors is None else whole("group_vectors", group_vectors),
                 "max_degree": whole("max_degree", max_degree),
                 "search_list": whole("search_list", search_list),
                 "alpha": float(alpha),

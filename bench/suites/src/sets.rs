@@ -3,7 +3,7 @@
 use crate::progress::StageLines;
 use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::vectors::{IdFile, VectorFile};
-use bathyal_index::{BuildOptions, Index, OpenOptions, SearchResult, build};
+use bathyal_index::{BuildOptions, FamilyChoice, Index, OpenOptions, SearchResult, build};
 use bathyal_kernels::Metric;
 use std::error::Error;
 use std::num::NonZeroUsize;
@@ -110,6 +110,7 @@ impl SetArguments {
             threads: self.threads,
             overwrite: true,
             calibration,
+            family: FamilyChoice::Graph,
             ..BuildOptions::default()
         };
         build(&set.base, &folder, &options, &StageLines::new(name))?;

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use bathyal_index::FamilyChoice;
 use bathyal_index::index::DEFAULT_BEAM_WIDTH;
-use bathyal_index::vamana::options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED};
+use bathyal_index::vamana::options::{
+    DEFAULT_ALPHA, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
+};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use clap::builder::RangedU64ValueParser;
@@ -85,6 +88,24 @@ pub enum Command {
     Probe(ProbeArguments),
 }
 
+/// The index families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FamilyName {
+    /// Groups of near vectors, their codes in memory.
+    Cluster,
+    /// A Vamana graph.
+    Graph,
+}
+
+impl From<FamilyName> for FamilyChoice {
+    fn from(name: FamilyName) -> FamilyChoice {
+        match name {
+            FamilyName::Cluster => FamilyChoice::Cluster,
+            FamilyName::Graph => FamilyChoice::Graph,
+        }
+    }
+}
+
 /// `bathyal build`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -100,6 +121,12 @@ pub struct BuildArguments {
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
     pub metric: Metric,
+    /// Which index: cluster (near vectors share pages; few reads, quick to build) or graph (Vamana)
+    #[arg(long, value_enum, default_value_t = FamilyName::Cluster)]
+    pub family: FamilyName,
+    /// Vectors of a group of a cluster index, about: whole pages are filled
+    #[arg(long, value_name = "VECTORS", default_value_t = DEFAULT_GROUP_VECTORS)]
+    pub group_vectors: u32,
     /// Most neighbours of a vector in the graph (R in DiskANN)
     #[arg(long, value_name = "R", default_value_t = DEFAULT_MAX_DEGREE)]
     pub max_degree: u32,
@@ -191,6 +218,9 @@ pub struct SearchSettings {
     /// Queries in flight on each thread [default: suits the tier]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub in_flight: Option<u32>,
+    /// Groups that a cluster index scans [default: by the calibration]
+    #[arg(long, value_name = "GROUPS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub probes: Option<u32>,
     /// Memory that the open index may take, for example 1GB; refused if it needs more
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,

@@ -4,19 +4,23 @@
 //! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
 //! * [`vectors`] reads and writes files of vectors and ids; [`groundtruth`] computes exact answers.
 
+pub mod build;
+mod cluster;
 pub mod error;
 pub mod format;
 pub mod groundtruth;
 pub mod index;
 mod order;
 pub mod progress;
+mod query;
 pub mod vamana;
 pub mod vectors;
 
+pub use build::build;
 pub use error::IndexError;
 pub use index::{
-    Effort, Index, InspectReport, OpenOptions, SearchOptions, SearchResult, SearchTotals, TierChoice,
+    Effort, Index, InspectReport, OpenOptions, SearchOptions, SearchResult, SearchTotals, Shape, TierChoice,
     VerifyReport, inspect, verify,
 };
-pub use vamana::search::{QueryStats, SearchMode};
-pub use vamana::{BuildOptions, BuildReport, build};
+pub use query::{QueryStats, SearchMode};
+pub use vamana::{BuildOptions, BuildReport, FamilyChoice};

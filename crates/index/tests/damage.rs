@@ -3,11 +3,12 @@
 
 mod clustered;
 
-use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::manifest::{GraphEntry, Manifest, Structure};
 use bathyal_index::progress::{Progress, Silent};
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
-    BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build, inspect, verify,
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
+    inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -23,6 +24,7 @@ fn options() -> BuildOptions {
         search_list: 20,
         threads: 2,
         code_bytes: Some(8),
+        family: FamilyChoice::Graph,
         ..BuildOptions::default()
     }
 }
@@ -106,6 +108,13 @@ fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
     assert!(verify(&path, &Silent).is_err() && inspect(&path, &Silent).is_err());
 }
 
+fn graph(manifest: &mut Manifest) -> &mut GraphEntry {
+    match &mut manifest.structure {
+        Structure::Graph(graph) => graph,
+        Structure::Cluster(_) => unreachable!("the index is a graph"),
+    }
+}
+
 #[test]
 fn lying_manifests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,11 +125,11 @@ fn lying_manifests_are_refused() {
         |m| m.vectors += 1,
         |m| m.dim = 0,
         |m| m.dim = u32::MAX,
-        |m| m.graph.entry_point = 300,
-        |m| m.graph.max_degree = 0,
-        |m| m.graph.page_bytes = 0,
+        |m| graph(m).entry_point = 300,
+        |m| graph(m).max_degree = 0,
+        |m| graph(m).page_bytes = 0,
         |m| m.codes.code_bytes = u32::MAX,
-        |m| m.graph.file.name = "../graph.bin".into(),
+        |m| graph(m).file.name = "../graph.bin".into(),
     ];
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();

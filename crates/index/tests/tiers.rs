@@ -6,8 +6,8 @@ mod clustered;
 use bathyal_index::progress::Silent;
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
-    BuildOptions, Effort, Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult,
-    TierChoice, build,
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
+    SearchResult, TierChoice, build,
 };
 use bathyal_kernels::{Element, Isa};
 use bathyal_tier::backend::file::Method;
@@ -25,6 +25,7 @@ fn built(dir: &Path) -> (VectorFile, Index) {
         search_list: 50,
         threads: 1,
         code_bytes: Some(16),
+        family: FamilyChoice::Graph,
         ..BuildOptions::default()
     };
     build(&data, &path, &options, &Silent).unwrap();

@@ -6,8 +6,8 @@ use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::progress::Silent;
 use bathyal_index::vectors::{IdFile, VectorFile};
 use bathyal_index::{
-    BuildOptions, Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, TierChoice, build,
-    inspect, verify,
+    BuildOptions, Effort, FamilyChoice, Index, OpenOptions, SearchMode, SearchOptions, SearchResult,
+    TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -16,7 +16,14 @@ use rand::{Rng, SeedableRng};
 use std::path::Path;
 
 fn small(metric: Metric) -> BuildOptions {
-    BuildOptions { metric, max_degree: 24, search_list: 50, threads: 2, ..BuildOptions::default() }
+    BuildOptions {
+        family: FamilyChoice::Graph,
+        metric,
+        max_degree: 24,
+        search_list: 50,
+        threads: 2,
+        ..BuildOptions::default()
+    }
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -168,7 +175,13 @@ fn full_lists_leave_every_vector_reachable() {
     let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();
     for max_degree in [2, 4, 8] {
         let path = dir.path().join(max_degree.to_string());
-        let options = BuildOptions { max_degree, search_list: 10, threads: 2, ..BuildOptions::default() };
+        let options = BuildOptions {
+            family: FamilyChoice::Graph,
+            max_degree,
+            search_list: 10,
+            threads: 2,
+            ..BuildOptions::default()
+        };
         build(&data, &path, &options, &Silent).unwrap();
         let queries = VectorFile::from_rows(Element::U8, 128, data.row(7).to_vec()).unwrap();
         let found = search(&open(&path, TierChoice::Dram), &queries, 1500, Effort::SearchList(1500));

@@ -5,8 +5,8 @@ use crate::attend::attend;
 use crate::errors::Failure;
 use crate::files::metric;
 use bathyal_index::{
-    BuildOptions, Effort, Index, IndexError, OpenOptions, QueryStats, SearchMode, SearchOptions,
-    SearchResult, TierChoice,
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, QueryStats, SearchMode,
+    SearchOptions, SearchResult, TierChoice,
 };
 use bathyal_tier::Control;
 use numpy::PyArray1;
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 #[pyo3(from_item_all)]
 pub(crate) struct BuildArguments<'py> {
     metric: String,
+    family: String,
+    group_vectors: Option<u32>,
     max_degree: u32,
     search_list: u32,
     alpha: f32,
@@ -40,6 +42,8 @@ impl BuildArguments<'_> {
         let defaults = BuildOptions::default();
         Ok(BuildOptions {
             metric: metric(&self.metric)?,
+            family: family(&self.family)?,
+            group_vectors: self.group_vectors.unwrap_or(defaults.group_vectors),
             max_degree: self.max_degree,
             search_list: self.search_list,
             alpha: self.alpha,
@@ -51,6 +55,17 @@ impl BuildArguments<'_> {
             overwrite: self.overwrite,
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
         })
+    }
+}
+
+fn family(name: &str) -> PyResult<FamilyChoice> {
+    match name {
+        "cluster" => Ok(FamilyChoice::Cluster),
+        "graph" => Ok(FamilyChoice::Graph),
+        other => {
+            let message = format!("unknown family '{other}': it is one of cluster, graph");
+            Err(PyValueError::new_err(message))
+        }
     }
 }
 
@@ -93,6 +108,7 @@ pub(crate) struct SearchArguments {
     k: usize,
     recall: f32,
     search_list: Option<u32>,
+    probes: Option<u32>,
     beam_width: u32,
     threads: usize,
     mode: String,
@@ -111,7 +127,15 @@ impl SearchArguments {
         };
         let effort = self.search_list.map_or(Effort::Recall(self.recall), Effort::SearchList);
         let (k, beam_width, threads) = (self.k, self.beam_width, self.threads);
-        Ok(SearchOptions { k, effort, beam_width, threads, mode, ..SearchOptions::default() })
+        Ok(SearchOptions {
+            k,
+            effort,
+            probes: self.probes,
+            beam_width,
+            threads,
+            mode,
+            ..SearchOptions::default()
+        })
     }
 
     fn deadline(&self) -> PyResult<Option<Instant>> {

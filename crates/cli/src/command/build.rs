@@ -33,6 +33,8 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
     let calibration = arguments.calibration.as_ref().map(VectorFile::open).transpose()?;
     Ok(BuildOptions {
         metric: arguments.metric,
+        family: arguments.family.into(),
+        group_vectors: arguments.group_vectors,
         max_degree: arguments.max_degree,
         search_list: arguments.search_list,
         alpha: arguments.alpha,

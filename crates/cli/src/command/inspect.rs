@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use bathyal_index::InspectReport;
+use bathyal_index::format::manifest::{Manifest, Structure};
+use bathyal_index::{InspectReport, Shape};
 
 use crate::arguments::InspectArguments;
 use crate::byte_size;
@@ -21,18 +22,32 @@ pub(super) fn run(arguments: &InspectArguments, console: &Console) -> Result<(),
 
 fn text(report: &InspectReport) -> String {
     let manifest = &report.manifest;
-    let (graph, codes) = (&manifest.graph, &manifest.codes);
+    let codes = &manifest.codes;
     let size = byte_size::format;
+    let (layout, built, begins) = match &manifest.structure {
+        Structure::Graph(graph) => (
+            format!("{} graph", graph.layout),
+            format!(
+                "max_degree {}, search_list {}, alpha {}",
+                graph.max_degree, graph.search_list, graph.alpha
+            ),
+            format!("entry point   vector {}\n", graph.entry_point),
+        ),
+        Structure::Cluster(cluster) => (
+            format!("index, {} codes", cluster.layout),
+            format!("groups of {} pages", cluster.group_pages),
+            String::new(),
+        ),
+    };
     let mut text = format!(
-        "{} {} graph, format {}, written by {}\n\
+        "{} {layout}, format {}, written by {}\n\
          vectors       {} of {} {}, {}\n\
          on disk       {}, {:.2} times the data ({})\n\
-         graph         {}: pages of {} B, {} records each, reads of {} B, {:.1}% padding\n\
+         pages         {} of {} records each, reads of {} B, {:.1}% padding\n\
          codes         {}: {} of {} B a vector, in memory while searching\n\
-         built with    max_degree {}, search_list {}, alpha {}, seed {}, in {:.1} s\n\
-         entry point   vector {}\n",
+         built with    {built}, seed {}, in {:.1} s\n\
+         {begins}",
         manifest.family,
-        graph.layout,
         manifest.format_version,
         manifest.written_by,
         manifest.vectors,
@@ -42,26 +57,47 @@ fn text(report: &InspectReport) -> String {
         size(report.index_bytes),
         report.amplification,
         size(report.data_bytes),
-        size(graph.file.bytes),
-        graph.page_bytes,
+        size(manifest.paged_file().bytes),
         report.records_per_page,
         report.read_bytes,
         100.0 * report.padding_share,
         size(codes.file.bytes),
         codes.kind,
         codes.code_bytes,
-        graph.max_degree,
-        graph.search_list,
-        graph.alpha,
         manifest.seed,
         manifest.build_seconds,
-        graph.entry_point,
     );
+    calibration(&mut text, manifest);
+    match &report.shape {
+        Shape::Graph { mean_degree, degree_range: (lowest, highest), degree_histogram } => {
+            let _ = writeln!(text, "neighbours    {lowest} to {highest}, mean {mean_degree:.1}");
+            let most = degree_histogram.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
+            for bar in degree_histogram {
+                let columns = (bar.count * BAR_COLUMNS).div_ceil(most) as usize;
+                let (from, to, bar_text) = (bar.from, bar.to, "#".repeat(columns));
+                let _ = writeln!(text, "  {from:>4}..={to:<4} {:>10} {bar_text}", bar.count);
+            }
+        }
+        Shape::Cluster { groups, group_vectors, centroid_bytes, .. } => {
+            let bytes = size(*centroid_bytes);
+            let _ = writeln!(
+                text,
+                "groups        {groups} of {group_vectors} vectors, centroids {bytes} in memory"
+            );
+        }
+    }
+    text
+}
+
+/// The ends of each calibration curve. Writing to a string does not fail.
+fn calibration(text: &mut String, manifest: &Manifest) {
     let calibration = &manifest.calibration;
-    // Writing to a string does not fail.
     for curve in &calibration.curves {
-        let ends = curve.points.first().zip(curve.points.last());
-        let Some((first, last)) = ends else { continue };
+        let ends = curve.points.iter().min_by(|a, b| a.recall.total_cmp(&b.recall));
+        let Some((first, last)) = ends.zip(curve.points.iter().max_by(|a, b| a.recall.total_cmp(&b.recall)))
+        else {
+            continue;
+        };
         let _ = writeln!(
             text,
             "calibration   k {}: recall {:.3} at search_list {} to {:.3} at {} ({} {})",
@@ -74,12 +110,4 @@ fn text(report: &InspectReport) -> String {
             calibration.source,
         );
     }
-    let (lowest, highest) = report.degree_range;
-    let _ = writeln!(text, "neighbours    {lowest} to {highest}, mean {:.1}", report.mean_degree);
-    let most = report.degree_histogram.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
-    for bar in &report.degree_histogram {
-        let columns = (bar.count * BAR_COLUMNS).div_ceil(most) as usize;
-        let _ = writeln!(text, "  {:>4}..={:<4} {:>10} {}", bar.from, bar.to, bar.count, "#".repeat(columns));
-    }
-    text
 }

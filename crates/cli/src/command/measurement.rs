@@ -131,6 +131,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
     SearchOptions {
         k: settings.k as usize,
         effort,
+        probes: settings.probes,
         beam_width: settings.beam_width,
         threads: settings.threads,
         mode: match settings.mode {

@@ -1,6 +1,8 @@
 //! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
 
+use super::groups::GroupLayout;
 use crate::error::IndexError;
+use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::TierError;
 use bathyal_tier::backend::file::replace_file;
@@ -34,6 +36,9 @@ pub struct FileEntry {
 pub struct CalibrationPoint {
     /// Size of the candidate list (L in DiskANN).
     pub search_list: u32,
+    /// Groups scanned; 0 for a graph.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub probes: u32,
     /// Mean recall@k at that size.
     pub recall: f32,
 }
@@ -43,7 +48,7 @@ pub struct CalibrationPoint {
 pub struct CalibrationCurve {
     /// Number of neighbours asked for.
     pub k: u32,
-    /// Points by rising `search_list`.
+    /// Points by rising `probes`, and for each by rising `search_list`.
     pub points: Vec<CalibrationPoint>,
 }
 
@@ -77,10 +82,39 @@ pub struct GraphEntry {
     pub entry_point: u32,
 }
 
+/// The parameters of a cluster index.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterEntry {
+    /// The file of pages that hold the vectors.
+    pub file: FileEntry,
+    /// The means of groups and runs.
+    pub centroids: FileEntry,
+    /// Where codes and vectors lie; version 1 knows "resident".
+    pub layout: String,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages of a group.
+    pub group_pages: u32,
+    /// Number of groups.
+    pub groups: u32,
+    /// Number of runs of groups.
+    pub runs: u32,
+}
+
+/// What an index is besides its codes: one entry a family.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Structure {
+    /// Family "vamana".
+    Graph(GraphEntry),
+    /// Family "cluster".
+    Cluster(ClusterEntry),
+}
+
 /// The codes that stay in memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CodesEntry {
-    /// The codes, `vectors x code_bytes`.
+    /// The codes: `vectors x code_bytes`, or the blocks of all groups.
     pub file: FileEntry,
     /// The trained codec.
     pub codec: FileEntry,
@@ -97,7 +131,7 @@ pub struct Manifest {
     pub format_version: u32,
     /// The program that wrote it.
     pub written_by: String,
-    /// The index family: "vamana".
+    /// The index family: "vamana" or "cluster".
     pub family: String,
     /// Number of vectors.
     pub vectors: u64,
@@ -113,12 +147,21 @@ pub struct Manifest {
     pub seed: u64,
     /// Seconds that the build took.
     pub build_seconds: f64,
-    /// The graph.
-    pub graph: GraphEntry,
+    /// What the family needs to know, under the key `graph` or `cluster`.
+    #[serde(flatten)]
+    pub structure: Structure,
     /// The codes.
     pub codes: CodesEntry,
     /// Recall against effort.
     pub calibration: Calibration,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn require(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_string()) }
 }
 
 impl Manifest {
@@ -132,9 +175,45 @@ impl Manifest {
         self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))
     }
 
+    /// The graph, of an index of that family.
+    pub fn graph(&self) -> Result<&GraphEntry, String> {
+        match &self.structure {
+            Structure::Graph(graph) => Ok(graph),
+            Structure::Cluster(_) => Err("the index is no graph".into()),
+        }
+    }
+
+    /// The groups, of an index of the cluster family.
+    pub fn cluster(&self) -> Result<&ClusterEntry, String> {
+        match &self.structure {
+            Structure::Cluster(cluster) => Ok(cluster),
+            Structure::Graph(_) => Err("the index has no groups".into()),
+        }
+    }
+
+    /// The file of pages that searches read from a tier.
+    pub fn paged_file(&self) -> &FileEntry {
+        match &self.structure {
+            Structure::Graph(graph) => &graph.file,
+            Structure::Cluster(cluster) => &cluster.file,
+        }
+    }
+
+    /// Names the pages that a later stage of the build has written.
+    pub(crate) fn replace_paged_file(&mut self, file: FileEntry) {
+        match &mut self.structure {
+            Structure::Graph(graph) => graph.file = file,
+            Structure::Cluster(cluster) => cluster.file = file,
+        }
+    }
+
     /// The files of the index besides the manifest.
-    pub fn files(&self) -> [&FileEntry; 3] {
-        [&self.graph.file, &self.codes.file, &self.codes.codec]
+    pub fn files(&self) -> Vec<&FileEntry> {
+        let mut files = vec![self.paged_file(), &self.codes.file, &self.codes.codec];
+        if let Structure::Cluster(cluster) = &self.structure {
+            files.push(&cluster.centroids);
+        }
+        files
     }
 
     /// Bytes of all files, the manifest not counted.
@@ -216,33 +295,62 @@ impl Manifest {
     fn check(&self) -> Result<(), String> {
         let element = self.element()?;
         self.metric()?;
-        let require = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_string()) };
-        require(self.family == "vamana", "the family is not vamana")?;
-        require(self.graph.layout == "padded", "the layout is not padded")?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
         require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
-        require(u64::from(self.graph.entry_point) < self.vectors, "the entry point is no vector")?;
         let data_bytes = self.vectors * u64::from(self.dim) * element.size() as u64;
         require(self.data_bytes == data_bytes, "data_bytes does not follow from vectors, dim and element")?;
-        let layout =
-            super::pages::PageLayout::new(element, self.dim, self.graph.max_degree, self.graph.page_bytes)?;
-        require(
-            self.graph.file.bytes == layout.file_bytes(self.vectors),
-            "the graph's length does not follow from its layout",
-        )?;
-        let codes = self.vectors * u64::from(self.codes.code_bytes);
-        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
+        match &self.structure {
+            Structure::Graph(graph) => self.check_graph(graph, element)?,
+            Structure::Cluster(cluster) => self.check_cluster(cluster, element)?,
+        }
         for file in self.files() {
             let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
             require(plain, "a file's name is a path")?;
         }
         for curve in &self.calibration.curves {
-            let rising = curve.points.windows(2).all(|w| w[0].search_list < w[1].search_list);
+            let rising = curve
+                .points
+                .windows(2)
+                .all(|w| (w[0].probes, w[0].search_list) < (w[1].probes, w[1].search_list));
             require(rising && curve.k > 0, "a calibration curve is not rising")?;
             let sane = curve.points.iter().all(|p| (0.0..=1.0).contains(&p.recall) && p.search_list > 0);
             require(sane, "a calibration point is out of range")?;
         }
         Ok(())
+    }
+
+    fn check_graph(&self, graph: &GraphEntry, element: Element) -> Result<(), String> {
+        require(self.family == "vamana", "the family of a graph is not vamana")?;
+        require(graph.layout == "padded", "the layout is not padded")?;
+        require(u64::from(graph.entry_point) < self.vectors, "the entry point is no vector")?;
+        let layout = super::pages::PageLayout::new(element, self.dim, graph.max_degree, graph.page_bytes)?;
+        require(
+            graph.file.bytes == layout.file_bytes(self.vectors),
+            "the graph's length does not follow from its layout",
+        )?;
+        let codes = self.vectors * u64::from(self.codes.code_bytes);
+        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")
+    }
+
+    fn check_cluster(&self, cluster: &ClusterEntry, element: Element) -> Result<(), String> {
+        require(self.family == "cluster", "the family of groups is not cluster")?;
+        require(cluster.layout == "resident", "the layout is not resident")?;
+        let layout = GroupLayout::new(element, self.dim, cluster.page_bytes, cluster.group_pages)?;
+        let (groups, runs) = (u64::from(cluster.groups), u64::from(cluster.runs));
+        let full = self.vectors.div_ceil(layout.group_vectors() as u64);
+        require((full..=self.vectors).contains(&groups), "the groups do not hold the vectors")?;
+        require((1..=groups).contains(&runs), "the number of runs is out of range")?;
+        require(
+            Some(cluster.file.bytes) == groups.checked_mul(layout.group_bytes() as u64),
+            "the vectors' length does not follow from the groups",
+        )?;
+        require(
+            cluster.centroids.bytes == layout.centroid_bytes(groups, runs),
+            "the centroids' length does not follow from the groups",
+        )?;
+        let codes =
+            groups * layout.group_blocks() as u64 * SCAN_BLOCK as u64 * u64::from(self.codes.code_bytes);
+        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")
     }
 
     /// The path of one of the index's files, after checking that it is there with the right length.

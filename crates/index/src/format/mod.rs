@@ -2,6 +2,8 @@
 //!
 //! Every field is specified in `docs/format/`.
 
+pub(crate) mod appender;
 pub mod directory;
+pub mod groups;
 pub mod manifest;
 pub mod pages;

@@ -2,7 +2,8 @@
 
 use super::verify::Walk;
 use crate::error::IndexError;
-use crate::format::manifest::Manifest;
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{ClusterEntry, Manifest, Structure};
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
 use serde::Serialize;
@@ -39,12 +40,35 @@ pub struct InspectReport {
     pub read_bytes: usize,
     /// Share of the graph's file that carries nothing: page ends and unused neighbour slots.
     pub padding_share: f64,
-    /// Mean number of neighbours.
-    pub mean_degree: f64,
-    /// Number of neighbours of the best and worst connected vector.
-    pub degree_range: (u32, u32),
-    /// How many vectors have how many neighbours.
-    pub degree_histogram: Vec<HistogramBar>,
+    /// What only this family has.
+    #[serde(flatten)]
+    pub shape: Shape,
+}
+
+/// What the families have to say apart.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Shape {
+    /// Of a graph.
+    Graph {
+        /// Mean number of neighbours.
+        mean_degree: f64,
+        /// Number of neighbours of the best and worst connected vector.
+        degree_range: (u32, u32),
+        /// How many vectors have how many neighbours.
+        degree_histogram: Vec<HistogramBar>,
+    },
+    /// Of a cluster index.
+    Cluster {
+        /// Groups.
+        groups: u32,
+        /// Vectors of a full group.
+        group_vectors: usize,
+        /// Bytes of the centroids in memory.
+        centroid_bytes: u64,
+        /// Bytes of the codes in memory.
+        code_bytes: u64,
+    },
 }
 
 /// Reads through the index at `path` and describes it.
@@ -56,7 +80,13 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
     let manifest = Manifest::read(directory)?;
     let wrong = |reason: String| IndexError::damaged(directory, "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
-    let graph = &manifest.graph;
+    let graph = match &manifest.structure {
+        Structure::Graph(graph) => graph,
+        Structure::Cluster(cluster) => {
+            let layout = GroupLayout::new(element, manifest.dim, cluster.page_bytes, cluster.group_pages);
+            return Ok(describe_groups(directory, &manifest, cluster, &layout.map_err(wrong)?));
+        }
+    };
     let layout = PageLayout::new(element, manifest.dim, graph.max_degree, graph.page_bytes).map_err(wrong)?;
     let file = manifest.checked_path(directory, &graph.file)?;
     progress.stage("reading the graph", graph.file.bytes);
@@ -89,11 +119,38 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
         records_per_page: layout.records_per_page(),
         read_bytes: layout.read_bytes(),
         padding_share: 1.0 - used as f64 / graph.file.bytes as f64,
-        mean_degree: links as f64 / manifest.vectors as f64,
-        degree_range: (lowest, highest),
-        degree_histogram: bars(&degrees),
+        shape: Shape::Graph {
+            mean_degree: links as f64 / manifest.vectors as f64,
+            degree_range: (lowest, highest),
+            degree_histogram: bars(&degrees),
+        },
         manifest,
     })
+}
+
+fn describe_groups(
+    directory: &Path,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    layout: &GroupLayout,
+) -> InspectReport {
+    let index_bytes = directory_bytes(directory, manifest);
+    InspectReport {
+        index_bytes,
+        data_bytes: manifest.data_bytes,
+        amplification: index_bytes as f64 / manifest.data_bytes as f64,
+        records_per_page: layout.page_vectors(),
+        read_bytes: layout.page_bytes(),
+        // Every vector has its bytes and its id.
+        padding_share: 1.0 - (manifest.data_bytes + 4 * manifest.vectors) as f64 / entry.file.bytes as f64,
+        shape: Shape::Cluster {
+            groups: entry.groups,
+            group_vectors: layout.group_vectors(),
+            centroid_bytes: entry.centroids.bytes,
+            code_bytes: manifest.codes.file.bytes,
+        },
+        manifest: manifest.clone(),
+    }
 }
 
 /// Bytes of all files of an index, the manifest's own included.

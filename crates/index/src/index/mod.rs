@@ -1,26 +1,26 @@
 //! An open index: what users hold. Opening checks everything that stays in memory; searching runs on worker
 //! threads, each with an engine of its own.
 
+pub(crate) mod family;
 mod inspect;
 mod verify;
 mod workers;
 
-pub use inspect::{InspectReport, inspect};
+pub use inspect::{InspectReport, Shape, inspect};
 pub use verify::{VerifyReport, verify};
 
+use crate::cluster::{self, calibrate::EffortCost};
 use crate::error::IndexError;
-use crate::format::manifest::{FileEntry, Manifest};
-use crate::format::pages::PageLayout;
+use crate::format::manifest::{Manifest, Structure};
+use crate::query::{QueryStats, SearchMode, SearchParams};
 use crate::vamana::calibrate;
-use crate::vamana::search::{Graph, QueryStats, Scratch, SearchMode, SearchParams};
 use crate::vectors::VectorFile;
-use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
 use bathyal_tier::{Control, EngineOptions, Tier, TierError};
+use family::Family;
 use serde::Serialize;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -34,6 +34,8 @@ pub const MAX_BEAM_WIDTH: u32 = 128;
 pub const MAX_SEARCH_LIST: u32 = 1 << 20;
 /// Reads in flight a thread.
 const ENGINE_DEPTH: u32 = 128;
+/// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
+const FRAMES: u32 = 2 * ENGINE_DEPTH;
 /// Queries interleaved a thread where reads come from a device.
 const DEVICE_WIDTH: usize = 16;
 /// Queries interleaved a thread where reads are loads: enough to hide cache misses, few enough to stay in cache.
@@ -90,6 +92,8 @@ pub struct SearchOptions {
     pub k: usize,
     /// How hard to search.
     pub effort: Effort,
+    /// Groups scanned by a cluster index; `None` chooses by the calibration. A graph has none.
+    pub probes: Option<u32>,
     /// Reads of one hop (W in DiskANN).
     pub beam_width: u32,
     /// Threads; 0 means all cores.
@@ -105,6 +109,7 @@ impl Default for SearchOptions {
         SearchOptions {
             k: 10,
             effort: Effort::Recall(0.95),
+            probes: None,
             beam_width: DEFAULT_BEAM_WIDTH,
             threads: 0,
             mode: SearchMode::Batched,
@@ -173,7 +178,7 @@ pub(crate) struct RawQueries {
 pub struct Index {
     directory: PathBuf,
     manifest: Manifest,
-    graph: Arc<Graph>,
+    family: Arc<Family>,
     tier: Arc<dyn Tier>,
     choice: TierChoice,
     memory_bytes: Option<u64>,
@@ -195,7 +200,7 @@ impl Index {
         manifest: &Manifest,
         options: &OpenOptions,
     ) -> Result<Index, IndexError> {
-        let fixed = fixed_memory(manifest, options.tier);
+        let fixed = family::fixed_memory(manifest, options.tier);
         if let Some(given) = options.memory_bytes.filter(|given| *given < fixed) {
             return Err(IndexError::Memory {
                 what: "opening this index",
@@ -204,17 +209,15 @@ impl Index {
                 advice: "allow at least that much, or rebuild with smaller code_bytes",
             });
         }
-        let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
-        let element = manifest.element().map_err(wrong)?;
-        let metric = manifest.metric().map_err(wrong)?;
-        let entry = &manifest.graph;
-        let layout =
-            PageLayout::new(element, manifest.dim, entry.max_degree, entry.page_bytes).map_err(wrong)?;
-        let codec = load_codec(directory, manifest)?;
-        let codes = load(directory, manifest, &manifest.codes.file)?;
-        let file = manifest.checked_path(directory, &entry.file)?;
+        let family = Family::load(directory, manifest, options.tier)?;
+        let entry = manifest.paged_file();
+        let file = manifest.checked_path(directory, entry)?;
         let mut tier: Arc<dyn Tier> = match options.tier {
-            TierChoice::Dram => Arc::new(DramTier::new(load(directory, manifest, &entry.file)?)),
+            TierChoice::Dram => {
+                let pages = family::load(directory, manifest, entry)?;
+                family.check_loaded(&pages)?;
+                Arc::new(DramTier::new(pages))
+            }
             TierChoice::File => {
                 let file_options = FileOptions { method: options.method, direct: !options.page_cache };
                 Arc::new(FileTier::open(&file, file_options)?)
@@ -223,29 +226,17 @@ impl Index {
         if let Some(wrap) = &options.wrap {
             tier = wrap(tier)?;
         }
-        let dim = manifest.dim as usize;
-        let graph = Graph {
-            layout,
-            vectors: manifest.vectors as u32,
-            dim,
-            element,
-            metric,
-            entry: entry.entry_point,
-            codec,
-            codes,
-            distance: Graph::kernel(element, metric, dim),
-            file,
-        };
+        let read_bytes = family.read_bytes();
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
-            frame_bytes: layout.read_bytes(),
-            buffer_budget_bytes: 2 * u64::from(ENGINE_DEPTH) * layout.read_bytes() as u64,
+            frame_bytes: read_bytes,
+            buffer_budget_bytes: u64::from(FRAMES) * read_bytes as u64,
             ..EngineOptions::default()
         };
         Ok(Index {
             directory: directory.to_path_buf(),
             manifest: manifest.clone(),
-            graph: Arc::new(graph),
+            family: Arc::new(family),
             workers: Mutex::new(Workers::new(tier.clone(), engine)),
             tier,
             choice: options.tier,
@@ -270,7 +261,7 @@ impl Index {
 
     /// Number of vectors.
     pub fn len(&self) -> usize {
-        self.graph.vectors as usize
+        self.manifest.vectors as usize
     }
 
     /// Whether the index holds no vector; none that opens does.
@@ -280,23 +271,23 @@ impl Index {
 
     /// Dimensions.
     pub fn dim(&self) -> usize {
-        self.graph.dim
+        self.manifest.dim as usize
     }
 
     /// Element type of vectors and queries.
     pub fn element(&self) -> Element {
-        self.graph.element
+        self.family.element()
     }
 
     /// The metric.
     pub fn metric(&self) -> Metric {
-        self.graph.metric
+        self.family.metric()
     }
 
     /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
     /// `search_list`, `width` queries each.
     pub fn dram_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
-        fixed_memory(&self.manifest, self.choice)
+        family::fixed_memory(&self.manifest, self.choice)
             + threads as u64 * self.thread_memory(width, search_list as usize)
     }
 
@@ -306,10 +297,8 @@ impl Index {
     }
 
     fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
-        let frames = if self.tier.profile().addressable { 1 } else { u64::from(ENGINE_DEPTH) };
-        let degree = self.manifest.graph.max_degree as usize;
-        frames * self.graph.layout.read_bytes() as u64
-            + width as u64 * Scratch::planned_bytes(&self.graph, search_list, degree)
+        let frames = if self.tier.profile().addressable { 1 } else { u64::from(FRAMES) };
+        frames * self.family.read_bytes() as u64 + width as u64 * self.family.planned_bytes(search_list)
     }
 
     /// Answers all `queries`.
@@ -393,7 +382,7 @@ impl Index {
         if k < options.k {
             notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
         }
-        let search_list = match options.effort {
+        let (search_list, probes) = match options.effort {
             Effort::SearchList(0) => return refuse("search_list is 0; it must be at least k".into()),
             Effort::SearchList(l) if l > MAX_SEARCH_LIST => {
                 return refuse(format!("search_list is {l}; it must be at most {MAX_SEARCH_LIST}"));
@@ -401,7 +390,7 @@ impl Index {
             Effort::SearchList(l) if (l as usize) < k => {
                 return refuse(format!("search_list is {l}, which must be at least k = {k}"));
             }
-            Effort::SearchList(l) => l as usize,
+            Effort::SearchList(l) => (l as usize, self.probes_for(l)),
             Effort::Recall(recall) => {
                 if !(recall > 0.0 && recall <= 1.0) {
                     return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
@@ -412,24 +401,44 @@ impl Index {
         let params = SearchParams {
             k,
             search_list: search_list.max(k),
+            probes: options.probes.map_or(probes, |probes| probes as usize),
             beam_width: options.beam_width as usize,
             mode: options.mode,
         };
         Ok((params, notes))
     }
 
-    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> usize {
-        match calibrate::effort(&self.manifest.calibration, k, recall) {
-            Some((search_list, reached)) => {
+    /// The candidate list and the probes for a recall.
+    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> (usize, usize) {
+        let calibration = &self.manifest.calibration;
+        let found = match &self.manifest.structure {
+            Structure::Graph(_) => {
+                calibrate::effort(calibration, k, recall).map(|(list, reached)| (list, 0, reached))
+            }
+            Structure::Cluster(_) => {
+                let cost = EffortCost::of(self.tier.profile().addressable);
+                cluster::calibrate::effort(calibration, k, recall, cost)
+            }
+        };
+        match found {
+            Some((search_list, probes, reached)) => {
                 if !reached {
                     notes.push(format!(
                         "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {search_list}"
                     ));
                 }
-                search_list as usize
+                (search_list as usize, probes as usize)
             }
             // Too few vectors to calibrate: looking at all of them is exact and cheap.
-            None => self.len(),
+            None => (self.len(), self.len()),
+        }
+    }
+
+    /// The groups that are scanned for a candidate list when the caller names no number.
+    fn probes_for(&self, search_list: u32) -> usize {
+        match self.manifest.cluster() {
+            Ok(cluster) => cluster::calibrate::probes_for(search_list, cluster.groups) as usize,
+            Err(_) => 0,
         }
     }
 
@@ -446,7 +455,7 @@ impl Index {
         let wanted = width.unwrap_or_else(|| self.default_width()).max(1);
         let width = self.affordable_width(wanted, threads, params.search_list)?;
         let (count, search_list) = (queries.count, params.search_list as u32);
-        let job = Arc::new(Job::new(self.graph.clone(), queries, params, width, control.deadline));
+        let job = Arc::new(Job::new(self.family.clone(), queries, params, width, control.deadline));
         let replies = {
             let mut workers =
                 self.workers.lock().map_err(|_| IndexError::Internal("a search panicked".into()))?;
@@ -473,47 +482,6 @@ impl Index {
             advice: "allow at least that much, or use fewer threads or a smaller search_list",
         })
     }
-}
-
-/// Bytes that an open index holds before any query runs.
-fn fixed_memory(manifest: &Manifest, tier: TierChoice) -> u64 {
-    let graph = if tier == TierChoice::Dram { manifest.graph.file.bytes } else { 0 };
-    // A trained codec takes about twice its file once unpacked.
-    manifest.codes.file.bytes + 2 * manifest.codes.codec.bytes + graph
-}
-
-fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
-    let entry = &manifest.codes.codec;
-    let codec = Codec::from_bytes(&load(directory, manifest, entry)?)
-        .map_err(|e| IndexError::damaged(directory.join(&entry.name), "the codec", e.to_string()))?;
-    if codec.dim() != manifest.dim as usize || codec.code_bytes() != manifest.codes.code_bytes as usize {
-        let reason = format!(
-            "it makes codes of {} bytes from {} dimensions, the manifest says {} from {}",
-            codec.code_bytes(),
-            codec.dim(),
-            manifest.codes.code_bytes,
-            manifest.dim
-        );
-        return Err(IndexError::damaged(directory.join(&entry.name), "the codec", reason));
-    }
-    Ok(codec)
-}
-
-/// Reads a whole file of the index into memory and checks its checksum.
-fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
-    let path = manifest.checked_path(directory, entry)?;
-    let failed = |e| TierError::io("read", &path, e);
-    let mut bytes = Vec::with_capacity(usize::try_from(entry.bytes).unwrap_or(0));
-    bathyal_tier::advise_huge_pages(&mut bytes);
-    // One byte more than expected is enough to see that a file has grown.
-    let mut file = std::fs::File::open(&path).map_err(failed)?.take(entry.bytes.saturating_add(1));
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    let found = crc32c::crc32c(&bytes);
-    if bytes.len() as u64 != entry.bytes || found != entry.crc32c {
-        let reason = format!("checksum {found:08x}, the manifest says {:08x}", entry.crc32c);
-        return Err(IndexError::damaged(path, "its content", reason));
-    }
-    Ok(bytes)
 }
 
 /// Puts the answers of all workers in the order of the queries.

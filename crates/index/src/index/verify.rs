@@ -1,7 +1,9 @@
 //! `verify`: every byte of an index against its checksums, every link against the vectors.
 
+use super::family;
 use crate::error::IndexError;
-use crate::format::manifest::Manifest;
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{ClusterEntry, Manifest, Structure};
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
 use bathyal_kernels::first_non_finite;
@@ -56,28 +58,10 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Calls `page` with the first id and the bytes of each read, and returns the file's CRC-32C.
     pub(super) fn run(&self, path: &Path, mut page: impl FnMut(u32, &[u8])) -> Result<u32, IndexError> {
-        let failed = |e| TierError::io("read", path, e);
-        let mut file = File::open(path).map_err(failed)?;
         let unit = self.layout.read_bytes();
-        let mut buffer = vec![0_u8; (READ_BYTES / unit).max(1) * unit];
-        let (mut id, mut crc) = (0_u64, 0_u32);
         let total = self.layout.file_bytes(u64::from(self.vectors));
-        let mut left = total;
-        while left > 0 {
-            if self.progress.cancelled() {
-                return Err(IndexError::Cancelled);
-            }
-            let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            file.read_exact(&mut buffer[..part]).map_err(failed)?;
-            crc = crc32c::crc32c_append(crc, &buffer[..part]);
-            for bytes in buffer[..part].chunks(unit) {
-                page(id as u32, bytes);
-                id += self.layout.records_per_page().max(1) as u64;
-            }
-            left -= part as u64;
-            self.progress.advance(total - left);
-        }
-        Ok(crc)
+        let records = self.layout.records_per_page().max(1) as u64;
+        read_through(path, total, unit, self.progress, |number, bytes| page((number * records) as u32, bytes))
     }
 }
 
@@ -101,9 +85,10 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
         }
         other => other?,
     };
-    progress.stage("verifying", manifest.graph.file.bytes);
-    for entry in [&manifest.codes.file, &manifest.codes.codec] {
-        match super::load(directory, &manifest, entry) {
+    progress.stage("verifying", manifest.paged_file().bytes);
+    let paged = manifest.paged_file().name.clone();
+    for entry in manifest.files().into_iter().filter(|entry| entry.name != paged) {
+        match family::load(directory, &manifest, entry) {
             Err(damage @ (IndexError::Damaged { .. } | IndexError::Tier(_))) => {
                 report.fault(damage.to_string())
             }
@@ -118,11 +103,93 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
             }
         }
     }
-    match manifest.checked_path(directory, &manifest.graph.file) {
-        Err(damage) => report.fault(damage.to_string()),
-        Ok(path) => walk_graph(&path, &manifest, &mut report, progress)?,
+    match (manifest.checked_path(directory, manifest.paged_file()), &manifest.structure) {
+        (Err(damage), _) => report.fault(damage.to_string()),
+        (Ok(path), Structure::Graph(_)) => walk_graph(&path, &manifest, &mut report, progress)?,
+        (Ok(path), Structure::Cluster(entry)) => {
+            walk_groups(&path, &manifest, entry, &mut report, progress)?;
+            if report.sound
+                && let Err(damage) = family::load_cluster_for_scan(directory, &manifest)
+            {
+                report.fault(damage.to_string());
+            }
+        }
     }
     Ok(report)
+}
+
+/// Checks every page of a cluster index: its checksum, and that each vector is there once.
+fn walk_groups(
+    path: &Path,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    report: &mut VerifyReport,
+    progress: &dyn Progress,
+) -> Result<(), IndexError> {
+    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let element = manifest.element().map_err(wrong)?;
+    let layout =
+        GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages).map_err(wrong)?;
+    let mut seen = vec![0_u64; manifest.vectors as usize / 64 + 1];
+    let file = entry.file.clone();
+    let crc = read_through(path, file.bytes, layout.page_bytes(), progress, |number, page| {
+        if let Err(reason) = layout.check(number as u32, page) {
+            return report.fault(format!("page {number}: {reason}"));
+        }
+        let vectors = layout.vectors(page).chunks_exact(layout.vector_bytes());
+        for (slot, vector) in vectors.enumerate() {
+            let Some(id) = layout.id(page, slot) else { continue };
+            report.vectors += 1;
+            if u64::from(id) >= manifest.vectors || seen[id as usize / 64] >> (id % 64) & 1 == 1 {
+                report.fault(format!(
+                    "page {number}: vector {id} is there twice or none of {}",
+                    manifest.vectors
+                ));
+                continue;
+            }
+            seen[id as usize / 64] |= 1 << (id % 64);
+            if let Some(at) = first_non_finite(element, vector) {
+                report.fault(format!("vector {id}: component {at} is not finite"));
+            }
+        }
+    })?;
+    report.bytes += file.bytes;
+    if crc != file.crc32c {
+        report.fault(format!("{}: checksum {crc:08x}, the manifest says {:08x}", file.name, file.crc32c));
+    }
+    if report.vectors != manifest.vectors {
+        report.fault(format!("the pages hold {} vectors of {}", report.vectors, manifest.vectors));
+    }
+    Ok(())
+}
+
+/// Calls `page` with the number and the bytes of each `unit` bytes of a file, and returns the file's CRC-32C.
+fn read_through(
+    path: &Path,
+    total: u64,
+    unit: usize,
+    progress: &dyn Progress,
+    mut page: impl FnMut(u64, &[u8]),
+) -> Result<u32, IndexError> {
+    let failed = |e| TierError::io("read", path, e);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut buffer = vec![0_u8; (READ_BYTES / unit).max(1) * unit];
+    let (mut left, mut crc, mut number) = (total, 0_u32, 0);
+    while left > 0 {
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        file.read_exact(&mut buffer[..part]).map_err(failed)?;
+        crc = crc32c::crc32c_append(crc, &buffer[..part]);
+        for bytes in buffer[..part].chunks(unit) {
+            page(number, bytes);
+            number += 1;
+        }
+        left -= part as u64;
+        progress.advance(total - left);
+    }
+    Ok(crc)
 }
 
 fn walk_graph(
@@ -133,7 +200,7 @@ fn walk_graph(
 ) -> Result<(), IndexError> {
     let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
-    let graph = &manifest.graph;
+    let graph = manifest.graph().map_err(wrong)?;
     let layout = PageLayout::new(element, manifest.dim, graph.max_degree, graph.page_bytes).map_err(wrong)?;
     let vectors = manifest.vectors as u32;
     let mut linked = vec![0_u64; vectors as usize / 64 + 1];

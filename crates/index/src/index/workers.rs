@@ -1,8 +1,9 @@
 //! Worker threads: each owns an engine, and all take queries of one job from a shared counter.
 
 use super::RawQueries;
+use super::family::{Family, Scratch};
 use crate::error::IndexError;
-use crate::vamana::search::{Graph, QueryStats, Scratch, SearchParams, search};
+use crate::query::{QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, Tier, TierError};
 use std::cell::RefCell;
@@ -17,7 +18,7 @@ const CANCEL_POLL: Duration = Duration::from_millis(10);
 
 /// A batch of queries, shared by the workers that answer it.
 pub(super) struct Job {
-    graph: Arc<Graph>,
+    family: Arc<Family>,
     queries: RawQueries,
     row_bytes: usize,
     params: SearchParams,
@@ -29,15 +30,15 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        graph: Arc<Graph>,
+        family: Arc<Family>,
         queries: RawQueries,
         params: SearchParams,
         width: usize,
         deadline: Option<Instant>,
     ) -> Job {
-        let row_bytes = graph.dim * graph.element.size();
+        let row_bytes = family.vector_bytes();
         Job {
-            graph,
+            family,
             queries,
             row_bytes,
             params,
@@ -204,12 +205,12 @@ fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply 
     let mut failure = None;
     let next = |cx: &Cx| {
         let query = job.take()?;
-        let mut scratch = pool.borrow_mut().pop().unwrap_or_else(Scratch::new);
+        let mut scratch = pool.borrow_mut().pop().unwrap_or_else(|| Scratch::new(&job.family));
         let cx = cx.clone();
         Some(async move {
             let started = Instant::now();
             let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
-            let outcome = search(cx, &job.graph, row, job.params, &mut scratch).await;
+            let outcome = job.family.search(cx, row, job.params, &mut scratch).await;
             (query as u32, started.elapsed().as_nanos() as u64, outcome, scratch)
         })
     };
@@ -220,14 +221,14 @@ fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply 
         let error = match outcome {
             Err(error) => Some(error),
             Ok(()) if found != job.params.k => Some(IndexError::damaged(
-                &job.graph.file,
-                "the links",
+                job.family.file(),
+                "what leads to its vectors",
                 format!("a search reached only {found} vectors of the {} wanted", job.params.k),
             )),
             Ok(()) => None,
         };
         match error {
-            None => answers.queries.push((query, latency_ns, scratch.stats)),
+            None => answers.queries.push((query, latency_ns, scratch.stats())),
             Some(error) => {
                 answers.neighbors.truncate(before);
                 failure.get_or_insert(error);

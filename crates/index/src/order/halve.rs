@@ -45,7 +45,7 @@ impl<'a, P: Points> Halving<'a, P> {
 
     /// Orders one piece down to single units.
     pub(super) fn order(&mut self, path: u64, piece: &mut [u32], progress: &dyn Progress) {
-        if piece.len() <= self.placement.unit || progress.cancelled() {
+        if piece.len() <= self.placement.least_unit() || progress.cancelled() {
             return;
         }
         let cut = self.cut(path, piece, 1);
@@ -72,11 +72,11 @@ impl<'a, P: Points> Halving<'a, P> {
         cut
     }
 
-    /// The whole number of units (of runs, above the level of runs) nearest to `wanted` that leaves neither side
-    /// too small.
+    /// The whole number of units, of the largest kind that the piece has more than one of, nearest to `wanted` that
+    /// leaves neither side too small.
     fn whole_units(&self, length: usize, wanted: usize) -> usize {
-        let run = self.placement.unit * self.placement.units_a_run;
-        let step = if length > run { run } else { self.placement.unit };
+        let fitting = self.placement.units.iter().rev().find(|unit| length > **unit);
+        let step = fitting.map_or(self.placement.least_unit(), |unit| (*unit).max(1));
         let steps = length.div_ceil(step);
         let low = ((steps as f64 * LEAST_SHARE) as usize).max(1);
         let high = (steps - 1).min((steps as f64 * (1.0 - LEAST_SHARE)).ceil() as usize).max(low);
@@ -121,7 +121,8 @@ impl<'a, P: Points> Halving<'a, P> {
         let row = |i: usize| &sample[i * dim..(i + 1) * dim];
         let [a, b] = &mut self.means;
         a.copy_from_slice(row(0));
-        let far = (0..count).map(|i| (squared(a, row(i)), i)).fold((-1.0, 0), |x, y| if y.0 > x.0 { y } else { x });
+        let far =
+            (0..count).map(|i| (squared(a, row(i)), i)).fold((-1.0, 0), |x, y| if y.0 > x.0 { y } else { x });
         b.copy_from_slice(row(far.1));
         for _ in 0..ROUNDS {
             self.side.clear();

@@ -27,13 +27,11 @@ pub(crate) trait Points: Sync {
 }
 
 /// How vectors are placed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Placement {
-    /// Vectors that belong together at the lowest level: every run of so many, from the first, is one unit. Only
-    /// the last unit may have fewer.
-    pub(crate) unit: usize,
-    /// Units that belong together one level above.
-    pub(crate) units_a_run: usize,
+    /// Vectors that belong together, by rising level (pages, groups of pages, runs of groups), each number a multiple
+    /// of the one before. Counted from the first vector, every unit of every level is full; only the last may have fewer.
+    pub(crate) units: Vec<usize>,
     /// Threads.
     pub(crate) threads: usize,
     /// Seed of the samples. The order depends on it and not on the threads.
@@ -41,6 +39,11 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
+    /// Vectors of the smallest unit.
+    fn least_unit(&self) -> usize {
+        self.units.first().map_or(1, |unit| (*unit).max(1))
+    }
+
     /// Permutes `ids` so that near vectors lie together.
     ///
     /// # Errors
@@ -59,7 +62,7 @@ impl Placement {
             progress.advance((before + vectors) as u64);
         };
         // Large pieces are cut one after the other by all threads, small ones side by side by one thread each.
-        let small = (count / (PIECES_A_THREAD * threads)).max(self.unit);
+        let small = (count / (PIECES_A_THREAD * threads)).max(self.least_unit());
         let pieces = Mutex::new(Vec::new());
         let mut large = vec![(0_u64, ids)];
         let mut halving = Halving::new(points, self);
@@ -67,7 +70,7 @@ impl Placement {
             if progress.cancelled() {
                 return Err(IndexError::Cancelled);
             }
-            if piece.len() <= small || piece.len() <= self.unit {
+            if piece.len() <= small {
                 if let Ok(mut pieces) = pieces.lock() {
                     pieces.push((path, piece));
                 }

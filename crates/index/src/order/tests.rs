@@ -18,7 +18,7 @@ impl Points for Rows {
 }
 
 fn placement(unit: usize, threads: usize) -> Placement {
-    Placement { unit, units_a_run: 4, threads, seed: 7 }
+    Placement { units: vec![unit, 4 * unit], threads, seed: 7 }
 }
 
 fn order(rows: &Rows, placement: Placement) -> Vec<u32> {

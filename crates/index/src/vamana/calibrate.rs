@@ -5,12 +5,12 @@
 //! until nearly nothing is missed, and the recall of each size is stored per k.
 
 use super::options::BuildOptions;
-use super::search::{SearchMode, SearchParams};
 use crate::error::IndexError;
 use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, Manifest};
 use crate::groundtruth::{GroundTruthError, exact_neighbors};
 use crate::index::{DEFAULT_BEAM_WIDTH, Index, OpenOptions, RawQueries, TierChoice};
 use crate::progress::Progress;
+use crate::query::{SearchMode, SearchParams};
 use crate::vectors::VectorFile;
 use bathyal_kernels::{Metric, squared_norm};
 use bathyal_tier::Control;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Queries measured: recall@10 of a thousand has a standard error of about 0.2 percentage points.
 const MOST_QUERIES: usize = 1000;
 /// Neighbour counts that get a curve.
-const CALIBRATED_K: [u32; 3] = [1, 10, 100];
+pub(crate) const CALIBRATED_K: [u32; 3] = [1, 10, 100];
 /// Sizes of the candidate list that are tried, growing by about a quarter each.
 const LADDER: [u32; 26] = [
     10, 12, 16, 20, 26, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256, 320, 400, 512, 640, 800, 1000, 1280,
@@ -35,7 +35,7 @@ const WIDTH: usize = 4;
 const ENOUGH_RECALL: f32 = 0.999;
 
 /// Fewest vectors that are calibrated: below, looking at all of them is exact and cheap.
-const LEAST_VECTORS: usize = 200;
+pub(crate) const LEAST_VECTORS: usize = 200;
 /// One vector in so many is held out at most, so that the graph without them is like the graph with them.
 const HELD_OUT_SHARE: usize = 10;
 
@@ -44,10 +44,16 @@ pub(crate) fn hold_out(data: &VectorFile, entry: u32, options: &BuildOptions) ->
     if options.calibration.is_some() || data.count() < LEAST_VECTORS {
         return Vec::new();
     }
-    let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
-    let count = (data.count() / HELD_OUT_SHARE).min(MOST_QUERIES);
-    let mut ids: Vec<u32> = sample(&mut random, data.count(), count).iter().map(|id| id as u32).collect();
+    let mut ids = sample_ids(data.count(), options.seed);
     ids.retain(|id| *id != entry);
+    ids
+}
+
+/// The ids of vectors that stand in for queries, rising.
+pub(crate) fn sample_ids(vectors: usize, seed: u64) -> Vec<u32> {
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed ^ 0xca11);
+    let count = (vectors / HELD_OUT_SHARE).min(MOST_QUERIES);
+    let mut ids: Vec<u32> = sample(&mut random, vectors, count).iter().map(|id| id as u32).collect();
     ids.sort_unstable();
     ids
 }
@@ -63,7 +69,7 @@ pub(crate) fn calibrate(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration, IndexError> {
-    let Some(queries) = queries(data, held_out, options)? else { return Ok(Calibration::default()) };
+    let Some((queries, _)) = queries(data, held_out, options)? else { return Ok(Calibration::default()) };
     let present = data.count() - held_out.len();
     let curves_k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
     let Some(&largest_k) = curves_k.last() else { return Ok(Calibration::default()) };
@@ -86,7 +92,7 @@ pub(crate) fn calibrate(
         let found = run(&index, &queries, k, search_list, options.thread_count(), progress)?;
         for curve in curves.iter_mut().filter(|c| wanted(c)) {
             let recall = recall_at(curve.k as usize, k, &found, &truth);
-            curve.points.push(CalibrationPoint { search_list: with_all(search_list), recall });
+            curve.points.push(CalibrationPoint { search_list: with_all(search_list), probes: 0, recall });
         }
         progress.advance(step as u64 + 1);
     }
@@ -101,12 +107,12 @@ impl CalibrationCurve {
     }
 }
 
-/// The queries of a calibration: the vectors held out, or a sample of what the caller gave.
-fn queries(
+/// The queries of a calibration and their ids: the vectors named, or a sample of what the caller gave.
+pub(crate) fn queries(
     data: &VectorFile,
     held_out: &[u32],
     options: &BuildOptions,
-) -> Result<Option<VectorFile>, IndexError> {
+) -> Result<Option<(VectorFile, Vec<u32>)>, IndexError> {
     let (source, mut ids) = match &options.calibration {
         None => (data, held_out.to_vec()),
         Some(given) => {
@@ -123,11 +129,11 @@ fn queries(
     }
     let mut rows = Vec::with_capacity(ids.len() * source.row_bytes());
     ids.iter().for_each(|id| rows.extend_from_slice(source.row(*id as usize)));
-    Ok(Some(VectorFile::from_rows(data.element(), data.dim(), rows)?))
+    Ok(Some((VectorFile::from_rows(data.element(), data.dim(), rows)?, ids)))
 }
 
 /// The true neighbours of each query among the vectors not held out: `queries x k`.
-fn truth(
+pub(crate) fn truth(
     data: &VectorFile,
     queries: &VectorFile,
     held_out: &[u32],
@@ -164,6 +170,7 @@ fn run(
     let params = SearchParams {
         k,
         search_list: search_list as usize,
+        probes: 0,
         beam_width: DEFAULT_BEAM_WIDTH as usize,
         mode: SearchMode::Batched,
     };
@@ -229,9 +236,11 @@ mod tests {
     use super::*;
 
     fn curve(k: u32, points: &[(u32, f32)]) -> CalibrationCurve {
-        let points = points
-            .iter()
-            .map(|(search_list, recall)| CalibrationPoint { search_list: *search_list, recall: *recall });
+        let points = points.iter().map(|(search_list, recall)| CalibrationPoint {
+            search_list: *search_list,
+            probes: 0,
+            recall: *recall,
+        });
         CalibrationCurve { k, points: points.collect() }
     }
 

@@ -1,6 +1,6 @@
 //! The Vamana graph (DiskANN, NeurIPS'19): builder and searcher.
 //!
-//! * [`build()`]: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
+//! * [`build`]: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
 //! * [`search`]: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
 
 mod adjacency;
@@ -12,9 +12,8 @@ pub mod options;
 mod prune;
 mod repair;
 pub mod search;
-mod space;
+pub(crate) mod space;
 mod visited;
 mod write;
 
-pub use build::build;
-pub use options::{BuildOptions, BuildReport};
+pub use options::{BuildOptions, BuildReport, FamilyChoice};

@@ -18,11 +18,29 @@ pub const DEFAULT_CODE_BYTES: u32 = 32;
 /// Any fixed number will do; a fixed one makes builds on one thread repeatable.
 pub const DEFAULT_SEED: u64 = 0xba74_17a1;
 
+/// Vectors of a group, about: of 31, 93, 186 and 372 on SIFT and GloVe this needs the least time for a recall.
+pub const DEFAULT_GROUP_VECTORS: u32 = 96;
+
+/// Which index family to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FamilyChoice {
+    /// Groups of near vectors with their codes in memory: fewer reads, a smaller index and a quicker build than the
+    /// graph wherever measured.
+    #[default]
+    Cluster,
+    /// A Vamana graph.
+    Graph,
+}
+
 /// How to build an index.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
     /// What "near" means.
     pub metric: Metric,
+    /// Which index family.
+    pub family: FamilyChoice,
+    /// Vectors of a group, about: whole pages are filled. Of no meaning to a graph.
+    pub group_vectors: u32,
     /// Most neighbours of a vector: R in DiskANN.
     pub max_degree: u32,
     /// Size of the candidate list while building: L in DiskANN.
@@ -49,6 +67,8 @@ impl Default for BuildOptions {
     fn default() -> Self {
         BuildOptions {
             metric: Metric::L2,
+            family: FamilyChoice::default(),
+            group_vectors: DEFAULT_GROUP_VECTORS,
             max_degree: DEFAULT_MAX_DEGREE,
             search_list: DEFAULT_SEARCH_LIST,
             alpha: DEFAULT_ALPHA,
@@ -79,6 +99,12 @@ impl BuildOptions {
         if !(1.0..=10.0).contains(&self.alpha) {
             return refuse(format!("alpha is {}; it must be between 1 and 10", self.alpha));
         }
+        if self.group_vectors == 0 || self.group_vectors > 1 << 16 {
+            return refuse(format!(
+                "group_vectors is {}; it must be between 1 and 65536",
+                self.group_vectors
+            ));
+        }
         if self.code_bytes.is_some_and(|b| b == 0 || b > PAGE_BYTES) {
             return refuse(format!("code_bytes must be between 1 and {PAGE_BYTES}"));
         }
@@ -97,6 +123,8 @@ impl BuildOptions {
 /// What a build came to.
 #[derive(Debug, Clone, Serialize)]
 pub struct BuildReport {
+    /// The index family.
+    pub family: String,
     /// Seconds from start to finish.
     pub build_seconds: f64,
     /// Bytes of the index on disk.
@@ -113,16 +141,19 @@ pub struct BuildReport {
     pub element: String,
     /// Metric name.
     pub metric: String,
-    /// Most neighbours of a vector.
-    pub max_degree: u32,
-    /// Candidate list while building.
-    pub search_list: u32,
+    /// Most neighbours of a vector, of a graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_degree: Option<u32>,
+    /// Candidate list while building, of a graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search_list: Option<u32>,
     /// Kind of code.
     pub code_kind: String,
     /// Bytes of a code.
     pub code_bytes: u32,
-    /// Mean number of neighbours.
-    pub mean_degree: f64,
+    /// Mean number of neighbours, of a graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_degree: Option<f64>,
     /// Threads used.
     pub threads: usize,
     /// Bytes that the build was computed to need at its peak.

@@ -7,47 +7,11 @@
 use super::visited::VisitedSet;
 use crate::error::IndexError;
 use crate::format::pages::PageLayout;
+use crate::query::{Exact, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
-use bathyal_kernels::{CandidateList, Distance, Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
+use bathyal_kernels::{CandidateList, Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// In what order a query goes on with its reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SearchMode {
-    /// Hop by hop: the reads of a beam are awaited together. Answers and counters are the same on every tier.
-    #[default]
-    Batched,
-    /// Each record is used as it arrives and replaced by the next best read: lower latency, and answers that
-    /// may vary with the order of arrival.
-    Pipelined,
-}
-
-/// What a single search needs to know besides the query.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SearchParams {
-    pub(crate) k: usize,
-    pub(crate) search_list: usize,
-    pub(crate) beam_width: usize,
-    pub(crate) mode: SearchMode,
-}
-
-/// What one query cost. Exact counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct QueryStats {
-    /// Dependent rounds of reads.
-    pub hops: u32,
-    /// Reads.
-    pub reads: u32,
-    /// Bytes asked for.
-    pub bytes: u64,
-    /// Distances estimated from codes.
-    pub code_distances: u32,
-    /// Distances computed from full vectors.
-    pub full_distances: u32,
-}
 
 /// The part of an open index that a search reads.
 pub(crate) struct Graph {
@@ -57,25 +21,11 @@ pub(crate) struct Graph {
     pub(crate) element: Element,
     pub(crate) metric: Metric,
     pub(crate) entry: u32,
+    pub(crate) max_degree: usize,
     pub(crate) codec: Codec,
     pub(crate) codes: Vec<u8>,
-    pub(crate) distance: Distance,
+    pub(crate) exact: Exact,
     pub(crate) file: PathBuf,
-}
-
-impl Graph {
-    /// The kernel that scores full vectors, for vectors as they are stored.
-    pub(crate) fn kernel(element: Element, metric: Metric, dim: usize) -> Distance {
-        let stored_normalised = metric == Metric::Cosine && element.is_float();
-        Distance::new(element, if stored_normalised { Metric::InnerProduct } else { metric }, dim)
-    }
-
-    /// The exact distance of the query to a stored vector.
-    #[inline]
-    fn exact(&self, query: &[u8], vector: &[u8]) -> f32 {
-        let distance = self.distance.between(query, vector);
-        if self.metric == Metric::Cosine && self.element.is_float() { 1.0 + distance } else { distance }
-    }
 }
 
 /// Memory of one running query, reused from query to query.
@@ -111,8 +61,8 @@ impl Scratch {
     }
 
     /// Bytes that a query holds at its peak, about: the visited set dominates.
-    pub(crate) fn planned_bytes(graph: &Graph, search_list: usize, max_degree: usize) -> u64 {
-        let seen = (search_list * max_degree).min(graph.vectors as usize) as u64;
+    pub(crate) fn planned_bytes(graph: &Graph, search_list: usize) -> u64 {
+        let seen = (search_list * graph.max_degree).min(graph.vectors as usize) as u64;
         seen * 16 + search_list as u64 * 32 + graph.dim as u64 * 1100 + 4096
     }
 
@@ -162,7 +112,7 @@ impl Scratch {
             IndexError::damaged(&graph.file, place, reason)
         };
         let record = graph.layout.decode(pages, id).map_err(damaged)?;
-        self.found.push(id, graph.exact(&self.query, record.vector));
+        self.found.push(id, graph.exact.between(&self.query, record.vector));
         self.stats.full_distances += 1;
         self.ids.clear();
         for neighbor in record.neighbors() {

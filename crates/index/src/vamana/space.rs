@@ -6,6 +6,7 @@
 //! product. The extra coordinate is kept beside the rows and never written.
 
 use crate::error::IndexError;
+use crate::order::Points;
 use crate::progress::Progress;
 use crate::vectors::VectorFile;
 use bathyal_kernels::{
@@ -191,6 +192,19 @@ impl Space {
     fn lifted_row(&self, id: u32, out: &mut [f32]) {
         self.row_f32(id, &mut out[..self.dim]);
         out[self.dim] = self.lift.as_ref().map_or(0.0, |(lift, _)| lift[id as usize]);
+    }
+}
+
+impl Points for Space {
+    fn dim(&self) -> usize {
+        self.dim + usize::from(self.lift.is_some())
+    }
+
+    fn read(&self, id: u32, out: &mut [f32]) {
+        self.row_f32(id, &mut out[..self.dim]);
+        if let Some((lift, _)) = &self.lift {
+            out[self.dim] = lift[id as usize];
+        }
     }
 }
 

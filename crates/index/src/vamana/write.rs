@@ -1,16 +1,16 @@
 //! Writing the files of a graph index: pages, codec, codes.
 
 use super::adjacency::Adjacency;
-use super::options::{BuildOptions, DEFAULT_CODE_BYTES};
+use super::options::BuildOptions;
 use super::space::Space;
+use crate::build::code_bytes;
 use crate::error::IndexError;
+use crate::format::appender::Appender;
 use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::{Codec, EncodeScratch};
-use bathyal_tier::TierWrite;
-use bathyal_tier::backend::file::FileWriter;
 use std::path::Path;
 
 /// The graph's pages.
@@ -25,33 +25,6 @@ const WRITE_BYTES: usize = 4 << 20;
 const TRAINING_VECTORS: usize = 65_536;
 /// Vectors encoded at once by one thread.
 const ENCODE_ROWS: usize = 1024;
-
-/// A file written from front to back, with its checksum.
-struct Appender {
-    writer: Box<FileWriter>,
-    name: &'static str,
-    bytes: u64,
-    crc32c: u32,
-}
-
-impl Appender {
-    fn create(directory: &Path, name: &'static str) -> Result<Appender, IndexError> {
-        let writer = Box::new(FileWriter::create(directory.join(name))?);
-        Ok(Appender { writer, name, bytes: 0, crc32c: 0 })
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
-        self.writer.write_at(self.bytes, bytes)?;
-        self.bytes += bytes.len() as u64;
-        self.crc32c = crc32c::crc32c_append(self.crc32c, bytes);
-        Ok(())
-    }
-
-    fn finish(self) -> Result<FileEntry, IndexError> {
-        self.writer.publish()?;
-        Ok(FileEntry { name: self.name.into(), bytes: self.bytes, crc32c: self.crc32c })
-    }
-}
 
 /// Writes the pages of the graph.
 pub(crate) fn write_graph(
@@ -90,12 +63,6 @@ pub(crate) fn write_graph(
         progress.advance(id.min(space.count()) as u64);
     }
     file.finish()
-}
-
-/// Bytes of a code when the caller did not say.
-pub(crate) fn code_bytes(options: &BuildOptions, dim: usize) -> u32 {
-    // Small vectors need no more code bytes than they have dimensions; long ones need more to navigate well.
-    options.code_bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
 }
 
 /// Bytes of the training sample.

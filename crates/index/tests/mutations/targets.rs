@@ -8,7 +8,7 @@ use std::path::Path;
 
 use bathyal_index::format::manifest::{
     Calibration, CalibrationCurve, CalibrationPoint, CodesEntry, FORMAT_VERSION, FileEntry, GraphEntry,
-    Manifest,
+    Manifest, Structure,
 };
 use bathyal_index::format::pages::PageLayout;
 use bathyal_index::vectors::{FileFormat, IdFile, IdFormat, VectorFile};
@@ -146,8 +146,8 @@ fn manifest_value() -> Manifest {
     let layout = page_layout();
     let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
     let points = vec![
-        CalibrationPoint { search_list: 10, recall: 0.5 },
-        CalibrationPoint { search_list: 20, recall: 0.9 },
+        CalibrationPoint { search_list: 10, probes: 0, recall: 0.5 },
+        CalibrationPoint { search_list: 20, probes: 0, recall: 0.9 },
     ];
     Manifest {
         format_version: FORMAT_VERSION,
@@ -160,7 +160,7 @@ fn manifest_value() -> Manifest {
         data_bytes: 1600,
         seed: 7,
         build_seconds: 1.5,
-        graph: GraphEntry {
+        structure: Structure::Graph(GraphEntry {
             file: file("graph.bin", layout.file_bytes(100)),
             layout: "padded".into(),
             page_bytes: 512,
@@ -168,7 +168,7 @@ fn manifest_value() -> Manifest {
             search_list: 20,
             alpha: 1.2,
             entry_point: 3,
-        },
+        }),
         codes: CodesEntry {
             file: file("codes.bin", 800),
             codec: file("codec.bin", 640),

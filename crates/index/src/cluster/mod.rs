@@ -1,0 +1,12 @@
+//! The cluster index with resident codes: groups of near vectors, whose codes are scanned in memory, and one round
+//! of reads for the vectors that the codes cannot tell apart.
+//!
+//! A query finds the nearest groups by their centroids (`centroids`), scans their codes, which are residuals to the
+//! centroid (IVF-RaBitQ, SIGMOD'25) in blocks that stay in registers, and reads the pages of the best candidates in
+//! one submission (`search`). Near vectors share pages (`crate::order`), so one read answers for several candidates.
+
+pub(crate) mod build;
+pub(crate) mod calibrate;
+pub(crate) mod centroids;
+mod encode;
+pub(crate) mod search;

@@ -1,0 +1,231 @@
+//! The pages of a cluster index: groups of near vectors, each group a whole number of pages.
+//!
+//! A page, all little-endian, holds `records` vectors:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4 | CRC-32C of the page's number (8 bytes) and of the rest of the page |
+//! | 4 x records | the vectors' ids; `4294967295` for a place that holds none |
+//! | records x dim x element size | the vectors, zeros where there is none |
+//! | the rest | zeros |
+//!
+//! The checksum begins with the page's number, so that a page read from the wrong place is as wrong as a damaged one.
+
+use bathyal_kernels::Element;
+use bathyal_kernels::quantize::SCAN_BLOCK;
+use bathyal_tier::Span;
+
+/// The id in a place that holds no vector.
+pub const NO_ID: u32 = u32::MAX;
+/// Bytes of a page's checksum.
+const CRC_BYTES: usize = 4;
+/// Largest page: a vector of the most dimensions in the widest element, and its id.
+const MOST_PAGE_BYTES: u32 = 1 << 20;
+/// Most pages of a group; far more than any sensible group has, and small enough that products cannot overflow.
+const MOST_GROUP_PAGES: u32 = 4096;
+
+/// Where vectors lie. Pure arithmetic; all sizes are checked once, in [`GroupLayout::new`].
+///
+/// A *place* is a number that says where a vector lies: its group's number times [`GroupLayout::group_vectors`] plus
+/// its rank in the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupLayout {
+    page_bytes: usize,
+    vector_bytes: usize,
+    /// Vectors of a page.
+    records: usize,
+    group_pages: usize,
+    dim: usize,
+}
+
+impl GroupLayout {
+    /// The layout for vectors of `dim` elements in groups of `group_pages` pages.
+    ///
+    /// # Errors
+    /// A sentence when a number is out of range.
+    pub fn new(element: Element, dim: u32, page_bytes: u32, group_pages: u32) -> Result<GroupLayout, String> {
+        if dim == 0 || dim > super::manifest::MAX_DIM {
+            return Err(format!("dim {dim} is not between 1 and {}", super::manifest::MAX_DIM));
+        }
+        if !page_bytes.is_multiple_of(512) || !(512..=MOST_PAGE_BYTES).contains(&page_bytes) {
+            return Err(format!("page_bytes {page_bytes} is no multiple of 512 up to {MOST_PAGE_BYTES}"));
+        }
+        if !(1..=MOST_GROUP_PAGES).contains(&group_pages) {
+            return Err(format!("group_pages {group_pages} is not between 1 and {MOST_GROUP_PAGES}"));
+        }
+        let vector_bytes = dim as usize * element.size();
+        let records = (page_bytes as usize - CRC_BYTES) / (4 + vector_bytes);
+        if records == 0 {
+            return Err(format!("a page of {page_bytes} bytes holds no vector of {vector_bytes} bytes"));
+        }
+        Ok(GroupLayout {
+            page_bytes: page_bytes as usize,
+            vector_bytes,
+            records,
+            group_pages: group_pages as usize,
+            dim: dim as usize,
+        })
+    }
+
+    /// The layout with about `wanted` vectors a group: whole pages, and whole blocks of codes with few empty lanes.
+    ///
+    /// # Errors
+    /// As [`GroupLayout::new`].
+    pub fn choose(element: Element, dim: u32, wanted: usize) -> Result<GroupLayout, String> {
+        let least = CRC_BYTES + 4 + dim as usize * element.size();
+        let page_bytes = least.next_multiple_of(super::pages::PAGE_BYTES as usize).max(4096) as u32;
+        let one = GroupLayout::new(element, dim, page_bytes, 1)?;
+        let cost = |pages: usize| {
+            let vectors = pages * one.records;
+            let waste = vectors.next_multiple_of(SCAN_BLOCK) as f64 / vectors as f64;
+            // A group of another size than wanted costs something too, or a single odd size would always win.
+            waste + 0.1 * (vectors as f64 / wanted as f64).ln().abs()
+        };
+        let most = (2 * wanted / one.records).clamp(1, MOST_GROUP_PAGES as usize);
+        let pages = (1..=most).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or(1);
+        Ok(GroupLayout { group_pages: pages, ..one })
+    }
+
+    /// Bytes of a page: of one read.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Vectors of a page.
+    pub fn page_vectors(&self) -> usize {
+        self.records
+    }
+
+    /// Pages of a group.
+    pub fn group_pages(&self) -> usize {
+        self.group_pages
+    }
+
+    /// Vectors of a full group.
+    pub fn group_vectors(&self) -> usize {
+        self.records * self.group_pages
+    }
+
+    /// Bytes of a group's pages.
+    pub fn group_bytes(&self) -> usize {
+        self.group_pages * self.page_bytes
+    }
+
+    /// Blocks of codes of a group.
+    pub fn group_blocks(&self) -> usize {
+        self.group_vectors().div_ceil(SCAN_BLOCK)
+    }
+
+    /// Bytes of a vector.
+    pub fn vector_bytes(&self) -> usize {
+        self.vector_bytes
+    }
+
+    /// Bytes of the file of centroids, by `docs/format/index.md`.
+    pub fn centroid_bytes(&self, groups: u64, runs: u64) -> u64 {
+        4 * (self.dim as u64 + 1) + (groups + runs) * 2 * self.dim as u64 + 4 * runs + 4 * groups
+    }
+
+    /// The page that holds `place`.
+    #[inline]
+    pub fn page_of(&self, place: u32) -> u32 {
+        // Groups are whole pages, so places run through pages without gaps.
+        place / self.records as u32
+    }
+
+    /// The bytes of `pages` pages from `page` on.
+    #[inline]
+    pub fn span(&self, page: u32, pages: u32) -> Span {
+        Span { offset: u64::from(page) * self.page_bytes as u64, len: pages * self.page_bytes as u32 }
+    }
+
+    /// Writes page number `page`: `ids` and their `rows`, at most as many as a page holds.
+    pub fn encode<'a>(&self, out: &mut [u8], page: u32, ids: &[u32], rows: impl Iterator<Item = &'a [u8]>) {
+        let (head, vectors) = out.split_at_mut(CRC_BYTES + 4 * self.records);
+        vectors.fill(0);
+        let slots = head[CRC_BYTES..].chunks_exact_mut(4);
+        let ids = ids.iter().copied().chain(std::iter::repeat(NO_ID));
+        slots.zip(ids).for_each(|(slot, id)| slot.copy_from_slice(&id.to_le_bytes()));
+        for (slot, row) in vectors.chunks_exact_mut(self.vector_bytes).zip(rows) {
+            slot.copy_from_slice(row);
+        }
+        let crc = self.crc(page, out);
+        out[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    fn crc(&self, page: u32, bytes: &[u8]) -> u32 {
+        let crc = crc32c::crc32c(&u64::from(page).to_le_bytes());
+        crc32c::crc32c_append(crc, &bytes[CRC_BYTES..self.page_bytes])
+    }
+
+    /// Checks the length and the checksum of page number `page`.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn check(&self, page: u32, bytes: &[u8]) -> Result<(), String> {
+        let Some(stored) = bytes.first_chunk::<CRC_BYTES>().filter(|_| bytes.len() >= self.page_bytes) else {
+            return Err(format!("{} bytes are no page of {}", bytes.len(), self.page_bytes));
+        };
+        let (stored, found) = (u32::from_le_bytes(*stored), self.crc(page, bytes));
+        if stored != found {
+            return Err(format!("checksum {found:08x}, the page says {stored:08x}"));
+        }
+        Ok(())
+    }
+
+    /// The id in slot `slot` of a page; `None` where it holds no vector.
+    #[inline]
+    pub fn id(&self, page: &[u8], slot: usize) -> Option<u32> {
+        let bytes = page.get(CRC_BYTES + 4 * slot..)?.first_chunk::<4>()?;
+        Some(u32::from_le_bytes(*bytes)).filter(|id| *id != NO_ID)
+    }
+
+    /// The vectors of a page, one after the other.
+    #[inline]
+    pub fn vectors<'a>(&self, page: &'a [u8]) -> &'a [u8] {
+        let start = CRC_BYTES + 4 * self.records;
+        page.get(start..start + self.records * self.vector_bytes).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_sift_descriptors_are_full_to_the_last_byte() {
+        let layout = GroupLayout::choose(Element::U8, 128, 96).expect("a layout");
+        assert_eq!((layout.page_bytes(), layout.page_vectors(), layout.group_pages()), (4096, 31, 3));
+        assert_eq!((layout.group_vectors(), layout.group_blocks()), (93, 3));
+    }
+
+    #[test]
+    fn long_vectors_get_longer_pages() {
+        for (dim, page_bytes, records) in
+            [(768, 4096, 1), (1023, 8192, 1), (1536, 8192, 1), (65_536, 266_240, 1)]
+        {
+            let layout = GroupLayout::choose(Element::F32, dim, 96).expect("a layout");
+            assert_eq!((layout.page_bytes(), layout.page_vectors()), (page_bytes, records), "{dim}");
+            assert_eq!(layout.group_vectors(), 96, "{dim}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_damage_is_found() {
+        let layout = GroupLayout::new(Element::U8, 16, 512, 2).expect("a layout");
+        let rows: Vec<[u8; 16]> = (0..5).map(|i| [i; 16]).collect();
+        let mut page = vec![7_u8; 512];
+        layout.encode(&mut page, 9, &[4, 3, 2, 1, 0], rows.iter().map(|r| &r[..]));
+        layout.check(9, &page).expect("sound");
+        assert_eq!(layout.id(&page, 1), Some(3));
+        assert_eq!(layout.id(&page, 5), None);
+        assert_eq!(layout.vectors(&page)[16..32], [1; 16]);
+        assert!(layout.check(8, &page).is_err(), "another page's number");
+        for at in [0, 5, 100, 511] {
+            page[at] ^= 1;
+            assert!(layout.check(9, &page).is_err(), "byte {at}");
+            page[at] ^= 1;
+        }
+        assert!(layout.check(9, &page[..511]).is_err());
+    }
+}

@@ -1,0 +1,246 @@
+//! The index families as one: what an open index holds besides its tier, and the search of each.
+
+use crate::cluster::centroids::{self, Centroids, codes_metric};
+use crate::cluster::search::{self as cluster, Cluster};
+use crate::error::IndexError;
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
+use crate::format::pages::PageLayout;
+use crate::index::TierChoice;
+use crate::query::{Exact, QueryStats, SearchParams};
+use crate::vamana::search::{self as vamana, Graph};
+use bathyal_kernels::quantize::Codec;
+use bathyal_kernels::{Element, Metric, Neighbor};
+use bathyal_tier::{Cx, TierError};
+use std::io::Read;
+use std::path::Path;
+
+/// What an open index holds in memory.
+pub(crate) enum Family {
+    /// A graph: codes, and the geometry of its pages.
+    Graph(Graph),
+    /// Groups: codes, centroids, and the geometry of the pages.
+    Cluster(Cluster),
+}
+
+impl Family {
+    /// Loads what stays in memory and checks it.
+    pub(super) fn load(
+        directory: &Path,
+        manifest: &Manifest,
+        tier: TierChoice,
+    ) -> Result<Family, IndexError> {
+        match &manifest.structure {
+            Structure::Graph(entry) => load_graph(directory, manifest, entry).map(Family::Graph),
+            Structure::Cluster(entry) => load_cluster(directory, manifest, entry, tier).map(Family::Cluster),
+        }
+    }
+
+    /// Checks pages that were loaded into memory, if searches will not check them.
+    pub(super) fn check_loaded(&self, pages: &[u8]) -> Result<(), IndexError> {
+        let Family::Cluster(cluster) = self else { return Ok(()) };
+        for (number, page) in pages.chunks(cluster.layout.page_bytes()).enumerate() {
+            cluster
+                .layout
+                .check(number as u32, page)
+                .map_err(|reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn element(&self) -> Element {
+        match self {
+            Family::Graph(graph) => graph.element,
+            Family::Cluster(cluster) => cluster.element,
+        }
+    }
+
+    pub(super) fn metric(&self) -> Metric {
+        match self {
+            Family::Graph(graph) => graph.metric,
+            Family::Cluster(cluster) => cluster.metric,
+        }
+    }
+
+    pub(super) fn vector_bytes(&self) -> usize {
+        match self {
+            Family::Graph(graph) => graph.dim * graph.element.size(),
+            Family::Cluster(cluster) => cluster.layout.vector_bytes(),
+        }
+    }
+
+    /// Bytes of one read.
+    pub(super) fn read_bytes(&self) -> usize {
+        match self {
+            Family::Graph(graph) => graph.layout.read_bytes(),
+            Family::Cluster(cluster) => cluster.layout.page_bytes(),
+        }
+    }
+
+    /// Bytes that a query holds at its peak, about.
+    pub(super) fn planned_bytes(&self, search_list: usize) -> u64 {
+        match self {
+            Family::Graph(graph) => vamana::Scratch::planned_bytes(graph, search_list),
+            Family::Cluster(cluster) => cluster::Scratch::planned_bytes(cluster, search_list),
+        }
+    }
+
+    /// The file that reads come from.
+    pub(super) fn file(&self) -> &Path {
+        match self {
+            Family::Graph(graph) => &graph.file,
+            Family::Cluster(cluster) => &cluster.file,
+        }
+    }
+
+    /// Answers one query; what was found stays in `scratch`.
+    pub(super) async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        match (self, scratch) {
+            (Family::Graph(graph), Scratch::Graph(scratch)) => {
+                vamana::search(cx, graph, query, params, scratch).await
+            }
+            (Family::Cluster(cluster), Scratch::Cluster(scratch)) => {
+                cluster::search(cx, cluster, query, params, scratch).await
+            }
+            _ => Err(IndexError::Internal("the scratch of another family".into())),
+        }
+    }
+}
+
+/// Memory of one running query of either family.
+pub(crate) enum Scratch {
+    Graph(vamana::Scratch),
+    Cluster(Box<cluster::Scratch>),
+}
+
+impl Scratch {
+    pub(super) fn new(family: &Family) -> Scratch {
+        match family {
+            Family::Graph(_) => Scratch::Graph(vamana::Scratch::new()),
+            Family::Cluster(_) => Scratch::Cluster(Box::new(cluster::Scratch::new())),
+        }
+    }
+
+    pub(super) fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        match self {
+            Scratch::Graph(scratch) => scratch.take_found(out),
+            Scratch::Cluster(scratch) => scratch.take_found(out),
+        }
+    }
+
+    pub(super) fn stats(&self) -> QueryStats {
+        match self {
+            Scratch::Graph(scratch) => scratch.stats,
+            Scratch::Cluster(scratch) => scratch.stats,
+        }
+    }
+}
+
+fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Result<Graph, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+    let layout = PageLayout::new(element, manifest.dim, entry.max_degree, entry.page_bytes).map_err(wrong)?;
+    let dim = manifest.dim as usize;
+    Ok(Graph {
+        layout,
+        vectors: manifest.vectors as u32,
+        dim,
+        element,
+        metric,
+        entry: entry.entry_point,
+        max_degree: entry.max_degree as usize,
+        codec: load_codec(directory, manifest)?,
+        codes: load(directory, manifest, &manifest.codes.file)?,
+        exact: Exact::new(element, metric, dim),
+        file: directory.join(&entry.file.name),
+    })
+}
+
+fn load_cluster(
+    directory: &Path,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    tier: TierChoice,
+) -> Result<Cluster, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+    let layout =
+        GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages).map_err(wrong)?;
+    let dim = manifest.dim as usize;
+    let codec = load_codec(directory, manifest)?;
+    if !codec.has_groups() {
+        let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
+        return Err(wrong(reason));
+    }
+    let bytes = load(directory, manifest, &entry.centroids)?;
+    let centroids =
+        Centroids::from_bytes(&bytes, entry, &layout, codes_metric(metric), manifest.vectors, dim)
+            .map_err(|reason| centroids::damaged(directory.join(&entry.centroids.name), reason))?;
+    Ok(Cluster {
+        layout,
+        vectors: manifest.vectors as u32,
+        dim,
+        element,
+        metric,
+        codec,
+        codes: load(directory, manifest, &manifest.codes.file)?,
+        centroids,
+        exact: Exact::new(element, metric, dim),
+        check_pages: tier != TierChoice::Dram,
+        file: directory.join(&entry.file.name),
+    })
+}
+
+/// A cluster index of which only scans are wanted.
+pub(crate) fn load_cluster_for_scan(directory: &Path, manifest: &Manifest) -> Result<Cluster, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    load_cluster(directory, manifest, manifest.cluster().map_err(wrong)?, TierChoice::File)
+}
+
+/// Bytes that an open index holds before any query runs.
+pub(super) fn fixed_memory(manifest: &Manifest, tier: TierChoice) -> u64 {
+    let pages = if tier == TierChoice::Dram { manifest.paged_file().bytes } else { 0 };
+    let centroids = manifest.cluster().map_or(0, |cluster| cluster.centroids.bytes);
+    // A trained codec takes about twice its file once unpacked.
+    manifest.codes.file.bytes + 2 * manifest.codes.codec.bytes + centroids + pages
+}
+
+pub(super) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
+    let entry = &manifest.codes.codec;
+    let codec = Codec::from_bytes(&load(directory, manifest, entry)?)
+        .map_err(|e| IndexError::damaged(directory.join(&entry.name), "the codec", e.to_string()))?;
+    if codec.dim() != manifest.dim as usize || codec.code_bytes() != manifest.codes.code_bytes as usize {
+        let reason = format!(
+            "it makes codes of {} bytes from {} dimensions, the manifest says {} from {}",
+            codec.code_bytes(),
+            codec.dim(),
+            manifest.codes.code_bytes,
+            manifest.dim
+        );
+        return Err(IndexError::damaged(directory.join(&entry.name), "the codec", reason));
+    }
+    Ok(codec)
+}
+
+/// Reads a whole file of the index into memory and checks its checksum.
+pub(super) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
+    let path = manifest.checked_path(directory, entry)?;
+    let failed = |e| TierError::io("read", &path, e);
+    let mut bytes = Vec::with_capacity(usize::try_from(entry.bytes).unwrap_or(0));
+    bathyal_tier::advise_huge_pages(&mut bytes);
+    // One byte more than expected is enough to see that a file has grown.
+    let mut file = std::fs::File::open(&path).map_err(failed)?.take(entry.bytes.saturating_add(1));
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    let found = crc32c::crc32c(&bytes);
+    if bytes.len() as u64 != entry.bytes || found != entry.crc32c {
+        let reason = format!("checksum {found:08x}, the manifest says {:08x}", entry.crc32c);
+        return Err(IndexError::damaged(path, "its content", reason));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,73 @@
+//! What every family's search is told and what it reports, and the exact distance that all of them re-rank by.
+
+use bathyal_kernels::{Distance, Element, Metric};
+use serde::{Deserialize, Serialize};
+
+/// In what order a query goes on with its reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchMode {
+    /// Hop by hop: the reads of a beam are awaited together. Answers and counters are the same on every tier.
+    #[default]
+    Batched,
+    /// Each record is used as it arrives and replaced by the next best read: lower latency, and answers that
+    /// may vary with the order of arrival. A cluster search reads in one round and knows no difference.
+    Pipelined,
+}
+
+/// What a single search needs to know besides the query.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SearchParams {
+    pub(crate) k: usize,
+    pub(crate) search_list: usize,
+    /// Groups scanned; of no meaning to a graph.
+    pub(crate) probes: usize,
+    pub(crate) beam_width: usize,
+    pub(crate) mode: SearchMode,
+}
+
+/// What one query cost. Exact counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct QueryStats {
+    /// Dependent rounds of reads.
+    pub hops: u32,
+    /// Reads.
+    pub reads: u32,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Distances estimated from codes.
+    pub code_distances: u32,
+    /// Distances computed from full vectors.
+    pub full_distances: u32,
+}
+
+/// The distance between a query and stored vectors, which under cosine are normalised where the element allows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exact {
+    distance: Distance,
+    shift: f32,
+}
+
+impl Exact {
+    pub(crate) fn new(element: Element, metric: Metric, dim: usize) -> Exact {
+        // The cosine distance of normalised vectors is 1 minus their product.
+        let normalised = metric == Metric::Cosine && element.is_float();
+        let kernel = if normalised { Metric::InnerProduct } else { metric };
+        Exact { distance: Distance::new(element, kernel, dim), shift: if normalised { 1.0 } else { 0.0 } }
+    }
+
+    /// The distance of a query, normalised under cosine, to one stored vector.
+    #[inline]
+    pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
+        self.shift + self.distance.between(query, vector)
+    }
+
+    /// The distances to vectors that lie one after the other.
+    #[inline]
+    pub(crate) fn score_block(&self, query: &[u8], vectors: &[u8], out: &mut [f32]) {
+        self.distance.score_block(query, vectors, out);
+        if self.shift != 0.0 {
+            out.iter_mut().for_each(|distance| *distance += self.shift);
+        }
+    }
+}
