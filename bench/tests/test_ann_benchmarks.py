@@ -1,0 +1,156 @@
+"""The adapters for ann-benchmarks and big-ann-benchmarks, called as those programs call them.
+
+Their base classes and their list of data sets are not here: what stands in for them has the same names and
+signatures, so that the adapters are imported as they are.
+"""
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bathyal
+
+ADAPTERS = Path(__file__).resolve().parents[1] / "ann_benchmarks"
+BASE = """
+class BaseANN(object):
+    def done(self):
+        pass
+
+    def get_memory_usage(self):
+        return 0.0
+
+    def __str__(self):
+        return self.name
+"""
+DATA_SETS = """
+DATASETS = {}
+"""
+COUNT, DIM, QUERIES, K = 2000, 16, 50, 10
+
+
+@pytest.fixture
+def vectors():
+    random = np.random.default_rng(7)
+    centres = random.normal(0, 1, (20, DIM))
+    rows = centres[random.integers(0, 20, COUNT + QUERIES)]
+    rows = (rows + random.normal(0, 0.5, rows.shape)).astype(np.float32)
+    return rows[:COUNT], rows[COUNT:]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder that modules are imported from, and forgotten again."""
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("ann_benchmarks", "benchmark", "neurips23"):
+            del sys.modules[name]
+
+
+def recall(found, exact):
+    pairs = zip(found, exact, strict=True)
+    return float(np.mean([len(set(map(int, one)) & set(map(int, other))) / K for one, other in pairs]))
+
+
+@pytest.mark.parametrize(("distance", "metric"), [("euclidean", "l2"), ("angular", "cosine")])
+def test_ann_benchmarks_builds_and_asks(folder, vectors, distance, metric):
+    base, queries = vectors
+    algorithms = folder / "ann_benchmarks/algorithms"
+    shutil.copytree(ADAPTERS / "ann-benchmarks/bathyal", algorithms / "bathyal")
+    (algorithms / "base").mkdir()
+    (algorithms / "base/module.py").write_text(BASE)
+    module = importlib.import_module("ann_benchmarks.algorithms.bathyal.module")
+    options = {"max_degree": 24, "search_list": 50, "tier": "dram", "beam_width": 4}
+    algorithm = module.Bathyal(distance, options)
+    try:
+        algorithm.fit(base)
+        exact = bathyal.groundtruth(base, queries, metric=metric, k=K, progress=False)[0]
+        recalls = []
+        for search_list in (10, 100):
+            algorithm.set_query_arguments(search_list)
+            single = [algorithm.query(query, K) for query in queries]
+            assert all(len(one) == len(set(one)) == K for one in single)
+            algorithm.batch_query(queries, K)
+            assert np.array_equal(algorithm.get_batch_results(), single)
+            assert len(algorithm.get_batch_latencies()) == QUERIES
+            assert algorithm.get_additional()["dist_comps"] > 0
+            assert f"search_list={search_list}" in str(algorithm)
+            recalls.append(recall(single, exact))
+        assert recalls[0] <= recalls[1]
+        assert recalls[1] > 0.95
+        kept = Path(algorithm.folder)
+    finally:
+        algorithm.done()
+    assert not kept.exists()
+
+
+def test_ann_benchmarks_is_told_of_metrics_that_are_not_there(folder):
+    algorithms = folder / "ann_benchmarks/algorithms"
+    shutil.copytree(ADAPTERS / "ann-benchmarks/bathyal", algorithms / "bathyal")
+    (algorithms / "base").mkdir()
+    (algorithms / "base/module.py").write_text(BASE)
+    module = importlib.import_module("ann_benchmarks.algorithms.bathyal.module")
+    with pytest.raises(NotImplementedError, match="hamming"):
+        module.Bathyal("hamming", {})
+
+
+class SmallSet:
+    """What a data set of big-ann-benchmarks answers, over files in its format."""
+
+    nb, d, nq, dtype = COUNT, DIM, QUERIES, "float32"
+
+    def get_dataset_fn(self):
+        # Such a name is what a part of a larger file gets.
+        return "data/small/base.fbin.crop_nb_2000"
+
+    def short_name(self):
+        return f"SmallSet-{self.nb}"
+
+
+def test_big_ann_benchmarks_builds_loads_and_asks(folder, vectors):
+    base, queries = vectors
+    (folder / "benchmark/algorithms").mkdir(parents=True)
+    (folder / "benchmark/algorithms/base.py").write_text(BASE)
+    (folder / "benchmark/datasets.py").write_text(DATA_SETS)
+    shutil.copytree(ADAPTERS / "big-ann-benchmarks/bathyal", folder / "neurips23/ood/bathyal")
+    module = importlib.import_module("neurips23.ood.bathyal.bathyal_index")
+    module.DATASETS["small"] = SmallSet
+    path = folder / SmallSet().get_dataset_fn()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(np.array(base.shape, "<u4").tobytes() + base.tobytes())
+    options = {"max_degree": 24, "search_list": 50, "tier": "file"}
+
+    algorithm = module.Bathyal("euclidean", options)
+    assert algorithm.load_index("small") is False
+    algorithm.fit("small")
+    algorithm.done()
+
+    again = module.Bathyal("euclidean", options)
+    assert again.load_index("small") is True
+    where, prefix, names = again.index_files_to_store("small")
+    assert names and all((Path(where) / f"{prefix}{name}").exists() for name in names)
+    again.set_query_arguments({"search_list": 60, "threads": 1})
+    again.query(queries, K)
+    exact, distances = bathyal.groundtruth(base, queries, metric="l2", k=COUNT, progress=False)
+    assert again.get_results().shape == (QUERIES, K)
+    assert recall(again.get_results(), exact[:, :K]) > 0.95
+    assert again.get_additional()["mean_ssd_ios"] > 0
+
+    # From queries with nothing in range to queries with more than a first search asks for.
+    radius = float(np.quantile(distances, 0.08))
+    again.set_query_arguments({"search_list": 200, "threads": 1})
+    again.range_query(queries, radius)
+    limits, near, ids = again.get_range_results()
+    true = [set(exact[row][distances[row] < radius]) for row in range(QUERIES)]
+    assert max(map(len, true)) > module.FIRST_NEIGHBOURS
+    assert len(limits) == QUERIES + 1 and limits[-1] == len(ids) == len(near)
+    assert (near < radius).all()
+    hits = sum(len(true[row] & set(ids[limits[row] : limits[row + 1]])) for row in range(QUERIES))
+    assert hits > 0.95 * sum(map(len, true))
+    again.done()
