@@ -7,7 +7,7 @@
 //! of 200 on average. Every query scans every group.
 
 use bathyal_kernels::kmeans::{KMeansOptions, assign, kmeans};
-use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Metric, Neighbor};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -191,12 +191,19 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
             let start = Instant::now();
             for g in 0..groups {
                 let (first, count) = (set.starts[g], set.starts[g + 1] - set.starts[g]);
-                let blocks = &blocks[at[g]..at[g + 1]];
-                query.scan_group(&codec, blocks, count, centres[g], threshold, first as u32, hits);
+                let group = GroupScan {
+                    blocks: &blocks[at[g]..at[g + 1]],
+                    count,
+                    centroid_distance: centres[g],
+                    threshold,
+                    first: first as u32,
+                    next: at.get(g + 2).map_or(&[], |&end| &blocks[at[g + 1]..end]),
+                };
+                query.scan_group_before(&codec, &group, hits);
             }
             start.elapsed().as_secs_f64() * 1e9 / set.starts[groups] as f64
         };
-        // Once before, so that there is room for the hits.
+        // Once before, so that there is room for the hits and codes are where they are left by a scan.
         scan(f32::INFINITY, centres.len(), &mut hits);
         full.push(scan(f32::INFINITY, centres.len(), &mut hits));
         for hit in &hits {
@@ -214,6 +221,7 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
         let worst = nearest(&mut kept, 100).len();
         let threshold = kept[..worst].iter().map(|h| h.distance).fold(0.0, f32::max);
         rankings.push(std::mem::take(&mut hits));
+        scan(threshold, centres.len(), &mut hits);
         quiet.push(scan(threshold, centres.len(), &mut hits));
         let groups = at.partition_point(|&a| a <= CACHED).saturating_sub(1).max(1);
         scan(threshold, groups, &mut hits);

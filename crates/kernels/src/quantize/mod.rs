@@ -15,6 +15,7 @@ use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
 use bytes::{Reader, Writer};
+pub use groups::GroupScan;
 use planes::encode::Grid;
 use planes::group::GroupQuery;
 use planes::{PlaneQuantizer, PlaneQuery};

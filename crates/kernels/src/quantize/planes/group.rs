@@ -1,20 +1,23 @@
 //! Residual codes of a group, and the tables that score blocks of 32 of them.
 //!
 //! Four bytes of a code lie together and pick, half byte by half byte, one entry each of eight tables of 16. An
-//! entry is a byte; each table has its own weight of seven bits, so that the tables of low bit planes are as fine as
+//! entry is a byte; each table has a weight of its own, so that the tables of low bit planes are as fine as
 //! they are small, and the sums are whole numbers, the same on every instruction set.
 
 use super::encode::dot;
-use super::layout::{GROUP, GROUP_WORD};
+use super::layout::{GROUP, GROUP_WORD, Layout};
 use super::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer, Rotation};
+#[cfg(target_arch = "x86_64")]
+use super::{group_avx2, group_avx512};
 use crate::distance::Isa;
 use crate::quantize::EncodeScratch;
+use crate::quantize::groups::GroupScan;
 use crate::quantize::scan::SCAN_BLOCK;
 use crate::topk::Neighbor;
 use half::f16;
 
-/// Largest weight of a table: the multiplier is a signed byte.
-const MOST_WEIGHT: usize = 127;
+/// Largest weight of a table: two entries times it are still a 16-bit number, which AVX2 needs.
+const MOST_WEIGHT: usize = 64;
 /// Half bytes of a word, each with a table.
 const WORD_TABLES: usize = 2 * GROUP_WORD;
 
@@ -46,7 +49,6 @@ pub(super) struct Finish {
     pub(super) norm_unit: f32,
     pub(super) offset: f32,
     pub(super) scale: f32,
-    pub(super) threshold: f32,
 }
 
 impl PlaneQuantizer {
@@ -142,11 +144,13 @@ impl PlaneQuantizer {
                 let step = inverse / weight;
                 let quad = 2 * (byte / GROUP_WORD) + half;
                 let table = &mut group.tables[quad].0[byte % GROUP_WORD * 16..][..16];
-                for (set, entry) in table.iter_mut().enumerate() {
-                    let mut sum = -least;
-                    for (bit, v) in scaled.iter().enumerate() {
-                        sum += if set >> bit & 1 == 1 { *v } else { 0.0 };
+                let mut sums = [-least; 16];
+                for (bit, v) in scaled.iter().enumerate() {
+                    for set in 1 << bit..2 << bit {
+                        sums[set] = sums[set - (1 << bit)] + v;
                     }
+                }
+                for (entry, sum) in table.iter_mut().zip(sums) {
                     *entry = (sum * step + 0.5) as u8;
                 }
                 group.weights[quad][byte % GROUP_WORD] = weight as u8;
@@ -156,65 +160,61 @@ impl PlaneQuantizer {
         (group.unit, group.bias) = (unit, bias as f32);
     }
 
-    #[allow(clippy::too_many_arguments)] // As the public call.
     pub(in crate::quantize) fn scan_group(
         &self,
         isa: Isa,
         query: &GroupQuery,
-        blocks: &[u8],
-        count: usize,
-        centroid_distance: f32,
-        threshold: f32,
-        first: u32,
+        group: &GroupScan<'_>,
         hits: &mut Vec<Neighbor>,
     ) {
         assert_eq!(query.tables.len(), 2 * self.layout.group_words(), "prepared by another codec");
         let finish = Finish {
-            base: centroid_distance + query.mean_term,
+            base: group.centroid_distance + query.mean_term,
             norm_unit: self.norm_unit,
             offset: query.gain_factor * query.bias,
             scale: query.gain_factor * query.unit,
-            threshold,
         };
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni if std::is_x86_feature_detected!("avx512vbmi") => {
-                // SAFETY: the CPU has the instructions, the blocks hold `count` codes, the tables fit the layout.
-                unsafe { super::group_avx512::scan(&self.layout, query, finish, blocks, count, first, hits) }
+                // SAFETY: the CPU has the instructions, the blocks hold the codes, the tables fit the layout.
+                unsafe { group_avx512::scan(&self.layout, query, finish, group, hits) }
             }
-            _ => scan_scalar(self, query, finish, blocks, count, first, hits),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Vnni => {
+                // SAFETY: as above.
+                unsafe { group_avx2::scan(&self.layout, query, finish, group, hits) }
+            }
+            _ => scan_scalar(&self.layout, query, finish, group, hits),
         }
     }
 }
 
 /// The reference, and the kernel of CPUs without one.
 fn scan_scalar(
-    quantizer: &PlaneQuantizer,
+    layout: &Layout,
     query: &GroupQuery,
     finish: Finish,
-    blocks: &[u8],
-    count: usize,
-    first: u32,
+    group: &GroupScan<'_>,
     hits: &mut Vec<Neighbor>,
 ) {
-    let layout = &quantizer.layout;
-    for (b, block) in blocks.chunks_exact(SCAN_BLOCK * layout.code_bytes).enumerate() {
-        for lane in 0..SCAN_BLOCK.min(count - b * SCAN_BLOCK) {
-            let mut sum = 0u32;
-            for byte in 0..layout.plane_bytes() {
-                let code = block[layout.lane_byte(byte, lane)];
-                for (half, label) in [code & 15, code >> 4].into_iter().enumerate() {
-                    let (quad, place) = (2 * (byte / GROUP_WORD) + half, byte % GROUP_WORD);
-                    let entry = query.tables[quad].0[place * 16 + usize::from(label)];
-                    sum += u32::from(entry) * u32::from(query.weights[quad][place]);
-                }
+    for number in 0..group.count {
+        let block = &group.blocks[number / SCAN_BLOCK * SCAN_BLOCK * layout.code_bytes..];
+        let lane = number % SCAN_BLOCK;
+        let mut sum = 0u32;
+        for byte in 0..layout.plane_bytes {
+            let code = block[layout.lane_byte(byte, lane)];
+            for (half, label) in [code & 15, code >> 4].into_iter().enumerate() {
+                let (quad, place) = (2 * (byte / GROUP_WORD) + half, byte % GROUP_WORD);
+                let entry = query.tables[quad].0[place * 16 + usize::from(label)];
+                sum += u32::from(entry) * u32::from(query.weights[quad][place]);
             }
-            let (norm, gain) = layout.lane_factors(lane, block);
-            let distance =
-                (finish.base + finish.norm_unit * norm) + gain * (finish.offset + finish.scale * sum as f32);
-            if distance < finish.threshold {
-                hits.push(Neighbor { distance, id: first.wrapping_add((b * SCAN_BLOCK + lane) as u32) });
-            }
+        }
+        let (norm, gain) = layout.lane_factors(lane, block);
+        let distance =
+            (finish.base + finish.norm_unit * norm) + gain * (finish.offset + finish.scale * sum as f32);
+        if distance < group.threshold {
+            hits.push(Neighbor { distance, id: group.first.wrapping_add(number as u32) });
         }
     }
 }

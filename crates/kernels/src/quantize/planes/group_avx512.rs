@@ -3,37 +3,38 @@
 
 use super::group::{Finish, GroupQuery};
 use super::layout::{GROUP_WORD, Layout};
+use crate::quantize::groups::GroupScan;
 use crate::quantize::prefetch;
 use crate::quantize::scan::SCAN_BLOCK;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
 
-/// Blocks this far ahead are prefetched.
-const AHEAD: usize = 1;
 /// Codes of a register.
 const LANES: usize = 16;
 
 /// # Safety
-/// The CPU has AVX-512 F, BW, VL, VBMI and VNNI and F16C; `blocks` are whole blocks of `layout` that hold `count`
-/// codes; `query` has two quads of tables and of weights for each word.
+/// The CPU has AVX-512 F, BW, VL, VBMI and VNNI; the group's blocks are whole blocks of `layout` that hold its codes;
+/// `query` has two quads of tables and of weights for each word.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
 pub(super) unsafe fn scan(
     layout: &Layout,
     query: &GroupQuery,
     finish: Finish,
-    blocks: &[u8],
-    count: usize,
-    first: u32,
+    group: &GroupScan<'_>,
     hits: &mut Vec<Neighbor>,
 ) {
     let block_bytes = SCAN_BLOCK * layout.code_bytes;
-    let tail = TailWord::new(layout.plane_bytes() % GROUP_WORD);
-    let full = layout.plane_bytes() / GROUP_WORD;
-    let threshold = _mm512_set1_ps(finish.threshold);
-    for (b, block) in blocks.chunks_exact(block_bytes).enumerate() {
+    let tail = TailWord::new(layout.plane_bytes % GROUP_WORD);
+    let full = layout.plane_bytes / GROUP_WORD;
+    let threshold = _mm512_set1_ps(group.threshold);
+    for b in 0..group.count.div_ceil(SCAN_BLOCK) {
+        let block = &group.blocks[b * block_bytes..(b + 1) * block_bytes];
         let mut sums = [_mm512_setzero_si512(); 2];
-        prefetch(blocks, (b + AHEAD) * block_bytes, block_bytes);
-        // SAFETY: words and tables lie where the layout says. (Bench: `code_table`, groups.)
+        // Block by block: all at once, the lines would fill the queue and the scan would wait for them.
+        if group.next.len() >= (b + 1) * block_bytes {
+            prefetch(group.next, b * block_bytes, block_bytes);
+        }
+        // SAFETY: words and tables lie where the layout says. (Bench: `group_table`.)
         unsafe {
             let words = block.as_ptr().add(SCAN_BLOCK * layout.factor_bytes);
             for w in 0..full {
@@ -49,11 +50,9 @@ pub(super) unsafe fn scan(
         // SAFETY: the factors of 32 codes lie at the block's start.
         let scores = unsafe { scores(layout.factor_bytes == 4, block.as_ptr(), sums, finish) };
         let below = |half: usize| u32::from(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(scores[half], threshold));
-        let left = count - b * SCAN_BLOCK;
-        let valid = if left >= SCAN_BLOCK { u32::MAX } else { (1 << left) - 1 };
-        let kept = (below(0) | below(1) << LANES) & valid;
+        let kept = (below(0) | below(1) << LANES) & group.lanes(b);
         if kept != 0 {
-            push(scores, kept, first.wrapping_add((b * SCAN_BLOCK) as u32), hits);
+            push(scores, kept, group.first.wrapping_add((b * SCAN_BLOCK) as u32), hits);
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Layout {
     pub(super) group_bits: Vec<u8>,
     pub(super) factor_bytes: usize,
     pub(super) code_bytes: usize,
+    /// Bytes of a code that hold planes: neither factors nor what fills up.
+    pub(super) plane_bytes: usize,
     /// First byte of each 64-bit word; the last one may overlap the one before.
     pub(super) words: Vec<usize>,
     /// `words x 64` weights: what a set bit adds to the level of its dimension; 0 where a bit must not count.
@@ -54,6 +56,7 @@ impl Layout {
             group_bits,
             factor_bytes,
             code_bytes,
+            plane_bytes: content.len(),
             words: Vec::new(),
             weights: Vec::new(),
             byte_groups: Vec::new(),
@@ -108,20 +111,15 @@ impl Layout {
         })
     }
 
-    /// Bytes of a code that hold planes: neither factors nor what fills up.
-    pub(super) fn plane_bytes(&self) -> usize {
-        self.group_bits.iter().map(|&b| usize::from(b)).sum()
-    }
-
     /// Words of a code in a block, the last of which may be of fewer than four bytes.
     pub(super) fn group_words(&self) -> usize {
-        self.plane_bytes().div_ceil(GROUP_WORD)
+        self.plane_bytes.div_ceil(GROUP_WORD)
     }
 
     /// Where in a block byte `byte` of the planes of code `lane` lies.
     pub(super) fn lane_byte(&self, byte: usize, lane: usize) -> usize {
         let word = byte / GROUP_WORD * GROUP_WORD;
-        let width = (self.plane_bytes() - word).min(GROUP_WORD);
+        let width = (self.plane_bytes - word).min(GROUP_WORD);
         SCAN_BLOCK * (self.factor_bytes + word) + lane * width + byte % GROUP_WORD
     }
 

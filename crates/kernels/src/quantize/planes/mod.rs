@@ -12,6 +12,8 @@ pub(super) mod encode;
 mod encode_avx512;
 pub(super) mod group;
 #[cfg(target_arch = "x86_64")]
+mod group_avx2;
+#[cfg(target_arch = "x86_64")]
 mod group_avx512;
 mod layout;
 mod rotation;
