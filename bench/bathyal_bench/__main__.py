@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import signal
 import sys
 import time
 from pathlib import Path
@@ -49,7 +51,13 @@ def run(options: argparse.Namespace) -> Path:
     output: Path = options.output or options.work / "results" / f"{suite.name}-{stamp}.jsonl"
     output.parent.mkdir(parents=True, exist_ok=True)
     options.work.mkdir(parents=True, exist_ok=True)
-    with open(output, "w", encoding="utf-8") as log:
+    # Ended from outside, a run ends its worker first.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with open(options.work / "lock", "w") as lock, open(output, "w", encoding="utf-8") as log:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{options.work}: another run works there, and would spoil both") from None
         Run(suite, options.work, log, options.rebuild, tuple(options.only)).execute()
     return output
 

@@ -10,8 +10,9 @@ from html import escape
 WIDTH, HEIGHT = 620, 400
 LEFT, RIGHT, TOP, BOTTOM = 74, 16, 34, 52
 # Recall is drawn by the logarithm of what is missing: 0.9, 0.99 and 0.999 are equally far apart.
-RECALL_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999)
-LEAST_RECALL, MOST_RECALL = 0.5, 0.9999
+RECALL_TICKS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+# Beyond the most, points are drawn at the edge.
+LEAST_RECALL, MOST_RECALL = 0.5, 0.9995
 # Dark enough on white, and told apart by eyes that see red and green alike when markers differ too.
 COLOURS = (
     "#0057b7",

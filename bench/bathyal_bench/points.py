@@ -58,6 +58,7 @@ class Sweep:
     points: list[Point]
     reads_source: str | None = None
     dram_source: str | None = None
+    note: str | None = None
 
 
 @dataclass
@@ -126,7 +127,7 @@ def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
         rates = [float(one["qps"]) for one in records]
         points.append(Point(label, figures, min(rates), max(rates), len(records)))
     last = next(iter(efforts.values()))[-1]
-    return Sweep(system, points, last.get("reads_source"), last.get("dram_source"))
+    return Sweep(system, points, last.get("reads_source"), last.get("dram_source"), last.get("note"))
 
 
 def frontier(points: list[Point]) -> list[Point]:

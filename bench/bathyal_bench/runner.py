@@ -153,14 +153,15 @@ class Run:
         self, job: dict[str, Any], system: System, data: DataSet, threads: int
     ) -> list[dict[str, Any]]:
         """The records of a worker; the last is a failure if it did not get to its end."""
-        answers = self.work / "worker.jsonl"
+        answers = self.work / f"worker-{os.getpid()}.jsonl"
         answers.unlink(missing_ok=True)
         job |= {"peer": system.peer, "data": data.as_json(), "threads": threads, "output": str(answers)}
         job |= {"work": str(self.work / "data"), "processors": threads if self.suite.pin else None}
-        log = self.work / "worker.log"
+        log = answers.with_suffix(".log")
         failure = run_worker(job, threads, log, self.suite.timeout_seconds)
         text = answers.read_text(encoding="utf-8") if answers.exists() else ""
         records: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        answers.unlink(missing_ok=True)
         if failure is not None or not records:
             records.append({"kind": "failed", "reason": failure or "measured nothing"})
         return records

@@ -113,6 +113,8 @@ def equal_recall_row(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_re
 def remarks(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: bool) -> list[str]:
     """What makes a row not equal to the reference's."""
     found = ["reference"] if is_reference else []
+    if sweep.note:
+        found.append(sweep.note)
     if one.above:
         found.append(f"recall is {one.figures['recall']:.3f}")
     if beside is not None and not is_reference:

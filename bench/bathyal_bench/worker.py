@@ -145,6 +145,7 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "dram_bytes": max(searching, opened["open_peak_bytes"]),
             "dram_searching_bytes": searching,
             "resident_file_bytes": memory_bytes("RssFile"),
+            "note": peer.note,
             "cached_by_kernel": peer.cached_by_kernel,
             "cached_bytes": cached_bytes(files) if peer.cached_by_kernel else 0,
         }

@@ -20,6 +20,7 @@ class LanceDb(Peer):
 
     requirement = "lancedb"
     metrics = ("l2", "cosine")
+    note = "one query a call"
     cached_by_kernel = True
 
     def load_library(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,13 @@ DEFINITION = "definition.json"
 
 
 class Pyvsag(Peer):
-    """VSAG's indexes in memory; one query a call, ``threads`` calls at once."""
+    """VSAG's indexes in memory; one query a call, one call at a time.
+
+    Calls from two threads at once were no faster than from one, and now and then never came back.
+    """
 
     requirement = "pyvsag"
+    note = "its package answers on one thread"
 
     def load_library(self) -> None:
         import pyvsag
@@ -47,18 +50,14 @@ class Pyvsag(Peer):
         self.kind = named["index"]
         self.index = self.library.Index(self.kind, json.dumps(named["definition"]))
         self.index.load(str(index / FILE))
-        self.pool = ThreadPoolExecutor(self.threads)
 
     def set_effort(self, options: Options) -> None:
         self.parameters = json.dumps({self.kind: options})
 
     def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
-        if self.threads == 1:
-            answers = [self.search_one(query, k) for query in queries]
-        else:
-            answers = list(self.pool.map(lambda query: self.search_one(query, k), queries))
         found = np.full((len(queries), k), -1, np.int64)
-        for row, answer in zip(found, answers, strict=True):
+        for row, query in zip(found, queries, strict=True):
+            answer = self.search_one(query, k)
             row[: len(answer)] = answer
         return found
 
@@ -66,5 +65,4 @@ class Pyvsag(Peer):
         return self.index.knn_search(query, k, self.parameters)[0]
 
     def close(self) -> None:
-        self.pool.shutdown()
         del self.index
