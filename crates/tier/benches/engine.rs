@@ -1,11 +1,12 @@
 //! What the engine costs: a suspend and resume over a tier that is always ready, and reads a second of one
-//! thread on a file beside fio with the same settings in the same run.
+//! thread on a file beside fio with the same settings in the same run, and from a cache of its pages.
 //!
 //! `cargo bench -p bathyal-tier --bench engine`; `BATHYAL_BENCH_DIR` is where the file goes (default: the
 //! current directory), `BATHYAL_BENCH_SECONDS` how long each measurement takes.
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
 use std::path::Path;
 use std::process::Command;
@@ -79,11 +80,11 @@ struct Rate {
     processor_ns: f64,
 }
 
-async fn reader(cx: Cx, seed: u64, over: &AtomicBool) -> Result<u64, ReadError> {
+async fn reader(cx: Cx, seed: u64, pages: u64, over: &AtomicBool) -> Result<u64, ReadError> {
     let mut state = seed;
     let mut sum = 0;
     while !over.load(Ordering::Relaxed) {
-        let at = next_random(&mut state) % (FILE_BYTES / BLOCK) * BLOCK;
+        let at = next_random(&mut state) % pages * BLOCK;
         let batch = cx.read(&[Span::at(at, BLOCK as u32)]).await?;
         sum ^= u64::from(batch.bytes(0)[0]);
     }
@@ -91,7 +92,25 @@ async fn reader(cx: Cx, seed: u64, over: &AtomicBool) -> Result<u64, ReadError> 
 }
 
 fn ours(path: &Path, depth: u32, time: Duration) -> Rate {
-    let tier: Arc<dyn Tier> = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
+    let tier = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
+    measure(tier, FILE_BYTES / BLOCK, depth, time)
+}
+
+/// Hits of a warm cache: random among the first `pages` of the file.
+fn hits(path: &Path, pages: u64, time: Duration) -> Rate {
+    let file = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
+    let options =
+        CacheOptions { budget_bytes: pages * BLOCK * 3 / 2 + (64 << 10), ..CacheOptions::default() };
+    let cache = CacheTier::new(file, options).unwrap();
+    let spans: Vec<_> = (0..pages).map(|i| Span::at(i * BLOCK, BLOCK as u32)).collect();
+    cache.warm(&spans, Control::default()).unwrap();
+    let rate = measure(Arc::new(cache.clone()), pages, 32, time);
+    assert_eq!(cache.counters().misses, 0);
+    rate
+}
+
+/// Random reads among the first `pages` of a tier by one thread.
+fn measure(tier: Arc<dyn Tier>, pages: u64, depth: u32, time: Duration) -> Rate {
     let mut engine = Engine::new(tier, EngineOptions { depth, ..EngineOptions::default() }).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -103,7 +122,7 @@ fn ours(path: &Path, depth: u32, time: Duration) -> Rate {
         let mut made = 0;
         let next = |cx: &Cx| {
             made += 1;
-            (made <= depth).then(|| reader(cx.clone(), u64::from(made), &over))
+            (made <= depth).then(|| reader(cx.clone(), u64::from(made), pages, &over))
         };
         engine.run(depth as usize, next, |sum| drop(std::hint::black_box(sum)), Control::default()).unwrap();
         let reads = engine.stats().reads as f64;
@@ -173,6 +192,11 @@ fn main() {
     let dir = tempfile::tempdir_in(dir).unwrap();
     let path = dir.path().join("bytes");
     write_file(&path);
+    println!("4 KiB hits of a cache, 32 queries at once, medians of {REPEATS}:");
+    for megabytes in [1, 64, 512] {
+        let rates = (0..REPEATS).map(|_| hits(&path, (megabytes << 20) / BLOCK, time / 4).processor_ns);
+        println!("  {megabytes:>4} MiB of pages: {:>6.0} ns CPU a read", median(rates.collect()));
+    }
     println!("4 KiB random reads of one thread, {seconds} s each, medians of {REPEATS}, interleaved:");
     for depth in [1, 32, 128] {
         let (mut mine, mut theirs) = (Vec::new(), Vec::new());

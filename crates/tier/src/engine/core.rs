@@ -209,7 +209,8 @@ impl Core {
     pub(crate) fn stage(&mut self, group: u32, want: Span) -> u32 {
         let outside = want.len == 0 || want.end() > self.tier_len;
         let start = want.offset & !(self.alignment - 1);
-        let aligned = (want.end() - start).next_multiple_of(self.alignment);
+        // The alignment is a power of two; a division here would be a tenth of the whole suspension.
+        let aligned = (want.end() - start).saturating_add(self.alignment - 1) & !(self.alignment - 1);
         let too_long = u32::try_from(aligned).is_err();
         let id = match self.free_ops.pop() {
             Some(id) => id,
