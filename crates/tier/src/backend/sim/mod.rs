@@ -4,11 +4,13 @@
 //! then the buffer holds [`POISON`], so that an answer computed too early is wrong instead of lucky. What a
 //! caller does wrong is written down and can be asked for: [`SimHandle::violations`].
 
+mod latencies;
 mod queue;
 pub(crate) mod random;
 
 pub use random::Latency;
 
+use self::latencies::Latencies;
 use self::queue::SimQueue;
 use crate::contract::{Queue, Tier, TierProfile};
 use crate::error::TierError;
@@ -226,6 +228,7 @@ struct Device {
 #[derive(Default)]
 struct State {
     stats: SimStats,
+    latencies: Latencies,
     queues: u64,
     violations: Vec<Violation>,
     /// Buffers in flight: first byte to one past the last.
@@ -324,6 +327,12 @@ impl SimHandle {
     /// What the device has done so far.
     pub fn stats(&self) -> SimStats {
         self.device.state().stats
+    }
+
+    /// The latency in nanoseconds that a share of all reads so far stay within, queueing at the device included: 0.5 for
+    /// the median, 0.99 for the 99th percentile. Rounded up by 6% at most. Counts no read that got stuck.
+    pub fn latency_ns(&self, share: f64) -> u64 {
+        self.device.state().latencies.quantile_ns(share)
     }
 
     /// Lets every read that is stuck now complete.

@@ -111,6 +111,9 @@ impl SimQueue {
             }
             None => {}
         }
+        if fault != Some(Fault::Stuck) {
+            state.latencies.add(due.saturating_sub(device.options.clock.now_ns()));
+        }
         self.flights.push(Flight { read: *read, due, number, fault });
     }
 
