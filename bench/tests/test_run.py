@@ -1,0 +1,63 @@
+"""A run from suite to report, with Bathyal alone: a process a measurement, indexes kept, gaps told."""
+
+from bathyal_bench import page, points, tables
+from bathyal_bench.runner import Run
+from bathyal_bench.suite import parse_suite
+
+SUITE = {
+    "name": "tiny",
+    "threads": [1],
+    "build_threads": 1,
+    "repeats": 1,
+    "latency_queries": 5,
+    "warming_queries": 5,
+    "least_seconds": 0.0,
+    "data": [{"name": "tiny", "generated": {"count": 400, "dim": 8, "queries": 20}}],
+    "systems": [
+        {
+            "name": "Bathyal",
+            "peer": "bathyal",
+            "build": {"max_degree": 16, "search_list": 30},
+            "open": {"tier": "file"},
+            "effort": "search_list",
+            "efforts": [10, 40],
+        },
+        {
+            "name": "broken",
+            "peer": "external",
+            "efforts": [{"command": "x"}],
+            "build": {"command": "x {nowhere}"},
+        },
+    ],
+}
+
+
+def run(folder, name):
+    path = folder / name
+    with open(path, "w") as log:
+        Run(parse_suite(SUITE), folder, log).execute()
+    return points.read_records(path)
+
+
+def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
+    records = run(tmp_path, "first.jsonl")
+    (section,) = points.sections(records)
+    (sweep,) = section.sweeps
+    assert [point.label for point in sweep.points] == ["search_list 10", "search_list 40"]
+    assert sweep.points[1].recall > 0.95
+    assert sweep.reads_source == "system"
+    for name in ("reads", "bytes", "p50_us", "p99_us"):
+        assert sweep.points[0].figures[name] > 0
+    # So small an index may lie in memory that the process had before.
+    assert sweep.points[0].figures["dram_bytes"] is not None
+    build = points.latest_builds(records, "tiny")["Bathyal"]
+    assert build["index_bytes"] > 400 * 8 * 4
+    assert build["build_seconds"] > 0 and "cached" not in build
+    (gap,) = points.gaps(records)
+    assert gap["system"] == "broken" and "nowhere" in gap["reason"]
+    assert "broken" in tables.report(records) and "broken" in page.page(records)
+
+    again = run(tmp_path, "second.jsonl")
+    kept = points.latest_builds(again, "tiny")["Bathyal"]
+    assert kept["cached"] is True
+    assert kept["build_seconds"] == build["build_seconds"]
