@@ -19,8 +19,8 @@ pub mod vectors;
 pub use build::build;
 pub use error::IndexError;
 pub use index::{
-    Effort, Index, InspectReport, OpenOptions, SearchOptions, SearchResult, SearchTotals, Shape, TierChoice,
-    VerifyReport, inspect, verify,
+    Effort, Index, InspectReport, MemorySplit, OpenOptions, SearchOptions, SearchResult, SearchTotals, Shape,
+    TierChoice, VerifyReport, inspect, verify,
 };
 pub use query::{QueryStats, SearchMode};
 pub use vamana::{BuildOptions, BuildReport, FamilyChoice};

@@ -26,6 +26,13 @@ pub(crate) struct SearchParams {
     pub(crate) mode: SearchMode,
 }
 
+impl SearchParams {
+    /// Candidates that are read.
+    pub(crate) fn wanted(&self) -> usize {
+        self.search_list.max(self.k)
+    }
+}
+
 /// What one query cost. Exact counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct QueryStats {

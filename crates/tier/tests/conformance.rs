@@ -174,6 +174,17 @@ fn stripe() {
 }
 
 #[test]
+fn end_to_end() {
+    layer(|bytes, below| {
+        let first = (bytes.len() / 3).next_multiple_of(4096).min(bytes.len());
+        let second = (bytes.len() / 2).next_multiple_of(4096).clamp(first, bytes.len());
+        let parts = [&bytes[..first], &bytes[first..second], &bytes[second..]];
+        let parts = parts.into_iter().enumerate().filter(|(i, part)| *i == 0 || !part.is_empty());
+        Arc::new(StripeTier::end_to_end(parts.map(|(_, part)| below(part.to_vec())).collect()).unwrap())
+    });
+}
+
+#[test]
 fn delay() {
     layer(|bytes, below| Arc::new(DelayTier::new(below(bytes), DelayProfile::rdma())));
 }

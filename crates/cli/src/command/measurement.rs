@@ -1,6 +1,8 @@
 //! One search, measured: the figures that `search` prints and that `bench` sweeps.
 
-use bathyal_index::{Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, TierChoice};
+use bathyal_index::{
+    Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult, TierChoice,
+};
 use serde::Serialize;
 
 use crate::arguments::{ModeName, SearchSettings, TierName};
@@ -59,6 +61,10 @@ pub(super) struct Measurement {
     pub full_distances_per_query: f64,
     /// What the open index is computed to hold while it is searched like this.
     pub dram_bytes: u64,
+    /// What that is made of.
+    pub memory_split: MemorySplit,
+    /// Share of the pages that the cache answered; `None` without a cache.
+    pub cache_hit_rate: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub index_bytes: u64,
     pub data_bytes: u64,
@@ -108,6 +114,8 @@ impl Measurement {
             code_distances_per_query: mean(totals.code_distances),
             full_distances_per_query: mean(totals.full_distances),
             dram_bytes: index.dram_bytes(found.threads, width, found.search_list),
+            memory_split: *index.memory_split(),
+            cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
             peak_rss_bytes: peak_rss_bytes(),
             index_bytes: manifest.index_bytes(),
             data_bytes: manifest.data_bytes,

@@ -40,6 +40,31 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     console.answer(&measured, &text(&measured))
 }
 
+/// What the memory is made of, in words: parts of no bytes are left out.
+fn split(measured: &Measurement) -> String {
+    let split = &measured.memory_split;
+    let parts = [
+        ("codes", split.codes),
+        ("centroids", split.centroids),
+        ("codec", split.codec),
+        ("pages", split.pages),
+        ("cache", split.cache),
+        ("searches", split.searches),
+    ];
+    let mut words: Vec<String> = parts
+        .iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(name, bytes)| format!("{name} {}", byte_size::format(*bytes)))
+        .collect();
+    if split.codes_on_tier > 0 {
+        words.push(format!("{} of codes read from the tier", byte_size::format(split.codes_on_tier)));
+    }
+    if let Some(rate) = measured.cache_hit_rate {
+        words.push(format!("{:.1}% of pages from the cache", 100.0 * rate));
+    }
+    format!(" ({})", words.join(", "))
+}
+
 fn text(measured: &Measurement) -> String {
     let target = measured.recall_target.map_or(String::new(), |recall| format!(", asked for {recall}"));
     let recall = match measured.recall {
@@ -55,7 +80,7 @@ fn text(measured: &Measurement) -> String {
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
          a query          {:.1} reads, {}, {:.1} hops, {:.0} distances\n\
-         memory           {} for the open index, peak of the process {peak}\n\
+         memory           {} for the open index{}, peak of the process {peak}\n\
          on disk          index {}, data {}, amplification {:.2}",
         measured.queries,
         measured.k,
@@ -75,6 +100,7 @@ fn text(measured: &Measurement) -> String {
         measured.hops_per_query,
         measured.distance_computations_per_query,
         byte_size::format(measured.dram_bytes),
+        split(measured),
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
         measured.amplification,

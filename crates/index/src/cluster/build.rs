@@ -147,14 +147,16 @@ pub(crate) fn build(
     placement.order(&space, &mut order, progress)?;
     stages.end("group");
     let placed = Placed { space: &space, layout, order: &order };
-    let centroids = placed.centroids(options);
+    let mut centroids = placed.centroids(options);
     let pages = placed.write_pages(directory.path(), progress)?;
     stages.end("write vectors");
     let codec = encode::train(&placed, &centroids, options, threads, progress)?;
-    let codes_file = encode::write(directory.path(), &placed, &centroids, &codec, threads, progress)?;
+    let (codes_file, checksums) =
+        encode::write(directory.path(), &placed, &centroids, &codec, threads, progress)?;
     let mut file = Appender::create(directory.path(), CODEC_NAME)?;
     file.append(&codec.to_bytes())?;
     let codec_file = file.finish()?;
+    centroids.set_code_checksums(checksums);
     let mut file = Appender::create(directory.path(), CENTROIDS_NAME)?;
     file.append(&centroids.to_bytes())?;
     let centroids_file = file.finish()?;

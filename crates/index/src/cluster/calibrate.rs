@@ -204,16 +204,14 @@ impl Measured<'_> {
             pages.entry(self.cluster.layout.page_of(hit.id)).or_insert(rank as u32);
         }
         let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
-        let mut counted = 0;
-        for id in truth.iter().filter(|id| Some(**id) != own) {
+        for (counted, id) in truth.iter().filter(|id| Some(**id) != own).enumerate() {
             let page = self.places.get(*id as usize).map(|place| self.cluster.layout.page_of(*place));
             let rank = page.and_then(|page| pages.get(&page)).map_or(longest, |rank| *rank as usize);
             for (k, found) in k.iter().zip(&mut histogram.first_found) {
-                if counted < *k {
+                if counted < *k as usize {
                     found[rank] += 1;
                 }
             }
-            counted += 1;
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Centroids {
     first_groups: Vec<u32>,
     /// Vectors of each group.
     counts: Vec<u32>,
+    /// CRC-32C of the blocks of codes of each group.
+    code_checksums: Vec<u32>,
     distance: Distance,
 }
 
@@ -74,16 +76,43 @@ impl Centroids {
         }
         let runs = half(&means);
         let distance = Distance::new(Element::F16, codes_metric, dim);
-        Centroids { dim, metric: codes_metric, mean, unit, groups, runs, first_groups, counts, distance }
+        let code_checksums = vec![0; counts.len()];
+        Centroids {
+            dim,
+            metric: codes_metric,
+            mean,
+            unit,
+            groups,
+            runs,
+            first_groups,
+            counts,
+            code_checksums,
+            distance,
+        }
     }
 
-    /// The bytes of `centroids.bin`: mean, unit, runs, groups, first groups, counts.
+    /// Notes the checksums of the codes, one a group.
+    pub(crate) fn set_code_checksums(&mut self, checksums: Vec<u32>) {
+        self.code_checksums = checksums;
+    }
+
+    /// Checks the blocks of a group that come from a tier.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub(crate) fn check_codes(&self, group: u32, blocks: &[u8]) -> Result<(), String> {
+        let (stored, found) = (self.code_checksums[group as usize], crc32c::crc32c(blocks));
+        if stored == found { Ok(()) } else { Err(format!("checksum {found:08x}, expected {stored:08x}")) }
+    }
+
+    /// The bytes of `centroids.bin`: mean, unit, runs, groups, first groups, counts, checksums of codes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.mean.iter().chain([&self.unit]).for_each(|v| bytes.extend(v.to_le_bytes()));
         bytes.extend_from_slice(&self.runs);
         bytes.extend_from_slice(&self.groups);
-        self.first_groups.iter().chain(&self.counts).for_each(|v| bytes.extend(v.to_le_bytes()));
+        let numbers = self.first_groups.iter().chain(&self.counts).chain(&self.code_checksums);
+        numbers.for_each(|v| bytes.extend(v.to_le_bytes()));
         bytes
     }
 
@@ -110,7 +139,8 @@ impl Centroids {
         let (group_rows, rest) = rest.split_at(2 * dim * groups);
         let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
         let first_groups: Vec<u32> = numbers.by_ref().take(runs).collect();
-        let counts: Vec<u32> = numbers.collect();
+        let counts: Vec<u32> = numbers.by_ref().take(groups).collect();
+        let code_checksums = numbers.collect();
         let finite = mean.iter().all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
         let halves = |rows: &[u8]| rows.as_chunks::<2>().0.iter().all(|b| f16::from_le_bytes(*b).is_finite());
         if !finite || !halves(run_rows) || !halves(group_rows) {
@@ -133,6 +163,7 @@ impl Centroids {
             runs: run_rows.to_vec(),
             first_groups,
             counts,
+            code_checksums,
             distance: Distance::new(Element::F16, codes_metric, dim),
         })
     }

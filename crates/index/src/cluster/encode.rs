@@ -84,7 +84,7 @@ pub(crate) fn train(
     Ok(Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, threads)?)
 }
 
-/// Writes the blocks of all groups.
+/// Writes the blocks of all groups; returns the checksum of each group's too.
 pub(crate) fn write(
     directory: &Path,
     placed: &Placed<'_>,
@@ -92,13 +92,14 @@ pub(crate) fn write(
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,
-) -> Result<FileEntry, IndexError> {
+) -> Result<(FileEntry, Vec<u32>), IndexError> {
     let groups = placed.groups();
     progress.stage("encoding", groups as u64);
     let group_bytes = placed.layout.group_blocks() * codec.block_bytes();
     let at_once = (WRITE_BYTES / group_bytes).max(threads).min(groups);
     let mut file = Appender::create(directory, CODES_NAME)?;
     let mut codes = vec![0_u8; at_once * group_bytes];
+    let mut checksums = Vec::with_capacity(groups);
     for first in (0..groups).step_by(at_once) {
         let count = at_once.min(groups - first);
         let codes = &mut codes[..count * group_bytes];
@@ -115,10 +116,11 @@ pub(crate) fn write(
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
+        checksums.extend(codes.chunks_exact(group_bytes).map(crc32c::crc32c));
         file.append(codes)?;
         progress.advance((first + count) as u64);
     }
-    file.finish()
+    Ok((file.finish()?, checksums))
 }
 
 /// Encodes the groups from `first` on that `codes` has room for.

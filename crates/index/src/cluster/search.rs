@@ -23,7 +23,10 @@ pub(crate) struct Cluster {
     pub(crate) element: Element,
     pub(crate) metric: Metric,
     pub(crate) codec: Codec,
+    /// The codes of the first groups, as many as the budget holds: all of them, as a rule.
     pub(crate) codes: Vec<u8>,
+    /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
+    pub(crate) codes_offset: u64,
     pub(crate) centroids: Centroids,
     pub(crate) exact: Exact,
     /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
@@ -33,8 +36,21 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Bytes of the codes of a group.
-    fn group_codes(&self) -> usize {
+    pub(crate) fn group_codes(&self) -> usize {
         self.layout.group_blocks() * self.codec.block_bytes()
+    }
+
+    /// The codes of a group, if they are in memory.
+    fn resident_codes(&self, group: u32) -> Option<&[u8]> {
+        let bytes = self.group_codes();
+        let start = group as usize * bytes;
+        self.codes.get(start..start + bytes)
+    }
+
+    /// Where the tier has the codes of a group.
+    fn codes_span(&self, group: u32) -> Span {
+        let bytes = self.group_codes();
+        Span { offset: self.codes_offset + u64::from(group) * bytes as u64, len: bytes as u32 }
     }
 }
 
@@ -45,6 +61,10 @@ pub(crate) struct Scratch {
     code_query: CodeQuery,
     navigation: Navigation,
     hits: Vec<Neighbor>,
+    /// Estimates from here on need not be kept.
+    worst: f32,
+    /// Groups whose codes are not in memory.
+    absent: Vec<Neighbor>,
     pages: Vec<u32>,
     spans: Vec<Span>,
     scores: Vec<f32>,
@@ -60,6 +80,8 @@ impl Scratch {
             code_query: CodeQuery::new(),
             navigation: Navigation::default(),
             hits: Vec::new(),
+            worst: f32::INFINITY,
+            absent: Vec::new(),
             pages: Vec::new(),
             spans: Vec::new(),
             scores: Vec::new(),
@@ -69,10 +91,9 @@ impl Scratch {
     }
 
     /// Bytes that a query holds at its peak, about.
-    pub(crate) fn planned_bytes(cluster: &Cluster, search_list: usize) -> u64 {
-        let groups = cluster.centroids.groups() as u64;
-        let hits = (SLACK * search_list + cluster.layout.group_vectors()) as u64;
-        groups * 24 + hits * 12 + search_list as u64 * 24 + cluster.dim as u64 * 256 + 4096
+    pub(crate) fn planned_bytes(groups: usize, group_vectors: usize, dim: usize, search_list: usize) -> u64 {
+        let hits = SLACK * search_list + group_vectors;
+        (groups * 24 + hits * 12 + search_list * 24 + dim * 1100 + 4096) as u64
     }
 
     /// Appends what was found to `out`, nearest first.
@@ -85,8 +106,8 @@ impl Scratch {
         &self.hits
     }
 
-    /// Navigates and scans: afterwards `hits` holds the best `search_list` candidates, the best first.
-    pub(crate) fn scan(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+    /// Finds the groups to scan and makes the query ready.
+    fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.stats = QueryStats::default();
         self.floats.resize(cluster.dim, 0.0);
         to_f32(cluster.element, query, &mut self.floats);
@@ -96,27 +117,49 @@ impl Scratch {
             crate::vamana::space::normalize(cluster.element, &mut self.query);
             normalize_f32(&mut self.floats);
         }
-        let wanted = params.search_list.max(params.k);
         let navigation = &mut self.navigation;
-        cluster.centroids.nearest(&self.floats, params.probes, wanted, navigation);
+        cluster.centroids.nearest(&self.floats, params.probes, params.wanted(), navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
         self.hits.clear();
-        let (mut worst, bytes) = (f32::INFINITY, cluster.group_codes());
-        let slots = cluster.layout.group_vectors() as u32;
-        for group in &navigation.groups {
-            let codes = &cluster.codes[group.id as usize * bytes..][..bytes];
-            let (count, first) = (cluster.centroids.count(group.id), group.id * slots);
-            let (query, hits) = (&self.code_query, &mut self.hits);
-            query.scan_group(&cluster.codec, codes, count, group.distance, worst, first, hits);
-            self.stats.code_distances += count as u32;
-            if hits.len() >= SLACK * wanted {
-                worst = keep_best(hits, wanted);
+        self.absent.clear();
+        self.worst = f32::INFINITY;
+    }
+
+    /// Scans the groups whose codes are in memory and notes the others.
+    fn scan_resident(&mut self, cluster: &Cluster, wanted: usize) {
+        for i in 0..self.navigation.groups.len() {
+            let group = self.navigation.groups[i];
+            match cluster.resident_codes(group.id) {
+                Some(codes) => self.scan_group(cluster, group, codes, wanted),
+                None => self.absent.push(group),
             }
         }
+    }
+
+    fn scan_group(&mut self, cluster: &Cluster, group: Neighbor, codes: &[u8], wanted: usize) {
+        let first = group.id * cluster.layout.group_vectors() as u32;
+        let count = cluster.centroids.count(group.id);
+        let hits = &mut self.hits;
+        self.code_query.scan_group(&cluster.codec, codes, count, group.distance, self.worst, first, hits);
+        self.stats.code_distances += count as u32;
+        if hits.len() >= SLACK * wanted {
+            self.worst = keep_best(hits, wanted);
+        }
+    }
+
+    /// Leaves the best `wanted` candidates, the best first.
+    fn rank(&mut self, wanted: usize) {
         if self.hits.len() > wanted {
             keep_best(&mut self.hits, wanted);
         }
         self.hits.sort_unstable();
+    }
+
+    /// Navigates and scans an index whose codes are all in memory.
+    pub(crate) fn scan(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+        self.navigate(cluster, query, params);
+        self.scan_resident(cluster, params.wanted());
+        self.rank(params.wanted());
     }
 
     /// Lists the pages of the candidates, each once, in the order of its best candidate.
@@ -128,6 +171,13 @@ impl Scratch {
                 self.pages.push(page);
             }
         }
+    }
+
+    /// Counts the spans that are about to be read.
+    fn count_reads(&mut self) {
+        self.stats.hops += 1;
+        self.stats.reads += self.spans.len() as u32;
+        self.stats.bytes += self.spans.iter().map(|span| u64::from(span.len)).sum::<u64>();
     }
 
     /// Scores all vectors of a page that has arrived.
@@ -170,16 +220,31 @@ pub(crate) async fn search(
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
     scratch.found = TopK::new(params.k);
-    scratch.scan(cluster, query, &params);
-    scratch.list_pages(cluster);
     let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
+    let wanted = params.wanted();
+    scratch.navigate(cluster, query, &params);
+    scratch.scan_resident(cluster, wanted);
+    for first in (0..scratch.absent.len()).step_by(PAGES_AT_ONCE) {
+        let last = scratch.absent.len().min(first + PAGES_AT_ONCE);
+        scratch.spans.clear();
+        scratch.spans.extend(scratch.absent[first..last].iter().map(|group| cluster.codes_span(group.id)));
+        scratch.count_reads();
+        let blocks = cx.read(&scratch.spans).await.map_err(failed)?;
+        for i in first..last {
+            let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
+            cluster.centroids.check_codes(group.id, codes).map_err(|reason| {
+                IndexError::damaged(&cluster.file, format!("the codes of group {}", group.id), reason)
+            })?;
+            scratch.scan_group(cluster, group, codes, wanted);
+        }
+    }
+    scratch.rank(wanted);
+    scratch.list_pages(cluster);
     for first in (0..scratch.pages.len()).step_by(PAGES_AT_ONCE) {
         let last = scratch.pages.len().min(first + PAGES_AT_ONCE);
         scratch.spans.clear();
         scratch.spans.extend(scratch.pages[first..last].iter().map(|page| cluster.layout.span(*page, 1)));
-        scratch.stats.hops += 1;
-        scratch.stats.reads += (last - first) as u32;
-        scratch.stats.bytes += ((last - first) * cluster.layout.page_bytes()) as u64;
+        scratch.count_reads();
         let pages = cx.read(&scratch.spans).await.map_err(failed)?;
         for i in first..last {
             scratch.score_page(cluster, scratch.pages[i], pages.bytes(i - first))?;

@@ -123,7 +123,7 @@ impl GroupLayout {
 
     /// Bytes of the file of centroids, by `docs/format/index.md`.
     pub fn centroid_bytes(&self, groups: u64, runs: u64) -> u64 {
-        4 * (self.dim as u64 + 1) + (groups + runs) * 2 * self.dim as u64 + 4 * runs + 4 * groups
+        4 * (self.dim as u64 + 1) + (groups + runs) * 2 * self.dim as u64 + 4 * runs + 8 * groups
     }
 
     /// The page that holds `place`.

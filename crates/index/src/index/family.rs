@@ -6,7 +6,7 @@ use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
 use crate::format::pages::PageLayout;
-use crate::index::TierChoice;
+use crate::index::memory::MemorySplit;
 use crate::query::{Exact, QueryStats, SearchParams};
 use crate::vamana::search::{self as vamana, Graph};
 use bathyal_kernels::quantize::Codec;
@@ -14,6 +14,9 @@ use bathyal_kernels::{Element, Metric, Neighbor};
 use bathyal_tier::{Cx, TierError};
 use std::io::Read;
 use std::path::Path;
+
+/// Largest alignment that a tier may ask for.
+const LARGEST_ALIGNMENT: usize = 4096;
 
 /// What an open index holds in memory.
 pub(crate) enum Family {
@@ -28,11 +31,15 @@ impl Family {
     pub(super) fn load(
         directory: &Path,
         manifest: &Manifest,
-        tier: TierChoice,
+        split: &MemorySplit,
     ) -> Result<Family, IndexError> {
         match &manifest.structure {
             Structure::Graph(entry) => load_graph(directory, manifest, entry).map(Family::Graph),
-            Structure::Cluster(entry) => load_cluster(directory, manifest, entry, tier).map(Family::Cluster),
+            Structure::Cluster(entry) => {
+                let mut cluster = load_cluster(directory, manifest, entry, split.codes)?;
+                cluster.check_pages = split.pages == 0;
+                Ok(Family::Cluster(cluster))
+            }
         }
     }
 
@@ -69,22 +76,6 @@ impl Family {
         }
     }
 
-    /// Bytes of one read.
-    pub(super) fn read_bytes(&self) -> usize {
-        match self {
-            Family::Graph(graph) => graph.layout.read_bytes(),
-            Family::Cluster(cluster) => cluster.layout.page_bytes(),
-        }
-    }
-
-    /// Bytes that a query holds at its peak, about.
-    pub(super) fn planned_bytes(&self, search_list: usize) -> u64 {
-        match self {
-            Family::Graph(graph) => vamana::Scratch::planned_bytes(graph, search_list),
-            Family::Cluster(cluster) => cluster::Scratch::planned_bytes(cluster, search_list),
-        }
-    }
-
     /// The file that reads come from.
     pub(super) fn file(&self) -> &Path {
         match self {
@@ -115,14 +106,14 @@ impl Family {
 
 /// Memory of one running query of either family.
 pub(crate) enum Scratch {
-    Graph(vamana::Scratch),
+    Graph(Box<vamana::Scratch>),
     Cluster(Box<cluster::Scratch>),
 }
 
 impl Scratch {
     pub(super) fn new(family: &Family) -> Scratch {
         match family {
-            Family::Graph(_) => Scratch::Graph(vamana::Scratch::new()),
+            Family::Graph(_) => Scratch::Graph(Box::new(vamana::Scratch::new())),
             Family::Cluster(_) => Scratch::Cluster(Box::new(cluster::Scratch::new())),
         }
     }
@@ -154,7 +145,6 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
         element,
         metric,
         entry: entry.entry_point,
-        max_degree: entry.max_degree as usize,
         codec: load_codec(directory, manifest)?,
         codes: load(directory, manifest, &manifest.codes.file)?,
         exact: Exact::new(element, metric, dim),
@@ -166,7 +156,7 @@ fn load_cluster(
     directory: &Path,
     manifest: &Manifest,
     entry: &ClusterEntry,
-    tier: TierChoice,
+    resident_codes: u64,
 ) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
@@ -182,6 +172,11 @@ fn load_cluster(
     let centroids =
         Centroids::from_bytes(&bytes, entry, &layout, codes_metric(metric), manifest.vectors, dim)
             .map_err(|reason| centroids::damaged(directory.join(&entry.centroids.name), reason))?;
+    let codes = if resident_codes == manifest.codes.file.bytes {
+        load(directory, manifest, &manifest.codes.file)?
+    } else {
+        load_first_codes(directory, manifest, &centroids, resident_codes)?
+    };
     Ok(Cluster {
         layout,
         vectors: manifest.vectors as u32,
@@ -189,10 +184,11 @@ fn load_cluster(
         element,
         metric,
         codec,
-        codes: load(directory, manifest, &manifest.codes.file)?,
+        codes,
+        codes_offset: entry.file.bytes,
         centroids,
         exact: Exact::new(element, metric, dim),
-        check_pages: tier != TierChoice::Dram,
+        check_pages: true,
         file: directory.join(&entry.file.name),
     })
 }
@@ -200,15 +196,68 @@ fn load_cluster(
 /// A cluster index of which only scans are wanted.
 pub(crate) fn load_cluster_for_scan(directory: &Path, manifest: &Manifest) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
-    load_cluster(directory, manifest, manifest.cluster().map_err(wrong)?, TierChoice::File)
+    load_cluster(directory, manifest, manifest.cluster().map_err(wrong)?, manifest.codes.file.bytes)
 }
 
-/// Bytes that an open index holds before any query runs.
-pub(super) fn fixed_memory(manifest: &Manifest, tier: TierChoice) -> u64 {
-    let pages = if tier == TierChoice::Dram { manifest.paged_file().bytes } else { 0 };
-    let centroids = manifest.cluster().map_or(0, |cluster| cluster.centroids.bytes);
-    // A trained codec takes about twice its file once unpacked.
-    manifest.codes.file.bytes + 2 * manifest.codes.codec.bytes + centroids + pages
+/// What follows from the manifest alone.
+pub(super) struct Sizes {
+    /// Bytes of a page.
+    pub(super) page_bytes: usize,
+    /// Bytes of the codes of a group; of a graph, of all.
+    pub(super) group_codes: u64,
+    planned: Planned,
+}
+
+#[derive(Clone, Copy)]
+enum Planned {
+    Graph { vectors: u32, max_degree: usize, dim: usize },
+    Cluster { groups: usize, group_vectors: usize, dim: usize },
+}
+
+impl Sizes {
+    pub(super) fn of(directory: &Path, manifest: &Manifest) -> Result<Sizes, IndexError> {
+        let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+        let (element, dim) = (manifest.element().map_err(wrong)?, manifest.dim as usize);
+        Ok(match &manifest.structure {
+            Structure::Graph(entry) => {
+                let layout = PageLayout::new(element, manifest.dim, entry.max_degree, entry.page_bytes);
+                let (vectors, max_degree) = (manifest.vectors as u32, entry.max_degree as usize);
+                Sizes {
+                    page_bytes: layout.map_err(wrong)?.read_bytes(),
+                    group_codes: manifest.codes.file.bytes,
+                    planned: Planned::Graph { vectors, max_degree, dim },
+                }
+            }
+            Structure::Cluster(entry) => {
+                let layout = GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages);
+                let layout = layout.map_err(wrong)?;
+                let (groups, group_vectors) = (entry.groups as usize, layout.group_vectors());
+                Sizes {
+                    page_bytes: layout.page_bytes(),
+                    group_codes: manifest.codes.file.bytes / u64::from(entry.groups.max(1)),
+                    planned: Planned::Cluster { groups, group_vectors, dim },
+                }
+            }
+        })
+    }
+
+    /// Bytes of a buffer: of the largest read, with what alignment adds.
+    pub(super) fn frame_bytes(&self, codes_on_tier: bool) -> usize {
+        let codes = (self.group_codes as usize).next_multiple_of(LARGEST_ALIGNMENT) + LARGEST_ALIGNMENT;
+        if codes_on_tier { self.page_bytes.max(codes) } else { self.page_bytes }
+    }
+
+    /// Bytes that a query holds at its peak, about.
+    pub(super) fn query_bytes(&self, search_list: usize) -> u64 {
+        match self.planned {
+            Planned::Graph { vectors, max_degree, dim } => {
+                vamana::Scratch::planned_bytes(vectors, max_degree, dim, search_list)
+            }
+            Planned::Cluster { groups, group_vectors, dim } => {
+                cluster::Scratch::planned_bytes(groups, group_vectors, dim, search_list)
+            }
+        }
+    }
 }
 
 pub(super) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
@@ -243,4 +292,25 @@ pub(super) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> 
         return Err(IndexError::damaged(path, "its content", reason));
     }
     Ok(bytes)
+}
+
+/// Reads the codes of the first groups, `wanted` bytes in all, and checks them group by group.
+fn load_first_codes(
+    directory: &Path,
+    manifest: &Manifest,
+    centroids: &Centroids,
+    wanted: u64,
+) -> Result<Vec<u8>, IndexError> {
+    let path = manifest.checked_path(directory, &manifest.codes.file)?;
+    let failed = |e| TierError::io("read", &path, e);
+    let mut codes = vec![0; wanted as usize];
+    bathyal_tier::advise_huge_pages(&mut codes);
+    std::fs::File::open(&path).map_err(failed)?.read_exact(&mut codes).map_err(failed)?;
+    let group_bytes = manifest.codes.file.bytes as usize / centroids.groups().max(1);
+    for (group, blocks) in codes.chunks_exact(group_bytes.max(1)).enumerate() {
+        centroids
+            .check_codes(group as u32, blocks)
+            .map_err(|reason| IndexError::damaged(&path, format!("the codes of group {group}"), reason))?;
+    }
+    Ok(codes)
 }

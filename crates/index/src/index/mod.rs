@@ -3,6 +3,7 @@
 
 pub(crate) mod family;
 mod inspect;
+mod memory;
 mod verify;
 mod workers;
 
@@ -18,8 +19,11 @@ use crate::vectors::VectorFile;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
+use bathyal_tier::layer::cache::{CacheCounters, CacheOptions, CacheTier};
+use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Control, EngineOptions, Tier, TierError};
-use family::Family;
+use family::{Family, Sizes};
+pub use memory::MemorySplit;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -180,8 +184,9 @@ pub struct Index {
     manifest: Manifest,
     family: Arc<Family>,
     tier: Arc<dyn Tier>,
-    choice: TierChoice,
-    memory_bytes: Option<u64>,
+    cache: Option<CacheTier>,
+    sizes: Sizes,
+    split: MemorySplit,
     workers: Mutex<Workers>,
 }
 
@@ -200,37 +205,15 @@ impl Index {
         manifest: &Manifest,
         options: &OpenOptions,
     ) -> Result<Index, IndexError> {
-        let fixed = family::fixed_memory(manifest, options.tier);
-        if let Some(given) = options.memory_bytes.filter(|given| *given < fixed) {
-            return Err(IndexError::Memory {
-                what: "opening this index",
-                needed: fixed,
-                given,
-                advice: "allow at least that much, or rebuild with smaller code_bytes",
-            });
-        }
-        let family = Family::load(directory, manifest, options.tier)?;
-        let entry = manifest.paged_file();
-        let file = manifest.checked_path(directory, entry)?;
-        let mut tier: Arc<dyn Tier> = match options.tier {
-            TierChoice::Dram => {
-                let pages = family::load(directory, manifest, entry)?;
-                family.check_loaded(&pages)?;
-                Arc::new(DramTier::new(pages))
-            }
-            TierChoice::File => {
-                let file_options = FileOptions { method: options.method, direct: !options.page_cache };
-                Arc::new(FileTier::open(&file, file_options)?)
-            }
-        };
-        if let Some(wrap) = &options.wrap {
-            tier = wrap(tier)?;
-        }
-        let read_bytes = family.read_bytes();
+        let sizes = Sizes::of(directory, manifest)?;
+        let split = MemorySplit::plan(manifest, &sizes, options.tier, options.memory_bytes)?;
+        let family = Family::load(directory, manifest, &split)?;
+        let (tier, cache) = open_tier(directory, manifest, &family, &split, options)?;
+        let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
-            frame_bytes: read_bytes,
-            buffer_budget_bytes: u64::from(FRAMES) * read_bytes as u64,
+            frame_bytes,
+            buffer_budget_bytes: u64::from(FRAMES) * frame_bytes as u64,
             ..EngineOptions::default()
         };
         Ok(Index {
@@ -239,8 +222,9 @@ impl Index {
             family: Arc::new(family),
             workers: Mutex::new(Workers::new(tier.clone(), engine)),
             tier,
-            choice: options.tier,
-            memory_bytes: options.memory_bytes,
+            cache,
+            sizes,
+            split,
         })
     }
 
@@ -287,8 +271,7 @@ impl Index {
     /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
     /// `search_list`, `width` queries each.
     pub fn dram_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
-        family::fixed_memory(&self.manifest, self.choice)
-            + threads as u64 * self.thread_memory(width, search_list as usize)
+        self.split.fixed() + threads as u64 * self.thread_memory(width, search_list as usize)
     }
 
     /// Queries interleaved a thread when the caller does not say.
@@ -298,7 +281,18 @@ impl Index {
 
     fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
         let frames = if self.tier.profile().addressable { 1 } else { u64::from(FRAMES) };
-        frames * self.family.read_bytes() as u64 + width as u64 * self.family.planned_bytes(search_list)
+        frames * self.sizes.frame_bytes(self.split.codes_on_tier > 0) as u64
+            + width as u64 * self.sizes.query_bytes(search_list)
+    }
+
+    /// How the memory budget is divided.
+    pub fn memory_split(&self) -> &MemorySplit {
+        &self.split
+    }
+
+    /// What the page cache has done so far; `None` where the budget left no room for one.
+    pub fn cache_counters(&self) -> Option<CacheCounters> {
+        self.cache.as_ref().map(CacheTier::counters)
     }
 
     /// Answers all `queries`.
@@ -473,7 +467,7 @@ impl Index {
         threads: usize,
         search_list: usize,
     ) -> Result<usize, IndexError> {
-        let Some(given) = self.memory_bytes else { return Ok(wanted) };
+        let Some(given) = self.split.budget else { return Ok(wanted) };
         let need = |width| self.dram_bytes(threads, width, search_list as u32);
         (1..=wanted).rev().find(|width| need(*width) <= given).ok_or(IndexError::Memory {
             what: "this search",
@@ -482,6 +476,40 @@ impl Index {
             advice: "allow at least that much, or use fewer threads or a smaller search_list",
         })
     }
+}
+
+/// Opens what the pages, and codes that are not in memory, are read from.
+fn open_tier(
+    directory: &Path,
+    manifest: &Manifest,
+    family: &Family,
+    split: &MemorySplit,
+    options: &OpenOptions,
+) -> Result<(Arc<dyn Tier>, Option<CacheTier>), IndexError> {
+    let entry = manifest.paged_file();
+    let path = manifest.checked_path(directory, entry)?;
+    let file = |path: &Path| {
+        let file_options = FileOptions { method: options.method, direct: !options.page_cache };
+        FileTier::open(path, file_options)
+    };
+    let mut tier: Arc<dyn Tier> = if split.pages > 0 {
+        let pages = family::load(directory, manifest, entry)?;
+        family.check_loaded(&pages)?;
+        Arc::new(DramTier::new(pages))
+    } else if split.codes_on_tier > 0 {
+        let codes = file(&manifest.checked_path(directory, &manifest.codes.file)?)?;
+        Arc::new(StripeTier::end_to_end(vec![Arc::new(file(&path)?), Arc::new(codes)])?)
+    } else {
+        Arc::new(file(&path)?)
+    };
+    if let Some(wrap) = &options.wrap {
+        tier = wrap(tier)?;
+    }
+    if split.cache == 0 || tier.profile().addressable {
+        return Ok((tier, None));
+    }
+    let cache = CacheTier::new(tier, CacheOptions { budget_bytes: split.cache, ..CacheOptions::default() })?;
+    Ok((Arc::new(cache.clone()), Some(cache)))
 }
 
 /// Puts the answers of all workers in the order of the queries.

@@ -21,7 +21,6 @@ pub(crate) struct Graph {
     pub(crate) element: Element,
     pub(crate) metric: Metric,
     pub(crate) entry: u32,
-    pub(crate) max_degree: usize,
     pub(crate) codec: Codec,
     pub(crate) codes: Vec<u8>,
     pub(crate) exact: Exact,
@@ -61,9 +60,9 @@ impl Scratch {
     }
 
     /// Bytes that a query holds at its peak, about: the visited set dominates.
-    pub(crate) fn planned_bytes(graph: &Graph, search_list: usize) -> u64 {
-        let seen = (search_list * graph.max_degree).min(graph.vectors as usize) as u64;
-        seen * 16 + search_list as u64 * 32 + graph.dim as u64 * 1100 + 4096
+    pub(crate) fn planned_bytes(vectors: u32, max_degree: usize, dim: usize, search_list: usize) -> u64 {
+        let seen = (search_list * max_degree).min(vectors as usize) as u64;
+        seen * 16 + search_list as u64 * 32 + dim as u64 * 1100 + 4096
     }
 
     /// Appends what was found to `out`, nearest first.

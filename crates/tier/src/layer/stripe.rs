@@ -1,4 +1,4 @@
-//! Several tiers as one: stripe after stripe in turn, as RAID 0.
+//! Several tiers as one address space: stripe after stripe in turn, as RAID 0, or laid end to end.
 
 use super::{Slots, unknown};
 use crate::backend::dram::arrived;
@@ -28,11 +28,36 @@ struct Counter {
     bytes: AtomicU64,
 }
 
+/// Where the bytes of members lie in the whole.
+#[derive(Debug, Clone)]
+enum Arrangement {
+    /// In turn, this many bytes each.
+    Stripes(u64),
+    /// One after the other: where each begins, and where the last ends.
+    EndToEnd(Vec<u64>),
+}
+
+impl Arrangement {
+    /// The member that holds `offset`, where in it, and how many bytes follow there without a change of member.
+    fn locate(&self, offset: u64, members: u64) -> (usize, u64, u64) {
+        match self {
+            Arrangement::Stripes(stripe) => {
+                let (unit, within) = (offset / stripe, offset % stripe);
+                ((unit % members) as usize, unit / members * stripe + within, stripe - within)
+            }
+            Arrangement::EndToEnd(starts) => {
+                let member = starts.partition_point(|start| *start <= offset).clamp(1, starts.len() - 1) - 1;
+                (member, offset - starts[member], starts[member + 1].saturating_sub(offset).max(1))
+            }
+        }
+    }
+}
+
 /// Tiers striped into one. Never addressable, since spans cross members; addressable members are copied from.
 pub struct StripeTier {
     members: Vec<Arc<dyn Tier>>,
     counters: Arc<Vec<Counter>>,
-    stripe_bytes: u64,
+    arrangement: Arrangement,
     len: u64,
     profile: TierProfile,
 }
@@ -55,13 +80,46 @@ impl StripeTier {
             unit.saturating_mul(stripe).saturating_add(member.len() % stripe)
         };
         let len = members.iter().enumerate().map(gap).min().unwrap_or(0);
+        let method = format!("{n} x {} by {stripe_bytes} bytes", members[0].profile().kind);
+        Ok(StripeTier::arranged(members, Arrangement::Stripes(stripe), "stripe", method, len))
+    }
+
+    /// Lays `members` end to end: the first byte of the second follows the last of the first. All but the last must
+    /// have a length that is a multiple of every member's alignment.
+    pub fn end_to_end(members: Vec<Arc<dyn Tier>>) -> Result<StripeTier, TierError> {
+        let alignment = u64::from(members.iter().map(|m| m.profile().alignment).max().unwrap_or(1).max(1));
+        let (mut starts, mut len) = (vec![0], 0_u64);
+        for member in &members {
+            if !len.is_multiple_of(alignment) {
+                let what = format!(
+                    "a tier of {len} bytes cannot be followed by another: it is no multiple of {alignment}"
+                );
+                return Err(TierError::Parameter(what));
+            }
+            len = len.saturating_add(member.len());
+            starts.push(len);
+        }
+        let Some(first) = members.first() else {
+            return Err(TierError::Parameter("no tiers to lay end to end".into()));
+        };
+        let method = format!("{} x {}", members.len(), first.profile().kind);
+        Ok(StripeTier::arranged(members, Arrangement::EndToEnd(starts), "end to end", method, len))
+    }
+
+    fn arranged(
+        members: Vec<Arc<dyn Tier>>,
+        arrangement: Arrangement,
+        kind: &str,
+        method: String,
+        len: u64,
+    ) -> StripeTier {
         let sum = |of: fn(&TierProfile) -> f64| members.iter().map(|m| of(m.profile())).sum::<f64>();
-        let first = members[0].profile();
+        let most = |of: fn(&TierProfile) -> u32| members.iter().map(|m| of(m.profile())).max().unwrap_or(1);
         let profile = TierProfile {
-            kind: "stripe".into(),
-            method: format!("{n} x {} by {stripe_bytes} bytes", first.kind),
-            granularity: members.iter().map(|m| m.profile().granularity).max().unwrap_or(1),
-            alignment,
+            kind: kind.into(),
+            method,
+            granularity: most(|p| p.granularity),
+            alignment: most(|p| p.alignment),
             addressable: false,
             latency_ns: members.iter().map(|m| m.profile().latency_ns).max().unwrap_or(0),
             iops: sum(|p| p.iops),
@@ -69,7 +127,7 @@ impl StripeTier {
             depth: members.iter().map(|m| m.profile().depth).fold(0, u32::saturating_add),
         };
         let counters = Arc::new(members.iter().map(|_| Counter::default()).collect());
-        Ok(StripeTier { members, counters, stripe_bytes: stripe, len, profile })
+        StripeTier { members, counters, arrangement, len, profile }
     }
 
     /// What each member has served so far.
@@ -111,7 +169,7 @@ impl Tier for StripeTier {
         Ok(Box::new(StripeQueue {
             members: self.members.iter().map(open).collect::<Result<_, TierError>>()?,
             counters: self.counters.clone(),
-            stripe_bytes: self.stripe_bytes,
+            arrangement: self.arrangement.clone(),
             len: self.len,
             depth: depth.max(1) as usize,
             wholes: Slots::new(),
@@ -151,7 +209,7 @@ struct Piece {
 struct StripeQueue {
     members: Vec<Member>,
     counters: Arc<Vec<Counter>>,
-    stripe_bytes: u64,
+    arrangement: Arrangement,
     len: u64,
     depth: usize,
     wholes: Slots<Whole>,
@@ -175,16 +233,15 @@ impl StripeQueue {
         let mut start = 0;
         while start < valid {
             let offset = read.offset + u64::from(start);
-            let (unit, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
-            let len = (self.stripe_bytes - within).min(u64::from(read.len - start)) as u32;
-            let part = Read {
-                id: 0,
-                offset: unit / n * self.stripe_bytes + within,
-                len,
-                buffer: read.buffer.wrapping_add(start as usize),
-            };
+            let (owner, at, run) = self.arrangement.locate(offset, n);
+            let last = owner + 1 == self.members.len();
+            // The last bytes are read to the length that alignment asks for, which may lie beyond the end.
+            let run =
+                if last && matches!(self.arrangement, Arrangement::EndToEnd(_)) { u64::MAX } else { run };
+            let len = run.min(u64::from(read.len - start)) as u32;
+            let part = Read { id: 0, offset: at, len, buffer: read.buffer.wrapping_add(start as usize) };
             let id = self.pieces.insert(Piece { whole: slot, start, read: part });
-            let member = &mut self.members[(unit % n) as usize];
+            let member = &mut self.members[owner];
             let buffer = if member.addressable { std::ptr::null_mut() } else { part.buffer };
             member.waiting.push_back(Read { id, buffer, ..part });
             whole.unfinished += 1;
