@@ -35,8 +35,9 @@ pub const MAX_DIM: usize = 1 << 16;
 /// In shorter codes the four bytes of factors weigh too much and product codes rank better; from here on `axes`
 /// does, and trains 10 times faster.
 const LEAST_AXES_BYTES: usize = 32;
-/// Above this many dimensions finding the axes (cubic) takes minutes; 384 take some seconds.
-const MOST_AXES_DIM: usize = 512;
+/// Above this many dimensions finding the axes (cubic) takes too long, 19 s at 1,536, and a query's rotation, of as
+/// many products as the square, outweighs its search; 768 take 2 s.
+const MOST_AXES_DIM: usize = 1024;
 /// Codes this many ids ahead are prefetched: about one memory latency of scoring work.
 pub(crate) const PREFETCH_AHEAD: usize = 12;
 

@@ -1,91 +1,41 @@
 //! Principal axes of a sample and how many bits each of them gets.
 
+use super::eigen::{add_scaled, dot, symmetric_eigen};
 use super::layout::GROUP;
+use super::rotation::{Product, multiply};
 use crate::kmeans::random::Random;
 
 /// Rows the covariance is taken from.
 const COVARIANCE_ROWS: usize = 20_000;
-/// Sweeps of one-sided Jacobi rotations; six leave angles below 1e-6 on the data sets of the table.
-const SWEEPS: usize = 8;
+/// Rows whose products are summed in floats before they are added to doubles: fast, and exact enough.
+const CHUNK_ROWS: usize = 256;
 
 /// Axes as rows (`dim x dim`, orthonormal, variance falling) and the variance along each.
 pub(super) fn principal_axes(centred: &[f32], dim: usize) -> (Vec<f64>, Vec<f64>) {
-    let mut rows = covariance(centred, dim);
-    // A ridge keeps rows of axes without variance apart from zero, so that they can be normalised.
-    let trace: f64 = (0..dim).map(|d| rows[d * dim + d]).sum();
-    let ridge = if trace > 0.0 { trace / dim as f64 * 1e-6 } else { 1.0 };
-    (0..dim).for_each(|d| rows[d * dim + d] += ridge);
-    for _ in 0..SWEEPS {
-        if !jacobi_sweep(&mut rows, dim) {
-            break;
-        }
-    }
-    let norm = |r: usize| rows[r * dim..(r + 1) * dim].iter().map(|v| v * v).sum::<f64>().sqrt();
-    let mut order: Vec<(f64, usize)> = (0..dim).map(|r| (norm(r), r)).collect();
-    order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut axes = Vec::with_capacity(dim * dim);
-    let mut variances = Vec::with_capacity(dim);
-    for (length, r) in order {
-        axes.extend(rows[r * dim..(r + 1) * dim].iter().map(|v| v / length));
-        variances.push((length - ridge).max(0.0));
-    }
-    orthonormalise(&mut axes, dim);
-    (axes, variances)
+    let (values, vectors) = symmetric_eigen(&mut covariance(centred, dim), dim);
+    let mut order: Vec<usize> = (0..dim).collect();
+    order.sort_by(|&a, &b| values[b].total_cmp(&values[a]).then(a.cmp(&b)));
+    let axes = order.iter().flat_map(|&r| &vectors[r * dim..(r + 1) * dim]).copied().collect();
+    (axes, order.iter().map(|&r| values[r].max(0.0)).collect())
 }
 
 fn covariance(centred: &[f32], dim: usize) -> Vec<f64> {
     let n = centred.len() / dim;
     let step = n.div_ceil(COVARIANCE_ROWS).max(1);
+    let rows: Vec<&[f32]> = centred.chunks_exact(dim).step_by(step).collect();
     let mut sums = vec![0.0f64; dim * dim];
-    let mut block = vec![0.0f32; dim * dim];
-    let mut taken = 0usize;
-    for row in centred.chunks_exact(dim).step_by(step) {
-        for (i, &v) in row.iter().enumerate() {
-            block[i * dim..(i + 1) * dim].iter_mut().zip(row).for_each(|(s, &w)| *s += v * w);
-        }
-        taken += 1;
-        // Short float sums, flushed to doubles: fast, and exact enough.
-        if taken.is_multiple_of(256) {
-            sums.iter_mut().zip(&mut block).for_each(|(s, b)| *s += f64::from(std::mem::take(b)));
-        }
+    let (mut products, mut columns, mut turned) = (vec![0.0f32; dim * dim], Vec::new(), Vec::new());
+    for chunk in rows.chunks(CHUNK_ROWS) {
+        columns.clear();
+        chunk.iter().for_each(|row| columns.extend_from_slice(row));
+        turned.clear();
+        (0..dim).for_each(|d| turned.extend(chunk.iter().map(|row| row[d])));
+        let product = Product { rows: &turned, dim: chunk.len(), columns: &columns, kept: dim, stride: dim };
+        multiply(&product, &mut products);
+        sums.iter_mut().zip(&products).for_each(|(s, &p)| *s += f64::from(p));
     }
-    sums.iter_mut().zip(&block).for_each(|(s, &b)| *s = (*s + f64::from(b)) / taken.max(1) as f64);
+    sums.iter_mut().for_each(|s| *s /= rows.len().max(1) as f64);
     sums
-}
-
-/// A dot product in eight partial sums: one sum would wait for every addition before the next.
-fn dot(x: &[f64], y: &[f64]) -> f64 {
-    let mut sums = [0.0f64; 8];
-    let (x_parts, y_parts) = (x.chunks_exact(8), y.chunks_exact(8));
-    let tail: f64 = x_parts.remainder().iter().zip(y_parts.remainder()).map(|(u, v)| u * v).sum();
-    for (u, v) in x_parts.zip(y_parts) {
-        (0..8).for_each(|l| sums[l] += u[l] * v[l]);
-    }
-    sums.iter().sum::<f64>() + tail
-}
-
-/// Rotates every pair of rows of a symmetric matrix to orthogonality (Hestenes); rows end as scaled eigenvectors.
-fn jacobi_sweep(rows: &mut [f64], dim: usize) -> bool {
-    let mut turned = false;
-    for p in 0..dim {
-        for q in p + 1..dim {
-            let (head, tail) = rows.split_at_mut(q * dim);
-            let (a, b) = (&mut head[p * dim..(p + 1) * dim], &mut tail[..dim]);
-            let (aa, bb, ab) = (dot(a, a), dot(b, b), dot(a, b));
-            if ab.abs() <= 1e-7 * (aa * bb).sqrt() {
-                continue;
-            }
-            turned = true;
-            let zeta = (bb - aa) / (2.0 * ab);
-            let t = zeta.signum() / (zeta.abs() + (1.0 + zeta * zeta).sqrt());
-            let c = 1.0 / (1.0 + t * t).sqrt();
-            let s = c * t;
-            for (x, y) in a.iter_mut().zip(b) {
-                (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
-            }
-        }
-    }
-    turned
 }
 
 /// Gram and Schmidt, twice where a row loses most of its length; a row without length becomes a fresh direction.
@@ -99,7 +49,7 @@ pub(super) fn orthonormalise(rows: &mut [f64], dim: usize) {
             for _ in 0..2 {
                 for other in done.chunks_exact(dim) {
                     let along = dot(row, other);
-                    row.iter_mut().zip(other).for_each(|(u, v)| *u -= along * v);
+                    add_scaled(row, -along, other);
                 }
             }
             let length: f64 = row.iter().map(|v| v * v).sum::<f64>().sqrt();
@@ -124,9 +74,7 @@ pub(super) fn mix_runs(axes: &mut [f64], variances: &mut [f64], bits: &[u8], dim
         let old = axes[from * dim..to * dim].to_vec();
         for (new, weights) in axes[from * dim..to * dim].chunks_exact_mut(dim).zip(turn.chunks_exact(width)) {
             new.fill(0.0);
-            for (weight, axis) in weights.iter().zip(old.chunks_exact(dim)) {
-                new.iter_mut().zip(axis).for_each(|(n, a)| *n += weight * a);
-            }
+            weights.iter().zip(old.chunks_exact(dim)).for_each(|(&w, axis)| add_scaled(new, w, axis));
         }
         let old = variances[from..to].to_vec();
         for (variance, weights) in variances[from..to].iter_mut().zip(turn.chunks_exact(width)) {

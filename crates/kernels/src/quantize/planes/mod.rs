@@ -7,6 +7,7 @@
 
 mod axes;
 mod bound;
+mod eigen;
 pub(super) mod encode;
 #[cfg(target_arch = "x86_64")]
 mod encode_avx512;

@@ -147,7 +147,7 @@ pub(super) struct Product<'a> {
 }
 
 /// The same floats as row by row, on every instruction set: each sum runs over the inputs in order, nothing is fused.
-fn multiply(product: &Product<'_>, out: &mut [f32]) {
+pub(super) fn multiply(product: &Product<'_>, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     match Isa::best() {
         // SAFETY: the CPU has the instructions. (Bench: `group_table`, encode.)
