@@ -20,6 +20,7 @@ class _BuildArguments(TypedDict):
     metric: str
     family: str
     group_vectors: int | None
+    layout: str
     max_degree: int
     search_list: int
     alpha: float

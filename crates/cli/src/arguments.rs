@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use bathyal_index::FamilyChoice;
 use bathyal_index::index::DEFAULT_BEAM_WIDTH;
 use bathyal_index::vamana::options::{
     DEFAULT_ALPHA, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
 };
+use bathyal_index::{FamilyChoice, LayoutChoice};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use clap::builder::RangedU64ValueParser;
@@ -127,6 +127,9 @@ pub struct BuildArguments {
     /// Vectors of a group of a cluster index, about: whole pages are filled
     #[arg(long, value_name = "VECTORS", default_value_t = DEFAULT_GROUP_VECTORS)]
     pub group_vectors: u32,
+    /// How the graph's file is laid out: padded, or page_local, which needs a third to a half of the reads
+    #[arg(long, value_name = "LAYOUT", default_value = "padded")]
+    pub layout: LayoutChoice,
     /// Most neighbours of a vector in the graph (R in DiskANN)
     #[arg(long, value_name = "R", default_value_t = DEFAULT_MAX_DEGREE)]
     pub max_degree: u32,

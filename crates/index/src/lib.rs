@@ -23,4 +23,4 @@ pub use index::{
     TierChoice, VerifyReport, inspect, verify,
 };
 pub use query::{QueryStats, SearchMode};
-pub use vamana::{BuildOptions, BuildReport, FamilyChoice};
+pub use vamana::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};

@@ -7,8 +7,8 @@ use bathyal_index::format::manifest::{GraphEntry, Manifest, Structure};
 use bathyal_index::progress::{Progress, Silent};
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
-    inspect, verify,
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
+    TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -30,8 +30,13 @@ fn options() -> BuildOptions {
 }
 
 fn built(dir: &Path) -> (VectorFile, PathBuf) {
+    laid_out(dir, LayoutChoice::Padded)
+}
+
+fn laid_out(dir: &Path, layout: LayoutChoice) -> (VectorFile, PathBuf) {
     let path = dir.join("index");
-    build(&vectors(Element::U8, 300, 16, 1), &path, &options(), &Silent).unwrap();
+    let options = BuildOptions { layout, ..options() };
+    build(&vectors(Element::U8, 300, 16, 1), &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 20, 16, 2), path)
 }
 
@@ -43,9 +48,15 @@ fn answers(path: &Path, queries: &VectorFile, tier: TierChoice) -> Result<Vec<u3
 
 #[test]
 fn a_flipped_bit_anywhere_is_found() {
-    let dir = tempfile::tempdir().unwrap();
-    let (queries, path) = built(dir.path());
-    let sound = answers(&path, &queries, TierChoice::File).unwrap();
+    for layout in [LayoutChoice::Padded, LayoutChoice::PageLocal] {
+        let dir = tempfile::tempdir().unwrap();
+        let (queries, path) = laid_out(dir.path(), layout);
+        find_flipped_bits(&queries, &path);
+    }
+}
+
+fn find_flipped_bits(queries: &VectorFile, path: &Path) {
+    let sound = answers(path, queries, TierChoice::File).unwrap();
     for name in FILES {
         let file = path.join(name);
         let original = std::fs::read(&file).unwrap();
@@ -56,10 +67,10 @@ fn a_flipped_bit_anywhere_is_found() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&file, &bytes).unwrap();
             // A flip in the version field reads as a later version, which is refused too.
-            let found = verify(&path, &Silent).map_or(true, |report| !report.sound);
+            let found = verify(path, &Silent).map_or(true, |report| !report.sound);
             assert!(found, "{name}: bit {bit} was not found");
             for tier in [TierChoice::File, TierChoice::Dram] {
-                match answers(&path, &queries, tier) {
+                match answers(path, queries, tier) {
                     Ok(ids) => assert_eq!(ids, sound, "{name}: bit {bit} changed an answer"),
                     Err(_) => refused += 1,
                 }
@@ -68,7 +79,7 @@ fn a_flipped_bit_anywhere_is_found() {
         std::fs::write(&file, &original).unwrap();
         assert!(refused >= 60, "{name}: {refused}");
     }
-    assert!(verify(&path, &Silent).unwrap().sound);
+    assert!(verify(path, &Silent).unwrap().sound);
 }
 
 #[test]
@@ -120,7 +131,7 @@ fn lying_manifests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (queries, path) = built(dir.path());
     let sound = Manifest::read(&path).unwrap();
-    let lies: [fn(&mut Manifest); 9] = [
+    let lies: [fn(&mut Manifest); 11] = [
         |m| m.vectors = u64::MAX,
         |m| m.vectors += 1,
         |m| m.dim = 0,
@@ -128,8 +139,32 @@ fn lying_manifests_are_refused() {
         |m| graph(m).entry_point = 300,
         |m| graph(m).max_degree = 0,
         |m| graph(m).page_bytes = 0,
+        |m| graph(m).page_vectors = 9,
+        |m| graph(m).layout = "page_local".into(),
         |m| m.codes.code_bytes = u32::MAX,
         |m| graph(m).file.name = "../graph.bin".into(),
+    ];
+    for (i, lie) in lies.iter().enumerate() {
+        let mut manifest = sound.clone();
+        lie(&mut manifest);
+        manifest.write(&path).unwrap();
+        assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
+        assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
+    }
+}
+
+#[test]
+fn lying_manifests_of_pages_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = laid_out(dir.path(), LayoutChoice::PageLocal);
+    let sound = Manifest::read(&path).unwrap();
+    let lies: [fn(&mut Manifest); 6] = [
+        |m| m.vectors += 1000,
+        |m| graph(m).page_vectors = 0,
+        |m| graph(m).page_vectors = 1,
+        |m| graph(m).page_vectors = u32::MAX,
+        |m| graph(m).page_bytes = 8192,
+        |m| graph(m).layout = "padded".into(),
     ];
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();

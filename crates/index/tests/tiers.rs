@@ -6,8 +6,8 @@ mod clustered;
 use bathyal_index::progress::Silent;
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
-    SearchResult, TierChoice, build,
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchMode,
+    SearchOptions, SearchResult, TierChoice, build,
 };
 use bathyal_kernels::{Element, Isa};
 use bathyal_tier::backend::file::Method;
@@ -17,7 +17,9 @@ use clustered::vectors;
 use std::path::Path;
 use std::sync::Arc;
 
-fn built(dir: &Path) -> (VectorFile, Index) {
+const LAYOUTS: [LayoutChoice; 2] = [LayoutChoice::Padded, LayoutChoice::PageLocal];
+
+fn built(dir: &Path, layout: LayoutChoice) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
     let options = BuildOptions {
@@ -26,6 +28,8 @@ fn built(dir: &Path) -> (VectorFile, Index) {
         threads: 1,
         code_bytes: Some(16),
         family: FamilyChoice::Graph,
+        layout,
+        overwrite: true,
         ..BuildOptions::default()
     };
     build(&data, &path, &options, &Silent).unwrap();
@@ -53,16 +57,22 @@ fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<Searc
 
 #[test]
 fn batched_answers_and_counters_are_the_same_on_every_tier() {
-    let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
-    let expected = search(&index, &queries, SearchMode::Batched).unwrap();
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let (queries, index) = built(dir.path(), layout);
+        same_on_every_tier(&index, &queries);
+    }
+}
+
+fn same_on_every_tier(index: &Index, queries: &VectorFile) {
+    let expected = search(index, queries, SearchMode::Batched).unwrap();
     let slow = SimOptions {
         latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
         depth: 5,
         rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
         ..SimOptions::default()
     };
-    let (sim, handle) = simulated(&index, slow);
+    let (sim, handle) = simulated(index, slow);
     let open = |options| Index::open(index.path(), &options).unwrap();
     let others = [
         ("dram", open(OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() })),
@@ -71,7 +81,7 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
         ("sim", sim),
     ];
     for (name, other) in &others {
-        let found = search(other, &queries, SearchMode::Batched).unwrap();
+        let found = search(other, queries, SearchMode::Batched).unwrap();
         assert_eq!(found.ids, expected.ids, "{name}");
         assert_eq!(found.distances, expected.distances, "{name}");
         assert_eq!(found.per_query, expected.per_query, "{name}");
@@ -81,17 +91,23 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
 
 #[test]
 fn what_did_not_arrive_is_never_an_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_, index) = built(dir.path());
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, index) = built(dir.path(), layout);
+        never_an_answer(&index);
+    }
+}
+
+fn never_an_answer(index: &Index) {
     // Few enough that many pages are not touched at all.
     let queries = vectors(Element::U8, 1, 32, 2);
-    let sound = search(&index, &queries, SearchMode::Batched).unwrap();
+    let sound = search(index, &queries, SearchMode::Batched).unwrap();
     let pages = index.tier().len() / 4096;
     for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
         let (mut failed, mut answered) = (0, 0);
-        for page in (0..pages).step_by(3) {
+        for page in (0..pages).step_by(if pages > 100 { 3 } else { 1 }) {
             let script = vec![(When::Touching(page * 4096), fault)];
-            let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
+            let (sim, handle) = simulated(index, SimOptions { script, ..SimOptions::default() });
             for mode in [SearchMode::Batched, SearchMode::Pipelined] {
                 match search(&sim, &queries, mode) {
                     Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
@@ -111,15 +127,19 @@ fn what_did_not_arrive_is_never_an_answer() {
 
 #[test]
 fn counters_change_only_on_purpose() {
-    let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
-    let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;
     // Codes are trained in floating point, whose rounding differs between instruction sets.
     let isa = format!("{:?}", Isa::best());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/counters.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
     let mut golden: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let found = serde_json::to_value(totals).unwrap();
+    let mut found = serde_json::Map::new();
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let (queries, index) = built(dir.path(), layout);
+        let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;
+        found.insert(format!("{layout:?}"), serde_json::to_value(totals).unwrap());
+    }
+    let found = serde_json::Value::Object(found);
     if std::env::var_os("BATHYAL_REWRITE_GOLDEN").is_some() {
         golden.insert(isa, found);
         std::fs::write(&path, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();

@@ -6,8 +6,8 @@ use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::progress::Silent;
 use bathyal_index::vectors::{IdFile, VectorFile};
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, OpenOptions, SearchMode, SearchOptions, SearchResult,
-    TierChoice, build, inspect, verify,
+    BuildOptions, Effort, FamilyChoice, Index, LayoutChoice, OpenOptions, SearchMode, SearchOptions,
+    SearchResult, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -25,6 +25,8 @@ fn small(metric: Metric) -> BuildOptions {
         ..BuildOptions::default()
     }
 }
+
+const LAYOUTS: [LayoutChoice; 2] = [LayoutChoice::Padded, LayoutChoice::PageLocal];
 
 fn open(path: &Path, tier: TierChoice) -> Index {
     Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap()
@@ -52,16 +54,16 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
 fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     let dir = tempfile::tempdir().unwrap();
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
-        for element in Element::ALL {
+        for (element, layout) in Element::ALL.into_iter().flat_map(|e| LAYOUTS.map(|layout| (e, layout))) {
             let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
-            let path = dir.path().join(format!("{metric}-{element}"));
+            let path = dir.path().join(format!("{metric}-{element}-{layout:?}"));
             // On one thread, so that the recall is the same in every run.
-            build(&data, &path, &BuildOptions { threads: 1, ..small(metric) }, &Silent).unwrap();
+            build(&data, &path, &BuildOptions { threads: 1, layout, ..small(metric) }, &Silent).unwrap();
             let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
             let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
             let found = search(&file, &queries, 10, Effort::SearchList(100));
             let recall = recall(&found, &truth);
-            assert!(recall >= 0.97, "{metric} {element}: recall {recall}");
+            assert!(recall >= 0.97, "{metric} {element} {layout:?}: recall {recall}");
             let again = search(&dram, &queries, 10, Effort::SearchList(100));
             assert_eq!(found.ids, again.ids, "{metric} {element}");
             assert_eq!(found.distances, again.distances);
@@ -87,9 +89,10 @@ fn pipelined_search_finds_as_much() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 100, 32, 2));
     let path = dir.path().join("index");
-    build(&data, &path, &small(Metric::L2), &Silent).unwrap();
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
-    for tier in [TierChoice::File, TierChoice::Dram] {
+    for (layout, tier) in LAYOUTS.into_iter().zip([TierChoice::File, TierChoice::Dram]) {
+        let build_options = BuildOptions { layout, overwrite: true, ..small(Metric::L2) };
+        build(&data, &path, &build_options, &Silent).unwrap();
         let options = SearchOptions {
             effort: Effort::SearchList(60),
             mode: SearchMode::Pipelined,
@@ -106,18 +109,23 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
     let (data, queries) = (vectors(Element::F32, 8000, 48, 1), vectors(Element::F32, 1000, 48, 2));
     let path = dir.path().join("index");
     // On one thread, so that the recall is the same in every run.
-    let options = BuildOptions { code_bytes: Some(8), threads: 1, ..small(Metric::L2) };
-    build(&data, &path, &options, &Silent).unwrap();
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
-    let index = open(&path, TierChoice::Dram);
-    assert!(!index.manifest().calibration.curves.is_empty());
-    for asked in [0.8, 0.9, 0.95, 0.99] {
-        let found = search(&index, &queries, 10, Effort::Recall(asked));
-        let recall = recall(&found, &truth);
-        // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to chance.
-        let error = recall - f64::from(asked);
-        println!("asked {asked}, got {recall} at {}", found.search_list);
-        assert!((-0.04..=0.04).contains(&error), "asked {asked}, got {recall} at {}", found.search_list);
+    for layout in LAYOUTS {
+        let options =
+            BuildOptions { code_bytes: Some(8), threads: 1, layout, overwrite: true, ..small(Metric::L2) };
+        build(&data, &path, &options, &Silent).unwrap();
+        let index = open(&path, TierChoice::Dram);
+        let curves = &index.manifest().calibration.curves;
+        let least = curves.iter().find(|curve| curve.k == 10).unwrap().points[0].recall;
+        for asked in [0.8, 0.9, 0.95, 0.99] {
+            let found = search(&index, &queries, 10, Effort::Recall(asked));
+            let recall = recall(&found, &truth);
+            // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to chance.
+            // And the least effort may find more than was asked for.
+            let error = recall - f64::from(asked.max(least));
+            println!("{layout:?}: asked {asked}, got {recall} at {}", found.search_list);
+            assert!((-0.04..=0.04).contains(&error), "asked {asked}, got {recall} at {}", found.search_list);
+        }
     }
 }
 
@@ -132,10 +140,15 @@ fn odd_sizes_return_all_there_is() {
         ("wide", vectors(Element::F32, 30, 3000, 3)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ] {
-        let path = dir.path().join(name);
-        build(&data, &path, &small(Metric::L2), &Silent).unwrap();
         let n = data.count();
-        for tier in [TierChoice::File, TierChoice::Dram] {
+        for (layout, tier) in LAYOUTS
+            .into_iter()
+            .flat_map(|layout| [TierChoice::File, TierChoice::Dram].map(|tier| (layout, tier)))
+        {
+            let path = dir.path().join(format!("{name}-{layout:?}"));
+            let options = BuildOptions { layout, overwrite: true, ..small(Metric::L2) };
+            build(&data, &path, &options, &Silent).unwrap();
+            assert!(verify(&path, &Silent).unwrap().sound, "{name} {layout:?}");
             let index = open(&path, tier);
             for (k, effort) in [(n, Effort::SearchList(n as u32)), (n + 5, Effort::Recall(0.9))] {
                 let found = search(&index, &data, k, effort);
@@ -148,7 +161,6 @@ fn odd_sizes_return_all_there_is() {
                 }
             }
         }
-        assert!(verify(&path, &Silent).unwrap().sound, "{name}");
     }
 }
 
@@ -156,14 +168,16 @@ fn odd_sizes_return_all_there_is() {
 fn one_thread_and_one_seed_give_one_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 1500, 16, 1);
-    let options = BuildOptions { threads: 1, ..small(Metric::L2) };
-    let graphs: Vec<Vec<u8>> = ["a", "b"]
-        .map(|name| {
-            build(&data, &dir.path().join(name), &options, &Silent).unwrap();
-            std::fs::read(dir.path().join(name).join("graph.bin")).unwrap()
-        })
-        .to_vec();
-    assert!(graphs[0] == graphs[1]);
+    for layout in LAYOUTS {
+        let options = BuildOptions { threads: 1, layout, overwrite: true, ..small(Metric::L2) };
+        let graphs: Vec<Vec<u8>> = ["a", "b"]
+            .map(|name| {
+                build(&data, &dir.path().join(name), &options, &Silent).unwrap();
+                std::fs::read(dir.path().join(name).join("graph.bin")).unwrap()
+            })
+            .to_vec();
+        assert!(graphs[0] == graphs[1], "{layout:?}");
+    }
 }
 
 #[test]
@@ -173,13 +187,16 @@ fn full_lists_leave_every_vector_reachable() {
     let mut random = rand::rngs::StdRng::seed_from_u64(5);
     let rows = (0..1500 * 128).map(|_| random.random_range(0..=255_u8)).collect();
     let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();
-    for max_degree in [2, 4, 8] {
-        let path = dir.path().join(max_degree.to_string());
+    for (max_degree, layout) in
+        [2, 4, 8].into_iter().flat_map(|degree| LAYOUTS.map(|layout| (degree, layout)))
+    {
+        let path = dir.path().join(format!("{max_degree}-{layout:?}"));
         let options = BuildOptions {
             family: FamilyChoice::Graph,
             max_degree,
             search_list: 10,
             threads: 2,
+            layout,
             ..BuildOptions::default()
         };
         build(&data, &path, &options, &Silent).unwrap();

@@ -35,6 +35,7 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         metric: arguments.metric,
         family: arguments.family.into(),
         group_vectors: arguments.group_vectors,
+        layout: arguments.layout,
         max_degree: arguments.max_degree,
         search_list: arguments.search_list,
         alpha: arguments.alpha,

@@ -1,6 +1,7 @@
 //! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
 
 use super::groups::GroupLayout;
+use super::layout::GraphLayout;
 use crate::error::IndexError;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Element, Metric};
@@ -68,8 +69,11 @@ pub struct Calibration {
 pub struct GraphEntry {
     /// The file of pages.
     pub file: FileEntry,
-    /// Layout of the records; version 1 knows "padded".
+    /// Layout of the file; version 1 knows "padded" and "page_local".
     pub layout: String,
+    /// Vectors of a page in the page-local layout; 0 in the padded one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub page_vectors: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Most neighbours of a vector (R in DiskANN).
@@ -321,9 +325,8 @@ impl Manifest {
 
     fn check_graph(&self, graph: &GraphEntry, element: Element) -> Result<(), String> {
         require(self.family == "vamana", "the family of a graph is not vamana")?;
-        require(graph.layout == "padded", "the layout is not padded")?;
         require(u64::from(graph.entry_point) < self.vectors, "the entry point is no vector")?;
-        let layout = super::pages::PageLayout::new(element, self.dim, graph.max_degree, graph.page_bytes)?;
+        let layout = GraphLayout::of(graph, element, self.dim, self.vectors)?;
         require(
             graph.file.bytes == layout.file_bytes(self.vectors),
             "the graph's length does not follow from its layout",

@@ -5,5 +5,8 @@
 pub(crate) mod appender;
 pub mod directory;
 pub mod groups;
+pub mod layout;
+pub mod links;
+pub mod local;
 pub mod manifest;
 pub mod pages;

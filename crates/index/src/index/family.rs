@@ -4,10 +4,11 @@ use crate::cluster::centroids::{self, Centroids, codes_metric};
 use crate::cluster::search::{self as cluster, Cluster};
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
+use crate::format::layout::GraphLayout;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
-use crate::format::pages::PageLayout;
 use crate::index::memory::MemorySplit;
 use crate::query::{Exact, QueryStats, SearchParams};
+use crate::vamana::page_search::pivots;
 use crate::vamana::search::{self as vamana, Graph};
 use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, Metric, Neighbor};
@@ -53,6 +54,14 @@ impl Family {
                 .map_err(|reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason))?;
         }
         Ok(())
+    }
+
+    /// Hides vectors of a graph, by their places (rising), from searches.
+    pub(super) fn hide(&mut self, places: Vec<u32>) {
+        if let Family::Graph(graph) = self {
+            graph.pivots = pivots(graph.vectors, &places);
+            graph.absent = places;
+        }
     }
 
     pub(super) fn element(&self) -> Element {
@@ -136,7 +145,7 @@ impl Scratch {
 fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Result<Graph, IndexError> {
     let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
-    let layout = PageLayout::new(element, manifest.dim, entry.max_degree, entry.page_bytes).map_err(wrong)?;
+    let layout = GraphLayout::of(entry, element, manifest.dim, manifest.vectors).map_err(wrong)?;
     let dim = manifest.dim as usize;
     Ok(Graph {
         layout,
@@ -149,6 +158,8 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
         codes: load(directory, manifest, &manifest.codes.file)?,
         exact: Exact::new(element, metric, dim),
         file: directory.join(&entry.file.name),
+        pivots: pivots(manifest.vectors as u32, &[]),
+        absent: Vec::new(),
     })
 }
 
@@ -220,7 +231,7 @@ impl Sizes {
         let (element, dim) = (manifest.element().map_err(wrong)?, manifest.dim as usize);
         Ok(match &manifest.structure {
             Structure::Graph(entry) => {
-                let layout = PageLayout::new(element, manifest.dim, entry.max_degree, entry.page_bytes);
+                let layout = GraphLayout::of(entry, element, manifest.dim, manifest.vectors);
                 let (vectors, max_degree) = (manifest.vectors as u32, entry.max_degree as usize);
                 Sizes {
                     page_bytes: layout.map_err(wrong)?.read_bytes(),

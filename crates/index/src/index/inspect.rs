@@ -1,8 +1,10 @@
 //! `inspect`: what an index is made of.
 
-use super::verify::Walk;
+use super::verify::read_through;
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
+use crate::format::layout::GraphLayout;
+use crate::format::local::LocalLayout;
 use crate::format::manifest::{ClusterEntry, Manifest, Structure};
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
@@ -51,11 +53,11 @@ pub struct InspectReport {
 pub enum Shape {
     /// Of a graph.
     Graph {
-        /// Mean number of neighbours.
+        /// Mean number of neighbours of a vector, or of links of a page where these link as a whole.
         mean_degree: f64,
-        /// Number of neighbours of the best and worst connected vector.
+        /// The same of the worst and the best connected one.
         degree_range: (u32, u32),
-        /// How many vectors have how many neighbours.
+        /// How many vectors (or pages) have how many.
         degree_histogram: Vec<HistogramBar>,
     },
     /// Of a cluster index.
@@ -87,28 +89,29 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
             return Ok(describe_groups(directory, &manifest, cluster, &layout.map_err(wrong)?));
         }
     };
-    let layout = PageLayout::new(element, manifest.dim, graph.max_degree, graph.page_bytes).map_err(wrong)?;
+    let layout = GraphLayout::of(graph, element, manifest.dim, manifest.vectors).map_err(wrong)?;
     let file = manifest.checked_path(directory, &graph.file)?;
     progress.stage("reading the graph", graph.file.bytes);
-    let vectors = manifest.vectors as u32;
-    let mut degrees = vec![0_u64; graph.max_degree as usize + 1];
+    let vector_bytes = u64::from(manifest.dim) * element.size() as u64;
+    let mut degrees = Degrees::default();
     let mut failure = None;
-    Walk { layout, vectors, progress }.run(&file, |first, bytes| {
-        let records = layout.records_per_page().max(1) as u64;
-        for id in u64::from(first)..(u64::from(first) + records).min(u64::from(vectors)) {
-            match layout.decode(bytes, id as u32) {
-                Ok(record) => degrees[record.degree()] += 1,
-                Err(reason) => {
-                    failure.get_or_insert((id, reason));
-                }
-            }
+    let (total, unit) = (graph.file.bytes, layout.read_bytes());
+    read_through(&file, total, unit, progress, |number, bytes| {
+        let counted = match &layout {
+            GraphLayout::Padded(layout) => degrees.count_records(layout, manifest.vectors, number, bytes),
+            GraphLayout::Local(layout) => degrees.count_page(layout, number, bytes),
+        };
+        if let Err(fault) = counted {
+            failure.get_or_insert(fault);
         }
     })?;
-    if let Some((id, reason)) = failure {
-        return Err(IndexError::damaged(file, format!("vector {id}"), reason));
+    if let Some((place, reason)) = failure {
+        return Err(IndexError::damaged(file, place, reason));
     }
+    let used = manifest.vectors * vector_bytes + degrees.used_bytes;
+    let Degrees { counts: degrees, .. } = degrees;
+    let nodes: u64 = degrees.iter().sum();
     let links: u64 = degrees.iter().enumerate().map(|(degree, count)| degree as u64 * count).sum();
-    let used = manifest.vectors * (8 + u64::from(manifest.dim) * element.size() as u64) + links * 4;
     let index_bytes = directory_bytes(directory, &manifest);
     let lowest = degrees.iter().position(|c| *c > 0).unwrap_or(0) as u32;
     let highest = degrees.iter().rposition(|c| *c > 0).unwrap_or(0) as u32;
@@ -120,7 +123,7 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
         read_bytes: layout.read_bytes(),
         padding_share: 1.0 - used as f64 / graph.file.bytes as f64,
         shape: Shape::Graph {
-            mean_degree: links as f64 / manifest.vectors as f64,
+            mean_degree: links as f64 / nodes.max(1) as f64,
             degree_range: (lowest, highest),
             degree_histogram: bars(&degrees),
         },
@@ -150,6 +153,56 @@ fn describe_groups(
             code_bytes: manifest.codes.file.bytes,
         },
         manifest: manifest.clone(),
+    }
+}
+
+/// What is counted on the way through a graph: a failure names the place and the reason.
+#[derive(Default)]
+struct Degrees {
+    /// How many nodes have how many links.
+    counts: Vec<u64>,
+    /// Bytes in use besides the vectors.
+    used_bytes: u64,
+    links: Vec<u32>,
+}
+
+impl Degrees {
+    fn count(&mut self, degree: usize) {
+        if self.counts.len() <= degree {
+            self.counts.resize(degree + 1, 0);
+        }
+        self.counts[degree] += 1;
+    }
+
+    fn count_records(
+        &mut self,
+        layout: &PageLayout,
+        vectors: u64,
+        number: u64,
+        bytes: &[u8],
+    ) -> Result<(), (String, String)> {
+        let records = layout.records_per_page().max(1) as u64;
+        for id in number * records..((number + 1) * records).min(vectors) {
+            let record =
+                layout.decode(bytes, id as u32).map_err(|reason| (format!("vector {id}"), reason))?;
+            self.count(record.degree());
+            self.used_bytes += 8 + 4 * record.degree() as u64;
+        }
+        Ok(())
+    }
+
+    fn count_page(
+        &mut self,
+        layout: &LocalLayout,
+        number: u64,
+        bytes: &[u8],
+    ) -> Result<(), (String, String)> {
+        let failed = |reason| (format!("page {number}"), reason);
+        let page = layout.decode(bytes, number as u32).map_err(failed)?;
+        let bits = page.links(&mut self.links).map_err(failed)?;
+        self.count(page.link_count());
+        self.used_bytes += 12 + 4 * page.ids().len() as u64 + bits.div_ceil(8) as u64;
+        Ok(())
     }
 }
 

@@ -197,17 +197,21 @@ impl Index {
     /// [`IndexError`]: no index there, a later version, damage in anything that is loaded, too small a budget.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Index, IndexError> {
         let path = path.as_ref();
-        Index::open_unpublished(path, &Manifest::read(path)?, options)
+        Index::open_unpublished(path, &Manifest::read(path)?, options, Vec::new())
     }
 
+    /// Opens an index whose manifest may not have been written, with the vectors at the places `hidden` (rising) left
+    /// out of every answer.
     pub(crate) fn open_unpublished(
         directory: &Path,
         manifest: &Manifest,
         options: &OpenOptions,
+        hidden: Vec<u32>,
     ) -> Result<Index, IndexError> {
         let sizes = Sizes::of(directory, manifest)?;
         let split = MemorySplit::plan(manifest, &sizes, options.tier, options.memory_bytes)?;
-        let family = Family::load(directory, manifest, &split)?;
+        let mut family = Family::load(directory, manifest, &split)?;
+        family.hide(hidden);
         let (tier, cache) = open_tier(directory, manifest, &family, &split, options)?;
         let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {

@@ -3,11 +3,13 @@
 use super::family;
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
+use crate::format::layout::GraphLayout;
+use crate::format::local::LocalLayout;
 use crate::format::manifest::{ClusterEntry, Manifest, Structure};
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
-use bathyal_kernels::first_non_finite;
 use bathyal_kernels::quantize::Codec;
+use bathyal_kernels::{Element, first_non_finite};
 use bathyal_tier::TierError;
 use serde::Serialize;
 use std::fs::File;
@@ -30,7 +32,8 @@ pub struct VerifyReport {
     pub links: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Vectors that no other one links to (besides the entry point): searches cannot find them.
+    /// Vectors, or pages where these link as a whole, that no other one links to (besides the entry point): searches
+    /// cannot find them.
     pub unlinked: u64,
     /// Number of faults.
     pub fault_count: u64,
@@ -45,23 +48,6 @@ impl VerifyReport {
         if self.faults.len() < LISTED_FAULTS {
             self.faults.push(what);
         }
-    }
-}
-
-/// A walk over the records of a graph, front to back.
-pub(super) struct Walk<'a> {
-    pub(super) layout: PageLayout,
-    pub(super) vectors: u32,
-    pub(super) progress: &'a dyn Progress,
-}
-
-impl Walk<'_> {
-    /// Calls `page` with the first id and the bytes of each read, and returns the file's CRC-32C.
-    pub(super) fn run(&self, path: &Path, mut page: impl FnMut(u32, &[u8])) -> Result<u32, IndexError> {
-        let unit = self.layout.read_bytes();
-        let total = self.layout.file_bytes(u64::from(self.vectors));
-        let records = self.layout.records_per_page().max(1) as u64;
-        read_through(path, total, unit, self.progress, |number, bytes| page((number * records) as u32, bytes))
     }
 }
 
@@ -164,7 +150,7 @@ fn walk_groups(
 }
 
 /// Calls `page` with the number and the bytes of each `unit` bytes of a file, and returns the file's CRC-32C.
-fn read_through(
+pub(super) fn read_through(
     path: &Path,
     total: u64,
     unit: usize,
@@ -201,17 +187,31 @@ fn walk_graph(
     let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
     let graph = manifest.graph().map_err(wrong)?;
-    let layout = PageLayout::new(element, manifest.dim, graph.max_degree, graph.page_bytes).map_err(wrong)?;
-    let vectors = manifest.vectors as u32;
-    let mut linked = vec![0_u64; vectors as usize / 64 + 1];
-    linked[graph.entry_point as usize / 64] |= 1 << (graph.entry_point % 64);
-    let walk = Walk { layout, vectors, progress };
-    let crc = walk.run(path, |first, bytes| {
-        let records = layout.records_per_page().max(1) as u64;
-        for id in u64::from(first)..(u64::from(first) + records).min(u64::from(vectors)) {
-            check_record(&layout, id as u32, bytes, vectors, element, &mut linked, report);
+    let layout = GraphLayout::of(graph, element, manifest.dim, manifest.vectors).map_err(wrong)?;
+    let mut seen = Seen {
+        vectors: manifest.vectors as u32,
+        element,
+        linked: Marks::new(manifest.vectors),
+        ids: Marks::new(manifest.vectors),
+        links: Vec::new(),
+        report,
+    };
+    let (total, unit) = (graph.file.bytes, layout.read_bytes());
+    let crc = match &layout {
+        GraphLayout::Padded(layout) => {
+            seen.linked.mark(graph.entry_point);
+            read_through(path, total, unit, progress, |number, bytes| {
+                seen.check_records(layout, number, bytes)
+            })?
         }
-    })?;
+        GraphLayout::Local(layout) => {
+            seen.linked.mark(layout.page_of(graph.entry_point));
+            read_through(path, total, unit, progress, |number, bytes| {
+                seen.check_page(layout, number as u32, bytes)
+            })?
+        }
+    };
+    let (linked, ids) = (seen.linked.count(), seen.ids.count());
     report.bytes += graph.file.bytes;
     if crc != graph.file.crc32c {
         report.fault(format!(
@@ -219,42 +219,121 @@ fn walk_graph(
             graph.file.name, graph.file.crc32c
         ));
     }
-    let found: u64 = linked.iter().map(|w| u64::from(w.count_ones())).sum();
-    report.unlinked = manifest.vectors.saturating_sub(found);
+    let (nodes, name) = match &layout {
+        GraphLayout::Padded(_) => (manifest.vectors, "vectors"),
+        GraphLayout::Local(layout) => (u64::from(layout.pages()), "pages"),
+    };
+    report.unlinked = nodes.saturating_sub(linked);
     if report.unlinked > 0 {
-        report.fault(format!("{} vectors have no link to them", report.unlinked));
+        report.fault(format!("{} {name} have no link to them", report.unlinked));
+    }
+    if ids < manifest.vectors {
+        report.fault(format!("{} ids are missing", manifest.vectors - ids));
     }
     Ok(())
 }
 
-fn check_record(
-    layout: &PageLayout,
-    id: u32,
-    bytes: &[u8],
+/// One bit a number.
+struct Marks(Vec<u64>);
+
+impl Marks {
+    fn new(numbers: u64) -> Marks {
+        Marks(vec![0; numbers as usize / 64 + 1])
+    }
+
+    /// Marks `number`; true where it was not marked yet.
+    fn mark(&mut self, number: u32) -> bool {
+        let (word, bit) = (&mut self.0[number as usize / 64], 1 << (number % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+/// What the walk over a graph has seen.
+struct Seen<'a> {
     vectors: u32,
-    element: bathyal_kernels::Element,
-    linked: &mut [u64],
-    report: &mut VerifyReport,
-) {
-    report.vectors += 1;
-    let record = match layout.decode(bytes, id) {
-        Ok(record) => record,
-        Err(reason) => return report.fault(format!("vector {id}: {reason}")),
-    };
-    report.links += record.degree() as u64;
-    for neighbor in record.neighbors() {
-        if neighbor >= vectors || neighbor == id {
-            report.fault(format!(
-                "vector {id}: links to {neighbor}, which is itself or none of {vectors} vectors"
-            ));
-        } else {
-            linked[neighbor as usize / 64] |= 1 << (neighbor % 64);
+    element: Element,
+    /// Vectors, or pages in the page-local layout, that something links to.
+    linked: Marks,
+    ids: Marks,
+    links: Vec<u32>,
+    report: &'a mut VerifyReport,
+}
+
+impl Seen<'_> {
+    /// The records of a page of the padded layout, or the one of several pages.
+    fn check_records(&mut self, layout: &PageLayout, number: u64, bytes: &[u8]) {
+        let records = layout.records_per_page().max(1) as u64;
+        for id in number * records..((number + 1) * records).min(u64::from(self.vectors)) {
+            self.check_record(layout, id as u32, bytes);
         }
     }
-    if let Some(at) = first_non_finite(element, record.vector) {
-        report.fault(format!("vector {id}: component {at} is not finite"));
+
+    fn check_record(&mut self, layout: &PageLayout, id: u32, bytes: &[u8]) {
+        self.report.vectors += 1;
+        self.ids.mark(id);
+        let record = match layout.decode(bytes, id) {
+            Ok(record) => record,
+            Err(reason) => return self.report.fault(format!("vector {id}: {reason}")),
+        };
+        self.report.links += record.degree() as u64;
+        for neighbor in record.neighbors() {
+            if neighbor >= self.vectors || neighbor == id {
+                self.report.fault(format!(
+                    "vector {id}: links to {neighbor}, which is itself or none of {} vectors",
+                    self.vectors
+                ));
+            } else {
+                self.linked.mark(neighbor);
+            }
+        }
+        self.check_vector(&format!("vector {id}"), record.vector);
+        if !layout.padding_is_zero(bytes, id, record.degree()) {
+            self.report.fault(format!("vector {id}: unused bytes are not zero"));
+        }
     }
-    if !layout.padding_is_zero(bytes, id, record.degree()) {
-        report.fault(format!("vector {id}: unused bytes are not zero"));
+
+    fn check_page(&mut self, layout: &LocalLayout, number: u32, bytes: &[u8]) {
+        let places = layout.places(number);
+        self.report.vectors += places.len() as u64;
+        let page = match layout.decode(bytes, number) {
+            Ok(page) => page,
+            Err(reason) => return self.report.fault(format!("page {number}: {reason}")),
+        };
+        for (id, vector) in page.ids().zip(page.vectors.chunks_exact(page.vectors.len() / places.len())) {
+            if id >= self.vectors || !self.ids.mark(id) {
+                self.report.fault(format!(
+                    "page {number}: holds vector {id}, which is elsewhere too or none of {}",
+                    self.vectors
+                ));
+            }
+            self.check_vector(&format!("page {number}: vector {id}"), vector);
+        }
+        match page.links(&mut self.links) {
+            Err(reason) => self.report.fault(format!("page {number}: {reason}")),
+            Ok(used) => {
+                self.report.links += self.links.len() as u64;
+                for target in self.links.iter().map(|place| layout.page_of(*place)) {
+                    if target == number {
+                        self.report.fault(format!("page {number}: links to itself"));
+                    }
+                    self.linked.mark(target);
+                }
+                if !page.padding_is_zero(used) {
+                    self.report.fault(format!("page {number}: unused bytes are not zero"));
+                }
+            }
+        }
+    }
+
+    fn check_vector(&mut self, place: &str, vector: &[u8]) {
+        if let Some(at) = first_non_finite(self.element, vector) {
+            self.report.fault(format!("{place}: component {at} is not finite"));
+        }
     }
 }

@@ -1,16 +1,19 @@
 //! Building a graph index: vectors in memory, two passes, then pages, codes and calibration on disk.
 
 use super::adjacency::Adjacency;
-use super::calibrate;
+use super::calibrate::{self, HeldOut};
 use super::grow::Growth;
-use super::options::{BuildOptions, BuildReport};
+use super::local::Placed;
+use super::options::{BuildOptions, BuildReport, LayoutChoice};
 use super::repair;
 use super::space::Space;
 use super::write;
 use crate::build::{Stages, code_bytes, least_manifest};
 use crate::error::IndexError;
 use crate::format::directory::BuildDirectory;
-use crate::format::manifest::{GraphEntry, Structure};
+use crate::format::layout::{PADDED, PAGE_LOCAL};
+use crate::format::local::LocalLayout;
+use crate::format::manifest::{FileEntry, GraphEntry, Structure};
 use crate::format::pages::{PAGE_BYTES, PageLayout};
 use crate::index::TierChoice;
 use crate::progress::Progress;
@@ -27,7 +30,13 @@ pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let mapped = data.data_bytes();
     let growing =
         Adjacency::planned_bytes(count, options.max_degree) + count * 4 + repair::planned_bytes(count);
-    Space::planned_bytes(data, options.metric) + growing + mapped.max(sample).max(codes)
+    let placed = match options.layout {
+        LayoutChoice::Padded => 0,
+        LayoutChoice::PageLocal => {
+            local_layout(data, options).map_or(0, |layout| Placed::planned_bytes(&layout, count))
+        }
+    };
+    Space::planned_bytes(data, options.metric) + growing + placed + mapped.max(sample).max(codes)
 }
 
 /// Builds a graph over `data` at `target`; `planned` bytes are what it will take.
@@ -53,34 +62,28 @@ pub(crate) fn build(
     let mut order = growth.passes(&held_out)?;
     growth.finish(&order)?;
     stages.end("grow graph");
-    let layout = page_layout(data, options)?;
-    let file = write::write_graph(directory.path(), &layout, &space, &growth.graph, progress)?;
+    let layout = Layout::new(data, &space, options, threads, progress)?;
+    stages.end("place vectors");
+    let file = layout.write(directory.path(), &growth)?;
     stages.end("write graph");
-    let codes = write::write_codes(directory.path(), &space, options, threads, progress)?;
+    let codes = write::write_codes(directory.path(), &space, layout.order(), options, threads, progress)?;
     stages.end("codes");
 
-    let graph_entry = GraphEntry {
-        file,
-        layout: "padded".into(),
-        page_bytes: PAGE_BYTES,
-        max_degree: options.max_degree,
-        search_list: options.search_list,
-        alpha: options.alpha,
-        entry_point: entry,
-    };
+    let graph_entry = layout.entry(file, entry, options);
     let mut manifest = least_manifest(data, options, "vamana", Structure::Graph(graph_entry), codes);
     // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
     let graph_bytes = manifest.paged_file().bytes;
     let roomy = options.memory_bytes.is_none_or(|given| given >= planned + graph_bytes);
     let tier = if roomy { TierChoice::Dram } else { TierChoice::File };
+    let missing = HeldOut { ids: &held_out, hidden: layout.hidden(&held_out) };
     manifest.calibration =
-        calibrate::calibrate(directory.path(), &manifest, data, &held_out, tier, options, progress)?;
+        calibrate::calibrate(directory.path(), &manifest, data, missing, tier, options, progress)?;
     stages.end("calibrate");
     if !held_out.is_empty() {
         growth.insert("inserting held-out vectors", &held_out, options.alpha, options.search_list)?;
         order.extend(&held_out);
         growth.finish(&order)?;
-        let file = write::write_graph(directory.path(), &layout, &space, &growth.graph, progress)?;
+        let file = layout.write(directory.path(), &growth)?;
         manifest.replace_paged_file(file);
         stages.end("held-out vectors");
     }
@@ -92,8 +95,83 @@ pub(crate) fn build(
     Ok(BuildReport::new(&manifest, threads, planned, mean_degree, stages))
 }
 
-/// The layout of the graph's records.
-fn page_layout(data: &VectorFile, options: &BuildOptions) -> Result<PageLayout, IndexError> {
-    PageLayout::new(data.element(), data.dim() as u32, options.max_degree, PAGE_BYTES)
+/// The layout of the graph's file, with all that it takes to write it.
+enum Layout {
+    Padded(PageLayout),
+    Local(Placed),
+}
+
+impl Layout {
+    fn new(
+        data: &VectorFile,
+        space: &Space,
+        options: &BuildOptions,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<Layout, IndexError> {
+        match options.layout {
+            LayoutChoice::Padded => {
+                let layout =
+                    PageLayout::new(data.element(), data.dim() as u32, options.max_degree, PAGE_BYTES);
+                layout.map(Layout::Padded).map_err(IndexError::Parameter)
+            }
+            LayoutChoice::PageLocal => {
+                Placed::new(space, local_layout(data, options)?, options, threads, progress)
+                    .map(Layout::Local)
+            }
+        }
+    }
+
+    fn write(&self, directory: &Path, growth: &Growth<'_>) -> Result<FileEntry, IndexError> {
+        let (space, progress) = (growth.space, growth.progress);
+        match self {
+            Layout::Padded(layout) => write::write_graph(directory, layout, space, &growth.graph, progress),
+            Layout::Local(placed) => {
+                let links = placed.links(&growth.graph, growth.entry, growth.threads, progress)?;
+                placed.write(directory, space, &links, progress)
+            }
+        }
+    }
+
+    /// The ids by place, where these differ.
+    fn order(&self) -> Option<&[u32]> {
+        match self {
+            Layout::Padded(_) => None,
+            Layout::Local(placed) => Some(&placed.ids),
+        }
+    }
+
+    /// The places of vectors that no link leads to, but that share a page with others: rising.
+    fn hidden(&self, held_out: &[u32]) -> Vec<u32> {
+        let Layout::Local(placed) = self else { return Vec::new() };
+        let mut places: Vec<u32> = held_out.iter().map(|id| placed.place_of(*id)).collect();
+        places.sort_unstable();
+        places
+    }
+
+    fn entry(&self, file: FileEntry, entry: u32, options: &BuildOptions) -> GraphEntry {
+        let (layout, page_bytes, page_vectors, entry_point) = match self {
+            Layout::Padded(_) => (PADDED, PAGE_BYTES, 0, entry),
+            Layout::Local(placed) => {
+                let layout = &placed.layout;
+                let (page_bytes, records) = (layout.page_bytes() as u32, layout.records() as u32);
+                (PAGE_LOCAL, page_bytes, records, placed.place_of(entry))
+            }
+        };
+        GraphEntry {
+            file,
+            layout: layout.into(),
+            page_bytes,
+            page_vectors,
+            max_degree: options.max_degree,
+            search_list: options.search_list,
+            alpha: options.alpha,
+            entry_point,
+        }
+    }
+}
+
+fn local_layout(data: &VectorFile, options: &BuildOptions) -> Result<LocalLayout, IndexError> {
+    LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, options.max_degree)
         .map_err(IndexError::Parameter)
 }

@@ -58,17 +58,26 @@ pub(crate) fn sample_ids(vectors: usize, seed: u64) -> Vec<u32> {
     ids
 }
 
-/// Measures the index in `directory`, whose manifest has not been written yet and whose graph lacks `held_out`,
-/// with its pages read from `tier`.
+/// What a graph lacks while it is calibrated.
+pub(crate) struct HeldOut<'a> {
+    /// The ids of vectors that no link leads to, rising.
+    pub(crate) ids: &'a [u32],
+    /// Their places, rising, where the layout would show them nevertheless.
+    pub(crate) hidden: Vec<u32>,
+}
+
+/// Measures the index in `directory`, whose manifest has not been written yet and whose graph lacks `missing`, with
+/// its pages read from `tier`.
 pub(crate) fn calibrate(
     directory: &Path,
     manifest: &Manifest,
     data: &VectorFile,
-    held_out: &[u32],
+    missing: HeldOut<'_>,
     tier: TierChoice,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration, IndexError> {
+    let held_out = missing.ids;
     let Some((queries, _)) = queries(data, held_out, options)? else { return Ok(Calibration::default()) };
     let present = data.count() - held_out.len();
     let curves_k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
@@ -76,7 +85,7 @@ pub(crate) fn calibrate(
     let truth = truth(data, &queries, held_out, options, largest_k as usize, progress)?;
     data.release();
 
-    let index = Index::open_unpublished(directory, manifest, &OpenOptions::cached(tier))?;
+    let index = Index::open_unpublished(directory, manifest, &OpenOptions::cached(tier), missing.hidden)?;
     // How many vectors the codes rank before a true neighbour grows with their number, so the finished index
     // needs a list longer by the share that is still missing. Nothing to speak of where there are many.
     let with_all = |list: u32| (u64::from(list) * data.count() as u64).div_ceil(present as u64) as u32;

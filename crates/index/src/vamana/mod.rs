@@ -8,7 +8,9 @@ pub mod build;
 pub(crate) mod calibrate;
 mod grow;
 mod insert;
+mod local;
 pub mod options;
+pub(crate) mod page_search;
 mod prune;
 mod repair;
 pub mod search;
@@ -16,4 +18,4 @@ pub(crate) mod space;
 mod visited;
 mod write;
 
-pub use options::{BuildOptions, BuildReport, FamilyChoice};
+pub use options::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};

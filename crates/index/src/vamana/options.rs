@@ -1,6 +1,7 @@
 //! What a builder is told and what it reports.
 
 use crate::error::IndexError;
+use crate::format::layout::{PADDED, PAGE_LOCAL};
 use crate::format::pages::{MAX_DEGREE, PAGE_BYTES};
 use crate::vectors::VectorFile;
 use bathyal_kernels::Metric;
@@ -32,6 +33,28 @@ pub enum FamilyChoice {
     Graph,
 }
 
+/// How the file of a graph is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LayoutChoice {
+    /// A record a vector with its links: most records read are on the way, so fast from memory.
+    #[default]
+    Padded,
+    /// Near vectors share a page and its links: a third to a half of the reads.
+    PageLocal,
+}
+
+impl std::str::FromStr for LayoutChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            PADDED => Ok(LayoutChoice::Padded),
+            PAGE_LOCAL => Ok(LayoutChoice::PageLocal),
+            _ => Err(format!("unknown layout {text:?}; known are {PADDED} and {PAGE_LOCAL}")),
+        }
+    }
+}
+
 /// How to build an index.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
@@ -41,6 +64,8 @@ pub struct BuildOptions {
     pub family: FamilyChoice,
     /// Vectors of a group, about: whole pages are filled. Of no meaning to a graph.
     pub group_vectors: u32,
+    /// How the file of a graph is laid out.
+    pub layout: LayoutChoice,
     /// Most neighbours of a vector: R in DiskANN.
     pub max_degree: u32,
     /// Size of the candidate list while building: L in DiskANN.
@@ -69,6 +94,7 @@ impl Default for BuildOptions {
             metric: Metric::L2,
             family: FamilyChoice::default(),
             group_vectors: DEFAULT_GROUP_VECTORS,
+            layout: LayoutChoice::default(),
             max_degree: DEFAULT_MAX_DEGREE,
             search_list: DEFAULT_SEARCH_LIST,
             alpha: DEFAULT_ALPHA,

@@ -4,8 +4,10 @@
 //! records of the nearest candidates not yet expanded, and the full vectors that come with them are scored
 //! exactly, so that re-ranking costs no further reads.
 
+use super::page_search::width_after;
 use super::visited::VisitedSet;
 use crate::error::IndexError;
+use crate::format::layout::GraphLayout;
 use crate::format::pages::PageLayout;
 use crate::query::{Exact, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
@@ -15,7 +17,7 @@ use std::path::PathBuf;
 
 /// The part of an open index that a search reads.
 pub(crate) struct Graph {
-    pub(crate) layout: PageLayout,
+    pub(crate) layout: GraphLayout,
     pub(crate) vectors: u32,
     pub(crate) dim: usize,
     pub(crate) element: Element,
@@ -25,20 +27,42 @@ pub(crate) struct Graph {
     pub(crate) codes: Vec<u8>,
     pub(crate) exact: Exact,
     pub(crate) file: PathBuf,
+    /// Places where a page-local search looks first.
+    pub(crate) pivots: Vec<u32>,
+    /// Places that searches must not find, rising: vectors that a calibration holds out.
+    pub(crate) absent: Vec<u32>,
+}
+
+impl Graph {
+    /// Whether searches may find the vector at `place`.
+    #[inline]
+    pub(super) fn is_present(&self, place: u32) -> bool {
+        self.absent.is_empty() || self.absent.binary_search(&place).is_err()
+    }
 }
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
-    query: Vec<u8>,
+    pub(super) query: Vec<u8>,
     floats: Vec<f32>,
-    code_query: CodeQuery,
-    candidates: CandidateList,
-    visited: VisitedSet,
-    found: TopK,
-    beam: Vec<u32>,
-    spans: Vec<Span>,
-    ids: Vec<u32>,
-    scores: Vec<f32>,
+    pub(super) code_query: CodeQuery,
+    pub(super) candidates: CandidateList,
+    /// Vectors scored by their codes; in the page-local layout the pages of which all are.
+    pub(super) visited: VisitedSet,
+    pub(super) found: TopK,
+    /// What is being read: vectors, or pages in the page-local layout.
+    pub(super) beam: Vec<u32>,
+    pub(super) spans: Vec<Span>,
+    pub(super) ids: Vec<u32>,
+    pub(super) scores: Vec<f32>,
+    /// Page-local layout: pages read or being read.
+    pub(super) opened: VisitedSet,
+    /// Page-local layout: vectors whose pages are worth a look.
+    pub(super) near: Vec<u32>,
+    pub(super) starts: Vec<Neighbor>,
+    pub(super) bounds: Vec<f32>,
+    /// Page-local layout: how much farther than a candidate a page's linked vector may be.
+    pub(super) slack: f32,
     pub(crate) stats: QueryStats,
 }
 
@@ -55,6 +79,11 @@ impl Scratch {
             spans: Vec::new(),
             ids: Vec::new(),
             scores: Vec::new(),
+            opened: VisitedSet::new(64),
+            near: Vec::new(),
+            starts: Vec::new(),
+            bounds: Vec::new(),
+            slack: 0.0,
             stats: QueryStats::default(),
         }
     }
@@ -84,18 +113,29 @@ impl Scratch {
         self.candidates.reset(params.search_list);
         self.visited.clear();
         self.found = TopK::new(params.k);
-        self.visited.insert(graph.entry);
-        self.ids.clear();
-        self.ids.push(graph.entry);
-        self.offer(graph);
+        match &graph.layout {
+            GraphLayout::Padded(_) => {
+                self.visited.insert(graph.entry);
+                self.ids.clear();
+                self.ids.push(graph.entry);
+                self.offer(graph);
+            }
+            GraphLayout::Local(layout) => self.enter(graph, layout),
+        }
+    }
+
+    /// Scores `self.ids` by their codes.
+    #[inline]
+    pub(super) fn score(&mut self, graph: &Graph) {
+        self.scores.resize(self.ids.len(), 0.0);
+        self.code_query.score(&graph.codec, &graph.codes, &self.ids, &mut self.scores);
+        self.stats.code_distances += self.ids.len() as u32;
     }
 
     /// Scores `self.ids` by their codes and offers them as candidates.
     #[inline]
-    fn offer(&mut self, graph: &Graph) {
-        self.scores.resize(self.ids.len(), 0.0);
-        self.code_query.score(&graph.codec, &graph.codes, &self.ids, &mut self.scores);
-        self.stats.code_distances += self.ids.len() as u32;
+    pub(super) fn offer(&mut self, graph: &Graph) {
+        self.score(graph);
         for (id, distance) in self.ids.iter().zip(&self.scores) {
             if *distance <= self.candidates.threshold() {
                 self.candidates.insert(Neighbor { distance: *distance, id: *id });
@@ -103,14 +143,29 @@ impl Scratch {
         }
     }
 
+    /// Uses what has arrived for one place of the beam.
+    #[inline]
+    fn expand(&mut self, graph: &Graph, i: usize, pages: &[u8]) -> Result<(), IndexError> {
+        match &graph.layout {
+            GraphLayout::Padded(layout) => self.expand_record(graph, layout, self.beam[i], pages),
+            GraphLayout::Local(layout) => self.expand_page(graph, layout, self.beam[i], pages),
+        }
+    }
+
     /// Uses one record that has arrived: its vector for the answer, its neighbours as candidates.
     #[inline]
-    fn expand(&mut self, graph: &Graph, id: u32, pages: &[u8]) -> Result<(), IndexError> {
+    fn expand_record(
+        &mut self,
+        graph: &Graph,
+        layout: &PageLayout,
+        id: u32,
+        pages: &[u8],
+    ) -> Result<(), IndexError> {
         let damaged = |reason: String| {
-            let place = format!("vector {id}, page at byte {}", graph.layout.span(id).offset);
+            let place = format!("vector {id}, page at byte {}", layout.span(id).offset);
             IndexError::damaged(&graph.file, place, reason)
         };
-        let record = graph.layout.decode(pages, id).map_err(damaged)?;
+        let record = layout.decode(pages, id).map_err(damaged)?;
         self.found.push(id, graph.exact.between(&self.query, record.vector));
         self.stats.full_distances += 1;
         self.ids.clear();
@@ -128,11 +183,24 @@ impl Scratch {
 
     /// Moves the nearest unexpanded candidates into the beam until it is `width` wide.
     fn fill_beam(&mut self, graph: &Graph, width: usize) {
-        while self.beam.len() < width
-            && let Some(next) = self.candidates.next_unexpanded()
-        {
-            self.beam.push(next.id);
-            self.spans.push(graph.layout.span(next.id));
+        match &graph.layout {
+            GraphLayout::Padded(layout) => {
+                while self.beam.len() < width
+                    && let Some(next) = self.candidates.next_unexpanded()
+                {
+                    self.beam.push(next.id);
+                    self.spans.push(layout.span(next.id));
+                }
+            }
+            GraphLayout::Local(layout) => self.fill_beam_with_pages(layout, width),
+        }
+    }
+
+    /// Reads of the next hop.
+    fn width(&self, graph: &Graph, beam_width: usize) -> usize {
+        match &graph.layout {
+            GraphLayout::Padded(_) => beam_width,
+            GraphLayout::Local(_) => width_after(self.stats.reads, beam_width),
         }
     }
 }
@@ -151,7 +219,7 @@ pub(crate) async fn search(
         SearchMode::Batched => loop {
             scratch.beam.clear();
             scratch.spans.clear();
-            scratch.fill_beam(graph, params.beam_width);
+            scratch.fill_beam(graph, scratch.width(graph, params.beam_width));
             if scratch.beam.is_empty() {
                 return Ok(());
             }
@@ -160,7 +228,7 @@ pub(crate) async fn search(
             scratch.stats.bytes += (scratch.beam.len() * graph.layout.read_bytes()) as u64;
             let pages = cx.read(&scratch.spans).await.map_err(failed)?;
             for i in 0..scratch.beam.len() {
-                scratch.expand(graph, scratch.beam[i], pages.bytes(i))?;
+                scratch.expand(graph, i, pages.bytes(i))?;
             }
         },
         SearchMode::Pipelined => {
@@ -169,7 +237,7 @@ pub(crate) async fn search(
             scratch.spans.clear();
             loop {
                 let pushed = scratch.beam.len();
-                let room = params.beam_width - stream.pending();
+                let room = scratch.width(graph, params.beam_width).saturating_sub(stream.pending());
                 scratch.fill_beam(graph, pushed + room);
                 for span in &scratch.spans[pushed..] {
                     stream.push(*span);
@@ -179,8 +247,7 @@ pub(crate) async fn search(
                 scratch.stats.hops += u32::from(scratch.beam.len() > pushed);
                 let Some(arrived) = stream.next().await else { return Ok(()) };
                 let arrived = arrived.map_err(failed)?;
-                let id = scratch.beam[arrived.place as usize];
-                scratch.expand(graph, id, arrived.bytes())?;
+                scratch.expand(graph, arrived.place as usize, arrived.bytes())?;
             }
         }
     }

@@ -22,6 +22,20 @@ impl VisitedSet {
         self.used = 0;
     }
 
+    /// Whether `id` has been inserted.
+    #[inline]
+    pub(crate) fn contains(&self, id: u32) -> bool {
+        let mask = self.slots.len() - 1;
+        let mut at = hash(id) & mask;
+        loop {
+            match self.slots[at] {
+                slot if slot == id => return true,
+                EMPTY => return false,
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
     /// Inserts `id`; true where it is new.
     #[inline]
     pub(crate) fn insert(&mut self, id: u32) -> bool {
@@ -74,6 +88,7 @@ mod tests {
             model.clear();
             for i in 0..5000_u32 {
                 let id = i.wrapping_mul(2_654_435_761).wrapping_add(round) % 3000;
+                assert_eq!(set.contains(id), model.contains(&id));
                 assert_eq!(set.insert(id), model.insert(id));
             }
         }

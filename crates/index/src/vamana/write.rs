@@ -70,10 +70,11 @@ pub(crate) fn sample_bytes(count: usize, dim: usize) -> u64 {
     2 * (count.min(TRAINING_VECTORS) * dim * 4) as u64
 }
 
-/// Trains the codec and writes it with the codes of all vectors.
+/// Trains the codec and writes it with the codes of all vectors, in the order of their ids or of `order`.
 pub(crate) fn write_codes(
     directory: &Path,
     space: &Space,
+    order: Option<&[u32]>,
     options: &BuildOptions,
     threads: usize,
     progress: &dyn Progress,
@@ -91,7 +92,7 @@ pub(crate) fn write_codes(
     for first in (0..space.count()).step_by(rows_at_once) {
         let rows = rows_at_once.min(space.count() - first);
         let codes = &mut codes[..rows * code_bytes];
-        encode(space, &codec, first, codes, threads, progress);
+        encode(space, order, &codec, first, codes, threads, progress);
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
@@ -130,6 +131,7 @@ fn code_metric(metric: Metric) -> Metric {
 /// Encodes the rows from `first` on into `codes`, split over threads.
 fn encode(
     space: &Space,
+    order: Option<&[u32]>,
     codec: &Codec,
     first: usize,
     codes: &mut [u8],
@@ -151,7 +153,8 @@ fn encode(
                     let rows = codes.len() / code_bytes;
                     let start = first + part * rows_a_thread + block * ENCODE_ROWS;
                     for (i, row) in vectors.chunks_mut(dim).take(rows).enumerate() {
-                        space.row_f32((start + i) as u32, row);
+                        let id = order.map_or((start + i) as u32, |order| order[start + i]);
+                        space.row_f32(id, row);
                     }
                     codec.encode(&vectors[..rows * dim], codes, &mut scratch);
                 }

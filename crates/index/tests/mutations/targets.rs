@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use bathyal_index::format::local::LocalLayout;
 use bathyal_index::format::manifest::{
     Calibration, CalibrationCurve, CalibrationPoint, CodesEntry, FORMAT_VERSION, FileEntry, GraphEntry,
     Manifest, Structure,
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -42,6 +43,7 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "manifest", seeds: || vec![manifest()], read: manifest_file },
     Target { name: "manifest_content", seeds: || vec![manifest_json()], read: manifest_content },
     Target { name: "graph_page", seeds: || vec![graph_page()], read: graph_records },
+    Target { name: "local_page", seeds: || vec![local_page()], read: local_pages },
     Target { name: "codec", seeds: codecs, read: codec },
 ];
 
@@ -97,6 +99,36 @@ fn graph_records(bytes: &[u8]) {
         assert!(record.degree() <= 8 && record.neighbors().len() == record.degree());
         let _ = layout.padding_is_zero(bytes, id, record.degree());
     }
+}
+
+fn local_layout() -> LocalLayout {
+    LocalLayout::new(Element::U8, 16, 1000, 512, 20).expect("in range")
+}
+
+/// The page as it is, and with a checksum that fits, which mutations would hardly ever find.
+fn local_pages(bytes: &[u8]) {
+    let layout = local_layout();
+    let mut sealed = bytes.to_vec();
+    sealed.resize(512, 0);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&1_u32.to_le_bytes()), &sealed[4..]);
+    sealed[..4].copy_from_slice(&crc.to_le_bytes());
+    for (bytes, number) in [(bytes, 0), (bytes, u32::MAX), (&sealed, 1)] {
+        let Ok(page) = layout.decode(bytes, number) else { continue };
+        assert_eq!(page.vectors.len(), 16 * page.ids().len());
+        let mut links = Vec::new();
+        let Ok(used) = page.links(&mut links) else { continue };
+        assert!(links.len() == page.link_count() && links.is_sorted() && links.iter().all(|l| *l < 1000));
+        let _ = page.padding_is_zero(used);
+    }
+}
+
+fn local_page() -> Vec<u8> {
+    let layout = local_layout();
+    let mut page = vec![0; layout.page_bytes()];
+    let ids: Vec<u32> = (20..40).collect();
+    let links: Vec<u32> = (0..50).map(|i| i * 19).collect();
+    layout.encode(&mut page, 1, &ids, std::iter::repeat_n([7; 16].as_slice(), 20), &links);
+    page
 }
 
 fn codec(bytes: &[u8]) {
@@ -164,6 +196,7 @@ fn manifest_value() -> Manifest {
             file: file("graph.bin", layout.file_bytes(100)),
             layout: "padded".into(),
             page_bytes: 512,
+            page_vectors: 0,
             max_degree: 8,
             search_list: 20,
             alpha: 1.2,

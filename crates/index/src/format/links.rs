@@ -1,0 +1,152 @@
+//! Sets of ids in few bits: sorted, their gaps Rice-coded.
+//!
+//! A gap is the difference to the id before, less one (the first id stands for itself). It is written as its part
+//! above `low_bits` in unary (so many ones, then a zero), then its `low_bits` lowest bits; bits fill bytes from the
+//! lowest up. About `log2(range / count) + 1.6` bits an id, where a plain number takes `log2(range)`.
+
+/// Most low bits that a decoder takes; ids have 32.
+pub const MOST_LOW_BITS: u32 = 31;
+
+/// Bits that `sorted` (rising, no doubles) takes with the best number of low bits, and that number.
+pub fn encoded_bits(sorted: &[u32]) -> (usize, u32) {
+    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return (0, 0) };
+    // The best lies near the logarithm of the mean gap; gaps of neighbours in the file pull it down.
+    let mean = (f64::from(last - first) / sorted.len() as f64).max(1.0).log2() as u32;
+    let bits_with = |low: u32| sorted.len() * (low as usize + 1) + high_parts(sorted, low);
+    (mean.saturating_sub(4)..=(mean + 1).min(MOST_LOW_BITS))
+        .map(|low| (bits_with(low), low))
+        .min()
+        .unwrap_or((0, 0))
+}
+
+fn high_parts(sorted: &[u32], low: u32) -> usize {
+    gaps(sorted).map(|gap| (gap >> low) as usize).sum()
+}
+
+fn gaps(sorted: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    let before = std::iter::once(None).chain(sorted.iter().copied().map(Some));
+    sorted.iter().zip(before).map(|(id, before)| before.map_or(*id, |before| id - before - 1))
+}
+
+/// Writes `sorted` into `out`, which is all zeros and has room for its [`encoded_bits`].
+///
+/// # Panics
+/// If the room is too small, which is a builder's bug.
+pub fn encode(sorted: &[u32], low: u32, out: &mut [u8]) {
+    let mut at = 0;
+    for gap in gaps(sorted) {
+        for _ in 0..gap >> low {
+            out[at / 8] |= 1 << (at % 8);
+            at += 1;
+        }
+        at += 1;
+        for bit in 0..low {
+            out[at / 8] |= ((gap >> bit & 1) as u8) << (at % 8);
+            at += 1;
+        }
+    }
+    assert!(at <= out.len() * 8);
+}
+
+/// Reads `count` ids into `out`, which is emptied before; returns the bits that they took.
+///
+/// # Errors
+/// A sentence when the bits end too early or an id is not below `limit`.
+pub fn decode(bytes: &[u8], count: usize, low: u32, limit: u32, out: &mut Vec<u32>) -> Result<usize, String> {
+    out.clear();
+    let low = low.min(MOST_LOW_BITS);
+    let end = bytes.len() * 8;
+    let (mut at, mut next) = (0_usize, 0_u64);
+    for _ in 0..count {
+        let mut high = 0_u64;
+        loop {
+            let ones = window(bytes, at).trailing_ones().min(WINDOW_BITS);
+            high += u64::from(ones);
+            at += ones as usize;
+            if ones < WINDOW_BITS {
+                break;
+            }
+        }
+        at += 1;
+        let rest = window(bytes, at) & ((1 << low) - 1);
+        at += low as usize;
+        let id = next + (high << low | rest);
+        if at > end || id >= u64::from(limit) {
+            return Err(if at > end {
+                "its links end too early".into()
+            } else {
+                format!("it links to {id}, but there are {limit} vectors")
+            });
+        }
+        out.push(id as u32);
+        next = id + 1;
+    }
+    Ok(at)
+}
+
+/// Bits of a window that are sure to be there, wherever in a byte it begins.
+const WINDOW_BITS: u32 = 56;
+
+/// The bits from `at` on, zeros beyond the end.
+#[inline]
+fn window(bytes: &[u8], at: usize) -> u64 {
+    let start = (at / 8).min(bytes.len());
+    let word = match bytes[start..].first_chunk::<8>() {
+        Some(whole) => u64::from_le_bytes(*whole),
+        None => {
+            let mut padded = [0_u8; 8];
+            padded[..bytes.len() - start].copy_from_slice(&bytes[start..]);
+            u64::from_le_bytes(padded)
+        }
+    };
+    (word >> (at % 8)) & ((1 << WINDOW_BITS) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn sets_of_all_kinds_round_trip() {
+        let mut random = rand::rngs::StdRng::seed_from_u64(1);
+        for (count, range) in
+            [(0, 1), (1, 1), (1, u32::MAX), (300, 1000), (300, 1 << 20), (64, u32::MAX), (5000, 5000)]
+        {
+            for _ in 0..20 {
+                let mut ids: Vec<u32> = (0..count).map(|_| random.random_range(0..range)).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                let (bits, low) = encoded_bits(&ids);
+                let mut bytes = vec![0; bits.div_ceil(8)];
+                encode(&ids, low, &mut bytes);
+                let mut found = Vec::new();
+                assert_eq!(decode(&bytes, ids.len(), low, range, &mut found), Ok(bits));
+                assert_eq!(found, ids);
+                if let Some(last) = ids.last() {
+                    assert!(decode(&bytes, ids.len(), low, *last, &mut found).is_err());
+                    assert!(decode(&bytes, ids.len() + 9, low, u32::MAX, &mut found).is_err());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_takes_few_bits() {
+        let ids: Vec<u32> = (0..256).map(|i| i * 3907 + i * i % 1000).collect();
+        assert!(encoded_bits(&ids).0 <= 256 * 14, "{}", encoded_bits(&ids).0);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic() {
+        let mut random = rand::rngs::StdRng::seed_from_u64(2);
+        let mut out = Vec::new();
+        for _ in 0..20_000 {
+            let bytes: Vec<u8> = (0..random.random_range(0..40))
+                .map(|_| random.random::<u8>() | random.random::<u8>())
+                .collect();
+            let (count, low) = (random.random_range(0..2000), random.random());
+            let _ = decode(&bytes, count, low, random.random(), &mut out);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a search does with pages that hold many vectors and link as a whole (layout `page_local`).
+//!
+//! A page is read once. All its vectors are scored exactly for the answer, and its links show other pages: of each
+//! the one vector that the link names is scored by its code, and where that is near enough, so are all vectors of
+//! its page, whose codes lie side by side in memory. Reads are what costs, codes are cheap.
+
+use super::search::{Graph, Scratch};
+use crate::error::IndexError;
+use crate::format::local::LocalLayout;
+use bathyal_kernels::Neighbor;
+
+/// Pivots a square root of the number of vectors: scoring them costs some microseconds and saves most of the way from
+/// the entry point (`docs/reads.md`).
+const PIVOTS_A_ROOT: f64 = 4.0;
+/// Nearest pivots whose pages are looked at.
+const STARTS: usize = 8;
+/// A page is looked at if its linked vector is this many error bounds of the code too far to be a candidate itself:
+/// another vector of the page may be nearer.
+const SLACK_BOUNDS: f32 = 2.0;
+
+/// Vectors spread evenly over the places, which are spread over the space as the vectors are.
+pub(crate) fn pivots(vectors: u32, absent: &[u32]) -> Vec<u32> {
+    let count = ((f64::from(vectors).sqrt() * PIVOTS_A_ROOT) as u64).clamp(1, u64::from(vectors));
+    let places = (0..count).map(|i| (i * u64::from(vectors) / count) as u32);
+    places.filter(|place| absent.binary_search(place).is_err()).collect()
+}
+
+/// Pages read in the next hop after `reads` pages, where `beam_width` are wanted. The first pages only lead to better
+/// ones, so that most of a wide beam would be wasted; in the end nearly every page read holds an answer.
+pub(crate) fn width_after(reads: u32, beam_width: usize) -> usize {
+    match reads as usize {
+        0 => beam_width.div_ceil(4),
+        reads if reads < beam_width => beam_width.div_ceil(2),
+        reads if reads < 3 * beam_width => beam_width,
+        _ => 2 * beam_width,
+    }
+}
+
+impl Scratch {
+    /// Begins at the pages of the nearest pivots and of the entry point.
+    pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout) {
+        self.opened.clear();
+        self.ids.clear();
+        self.ids.extend_from_slice(&graph.pivots);
+        self.score(graph);
+        self.starts.clear();
+        self.starts
+            .extend(self.ids.iter().zip(&self.scores).map(|(id, d)| Neighbor { distance: *d, id: *id }));
+        if self.starts.len() > STARTS {
+            self.starts.select_nth_unstable(STARTS);
+            self.starts.truncate(STARTS);
+        }
+        self.ids.clear();
+        self.ids.extend(self.starts.iter().map(|start| start.id));
+        self.slack = self.mean_bound(graph) * SLACK_BOUNDS;
+        self.near.clear();
+        self.near.extend(self.ids.iter().copied().chain([graph.entry]));
+        self.look_at_near(graph, layout);
+    }
+
+    /// The mean error bound of the codes of `self.ids`; infinite where the code has none.
+    fn mean_bound(&mut self, graph: &Graph) -> f32 {
+        self.scores.resize(self.ids.len(), 0.0);
+        self.bounds.resize(self.ids.len(), 0.0);
+        let (scores, bounds) = (&mut self.scores, &mut self.bounds);
+        self.code_query.score_with_bound(&graph.codec, &graph.codes, &self.ids, scores, bounds);
+        self.bounds.iter().sum::<f32>() / self.ids.len().max(1) as f32
+    }
+
+    /// Uses one page that has arrived: its vectors for the answer, its links for the way.
+    #[inline]
+    pub(super) fn expand_page(
+        &mut self,
+        graph: &Graph,
+        layout: &LocalLayout,
+        number: u32,
+        bytes: &[u8],
+    ) -> Result<(), IndexError> {
+        let damaged = |reason: String| {
+            let place = format!("page {number} at byte {}", layout.span(number).offset);
+            IndexError::damaged(&graph.file, place, reason)
+        };
+        let page = layout.decode(bytes, number).map_err(damaged)?;
+        let places = layout.places(number);
+        self.scores.resize(places.len(), 0.0);
+        graph.exact.score_block(&self.query, page.vectors, &mut self.scores);
+        for ((place, id), distance) in places.zip(page.ids()).zip(&self.scores) {
+            if id >= graph.vectors {
+                return Err(damaged(format!("id {id} is not among {} vectors", graph.vectors)));
+            }
+            if graph.is_present(place) {
+                self.found.push(id, *distance);
+                self.stats.full_distances += 1;
+            }
+        }
+        page.links(&mut self.ids).map_err(damaged)?;
+        let visited = &self.visited;
+        self.ids.retain(|place| !visited.contains(layout.page_of(*place)));
+        self.score(graph);
+        let limit = self.candidates.threshold() + self.slack;
+        self.near.clear();
+        let near = self.ids.iter().zip(&self.scores).filter(|(_, distance)| **distance <= limit);
+        self.near.extend(near.map(|(place, _)| *place));
+        self.look_at_near(graph, layout);
+        Ok(())
+    }
+
+    /// Offers all vectors of the pages of `self.near` as candidates.
+    fn look_at_near(&mut self, graph: &Graph, layout: &LocalLayout) {
+        self.ids.clear();
+        for place in &self.near {
+            let page = layout.page_of(*place);
+            if self.visited.insert(page) {
+                self.ids.extend(layout.places(page).filter(|place| graph.is_present(*place)));
+            }
+        }
+        self.offer(graph);
+    }
+
+    /// Moves the pages of the nearest candidates into the beam until it is `width` wide.
+    pub(super) fn fill_beam_with_pages(&mut self, layout: &LocalLayout, width: usize) {
+        while self.beam.len() < width
+            && let Some(next) = self.candidates.next_unexpanded()
+        {
+            let page = layout.page_of(next.id);
+            if self.opened.insert(page) {
+                self.beam.push(page);
+                self.spans.push(layout.span(page));
+            }
+        }
+    }
+}
