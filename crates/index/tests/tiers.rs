@@ -12,6 +12,7 @@ use bathyal_index::{
 use bathyal_kernels::{Element, Isa};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Control, Tier};
 use clustered::vectors;
 use std::path::Path;
@@ -42,6 +43,16 @@ fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backen
     let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
     let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
     (Index::open(index.path(), &options).unwrap(), handle)
+}
+
+/// The same index behind a cache of its pages, and a handle on the cache.
+fn cached(index: &Index, budget_bytes: u64) -> (Index, CacheTier) {
+    let options = CacheOptions { budget_bytes, ..CacheOptions::default() };
+    let cache = CacheTier::new(index.tier().clone(), options).unwrap();
+    let tier: Arc<dyn Tier> = Arc::new(cache.clone());
+    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(tier.clone()));
+    let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
+    (Index::open(index.path(), &options).unwrap(), cache)
 }
 
 fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<SearchResult, IndexError> {
@@ -87,6 +98,17 @@ fn same_on_every_tier(index: &Index, queries: &VectorFile) {
         assert_eq!(found.per_query, expected.per_query, "{name}");
     }
     assert!(handle.violations().is_empty(), "{:?}", handle.violations());
+    for budget_bytes in [60 << 10, 4 << 20] {
+        let (other, cache) = cached(&index, budget_bytes);
+        for _ in 0..2 {
+            let found = search(&other, &queries, SearchMode::Batched).unwrap();
+            assert_eq!((found.ids, found.distances), (expected.ids.clone(), expected.distances.clone()));
+            assert_eq!(found.per_query, expected.per_query, "a cache of {budget_bytes} bytes");
+        }
+        let counters = cache.counters();
+        assert!(counters.hits > 0 && counters.misses > 0, "{counters:?}");
+        assert_eq!(counters.evictions == 0, budget_bytes > 1 << 20, "{counters:?}");
+    }
 }
 
 #[test]

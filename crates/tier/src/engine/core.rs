@@ -42,7 +42,7 @@ enum Stage {
 
 /// How a finished read ended; smaller than the error that it becomes on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Arrived,
     Device { errno: i32 },
     Short { got: u32 },
@@ -51,18 +51,18 @@ enum Outcome {
 }
 
 /// One read and what it has come to.
-struct Op {
+pub(super) struct Op {
     stage: Stage,
     generation: u32,
-    group: u32,
+    pub(super) group: u32,
     /// Its index within the group.
     place: u32,
     /// The span as the query asked for it.
     want: Span,
     /// The aligned span that is read, and the buffer that it is read into.
     offset: u64,
-    len: u32,
-    buffer: Option<Buffer>,
+    pub(super) len: u32,
+    pub(super) buffer: Option<Buffer>,
     outcome: Outcome,
 }
 
@@ -81,15 +81,15 @@ impl Op {
 }
 
 /// Reads that one task awaits together ([`super::Batch`]) or one by one ([`super::Stream`]).
-struct Group {
-    task: u32,
+pub(super) struct Group {
+    pub(super) task: u32,
     ops: Vec<u32>,
     unfinished: u32,
     /// Finished, but not with all their bytes.
     failed: u32,
     /// Finished and not yet handed out; only used by streams.
     arrived: VecDeque<u32>,
-    stream: bool,
+    pub(super) stream: bool,
     waiting: bool,
     orphaned: bool,
 }
@@ -98,21 +98,21 @@ struct Group {
 pub(crate) struct Core {
     // Dropped first: afterwards no device writes into the pool's memory.
     queue: ManuallyDrop<Box<dyn Queue>>,
-    pool: ManuallyDrop<BufferPool>,
+    pub(super) pool: ManuallyDrop<BufferPool>,
     tier_len: u64,
     alignment: u64,
     addressable: bool,
     depth: usize,
-    ops: Vec<Op>,
+    pub(super) ops: Vec<Op>,
     free_ops: Vec<u32>,
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
     free_groups: Vec<u32>,
     /// In order of staging; nearly always handed over as a whole.
-    staged: Vec<u32>,
+    pub(super) staged: Vec<u32>,
     /// How many staged reads from the first on have their buffers.
-    admitted: usize,
+    pub(super) admitted: usize,
     /// [`BufferPool::releases`] when the first read without a buffer was last refused one.
-    refused_at: Option<u64>,
+    pub(super) refused_at: Option<u64>,
     ready: VecDeque<u32>,
     current: u32,
     batch: Vec<Read>,
@@ -376,76 +376,6 @@ impl Core {
         if self.staged.len() >= SUBMIT_BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Where the reads end that are admitted together with the staged read number `first`: all of a batch, since
-    /// none of its bytes can be used or given back before the last has arrived; one of a stream.
-    fn unit_end(&self, first: usize) -> usize {
-        let group_of = |op: &u32| self.ops[*op as usize].group;
-        let group = group_of(&self.staged[first]);
-        if self.groups[group as usize].stream {
-            return first + 1;
-        }
-        first + self.staged[first..].iter().take_while(|op| group_of(op) == group).count()
-    }
-
-    /// Takes buffers for the staged reads from `first` to `end`: for all of them or for none.
-    fn reserve(&mut self, first: usize, end: usize) -> bool {
-        for at in first..end {
-            let op = &mut self.ops[self.staged[at] as usize];
-            op.buffer = self.pool.take(op.len as usize);
-            if op.buffer.is_none() {
-                for id in &self.staged[first..at] {
-                    if let Some(buffer) = self.ops[*id as usize].buffer.take() {
-                        self.pool.release(buffer);
-                    }
-                }
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Gives staged reads their buffers, in order and each batch as a whole, until `room` have them. Were a batch
-    /// to take what it can get, two batches could each hold what the other waits for.
-    fn admit(&mut self, room: usize) {
-        while self.admitted < self.staged.len().min(room) && self.refused_at != Some(self.pool.releases()) {
-            let end = self.unit_end(self.admitted);
-            if self.reserve(self.admitted, end) {
-                (self.admitted, self.refused_at) = (end, None);
-            } else {
-                self.refused_at = Some(self.pool.releases());
-            }
-        }
-    }
-
-    /// When nothing is in flight and the first in line cannot have its buffers: lets the first one go ahead that can,
-    /// or fails one. Every query waits here, so nobody will give anything back by itself.
-    #[cold]
-    fn break_deadlock(&mut self) {
-        let mut first = 0;
-        while first < self.staged.len() {
-            let end = self.unit_end(first);
-            if self.reserve(first, end) {
-                self.staged[..end].rotate_right(end - first);
-                (self.admitted, self.refused_at) = (end - first, None);
-                return;
-            }
-            first = end;
-        }
-        // The one to fail is the first that holds buffers while it waits for more, because it gives some back.
-        let holds = |task: u32| {
-            let held = |op: &Op| op.buffer.is_some() && self.groups[op.group as usize].task == task;
-            self.ops.iter().any(held)
-        };
-        let task_of = |op: &u32| self.groups[self.ops[*op as usize].group as usize].task;
-        let victim = self.staged.iter().position(|op| holds(task_of(op))).unwrap_or(0);
-        let unit: Vec<u32> = self.staged.drain(victim..self.unit_end(victim)).collect();
-        let needed = self.pool.budget_for(unit.iter().map(|op| self.ops[*op as usize].len as usize));
-        self.refused_at = None;
-        for id in unit {
-            self.finish(id, Outcome::Budget { needed });
-        }
-    }
-
     /// Hands over as many staged reads as depth, buffers and the device allow.
     fn flush(&mut self) -> Result<(), TierError> {
         let mut room = self.depth.saturating_sub(self.queue.in_flight());
@@ -545,7 +475,7 @@ impl Core {
 
     /// Books the end of one read and readies its task where that was the one awaited.
     #[inline]
-    fn finish(&mut self, id: u32, outcome: Outcome) {
+    pub(super) fn finish(&mut self, id: u32, outcome: Outcome) {
         let op = &mut self.ops[id as usize];
         op.stage = Stage::Done;
         op.outcome = outcome;

@@ -5,6 +5,7 @@
 //! others compute. There are no wakers, no `Send` and no allocation a read: a completion pushes its
 //! task's index onto a ready list.
 
+mod admission;
 mod core;
 mod reads;
 

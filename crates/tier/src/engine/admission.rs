@@ -1,0 +1,75 @@
+//! Which staged reads get buffers, and when: a batch all of its buffers or none, in order.
+
+use super::core::{Core, Op, Outcome};
+
+impl Core {
+    /// Where the reads end that are admitted together with the staged read number `first`: all of a batch, since
+    /// none of its bytes can be used or given back before the last has arrived; one of a stream.
+    fn unit_end(&self, first: usize) -> usize {
+        let group_of = |op: &u32| self.ops[*op as usize].group;
+        let group = group_of(&self.staged[first]);
+        if self.groups[group as usize].stream {
+            return first + 1;
+        }
+        first + self.staged[first..].iter().take_while(|op| group_of(op) == group).count()
+    }
+
+    /// Takes buffers for the staged reads from `first` to `end`: for all of them or for none.
+    fn reserve(&mut self, first: usize, end: usize) -> bool {
+        for at in first..end {
+            let op = &mut self.ops[self.staged[at] as usize];
+            op.buffer = self.pool.take(op.len as usize);
+            if op.buffer.is_none() {
+                for id in &self.staged[first..at] {
+                    if let Some(buffer) = self.ops[*id as usize].buffer.take() {
+                        self.pool.release(buffer);
+                    }
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives staged reads their buffers, in order and each batch as a whole, until `room` have them. Were a batch
+    /// to take what it can get, two batches could each hold what the other waits for.
+    pub(super) fn admit(&mut self, room: usize) {
+        while self.admitted < self.staged.len().min(room) && self.refused_at != Some(self.pool.releases()) {
+            let end = self.unit_end(self.admitted);
+            if self.reserve(self.admitted, end) {
+                (self.admitted, self.refused_at) = (end, None);
+            } else {
+                self.refused_at = Some(self.pool.releases());
+            }
+        }
+    }
+
+    /// When nothing is in flight and the first in line cannot have its buffers: lets the first one go ahead that can,
+    /// or fails one. Every query waits here, so nobody will give anything back by itself.
+    #[cold]
+    pub(super) fn break_deadlock(&mut self) {
+        let mut first = 0;
+        while first < self.staged.len() {
+            let end = self.unit_end(first);
+            if self.reserve(first, end) {
+                self.staged[..end].rotate_right(end - first);
+                (self.admitted, self.refused_at) = (end - first, None);
+                return;
+            }
+            first = end;
+        }
+        // The one to fail is the first that holds buffers while it waits for more, because it gives some back.
+        let holds = |task: u32| {
+            let held = |op: &Op| op.buffer.is_some() && self.groups[op.group as usize].task == task;
+            self.ops.iter().any(held)
+        };
+        let task_of = |op: &u32| self.groups[self.ops[*op as usize].group as usize].task;
+        let victim = self.staged.iter().position(|op| holds(task_of(op))).unwrap_or(0);
+        let unit: Vec<u32> = self.staged.drain(victim..self.unit_end(victim)).collect();
+        let needed = self.pool.budget_for(unit.iter().map(|op| self.ops[*op as usize].len as usize));
+        self.refused_at = None;
+        for id in unit {
+            self.finish(id, Outcome::Budget { needed });
+        }
+    }
+}
