@@ -90,11 +90,13 @@ class Run:
             return folder
         say(f"{data.name}: building {system.name}")
         record = self.build(system, data, folder) | where
+        record |= {"version": version, "threads": self.suite.build_threads}
+        if system.peer == "bathyal":
+            record["commit"] = machine()["commit"]
         self.record(record)
         if record["kind"] != "build":
             say(f"{system.name}: {record['kind']}: {record['reason']}")
             return None
-        record |= {"version": version, "commit": machine()["commit"], "threads": self.suite.build_threads}
         told.write_text(json.dumps(record), encoding="utf-8")
         self.built.add(key)
         return folder

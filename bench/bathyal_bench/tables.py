@@ -165,7 +165,11 @@ def build_rows(records: list[dict[str, Any]], data: str) -> list[Row]:
     for name, build in latest_builds(records, data).items():
         share = build["index_bytes"] / facts["data_bytes"]
         cells = [name, number(build["build_seconds"]), megabytes(build["build_peak_rss_bytes"])]
-        cells += [megabytes(build["index_bytes"]), f"{share:.2f}", str(build.get("version", ""))]
+        version = str(build.get("version", ""))
+        if "commit" in build:
+            # A kept index may be of earlier sources than those that search it.
+            version += f", built by {build['commit']}"
+        cells += [megabytes(build["index_bytes"]), f"{share:.2f}", version]
         rows.append((build["build_seconds"], cells))
     return [cells for _, cells in sorted(rows, key=lambda pair: pair[0])]
 
