@@ -121,7 +121,7 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
         seconds.append(Bar(name, style, spent, f"{number(spent)} s"))
         peaks.append(Bar(name, style, peak / 1e6, megabytes(peak)))
     for sweep in section.sweeps:
-        found = at_recall(sweep.points, middle)
+        found = at_recall(sweep.curve, middle)
         held = (found.figures if found else sweep.points[-1].figures)["dram_bytes"]
         if held is not None:
             memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))

@@ -56,6 +56,8 @@ class Sweep:
 
     system: str
     points: list[Point]
+    curve: list[Point]
+    """Those by rising recall that figures at a recall lie between."""
     reads_source: str | None = None
     dram_source: str | None = None
     note: str | None = None
@@ -127,7 +129,22 @@ def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
         rates = [float(one["qps"]) for one in records]
         points.append(Point(label, figures, min(rates), max(rates), len(records)))
     last = next(iter(efforts.values()))[-1]
-    return Sweep(system, points, last.get("reads_source"), last.get("dram_source"), last.get("note"))
+    options = {tuple(records[0]["effort"]) for records in efforts.values()}
+    one_option = options == {tuple(last["effort"])} and len(last["effort"]) == 1
+    curve = rising(points) if one_option else frontier(points)
+    return Sweep(system, points, curve, last.get("reads_source"), last.get("dram_source"), last.get("note"))
+
+
+def rising(points: list[Point]) -> list[Point]:
+    """The points of one option that rises, without those that find no more than less of it did.
+
+    Throughput does not choose among them: it is noisier than recall, and reads at a recall are read off too.
+    """
+    best: list[Point] = []
+    for point in points:
+        if not best or point.recall > best[-1].recall:
+            best.append(point)
+    return best
 
 
 def frontier(points: list[Point]) -> list[Point]:
@@ -139,13 +156,12 @@ def frontier(points: list[Point]) -> list[Point]:
     return best[::-1]
 
 
-def at_recall(points: list[Point], target: float) -> AtRecall | None:
+def at_recall(curve: list[Point], target: float) -> AtRecall | None:
     """The figures at a recall, between the points on either side; None where it is not reached.
 
     Logarithms are interpolated over the logarithm of the recall that is missing, in which such curves are nearly
     straight. Figures of zero are interpolated as they are.
     """
-    curve = frontier(points)
     if not curve or curve[-1].recall < target:
         return None
     if curve[0].recall >= target:

@@ -74,7 +74,7 @@ EQUAL_RECALL_HEADS = [
 
 def equal_recall(section: Section, target: float, reference: str | None) -> list[Row]:
     """A row for each system at one recall, fastest first; those that do not reach it come last."""
-    found = {sweep.system: at_recall(sweep.points, target) for sweep in section.sweeps}
+    found = {sweep.system: at_recall(sweep.curve, target) for sweep in section.sweeps}
     beside = found.get(reference) if reference else None
     rows: list[tuple[float, Row]] = []
     for sweep in section.sweeps:
@@ -178,7 +178,7 @@ def budget_rows(section: Section, budget: int, target: float) -> list[Row]:
     """At one recall: the systems that stay within a budget, fastest first, then what the others would need."""
     within, beyond = [], []
     for sweep in section.sweeps:
-        one = at_recall(sweep.points, target)
+        one = at_recall(sweep.curve, target)
         if one is None:
             continue
         dram = (one.figures["dram_bytes"] or 0.0) + (one.figures["cached_bytes"] or 0.0)

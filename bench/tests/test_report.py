@@ -58,6 +58,13 @@ def test_points_that_another_beats_do_not_count():
     assert [one.recall for one in points.frontier(curve)] == [0.9, 0.99]
 
 
+def test_one_option_keeps_its_order_whatever_throughput_says():
+    # A slow minute hit the first point: reads at a recall still lie between it and the next.
+    sweep = [point(0.8, 90.0, reads=20.0), point(0.98, 100.0, reads=30.0), point(0.98, 50.0, reads=60.0)]
+    assert [one.recall for one in points.rising(sweep)] == [0.8, 0.98]
+    assert 20 < points.at_recall(points.rising(sweep), 0.95).figures["reads"] < 30
+
+
 def test_perfect_recall_is_interpolated_too():
     found = points.at_recall([point(0.9, 1000.0), point(1.0, 10.0)], 0.95)
     assert 10 < found.figures["qps"] < 1000
