@@ -255,18 +255,19 @@ fn subtract(row: &[f32], origin: &[f32], out: &mut [f32]) {
 }
 
 fn squared_length(values: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    for part in values.chunks(LANES) {
-        lanes.iter_mut().zip(part).for_each(|(s, v)| *s += v * v);
-    }
-    sum(lanes)
+    dot(values, values)
 }
 
 /// A dot product, summed by lanes.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
-    for (x, y) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        lanes.iter_mut().zip(x.iter().zip(y)).for_each(|(s, (u, v))| *s += u * v);
+    let (a_parts, a_tail) = a.as_chunks::<LANES>();
+    let (b_parts, b_tail) = b.as_chunks::<LANES>();
+    for (x, y) in a_parts.iter().zip(b_parts) {
+        for i in 0..LANES {
+            lanes[i] += x[i] * y[i];
+        }
     }
-    sum(lanes)
+    let tail: f32 = a_tail.iter().zip(b_tail).map(|(u, v)| u * v).sum();
+    sum(lanes) + tail
 }

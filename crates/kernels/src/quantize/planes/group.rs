@@ -69,7 +69,7 @@ impl PlaneQuantizer {
             let block = &mut blocks[row / SCAN_BLOCK * SCAN_BLOCK * self.code_bytes()..];
             // The gain as it is stored: what is added for the centroid cancels in the score.
             let gain = self.layout.stored_factor(chosen.gain);
-            let along = mean_dot + gain * dot(chosen.point, &centre);
+            let along = mean_dot + gain * dot(chosen.point, &centre[..chosen.point.len()]);
             let factor = if is_l2 { (chosen.norm + 2.0 * along) / self.norm_unit } else { 0.0 };
             self.layout.store_lane(chosen.levels, factor, gain, row % SCAN_BLOCK, block);
         });

@@ -130,7 +130,14 @@ impl Layout {
 
     /// Writes the code of `levels` and its factors as lane `lane` of a block that was zero there.
     pub(super) fn store_lane(&self, levels: &[u8], norm: f32, gain: f32, lane: usize, block: &mut [u8]) {
-        self.pack(levels, |byte, value| block[self.lane_byte(byte, lane)] = value);
+        let (words, last) = (self.plane_bytes / GROUP_WORD, self.plane_bytes % GROUP_WORD);
+        let full = SCAN_BLOCK * self.factor_bytes + lane * GROUP_WORD;
+        let rest = SCAN_BLOCK * (self.factor_bytes + words * GROUP_WORD) + lane * last;
+        self.pack(levels, |byte, value| {
+            let (word, place) = (byte / GROUP_WORD, byte % GROUP_WORD);
+            let start = if word < words { full + word * SCAN_BLOCK * GROUP_WORD } else { rest };
+            block[start + place] = value;
+        });
         for (i, value) in [norm, gain].into_iter().enumerate() {
             if self.factor_bytes == 4 {
                 let at = 2 * (i * SCAN_BLOCK + lane);
