@@ -146,9 +146,9 @@ fn pages_that_every_query_reads_are_better_held_in_memory() {
         let spread = format!("{}..{}", p99_us[0], p99_us[DEVICES - 1]);
         let (name, worst) = (format!("{entry:?}"), found.imbalance());
         println!("{name:<8} {all:>12} {worst:>9.3} {spread:>20} {queries_a_second:>10}");
-        assert_eq!(found, search(entry), "a simulation repeats itself");
         outcomes.push(found);
     }
+    assert_eq!(outcomes[1], search(Entry::Cached), "a simulation repeats itself");
     let total = |outcome: &Outcome| outcome.reads.iter().sum::<u64>();
     let a_walk = 1 + (ROUNDS - 1) * BEAM;
     assert_eq!(total(&outcomes[0]), QUERIES * a_walk);

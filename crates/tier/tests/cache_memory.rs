@@ -52,8 +52,7 @@ fn a_cache_takes_what_it_says_and_no_more_than_its_budget() {
     let tier: Arc<dyn Tier> = Arc::new(SimTier::new(vec![7; 8 << 20], SimOptions::default()));
     // What the simulated device keeps for later is not the cache's either.
     scan(tier.clone());
-    for (budget_bytes, page_bytes) in [(20 << 10, 4096), (1_000_003, 4096), (5 << 20, 512), (20 << 20, 4096)]
-    {
+    for (budget_bytes, page_bytes) in [(20 << 10, 4096), (1_000_003, 4096), (5 << 20, 512), (7 << 20, 4096)] {
         let before = held();
         let cache = CacheTier::new(tier.clone(), CacheOptions { budget_bytes, page_bytes }).unwrap();
         // The profile's two strings and the counts of the shared pointer are not the cache's.
@@ -74,5 +73,14 @@ fn a_cache_takes_what_it_says_and_no_more_than_its_budget() {
             "{budget_bytes} bytes, pages of {page_bytes}: {} pages, {metadata} bytes beside",
             full.capacity_pages
         );
+    }
+    // A budget beyond the tier is not used up.
+    for budget_bytes in [20 << 20, u64::MAX] {
+        let before = held();
+        let cache = CacheTier::new(tier.clone(), CacheOptions { budget_bytes, page_bytes: 4096 }).unwrap();
+        scan(Arc::new(cache.clone()));
+        let full = cache.counters();
+        assert_eq!((full.resident_pages, full.evictions), (2048, 0));
+        assert!(held() - before <= 12 << 20, "{} bytes for 8 MiB", held() - before);
     }
 }

@@ -34,8 +34,9 @@ const FEWEST_SLOTS: usize = 4;
 /// What a cache may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Bytes of pages, tables and queues together, at most; all of it is allocated at once. What a queue remembers of
-    /// its reads in flight (some 100 bytes each) comes on top.
+    /// Bytes of pages, tables and queues together, at most; all of it is allocated at once (and taken from the system as
+    /// the cache fills), but not much more than the tier is long. What a queue remembers of its reads in flight (some
+    /// 100 bytes each) comes on top.
     pub budget_bytes: u64,
     /// Bytes of one page: a power of two from the tier's alignment up to 4096. The cached tier is aligned to it, so
     /// that every read covers whole pages.
@@ -108,15 +109,16 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(options: CacheOptions) -> Result<Shared, TierError> {
+    fn new(options: CacheOptions, tier_len: u64) -> Result<Shared, TierError> {
         let page = options.page_bytes as usize;
-        let shards =
-            (options.budget_bytes / (page * SHARD_SLOTS) as u64).clamp(1, MOST_SHARDS as u64) as usize;
+        let useful = options.budget_bytes.min(tier_len);
+        let shards = (useful / (page * SHARD_SLOTS) as u64).clamp(1, MOST_SHARDS as u64) as usize;
         // A power of two, so that the highest bits of a hash choose.
         let shards = 1 << shards.ilog2();
         let fixed = (size_of::<Shared>() + shards * size_of::<Locked>()) as u64;
         let share = options.budget_bytes.saturating_sub(fixed) / shards as u64;
-        let mut slots = (share / page as u64) as usize;
+        let mut slots =
+            (share / page as u64).min(most_slots(tier_len / page as u64 / shards as u64)) as usize;
         while slots > 0 && Shard::footprint(slots, page) > share {
             let excess = Shard::footprint(slots, page) - share;
             slots -= (excess as usize / (page + page / 4)).clamp(1, slots);
@@ -173,6 +175,13 @@ impl Shared {
     }
 }
 
+/// Slots of a shard that gets `mean` pages if all of a tier's are cached: five standard deviations more, so that
+/// practically none is short of one. A slot's number has 32 bits.
+fn most_slots(mean: u64) -> u64 {
+    let spread = 5.0 * (mean as f64).sqrt();
+    (mean + spread as u64 + FEWEST_SLOTS as u64).min(1 << 31)
+}
+
 /// A tier behind a cache of its pages. Clones share the cache, so one can be searched while another is asked for
 /// its counters. The bytes below must not change while they are cached; see [`CacheTier::forget`].
 #[derive(Clone)]
@@ -198,7 +207,7 @@ impl CacheTier {
                 format!("{page} bytes are no page: it takes a power of two from {least} to {LARGEST_PAGE}");
             return Err(TierError::Parameter(what));
         }
-        let shared = Arc::new(Shared::new(options)?);
+        let shared = Arc::new(Shared::new(options, tier.len())?);
         let profile = TierProfile {
             method: format!("{}, behind a cache of {} bytes", below.method, options.budget_bytes),
             granularity: below.granularity.max(page),

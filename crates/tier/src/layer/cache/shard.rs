@@ -99,10 +99,9 @@ pub(super) struct Shard {
 impl Shard {
     /// A shard of `slots` pages of `page_bytes` each.
     pub(super) fn new(slots: usize, page_bytes: usize) -> Shard {
-        let mut pages = Vec::new();
-        pages.reserve_exact(slots * page_bytes);
+        // Zeroed by the system when it is touched: a cache takes memory as it fills.
+        let mut pages = vec![0; slots * page_bytes];
         advise_huge_pages(&mut pages);
-        pages.resize(slots * page_bytes, 0);
         Shard {
             page_bytes,
             pages,
