@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes every reader, or those named, for SECONDS_EACH seconds each (10) on stable Rust:
-#   fuzz/run.sh [vector_files ids manifest graph_page codec]
+#   fuzz/run.sh [vector_files ids manifest graph_page codec group_page centroids]
 # An input that breaks a promise is left in fuzz/artifacts; run a target with that file to see it again.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -12,7 +12,7 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1"
 
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(vector_files ids manifest graph_page codec)
+[ ${#targets[@]} -gt 0 ] || targets=(vector_files ids manifest graph_page codec group_page centroids)
 
 # A folder of its own, so that these flags do not rebuild everything else; and with --target they do not
 # reach build scripts.

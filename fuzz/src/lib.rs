@@ -4,12 +4,14 @@
 pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
-pub const GROUPS: [(&str, &[&str]); 5] = [
+pub const GROUPS: [(&str, &[&str]); 7] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs"]),
-    ("manifest", &["manifest", "manifest_content"]),
+    ("manifest", &["manifest", "manifest_content", "cluster_manifest"]),
     ("graph_page", &["graph_page"]),
     ("codec", &["codec"]),
+    ("group_page", &["group_page"]),
+    ("centroids", &["centroids"]),
 ];
 
 /// Gives `input` to the reader of `group` that its first byte selects.

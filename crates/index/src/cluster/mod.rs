@@ -10,3 +10,23 @@ pub(crate) mod calibrate;
 pub(crate) mod centroids;
 mod encode;
 pub(crate) mod search;
+
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::ClusterEntry;
+use bathyal_kernels::Metric;
+
+/// Reads the bytes of a file of centroids as opening an index does, and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_centroids(
+    bytes: &[u8],
+    entry: &ClusterEntry,
+    layout: &GroupLayout,
+    metric: Metric,
+    vectors: u64,
+    dim: usize,
+) -> Result<(), String> {
+    let metric = centroids::codes_metric(metric);
+    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, dim).map(|_| ())
+}

@@ -351,9 +351,17 @@ impl Manifest {
             cluster.centroids.bytes == layout.centroid_bytes(groups, runs),
             "the centroids' length does not follow from the groups",
         )?;
-        let codes =
-            groups * layout.group_blocks() as u64 * SCAN_BLOCK as u64 * u64::from(self.codes.code_bytes);
-        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")
+        // Places are numbers of 32 bits, the last group's included.
+        let places = (groups - 1).checked_mul(layout.group_vectors() as u64);
+        require(
+            places.is_some_and(|last| last < MAX_VECTORS),
+            "there are more places than numbers for them",
+        )?;
+        let blocks = groups * (layout.group_blocks() * SCAN_BLOCK) as u64;
+        require(
+            Some(self.codes.file.bytes) == blocks.checked_mul(u64::from(self.codes.code_bytes)),
+            "the codes' length does not follow from their size",
+        )
     }
 
     /// The path of one of the index's files, after checking that it is there with the right length.

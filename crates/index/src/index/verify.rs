@@ -1,6 +1,7 @@
 //! `verify`: every byte of an index against its checksums, every link against the vectors.
 
 use super::family;
+use crate::cluster::centroids::Centroids;
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
@@ -93,30 +94,43 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
         (Err(damage), _) => report.fault(damage.to_string()),
         (Ok(path), Structure::Graph(_)) => walk_graph(&path, &manifest, &mut report, progress)?,
         (Ok(path), Structure::Cluster(entry)) => {
-            walk_groups(&path, &manifest, entry, &mut report, progress)?;
-            if report.sound
-                && let Err(damage) = family::load_cluster_for_scan(directory, &manifest)
-            {
-                report.fault(damage.to_string());
+            let held = walk_groups(&path, &manifest, entry, &mut report, progress)?;
+            if report.sound {
+                match family::load_cluster_for_scan(directory, &manifest) {
+                    Err(damage) => report.fault(damage.to_string()),
+                    Ok(cluster) => compare_groups(&cluster.centroids, &held, &mut report),
+                }
             }
         }
     }
     Ok(report)
 }
 
-/// Checks every page of a cluster index: its checksum, and that each vector is there once.
+/// Compares the vectors that the pages of each group hold with what a scan believes.
+fn compare_groups(centroids: &Centroids, held: &[u32], report: &mut VerifyReport) {
+    for (group, held) in (0..centroids.groups() as u32).zip(held) {
+        let count = centroids.count(group);
+        if count != *held as usize {
+            report.fault(format!("group {group}: its pages hold {held} vectors, the centroids say {count}"));
+        }
+    }
+}
+
+/// Checks every page of a cluster index: its checksum, and that each vector is there once. Returns the vectors of
+/// each group.
 fn walk_groups(
     path: &Path,
     manifest: &Manifest,
     entry: &ClusterEntry,
     report: &mut VerifyReport,
     progress: &dyn Progress,
-) -> Result<(), IndexError> {
+) -> Result<Vec<u32>, IndexError> {
     let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
     let layout =
         GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages).map_err(wrong)?;
     let mut seen = vec![0_u64; manifest.vectors as usize / 64 + 1];
+    let mut held = vec![0_u32; entry.groups as usize];
     let file = entry.file.clone();
     let crc = read_through(path, file.bytes, layout.page_bytes(), progress, |number, page| {
         if let Err(reason) = layout.check(number as u32, page) {
@@ -126,6 +140,7 @@ fn walk_groups(
         for (slot, vector) in vectors.enumerate() {
             let Some(id) = layout.id(page, slot) else { continue };
             report.vectors += 1;
+            held[number as usize / layout.group_pages()] += 1;
             if u64::from(id) >= manifest.vectors || seen[id as usize / 64] >> (id % 64) & 1 == 1 {
                 report.fault(format!(
                     "page {number}: vector {id} is there twice or none of {}",
@@ -146,7 +161,7 @@ fn walk_groups(
     if report.vectors != manifest.vectors {
         report.fault(format!("the pages hold {} vectors of {}", report.vectors, manifest.vectors));
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Calls `page` with the number and the bytes of each `unit` bytes of a file, and returns the file's CRC-32C.

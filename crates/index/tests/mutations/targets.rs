@@ -6,10 +6,12 @@
 
 use std::path::Path;
 
+use bathyal_index::cluster::check_centroids;
+use bathyal_index::format::groups::GroupLayout;
 use bathyal_index::format::local::LocalLayout;
 use bathyal_index::format::manifest::{
-    Calibration, CalibrationCurve, CalibrationPoint, CodesEntry, FORMAT_VERSION, FileEntry, GraphEntry,
-    Manifest, Structure,
+    Calibration, CalibrationCurve, CalibrationPoint, ClusterEntry, CodesEntry, FORMAT_VERSION, FileEntry,
+    GraphEntry, Manifest, Structure,
 };
 use bathyal_index::format::pages::PageLayout;
 use bathyal_index::vectors::{FileFormat, IdFile, IdFormat, VectorFile};
@@ -27,7 +29,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -45,6 +47,9 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "graph_page", seeds: || vec![graph_page()], read: graph_records },
     Target { name: "local_page", seeds: || vec![local_page()], read: local_pages },
     Target { name: "codec", seeds: codecs, read: codec },
+    Target { name: "group_page", seeds: || vec![group_page()], read: group_records },
+    Target { name: "centroids", seeds: || vec![centroids()], read: centroid_file },
+    Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
 ];
 
 /// What is accepted has to be what the bytes hold: every row within them, and no byte unaccounted for.
@@ -131,6 +136,34 @@ fn local_page() -> Vec<u8> {
     page
 }
 
+fn group_layout() -> GroupLayout {
+    GroupLayout::new(Element::U8, 16, 512, 2).expect("in range")
+}
+
+fn group_records(bytes: &[u8]) {
+    let layout = group_layout();
+    for page in [0, 7] {
+        if layout.check(page, bytes).is_ok() {
+            assert!(bytes.len() >= layout.page_bytes());
+        }
+    }
+    // What a page says is looked at without its checksum too: it was checked when it was loaded.
+    let vectors = layout.vectors(bytes);
+    assert!(vectors.is_empty() || vectors.len() == layout.page_vectors() * layout.vector_bytes());
+    for slot in [0, 1, layout.page_vectors() - 1, usize::MAX / 8] {
+        let _ = layout.id(bytes, slot);
+    }
+}
+
+fn cluster_entry() -> ClusterEntry {
+    let manifest = cluster_manifest();
+    manifest.cluster().expect("a cluster index").clone()
+}
+
+fn centroid_file(bytes: &[u8]) {
+    let _ = check_centroids(bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 16);
+}
+
 fn codec(bytes: &[u8]) {
     let Ok(codec) = Codec::from_bytes(bytes) else { return };
     assert_eq!(codec.to_bytes(), bytes, "what was accepted is written as it was read");
@@ -139,6 +172,12 @@ fn codec(bytes: &[u8]) {
     let mut query = CodeQuery::new();
     codec.prepare(&vec![0.5; codec.dim()], &mut query);
     query.score(&codec, &code, &[0], &mut [0.0]);
+    if codec.has_groups() {
+        let mut hits = Vec::new();
+        query.prepare_groups(&codec, &vec![0.5; codec.dim()]);
+        query.scan_group(&codec, &vec![0xff; codec.block_bytes()], 31, 1.0, f32::INFINITY, 5, &mut hits);
+        assert!(hits.len() <= 31);
+    }
 }
 
 /// Files of two u32 and then rows of `size` bytes an element.
@@ -220,7 +259,55 @@ fn manifest() -> Vec<u8> {
     manifest_value().to_bytes().expect("writable")
 }
 
-/// The manifest without its last line.
+fn cluster_manifest() -> Manifest {
+    let layout = group_layout();
+    let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
+    // A page holds 25 vectors, a group 50.
+    let (groups, runs) = (2, 1);
+    let mut manifest = manifest_value();
+    manifest.family = "cluster".into();
+    manifest.structure = Structure::Cluster(ClusterEntry {
+        file: file("vectors.bin", u64::from(groups) * layout.group_bytes() as u64),
+        centroids: file("centroids.bin", layout.centroid_bytes(groups.into(), runs.into())),
+        layout: "resident".into(),
+        page_bytes: 512,
+        group_pages: 2,
+        groups,
+        runs,
+    });
+    let blocks = u64::from(groups) * layout.group_blocks() as u64;
+    manifest.codes.file.bytes = blocks * 32 * u64::from(manifest.codes.code_bytes);
+    manifest
+}
+
+/// A file of centroids for [`cluster_manifest`]: mean, unit, a run, two groups, the first group of the run, two counts,
+/// two checksums of codes.
+fn centroids() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..16).flat_map(|d| (d as f32).to_le_bytes()).collect();
+    bytes.extend(2.5_f32.to_le_bytes());
+    bytes.extend((0..3 * 16).flat_map(|_| [0, 0x3c]));
+    bytes.extend([0_u32, 50, 50, 7, 9].into_iter().flat_map(u32::to_le_bytes));
+    assert!(check_centroids(&bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 16).is_ok());
+    bytes
+}
+
+fn group_page() -> Vec<u8> {
+    let layout = group_layout();
+    let mut page = vec![0; layout.page_bytes()];
+    let rows = [[7_u8; 16]; 20];
+    layout.encode(&mut page, 7, &(0..20).collect::<Vec<u32>>(), rows.iter().map(|row| &row[..]));
+    page
+}
+
+/// A manifest without its last line.
+fn content(manifest: &Manifest) -> Vec<u8> {
+    let mut bytes = manifest.to_bytes().expect("writable");
+    bytes.pop();
+    while bytes.pop().is_some_and(|byte| byte != b'\n') {}
+    bytes
+}
+
+/// The manifest of a graph without its last line.
 fn manifest_json() -> Vec<u8> {
     let mut bytes = manifest();
     bytes.pop();
@@ -239,7 +326,9 @@ fn graph_page() -> Vec<u8> {
 
 fn codecs() -> Vec<Vec<u8>> {
     let sample: Vec<f32> = (0..64 * 4).map(|i| (i * 37 % 101) as f32).collect();
-    [CodeKind::Pq, CodeKind::Pq4]
-        .map(|kind| Codec::train(kind, 2, Metric::L2, &sample, 4, 1, 1).expect("trained").to_bytes())
+    [(CodeKind::Pq, 2), (CodeKind::Pq4, 2), (CodeKind::Axes, 8), (CodeKind::RaBitQ { bits: 2 }, 10)]
+        .map(|(kind, size)| {
+            Codec::train(kind, size, Metric::L2, &sample, 4, 1, 1).expect("trained").to_bytes()
+        })
         .to_vec()
 }

@@ -1,0 +1,132 @@
+//! A cluster index on any tier: the same ids, distances and counters wherever the bytes lie, no answer from
+//! bytes that did not arrive, and counters that change only on purpose.
+
+mod clustered;
+
+use bathyal_index::progress::Silent;
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
+    SearchResult, TierChoice, build,
+};
+use bathyal_kernels::{Element, Isa};
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
+use bathyal_tier::{Control, Tier};
+use clustered::vectors;
+use std::path::Path;
+use std::sync::Arc;
+
+fn built(dir: &Path) -> (VectorFile, Index) {
+    let data = vectors(Element::U8, 3000, 32, 1);
+    let path = dir.join("index");
+    let options = BuildOptions {
+        threads: 1,
+        code_bytes: Some(16),
+        family: FamilyChoice::Cluster,
+        ..BuildOptions::default()
+    };
+    build(&data, &path, &options, &Silent).unwrap();
+    (vectors(Element::U8, 50, 32, 2), Index::open(&path, &OpenOptions::default()).unwrap())
+}
+
+fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backend::sim::SimHandle) {
+    let sim = Arc::new(SimTier::over(index.tier().clone(), options));
+    let handle = sim.handle();
+    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
+    let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
+    (Index::open(index.path(), &options).unwrap(), handle)
+}
+
+fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<SearchResult, IndexError> {
+    let options = SearchOptions {
+        effort: Effort::SearchList(60),
+        threads: 2,
+        mode,
+        width: Some(9),
+        ..SearchOptions::default()
+    };
+    index.search(queries, &options, Control::default())
+}
+
+#[test]
+fn batched_answers_and_counters_are_the_same_on_every_tier() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, index) = built(dir.path());
+    let expected = search(&index, &queries, SearchMode::Batched).unwrap();
+    let slow = SimOptions {
+        latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
+        depth: 5,
+        rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
+        ..SimOptions::default()
+    };
+    let (sim, handle) = simulated(&index, slow);
+    let open = |options| Index::open(index.path(), &options).unwrap();
+    let others = [
+        ("dram", open(OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() })),
+        ("positioned", open(OpenOptions { method: Method::Positioned, ..OpenOptions::default() })),
+        ("page cache", open(OpenOptions { page_cache: true, ..OpenOptions::default() })),
+        ("sim", sim),
+    ];
+    for (name, other) in &others {
+        let found = search(other, &queries, SearchMode::Batched).unwrap();
+        assert_eq!(found.ids, expected.ids, "{name}");
+        assert_eq!(found.distances, expected.distances, "{name}");
+        assert_eq!(found.per_query, expected.per_query, "{name}");
+    }
+    assert!(handle.violations().is_empty(), "{:?}", handle.violations());
+}
+
+#[test]
+fn what_did_not_arrive_is_never_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, index) = built(dir.path());
+    // Few enough that many pages are not touched at all.
+    let queries = vectors(Element::U8, 1, 32, 2);
+    let sound = search(&index, &queries, SearchMode::Batched).unwrap();
+    let pages = index.tier().len() / 4096;
+    for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
+        let (mut failed, mut answered) = (0, 0);
+        for page in 0..pages {
+            let script = vec![(When::Touching(page * 4096), fault)];
+            let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
+            for mode in [SearchMode::Batched, SearchMode::Pipelined] {
+                match search(&sim, &queries, mode) {
+                    Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
+                    Err(other) => panic!("{fault:?}: {other}"),
+                    Ok(found) if mode == SearchMode::Batched => {
+                        assert_eq!(found.ids, sound.ids, "{fault:?} at page {page}");
+                        answered += 1;
+                    }
+                    Ok(_) => answered += 1,
+                }
+            }
+            assert!(handle.violations().is_empty());
+        }
+        assert!(failed > 0 && answered > 0, "{fault:?}: {failed} failed, {answered} answered");
+    }
+}
+
+#[test]
+fn counters_change_only_on_purpose() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, index) = built(dir.path());
+    let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;
+    // Codes are trained in floating point, whose rounding differs between instruction sets.
+    let isa = format!("{:?}", Isa::best());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cluster.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
+    let mut golden: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let found = serde_json::to_value(totals).unwrap();
+    if std::env::var_os("BATHYAL_REWRITE_GOLDEN").is_some() {
+        golden.insert(isa, found);
+        std::fs::write(&path, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();
+        return;
+    }
+    match golden.get(&isa) {
+        Some(expected) => {
+            assert_eq!(&found, expected, "rewrite with BATHYAL_REWRITE_GOLDEN=1 if this is wanted")
+        }
+        None => println!("no golden counters for {isa} yet; BATHYAL_REWRITE_GOLDEN=1 writes them"),
+    }
+}
