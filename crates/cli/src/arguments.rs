@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bathyal_index::index::DEFAULT_BEAM_WIDTH;
+use bathyal_index::index::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
 use bathyal_index::vamana::options::{
     DEFAULT_ALPHA, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
 };
@@ -80,9 +80,9 @@ pub enum Command {
     Groundtruth(GroundtruthArguments),
     /// Convert a file of vectors or ids to another format or element
     Convert(ConvertArguments),
-    /// Say what an index holds: manifest, sizes, degrees
+    /// Say what an index holds: manifest, sizes, groups or degrees
     Inspect(InspectArguments),
-    /// Read every block and link of an index and say whether all is well
+    /// Read every byte of an index and say whether all is well
     Verify(VerifyArguments),
     /// Measure the device under a folder: latency, IOPS, bandwidth
     Probe(ProbeArguments),
@@ -235,7 +235,10 @@ pub struct SearchSettings {
 Examples:
   bathyal search my.index queries.fbin -k 10 --recall 0.95
   bathyal search my.index queries.fbin -k 10 --search-list 100 --groundtruth gt.ibin --json
-  bathyal search my.index queries.fbin --output found.ibin --threads 4")]
+  bathyal search my.index queries.fbin --output found.ibin --threads 4
+  bathyal search my.index queries.fbin --radius 1.5 --output found.rbin
+  bathyal search first.index queries.fbin --also second.index --also third.index
+  bathyal search my.index queries.fbin --explain=7")]
 pub struct SearchArguments {
     /// The index
     pub index: PathBuf,
@@ -253,9 +256,27 @@ pub struct SearchArguments {
     /// Exact neighbours (.ibin .ivecs), to measure the recall that came out
     #[arg(long, value_name = "GT")]
     pub groundtruth: Option<PathBuf>,
-    /// Write the neighbours found to this file: .ibin (with distances) or .ivecs
+    /// Write the neighbours found to this file: .ibin (with distances) or .ivecs; with --radius: .rbin
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Find all vectors within this distance (as answers give it: l2 squared) instead of the k nearest
+    #[arg(long, value_name = "DISTANCE", allow_hyphen_values = true, conflicts_with_all = ["search_list", "groundtruth", "also", "explain"])]
+    pub radius: Option<f32>,
+    /// Most neighbours of a query within the radius; the nearest are kept [default: no limit]
+    #[arg(long, value_name = "NEIGHBOURS", requires = "radius", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub limit: Option<u32>,
+    /// Search this index too (may be repeated) and merge by distance; its ids go on where those before end
+    #[arg(long, value_name = "INDEX", conflicts_with = "explain")]
+    pub also: Vec<PathBuf>,
+    /// Answer one query, by its row (0 if none is given), and say what it took: pages, bytes, time by phase, memory
+    #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "output")]
+    pub explain: Option<usize>,
+    /// Search made-up queries first, so that threads, buffers and caches are there
+    #[arg(long)]
+    pub warm: bool,
+    /// Queries that are in memory at once, with their answers: the others wait in their file
+    #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_BLOCK_QUERIES as u32, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub block: u32,
 }
 
 /// `bathyal bench`.

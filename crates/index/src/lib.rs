@@ -5,7 +5,7 @@
 //! * [`vectors`] reads and writes files of vectors and ids; [`groundtruth`] computes exact answers.
 
 pub mod build;
-mod cluster;
+pub mod cluster;
 pub mod error;
 pub mod format;
 pub mod groundtruth;
@@ -19,8 +19,9 @@ pub mod vectors;
 pub use build::build;
 pub use error::IndexError;
 pub use index::{
-    Effort, Index, InspectReport, MemorySplit, OpenOptions, SearchOptions, SearchResult, SearchTotals, Shape,
-    TierChoice, VerifyReport, inspect, verify,
+    Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, MemorySplit, OpenOptions,
+    RangeOptions, RangeResult, SearchOptions, SearchResult, SearchTotals, Shape, TierChoice, VerifyReport,
+    WarmReport, inspect, search_many, verify,
 };
 pub use query::{QueryStats, SearchMode};
 pub use vamana::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};

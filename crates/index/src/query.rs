@@ -2,6 +2,7 @@
 
 use bathyal_kernels::{Distance, Element, Metric};
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// In what order a query goes on with its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,6 +25,63 @@ pub(crate) struct SearchParams {
     pub(crate) probes: usize,
     pub(crate) beam_width: usize,
     pub(crate) mode: SearchMode,
+    /// Whether a clock runs; it costs a look at the time between two phases.
+    pub(crate) timed: bool,
+}
+
+/// What a query spends its time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Preparing the query, choosing groups or the next vectors to expand.
+    Navigate,
+    /// Scoring codes.
+    Scan,
+    /// Waiting for the tier.
+    Read,
+    /// Scoring full vectors.
+    Rerank,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Phase; 4] = [Phase::Navigate, Phase::Scan, Phase::Read, Phase::Rerank];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Phase::Navigate => "navigate",
+            Phase::Scan => "scan",
+            Phase::Read => "read",
+            Phase::Rerank => "rerank",
+        }
+    }
+}
+
+/// Where the time of a query goes; stands still unless somebody asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Clock {
+    last: Option<Instant>,
+    ns: [u64; Phase::ALL.len()],
+}
+
+impl Clock {
+    /// Starts anew; a clock that is not `timed` stays at zero.
+    pub(crate) fn begin(timed: bool) -> Clock {
+        Clock { last: timed.then(Instant::now), ns: [0; Phase::ALL.len()] }
+    }
+
+    /// Says what the time since the last call was spent on.
+    #[inline]
+    pub(crate) fn spent(&mut self, phase: Phase) {
+        if let Some(last) = &mut self.last {
+            let now = Instant::now();
+            self.ns[phase as usize] += now.duration_since(*last).as_nanos() as u64;
+            *last = now;
+        }
+    }
+
+    /// Nanoseconds spent on a phase.
+    pub(crate) fn ns(&self, phase: Phase) -> u64 {
+        self.ns[phase as usize]
+    }
 }
 
 impl SearchParams {
@@ -46,6 +104,17 @@ pub struct QueryStats {
     pub code_distances: u32,
     /// Distances computed from full vectors.
     pub full_distances: u32,
+}
+
+impl QueryStats {
+    /// Adds what another search for the same query cost.
+    pub(crate) fn add(&mut self, other: &QueryStats) {
+        self.hops += other.hops;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.code_distances += other.code_distances;
+        self.full_distances += other.full_distances;
+    }
 }
 
 /// The distance between a query and stored vectors, which under cosine are normalised where the element allows it.

@@ -19,7 +19,7 @@ pub(super) struct Latency {
 
 impl Latency {
     /// Percentiles by nearest rank; all zero without queries.
-    fn of(latencies_ns: &[u64]) -> Latency {
+    pub(super) fn of(latencies_ns: &[u64]) -> Latency {
         let mut sorted = latencies_ns.to_vec();
         sorted.sort_unstable();
         let microseconds = |ns: u64| ns as f64 / 1e3;

@@ -3,11 +3,14 @@
 mod bench;
 mod build;
 mod convert;
+mod explain;
 mod groundtruth;
 mod inspect;
+mod many;
 mod measurement;
 mod plot;
 mod probe;
+mod range;
 mod recall;
 mod search;
 mod verify;

@@ -1,7 +1,9 @@
 //! `bathyal search`.
 
-use bathyal_index::vectors::{IdFile, IdFormat, VectorFile, write_ids};
-use bathyal_index::{Effort, Index};
+use std::num::NonZeroUsize;
+
+use bathyal_index::vectors::{IdFormat, IdWriter, VectorFile};
+use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
 
 use super::measurement::{Measurement, open_options, search_options};
@@ -12,32 +14,88 @@ use crate::console::Console;
 use crate::failure::Failure;
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
-    let settings = &arguments.settings;
+    if arguments.radius.is_some() {
+        return super::range::run(arguments, console);
+    }
+    if arguments.explain.is_some() {
+        return super::explain::run(arguments, console);
+    }
     if let Some(output) = &arguments.output {
         // A wrong extension is better said before the work than after it.
         IdFormat::of(output)?;
     }
+    if !arguments.also.is_empty() {
+        return super::many::run(arguments, console);
+    }
+    let settings = &arguments.settings;
     let index = Index::open(&arguments.index, &open_options(settings))?;
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = arguments.groundtruth.as_ref();
     let exact = exact.map(|path| recall::open(path, &index, k, queries.count())).transpose()?;
-    let effort = match arguments.search_list {
-        Some(search_list) => Effort::SearchList(search_list),
-        None => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
-    };
+    let effort = effort(arguments);
+    let options = search_options(settings, effort);
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let found = index.search(&queries, &search_options(settings, effort), control)?;
-    let recall =
-        exact.map(|exact| recall::recall(&exact, &found.ids, found.k, queries.count())).transpose()?;
-    let measured = Measurement::of(&index, settings, effort, &found, recall);
-    if let Some(output) = &arguments.output {
-        write_ids(output, &IdFile::from_parts(found.k, found.ids, Some(found.distances))?)?;
+    warm(arguments, &index, &options, control)?;
+    let mut output = arguments.output.as_ref().map(|path| IdWriter::create(path, k)).transpose()?;
+    let mut all: Option<SearchResult> = None;
+    let mut right = 0.0;
+    let block = NonZeroUsize::new(arguments.block as usize).unwrap_or(NonZeroUsize::MIN);
+    index.search_blocks(&queries, block, &options, control, |rows, found| -> Result<(), Failure> {
+        if let Some(exact) = &exact {
+            let part = exact.slice(rows.clone())?;
+            right += recall::recall(&part, &found.ids, found.k, rows.len())? * rows.len() as f64;
+        }
+        if let Some(output) = &mut output {
+            output.push(&found.ids, &found.distances)?;
+        }
+        join(&mut all, found);
+        Ok(())
+    })?;
+    let Some(found) = all else { return Err(Failure::new("there are no queries")) };
+    if let Some(output) = output {
+        output.finish()?;
     }
+    let recall = exact.map(|_| right / queries.count() as f64);
+    let measured = Measurement::of(&index, settings, effort, &found, recall);
     for note in &measured.notes {
         console.remark(&format!("note: {note}"));
     }
     console.answer(&measured, &text(&measured))
+}
+
+/// What `arguments` ask for, by recall or by size of the list.
+pub(super) fn effort(arguments: &SearchArguments) -> Effort {
+    match arguments.search_list {
+        Some(search_list) => Effort::SearchList(search_list),
+        None => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
+    }
+}
+
+/// Warms `index` up if that was asked for.
+pub(super) fn warm(
+    arguments: &SearchArguments,
+    index: &Index,
+    options: &SearchOptions,
+    control: Control<'_>,
+) -> Result<(), Failure> {
+    if arguments.warm {
+        index.warm(options, control)?;
+    }
+    Ok(())
+}
+
+/// Adds the figures of a block to those before; its answers have been written and are dropped.
+fn join(all: &mut Option<SearchResult>, block: SearchResult) {
+    let block = SearchResult { ids: Vec::new(), distances: Vec::new(), per_query: Vec::new(), ..block };
+    match all {
+        None => *all = Some(block),
+        Some(all) => {
+            all.latencies_ns.extend_from_slice(&block.latencies_ns);
+            all.totals.merge(&block.totals);
+            all.seconds += block.seconds;
+        }
+    }
 }
 
 /// What the memory is made of, in words: parts of no bytes are left out.

@@ -25,8 +25,10 @@ pub(super) fn run(arguments: &VerifyArguments, console: &Console) -> Result<(), 
 fn text(path: &str, report: &VerifyReport) -> String {
     let VerifyReport { vectors, links, bytes, .. } = report;
     let verdict = if report.sound { "sound" } else { "DAMAGED" };
+    // Only graphs have links.
+    let links = if *links > 0 { format!(", {links} links") } else { String::new() };
     let mut lines =
-        vec![format!("{path}: {verdict}: {vectors} vectors, {links} links, {}", byte_size::format(*bytes))];
+        vec![format!("{path}: {verdict}: {vectors} vectors{links}, {}", byte_size::format(*bytes))];
     lines.extend(report.faults.iter().map(|fault| format!("  {fault}")));
     let more = report.fault_count.saturating_sub(report.faults.len() as u64);
     if more > 0 {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::workshop::{DIM, QUERIES, VECTORS, bathyal, copy, names, shared, write_vectors};
+use crate::workshop::{DIM, INDEXES, QUERIES, VECTORS, bathyal, copy, names, shared, write_vectors};
 
 fn has_keys(object: &Value, keys: &[&str]) {
     for key in keys {
@@ -49,15 +49,26 @@ fn build_reports_what_it_cost() {
 #[test]
 fn every_kind_of_code_is_built_and_searched() {
     let folder = copy();
-    for (kind, bytes) in [("pq", 6), ("pq4", 6), ("axes", 12)] {
-        let line =
-            format!("build base.fbin {kind} --metric l2 --code-kind {kind} --code-bytes {bytes} --json");
+    let cases = [
+        ("graph", "pq", 6),
+        ("graph", "pq4", 6),
+        ("graph", "axes", 12),
+        ("cluster", "axes", 12),
+        ("cluster", "rabitq4", 12),
+    ];
+    for (family, kind, bytes) in cases {
+        let name = format!("{family}-{kind}");
+        let line = format!(
+            "build base.fbin {name} --family {family} --metric l2 --code-kind {kind} --code-bytes {bytes} --json"
+        );
         let built = bathyal(folder.path(), &line).json();
         assert_eq!((&built["code_kind"], &built["code_bytes"]), (&kind.into(), &bytes.into()));
-        let line = format!("search {kind} queries.fbin --search-list 200 --groundtruth gt.ibin --json");
+        let line = format!("search {name} queries.fbin --search-list 200 --groundtruth gt.ibin --json");
         let recall = bathyal(folder.path(), &line).json()["recall"].as_f64().unwrap();
-        assert!(recall > 0.9, "{kind}: {recall}");
+        assert!(recall > 0.9, "{name}: {recall}");
     }
+    let refused = bathyal(folder.path(), "build base.fbin other --metric l2 --code-kind pq");
+    refused.fails(1, &["code kind pq", "groups", "axes"]);
 }
 
 #[test]
@@ -82,14 +93,16 @@ fn recall_is_null_without_ground_truth() {
 
 #[test]
 fn a_full_search_list_finds_everything_on_every_tier() {
-    for tier in ["file", "dram"] {
-        for mode in ["batched", "pipelined"] {
+    for index in INDEXES {
+        for (tier, mode) in
+            [("file", "batched"), ("file", "pipelined"), ("dram", "batched"), ("dram", "pipelined")]
+        {
             let line = format!(
-                "search idx queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin --tier {tier} \
+                "search {index} queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin --tier {tier} \
                  --mode {mode} --json"
             );
             let found = bathyal(shared(), &line).json();
-            assert_eq!(found["recall"], 1.0, "{tier} {mode}: {found}");
+            assert_eq!(found["recall"], 1.0, "{index} {tier} {mode}: {found}");
         }
     }
 }
@@ -97,15 +110,89 @@ fn a_full_search_list_finds_everything_on_every_tier() {
 #[test]
 fn tiers_agree_on_answers_and_counters() {
     let folder = copy();
-    let mut seen = Vec::new();
-    for tier in ["file", "dram"] {
-        let line =
-            format!("search idx queries.fbin --search-list 20 --tier {tier} --output {tier}.ibin --json");
-        let found = bathyal(folder.path(), &line).json();
-        let counters: Vec<_> = SEARCH_KEYS[7..11].iter().map(|key| found[key].clone()).collect();
-        seen.push((counters, std::fs::read(folder.path().join(format!("{tier}.ibin"))).unwrap()));
+    for index in INDEXES {
+        let mut seen = Vec::new();
+        for tier in ["file", "dram"] {
+            let line = format!(
+                "search {index} queries.fbin --search-list 20 --tier {tier} --output {tier}.ibin --json"
+            );
+            let found = bathyal(folder.path(), &line).json();
+            let counters: Vec<_> = SEARCH_KEYS[7..11].iter().map(|key| found[key].clone()).collect();
+            seen.push((counters, std::fs::read(folder.path().join(format!("{tier}.ibin"))).unwrap()));
+        }
+        assert_eq!(seen[0], seen[1], "{index}");
     }
-    assert_eq!(seen[0], seen[1]);
+}
+
+#[test]
+fn blocks_change_no_answer() {
+    let folder = copy();
+    let line = "search idx queries.fbin --search-list 40 --groundtruth gt.ibin --json --warm --output";
+    let whole = bathyal(folder.path(), &format!("{line} whole.ibin")).json();
+    let parts = bathyal(folder.path(), &format!("{line} parts.ibin --block 7")).json();
+    for key in ["recall", "queries", "k", "reads_per_query", "hops_per_query"] {
+        assert_eq!(whole[key], parts[key], "{key}");
+    }
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(read("whole.ibin"), read("parts.ibin"));
+}
+
+#[test]
+fn ranges_hold_what_the_nearest_do() {
+    let folder = copy();
+    for index in INDEXES {
+        let line = format!("search {index} queries.fbin --radius 2.5 --output found.rbin --json");
+        let found = bathyal(folder.path(), &line).json();
+        has_keys(&found, &["radius", "recall_target", "neighbors", "qps", "latency_us", "reads_per_query"]);
+        let bytes = std::fs::read(folder.path().join("found.rbin")).unwrap();
+        let numbers: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        let total = numbers[1] as usize;
+        assert_eq!((numbers[0] as usize, found["neighbors"].as_u64()), (QUERIES, Some(total as u64)));
+        assert_eq!(numbers.len(), 2 + QUERIES + 2 * total);
+        assert_eq!(numbers[2..2 + QUERIES].iter().sum::<u32>() as usize, total);
+        assert!(total > 0);
+        assert!(numbers[2 + QUERIES + total..].iter().all(|bits| f32::from_bits(*bits) <= 2.5));
+        let few = bathyal(folder.path(), &format!("search {index} queries.fbin --radius 100 --limit 3"));
+        assert_eq!(few.code, Some(0), "{few:?}");
+        few.says(&["note:", "the limit"]);
+    }
+    let text = bathyal(folder.path(), "search idx queries.fbin --radius -1").good();
+    assert!(text.contains("25 queries have none"), "{text}");
+    let wrong = bathyal(folder.path(), "search idx queries.fbin --radius 1 --output found.ibin");
+    wrong.fails(1, &["found.ibin", ".rbin"]);
+}
+
+#[test]
+fn several_indexes_are_searched_as_one() {
+    let folder = copy();
+    for (rows, name) in [("0..150", "a"), ("150..400", "b")] {
+        bathyal(folder.path(), &format!("convert base.fbin {name}.fbin --rows {rows}")).good();
+        bathyal(folder.path(), &format!("build {name}.fbin {name} --metric l2")).good();
+    }
+    let line =
+        "search a queries.fbin --also b --search-list 250 --groundtruth gt.ibin --output both.ibin --json";
+    let found = bathyal(folder.path(), line).json();
+    assert_eq!((&found["recall"], &found["first_ids"]), (&1.0.into(), &serde_json::json!([0, 150])));
+    let both = std::fs::read(folder.path().join("both.ibin")).unwrap();
+    bathyal(folder.path(), "search idx queries.fbin --search-list 400 --output one.ibin").good();
+    assert_eq!(both, std::fs::read(folder.path().join("one.ibin")).unwrap());
+    bathyal(folder.path(), "build base.fbin ip --metric ip").good();
+    let refused = bathyal(folder.path(), "search a queries.fbin --also ip");
+    refused.fails(1, &["ip: its metric is ip", "l2"]);
+}
+
+#[test]
+fn a_query_is_explained() {
+    for index in INDEXES {
+        let told = bathyal(shared(), &format!("search {index} queries.fbin --explain=3 --json")).json();
+        has_keys(&told, &["hops", "reads", "bytes", "code_distances", "phases", "memory", "ids", "total_ns"]);
+        assert_eq!(told["phases"].as_array().unwrap().len(), 4);
+        let text = bathyal(shared(), &format!("search {index} queries.fbin --explain")).good();
+        for word in ["query 0", "reads", "navigate", "scan", "rerank", "memory", "nearest"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+    bathyal(shared(), "search idx queries.fbin --explain=25").fails(1, &["query 25", "25 queries"]);
 }
 
 #[test]
@@ -185,7 +272,14 @@ fn convert_goes_there_and_back() {
 #[test]
 fn inspect_and_verify_describe_the_index() {
     let answer = bathyal(shared(), "inspect idx --json").json();
-    has_keys(&answer, &["manifest", "index_bytes", "data_bytes", "amplification", "degree_histogram"]);
+    has_keys(
+        &answer,
+        &["manifest", "index_bytes", "data_bytes", "amplification", "groups", "centroid_bytes"],
+    );
+    assert!(bathyal(shared(), "inspect idx").good().contains("groups  "));
+    has_keys(&bathyal(shared(), "inspect graph.idx --json").json(), &["mean_degree", "degree_histogram"]);
+    assert!(bathyal(shared(), "verify graph.idx").good().contains("links"));
+    assert!(!bathyal(shared(), "verify idx").good().contains("links"));
     assert_eq!(answer["manifest"]["vectors"], VECTORS);
     let text = bathyal(shared(), "inspect idx").good();
     assert!(text.contains("400 of 12 f32, l2"), "{text}");

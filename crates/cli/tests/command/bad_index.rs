@@ -4,20 +4,30 @@ use std::path::Path;
 
 use bathyal_index::format::manifest::Manifest;
 
-use crate::workshop::{Ran, bathyal, command, copy, index_files, names, shared, write_vectors};
+use crate::workshop::{INDEXES, Ran, bathyal, command, copy, index_files, names, shared, write_vectors};
 
 /// Bits that are flipped in each file, spread from its first to its last byte.
 const FLIPS: usize = 12;
 
 const SEARCH: &str = "search idx queries.fbin -k 10 --search-list 30 --output found.ibin";
 
+/// The same on another index.
+fn search(index: &str) -> String {
+    SEARCH.replace("idx", index)
+}
+
 #[test]
 fn a_flipped_bit_is_found_by_verify_and_never_answered_from() {
+    INDEXES.iter().for_each(|index| find_flipped_bits(index));
+}
+
+fn find_flipped_bits(index: &str) {
     let folder = copy();
+    let (search, verify) = (search(index), format!("verify {index}"));
     let found = folder.path().join("found.ibin");
-    bathyal(folder.path(), SEARCH).good();
+    bathyal(folder.path(), &search).good();
     let right = std::fs::read(&found).unwrap();
-    for file in index_files(&folder.path().join("idx")) {
+    for file in index_files(&folder.path().join(index)) {
         let content = std::fs::read(&file).unwrap();
         for flip in 0..FLIPS {
             let at = flip * (content.len() - 1) / (FLIPS - 1);
@@ -26,12 +36,12 @@ fn a_flipped_bit_is_found_by_verify_and_never_answered_from() {
             std::fs::write(&file, &damaged).unwrap();
             let place = format!("{}, byte {at}", file.display());
 
-            let verified = bathyal(folder.path(), "verify idx");
+            let verified = bathyal(folder.path(), &verify);
             assert_eq!(verified.code, Some(3), "{place}: {verified:?}");
             verified.says(&["damaged"]);
 
             std::fs::remove_file(&found).unwrap();
-            let searched = bathyal(folder.path(), SEARCH);
+            let searched = bathyal(folder.path(), &search);
             match searched.code {
                 Some(0) => assert_eq!(std::fs::read(&found).unwrap(), right, "{place}: wrong in silence"),
                 Some(3) => searched.says(&["damaged"]),
@@ -41,24 +51,29 @@ fn a_flipped_bit_is_found_by_verify_and_never_answered_from() {
             std::fs::write(&found, &right).unwrap();
         }
     }
-    bathyal(folder.path(), "verify idx").good();
+    bathyal(folder.path(), &verify).good();
 }
 
 #[test]
 fn files_that_are_cut_or_missing_are_found() {
+    INDEXES.iter().for_each(|index| find_cut_files(index));
+}
+
+fn find_cut_files(index: &str) {
     let folder = copy();
-    for file in index_files(&folder.path().join("idx")) {
+    let (search, verify) = (search(index), format!("verify {index}"));
+    for file in index_files(&folder.path().join(index)) {
         let content = std::fs::read(&file).unwrap();
         for length in [0, 1, content.len() / 2, content.len() - 1] {
             std::fs::write(&file, &content[..length]).unwrap();
-            for line in [SEARCH, "verify idx"] {
+            for line in [&search, &verify] {
                 let ran = bathyal(folder.path(), line);
                 assert_eq!(ran.code, Some(3), "{line}, {} cut to {length}: {ran:?}", file.display());
                 ran.says(&["idx"]);
             }
         }
         std::fs::remove_file(&file).unwrap();
-        let ran = bathyal(folder.path(), SEARCH);
+        let ran = bathyal(folder.path(), &search);
         assert!(matches!(ran.code, Some(1 | 3)), "{} missing: {ran:?}", file.display());
         ran.says(&["idx"]);
         std::fs::write(&file, &content).unwrap();

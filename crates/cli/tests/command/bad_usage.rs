@@ -4,7 +4,7 @@ use crate::workshop::{VECTORS, bathyal, shared};
 
 #[test]
 fn nonsense_is_a_usage_error() {
-    let cases: [(&str, &[&str]); 13] = [
+    let cases: [(&str, &[&str]); 17] = [
         ("", &["Usage: bathyal"]),
         ("polish idx", &["unrecognized subcommand 'polish'"]),
         ("search idx", &["<QUERIES>"]),
@@ -13,6 +13,10 @@ fn nonsense_is_a_usage_error() {
         ("search idx queries.fbin --recall 1.5", &["more than 0 and at most 1"]),
         ("search idx queries.fbin --recall 0.9 --search-list 50", &["cannot be used with"]),
         ("search idx queries.fbin --tier tape", &["invalid value 'tape'", "file", "dram"]),
+        ("search idx queries.fbin --radius near", &["invalid value 'near'"]),
+        ("search idx queries.fbin --radius 1 --search-list 50", &["cannot be used with"]),
+        ("search idx queries.fbin --limit 5", &["--radius"]),
+        ("build base.fbin other --metric l2 --family forest", &["forest", "cluster", "graph"]),
         ("build base.fbin other", &["--metric"]),
         ("build base.fbin other --metric manhattan", &["unknown metric 'manhattan'", "l2, ip, cosine"]),
         ("build base.fbin other --metric l2 --memory lots", &["'lots' is no size", "2GB"]),

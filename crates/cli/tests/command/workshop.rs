@@ -100,7 +100,11 @@ pub fn write_vectors(folder: &Path, name: &str, count: usize, dim: usize, seed: 
     std::fs::write(folder.join(name), content).unwrap();
 }
 
-/// A folder with `base.fbin`, `queries.fbin`, `gt.ibin` (k = 20) and `idx`, made once; not to be changed.
+/// The indexes of the shared folder: one of each family.
+pub const INDEXES: [&str; 2] = ["idx", "graph.idx"];
+
+/// A folder with `base.fbin`, `queries.fbin`, `gt.ibin` (k = 20), `idx` (of the family that is built unless another
+/// is named) and `graph.idx`, made once; not to be changed.
 pub fn shared() -> &'static Path {
     static SHARED: OnceLock<TempDir> = OnceLock::new();
     SHARED
@@ -109,7 +113,10 @@ pub fn shared() -> &'static Path {
             write_vectors(folder.path(), "base.fbin", VECTORS, DIM, 1);
             write_vectors(folder.path(), "queries.fbin", QUERIES, DIM, 2);
             bathyal(folder.path(), "groundtruth base.fbin queries.fbin gt.ibin -k 20").good();
-            bathyal(folder.path(), "build base.fbin idx --metric l2 --max-degree 16 --search-list 40").good();
+            bathyal(folder.path(), "build base.fbin idx --metric l2").good();
+            let graph =
+                "build base.fbin graph.idx --family graph --metric l2 --max-degree 16 --search-list 40";
+            bathyal(folder.path(), graph).good();
             folder
         })
         .path()
@@ -121,10 +128,12 @@ pub fn copy() -> TempDir {
     for name in ["base.fbin", "queries.fbin", "gt.ibin"] {
         std::fs::copy(shared().join(name), folder.path().join(name)).unwrap();
     }
-    std::fs::create_dir(folder.path().join("idx")).unwrap();
-    for file in index_files(&shared().join("idx")) {
-        let target = folder.path().join("idx").join(file.file_name().unwrap());
-        std::fs::copy(&file, target).unwrap();
+    for index in INDEXES {
+        std::fs::create_dir(folder.path().join(index)).unwrap();
+        for file in index_files(&shared().join(index)) {
+            let target = folder.path().join(index).join(file.file_name().unwrap());
+            std::fs::copy(&file, target).unwrap();
+        }
     }
     folder
 }

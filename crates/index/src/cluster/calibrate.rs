@@ -195,6 +195,7 @@ impl Measured<'_> {
             probes: probes as usize,
             beam_width: 1,
             mode: SearchMode::Batched,
+            timed: false,
         };
         scratch.scan(self.cluster, self.queries.row(query), &params);
         pages.clear();

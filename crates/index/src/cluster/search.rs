@@ -3,7 +3,8 @@
 use super::centroids::{Centroids, Navigation};
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
-use crate::query::{Exact, QueryStats, SearchParams};
+use crate::query::{Clock, Exact, Phase, QueryStats, SearchParams};
+use crate::vamana::visited::VisitedSet;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
@@ -66,10 +67,12 @@ pub(crate) struct Scratch {
     /// Groups whose codes are not in memory.
     absent: Vec<Neighbor>,
     pages: Vec<u32>,
+    listed: VisitedSet,
     spans: Vec<Span>,
     scores: Vec<f32>,
     found: TopK,
     pub(crate) stats: QueryStats,
+    pub(crate) clock: Clock,
 }
 
 impl Scratch {
@@ -83,10 +86,12 @@ impl Scratch {
             worst: f32::INFINITY,
             absent: Vec::new(),
             pages: Vec::new(),
+            listed: VisitedSet::new(PAGES_AT_ONCE),
             spans: Vec::new(),
             scores: Vec::new(),
             found: TopK::new(0),
             stats: QueryStats::default(),
+            clock: Clock::default(),
         }
     }
 
@@ -109,6 +114,7 @@ impl Scratch {
     /// Finds the groups to scan and makes the query ready.
     fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.stats = QueryStats::default();
+        self.clock = Clock::begin(params.timed);
         self.floats.resize(cluster.dim, 0.0);
         to_f32(cluster.element, query, &mut self.floats);
         self.query.clear();
@@ -120,6 +126,7 @@ impl Scratch {
         let navigation = &mut self.navigation;
         cluster.centroids.nearest(&self.floats, params.probes, params.wanted(), navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
+        self.clock.spent(Phase::Navigate);
         self.hits.clear();
         self.absent.clear();
         self.worst = f32::INFINITY;
@@ -148,26 +155,48 @@ impl Scratch {
     }
 
     /// Leaves the best `wanted` candidates, the best first.
-    fn rank(&mut self, wanted: usize) {
+    fn rank(&mut self, cluster: &Cluster, wanted: usize) {
+        if self.hits.len() < wanted.min(self.stats.code_distances as usize) {
+            self.take_unordered(cluster);
+        }
         if self.hits.len() > wanted {
             keep_best(&mut self.hits, wanted);
         }
         self.hits.sort_unstable();
+        self.clock.spent(Phase::Scan);
+    }
+
+    /// Takes all vectors of the groups: their estimates are beyond what a number can say, so that none is below
+    /// another. Queries far outside of the data have such.
+    #[cold]
+    fn take_unordered(&mut self, cluster: &Cluster) {
+        self.hits.clear();
+        for group in &self.navigation.groups {
+            let first = group.id * cluster.layout.group_vectors() as u32;
+            let places = (0..cluster.centroids.count(group.id)).map(|slot| first.wrapping_add(slot as u32));
+            self.hits.extend(places.map(|id| Neighbor { distance: f32::INFINITY, id }));
+        }
+    }
+
+    /// Groups that the last query scanned.
+    pub(crate) fn groups_scanned(&self) -> usize {
+        self.navigation.groups.len()
     }
 
     /// Navigates and scans an index whose codes are all in memory.
     pub(crate) fn scan(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.navigate(cluster, query, params);
         self.scan_resident(cluster, params.wanted());
-        self.rank(params.wanted());
+        self.rank(cluster, params.wanted());
     }
 
     /// Lists the pages of the candidates, each once, in the order of its best candidate.
     fn list_pages(&mut self, cluster: &Cluster) {
         self.pages.clear();
+        self.listed.clear();
         for hit in &self.hits {
             let page = cluster.layout.page_of(hit.id);
-            if !self.pages.contains(&page) {
+            if self.listed.insert(page) {
                 self.pages.push(page);
             }
         }
@@ -229,7 +258,9 @@ pub(crate) async fn search(
         scratch.spans.clear();
         scratch.spans.extend(scratch.absent[first..last].iter().map(|group| cluster.codes_span(group.id)));
         scratch.count_reads();
+        scratch.clock.spent(Phase::Scan);
         let blocks = cx.read(&scratch.spans).await.map_err(failed)?;
+        scratch.clock.spent(Phase::Read);
         for i in first..last {
             let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
             cluster.centroids.check_codes(group.id, codes).map_err(|reason| {
@@ -238,7 +269,7 @@ pub(crate) async fn search(
             scratch.scan_group(cluster, group, codes, wanted);
         }
     }
-    scratch.rank(wanted);
+    scratch.rank(cluster, wanted);
     scratch.list_pages(cluster);
     for first in (0..scratch.pages.len()).step_by(PAGES_AT_ONCE) {
         let last = scratch.pages.len().min(first + PAGES_AT_ONCE);
@@ -246,9 +277,11 @@ pub(crate) async fn search(
         scratch.spans.extend(scratch.pages[first..last].iter().map(|page| cluster.layout.span(*page, 1)));
         scratch.count_reads();
         let pages = cx.read(&scratch.spans).await.map_err(failed)?;
+        scratch.clock.spent(Phase::Read);
         for i in first..last {
             scratch.score_page(cluster, scratch.pages[i], pages.bytes(i - first))?;
         }
+        scratch.clock.spent(Phase::Rerank);
     }
     Ok(())
 }

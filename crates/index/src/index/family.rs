@@ -7,7 +7,7 @@ use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
 use crate::index::memory::MemorySplit;
-use crate::query::{Exact, QueryStats, SearchParams};
+use crate::query::{Clock, Exact, QueryStats, SearchParams};
 use crate::vamana::page_search::pivots;
 use crate::vamana::search::{self as vamana, Graph};
 use bathyal_kernels::quantize::Codec;
@@ -134,6 +134,14 @@ impl Scratch {
         }
     }
 
+    /// Where the time went, of a search that was timed.
+    pub(super) fn clock(&self) -> Clock {
+        match self {
+            Scratch::Graph(scratch) => scratch.clock,
+            Scratch::Cluster(scratch) => scratch.clock,
+        }
+    }
+
     pub(super) fn stats(&self) -> QueryStats {
         match self {
             Scratch::Graph(scratch) => scratch.stats,
@@ -178,6 +186,10 @@ fn load_cluster(
     if !codec.has_groups() {
         let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
         return Err(wrong(reason));
+    }
+    if codec.metric() != codes_metric(metric) {
+        let reason = format!("it is for the metric {}, the index has {metric}", codec.metric());
+        return Err(IndexError::damaged(directory.join(&manifest.codes.codec.name), "the codec", reason));
     }
     let bytes = load(directory, manifest, &entry.centroids)?;
     let centroids =

@@ -1,11 +1,24 @@
 //! An open index: what users hold. Opening checks everything that stays in memory; searching runs on worker
 //! threads, each with an engine of its own.
 
+mod blocks;
+mod explain;
 pub(crate) mod family;
 mod inspect;
+mod many;
 mod memory;
+mod range;
+mod stats;
 mod verify;
+mod warm;
 mod workers;
+
+pub use blocks::DEFAULT_BLOCK_QUERIES;
+pub use explain::{Explanation, MemoryPart, PhaseTime};
+pub use many::{ManyResult, Place, search_many};
+pub use range::{RangeOptions, RangeResult};
+pub use stats::{CacheStats, IndexStats, LatencyBar};
+pub use warm::WarmReport;
 
 pub use inspect::{InspectReport, Shape, inspect};
 pub use verify::{VerifyReport, verify};
@@ -25,6 +38,8 @@ use bathyal_tier::{Control, EngineOptions, Tier, TierError};
 use family::{Family, Sizes};
 pub use memory::MemorySplit;
 use serde::Serialize;
+use stats::Counters;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -138,6 +153,15 @@ pub struct SearchTotals {
 }
 
 impl SearchTotals {
+    /// Adds what other queries cost.
+    pub fn merge(&mut self, other: &SearchTotals) {
+        self.hops += other.hops;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.code_distances += other.code_distances;
+        self.full_distances += other.full_distances;
+    }
+
     fn add(&mut self, one: &QueryStats) {
         self.hops += u64::from(one.hops);
         self.reads += u64::from(one.reads);
@@ -178,6 +202,16 @@ pub(crate) struct RawQueries {
     pub(crate) count: usize,
 }
 
+impl RawQueries {
+    /// A copy of some rows, one after the other.
+    fn of(queries: &VectorFile, rows: Range<usize>) -> RawQueries {
+        let count = rows.len();
+        let mut bytes = Vec::with_capacity(count * queries.row_bytes());
+        rows.for_each(|row| bytes.extend_from_slice(queries.row(row)));
+        RawQueries { bytes, count }
+    }
+}
+
 /// An open index. Shared freely between threads.
 pub struct Index {
     directory: PathBuf,
@@ -187,7 +221,17 @@ pub struct Index {
     cache: Option<CacheTier>,
     sizes: Sizes,
     split: MemorySplit,
+    engine: EngineOptions,
+    counters: Arc<Counters>,
     workers: Mutex<Workers>,
+}
+
+/// The threads that a caller means: 0 is all cores.
+fn thread_count(threads: usize) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    }
 }
 
 impl Index {
@@ -229,6 +273,8 @@ impl Index {
             cache,
             sizes,
             split,
+            engine,
+            counters: Arc::default(),
         })
     }
 
@@ -310,21 +356,29 @@ impl Index {
         options: &SearchOptions,
         control: Control<'_>,
     ) -> Result<SearchResult, IndexError> {
-        self.check_queries(queries)?;
-        let mut bytes = Vec::with_capacity(queries.count() * queries.row_bytes());
-        (0..queries.count()).for_each(|row| bytes.extend_from_slice(queries.row(row)));
+        let rows = 0..queries.count();
+        self.check_queries(queries, rows.clone())?;
+        self.search_rows(queries, rows, options, control)
+    }
+
+    /// Answers the queries `rows`, which have been checked.
+    fn search_rows(
+        &self,
+        queries: &VectorFile,
+        rows: Range<usize>,
+        options: &SearchOptions,
+        control: Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
         let (params, notes) = self.params(options)?;
-        let threads = match options.threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            n => n,
-        };
-        let raw = RawQueries { bytes, count: queries.count() };
+        let raw = RawQueries::of(queries, rows);
+        let threads = thread_count(options.threads);
         let mut result = self.search_raw(raw, params, threads, options.width, control)?;
         result.notes = notes;
         Ok(result)
     }
 
-    fn check_queries(&self, queries: &VectorFile) -> Result<(), IndexError> {
+    /// Refuses queries that do not fit the index, and those of `rows` that have no answer.
+    fn check_queries(&self, queries: &VectorFile, rows: Range<usize>) -> Result<(), IndexError> {
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
         if queries.dim() != self.dim() {
@@ -341,7 +395,11 @@ impl Index {
                 self.element()
             ));
         }
-        queries.check_finite()?;
+        if rows == (0..queries.count()) {
+            queries.check_finite()?
+        } else {
+            queries.check_rows(rows.clone())?
+        }
         if self.metric() == Metric::Cosine {
             let zero = |row: &usize| {
                 let row = queries.row(*row);
@@ -351,7 +409,7 @@ impl Index {
                     element => bathyal_kernels::squared_norm(element, row) == 0.0,
                 }
             };
-            if let Some(row) = (0..queries.count()).find(zero) {
+            if let Some(row) = rows.clone().find(zero) {
                 return refuse(format!(
                     "query {row} is all zeros, which has no direction and so no cosine distance"
                 ));
@@ -372,6 +430,9 @@ impl Index {
                 "beam_width is {}; it must be between 1 and {MAX_BEAM_WIDTH}",
                 options.beam_width
             ));
+        }
+        if options.probes == Some(0) {
+            return refuse("probes is 0; at least one group must be scanned".into());
         }
         if options.width == Some(0) {
             return refuse("width is 0; at least one query must run a thread".into());
@@ -402,6 +463,7 @@ impl Index {
             probes: options.probes.map_or(probes, |probes| probes as usize),
             beam_width: options.beam_width as usize,
             mode: options.mode,
+            timed: false,
         };
         Ok((params, notes))
     }
@@ -453,15 +515,30 @@ impl Index {
         let wanted = width.unwrap_or_else(|| self.default_width()).max(1);
         let width = self.affordable_width(wanted, threads, params.search_list)?;
         let (count, search_list) = (queries.count, params.search_list as u32);
-        let job = Arc::new(Job::new(self.family.clone(), queries, params, width, control.deadline));
+        let job = Job::new(self.family.clone(), queries, params, width, control.deadline);
+        let job = Arc::new(job.counted(self.counters.clone()));
+        let answers = self.answers(&job, threads, control)?;
+        let seconds = started.elapsed().as_secs_f64();
+        collect(answers, count, params.k, seconds, search_list, threads)
+    }
+
+    /// Has a job done by `threads` workers.
+    fn answers(
+        &self,
+        job: &Arc<Job>,
+        threads: usize,
+        control: Control<'_>,
+    ) -> Result<Vec<Answers>, IndexError> {
         let replies = {
             let mut workers =
                 self.workers.lock().map_err(|_| IndexError::Internal("a search panicked".into()))?;
-            workers.send(&job, threads)?
+            workers.send(job, threads)?
         };
-        let answers = replies.wait(control)?;
-        let seconds = started.elapsed().as_secs_f64();
-        collect(answers, count, params.k, seconds, search_list, threads)
+        let answers = replies.wait(control);
+        if answers.is_err() {
+            self.counters.failed();
+        }
+        answers
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

@@ -2,6 +2,8 @@
 
 use super::RawQueries;
 use super::family::{Family, Scratch};
+use super::range::RangePlan;
+use super::stats::Counters;
 use crate::error::IndexError;
 use crate::query::{QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
@@ -22,6 +24,9 @@ pub(super) struct Job {
     queries: RawQueries,
     row_bytes: usize,
     params: SearchParams,
+    /// Of a range search: its rounds.
+    plan: Option<RangePlan>,
+    counters: Option<Arc<Counters>>,
     width: usize,
     deadline: Option<Instant>,
     next: AtomicUsize,
@@ -42,11 +47,23 @@ impl Job {
             queries,
             row_bytes,
             params,
+            plan: None,
+            counters: None,
             width,
             deadline,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         }
+    }
+
+    /// The same as a range search.
+    pub(super) fn within(self, plan: RangePlan) -> Job {
+        Job { plan: Some(plan), ..self }
+    }
+
+    /// The same, its queries counted.
+    pub(super) fn counted(self, counters: Arc<Counters>) -> Job {
+        Job { counters: Some(counters), ..self }
     }
 
     fn take(&self) -> Option<usize> {
@@ -60,7 +77,9 @@ impl Job {
 pub(super) struct Answers {
     /// Query number, latency in nanoseconds, cost.
     pub(super) queries: Vec<(u32, u64, QueryStats)>,
-    /// k neighbours for each of `queries`.
+    /// Neighbours of each of `queries`: always k, but of a range search any number.
+    pub(super) counts: Vec<u32>,
+    /// The neighbours of one query after the other.
     pub(super) neighbors: Vec<Neighbor>,
 }
 
@@ -210,27 +229,38 @@ fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply 
         Some(async move {
             let started = Instant::now();
             let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
-            let outcome = job.family.search(cx, row, job.params, &mut scratch).await;
+            let outcome = match &job.plan {
+                Some(plan) => plan.search(cx, &job.family, row, &mut scratch).await,
+                None => job.family.search(cx, row, job.params, &mut scratch).await.map(|()| {
+                    let mut found = Vec::with_capacity(job.params.k);
+                    scratch.take_found(&mut found);
+                    (found, scratch.stats())
+                }),
+            };
             (query as u32, started.elapsed().as_nanos() as u64, outcome, scratch)
         })
     };
-    let sink = |(query, latency_ns, outcome, mut scratch): (u32, u64, Result<(), IndexError>, Scratch)| {
-        let before = answers.neighbors.len();
-        scratch.take_found(&mut answers.neighbors);
-        let found = answers.neighbors.len() - before;
-        let error = match outcome {
-            Err(error) => Some(error),
-            Ok(()) if found != job.params.k => Some(IndexError::damaged(
-                job.family.file(),
-                "what leads to its vectors",
-                format!("a search reached only {found} vectors of the {} wanted", job.params.k),
-            )),
-            Ok(()) => None,
-        };
-        match error {
-            None => answers.queries.push((query, latency_ns, scratch.stats())),
-            Some(error) => {
-                answers.neighbors.truncate(before);
+    type Outcome = Result<(Vec<Neighbor>, QueryStats), IndexError>;
+    let sink = |(query, latency_ns, outcome, scratch): (u32, u64, Outcome, Scratch)| {
+        match outcome {
+            Ok((found, cost)) if job.plan.is_some() || found.len() == job.params.k => {
+                answers.queries.push((query, latency_ns, cost));
+                answers.counts.push(found.len() as u32);
+                answers.neighbors.extend_from_slice(&found);
+                if let Some(counters) = &job.counters {
+                    counters.answered(latency_ns, &cost);
+                }
+            }
+            outcome => {
+                let error = outcome.map_or_else(
+                    |error| error,
+                    |(found, _)| {
+                        let wanted = job.params.k;
+                        let reason =
+                            format!("a search reached only {} vectors of the {wanted} wanted", found.len());
+                        IndexError::damaged(job.family.file(), "what leads to its vectors", reason)
+                    },
+                );
                 failure.get_or_insert(error);
                 job.stop.store(true, Ordering::Relaxed);
             }

@@ -182,6 +182,7 @@ fn run(
         probes: 0,
         beam_width: DEFAULT_BEAM_WIDTH as usize,
         mode: SearchMode::Batched,
+        timed: false,
     };
     let rows = queries.rows(0..queries.count()).unwrap_or_default();
     let raw = RawQueries { bytes: rows.to_vec(), count: queries.count() };

@@ -15,7 +15,7 @@ mod prune;
 mod repair;
 pub mod search;
 pub(crate) mod space;
-mod visited;
+pub(crate) mod visited;
 mod write;
 
 pub use options::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};

@@ -7,6 +7,7 @@
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
 use crate::format::local::LocalLayout;
+use crate::query::Phase;
 use bathyal_kernels::Neighbor;
 
 /// Pivots a square root of the number of vectors: scoring them costs some microseconds and saves most of the way from
@@ -93,6 +94,7 @@ impl Scratch {
                 self.stats.full_distances += 1;
             }
         }
+        self.clock.spent(Phase::Rerank);
         page.links(&mut self.ids).map_err(damaged)?;
         let visited = &self.visited;
         self.ids.retain(|place| !visited.contains(layout.page_of(*place)));

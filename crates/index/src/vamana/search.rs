@@ -9,7 +9,7 @@ use super::visited::VisitedSet;
 use crate::error::IndexError;
 use crate::format::layout::GraphLayout;
 use crate::format::pages::PageLayout;
-use crate::query::{Exact, QueryStats, SearchMode, SearchParams};
+use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
@@ -64,6 +64,7 @@ pub(crate) struct Scratch {
     /// Page-local layout: how much farther than a candidate a page's linked vector may be.
     pub(super) slack: f32,
     pub(crate) stats: QueryStats,
+    pub(crate) clock: Clock,
 }
 
 impl Scratch {
@@ -85,6 +86,7 @@ impl Scratch {
             bounds: Vec::new(),
             slack: 0.0,
             stats: QueryStats::default(),
+            clock: Clock::default(),
         }
     }
 
@@ -101,6 +103,7 @@ impl Scratch {
 
     fn begin(&mut self, graph: &Graph, query: &[u8], params: &SearchParams) {
         self.stats = QueryStats::default();
+        self.clock = Clock::begin(params.timed);
         self.floats.resize(graph.dim, 0.0);
         to_f32(graph.element, query, &mut self.floats);
         self.query.clear();
@@ -127,9 +130,11 @@ impl Scratch {
     /// Scores `self.ids` by their codes.
     #[inline]
     pub(super) fn score(&mut self, graph: &Graph) {
+        self.clock.spent(Phase::Navigate);
         self.scores.resize(self.ids.len(), 0.0);
         self.code_query.score(&graph.codec, &graph.codes, &self.ids, &mut self.scores);
         self.stats.code_distances += self.ids.len() as u32;
+        self.clock.spent(Phase::Scan);
     }
 
     /// Scores `self.ids` by their codes and offers them as candidates.
@@ -141,6 +146,7 @@ impl Scratch {
                 self.candidates.insert(Neighbor { distance: *distance, id: *id });
             }
         }
+        self.clock.spent(Phase::Scan);
     }
 
     /// Uses what has arrived for one place of the beam.
@@ -168,6 +174,7 @@ impl Scratch {
         let record = layout.decode(pages, id).map_err(damaged)?;
         self.found.push(id, graph.exact.between(&self.query, record.vector));
         self.stats.full_distances += 1;
+        self.clock.spent(Phase::Rerank);
         self.ids.clear();
         for neighbor in record.neighbors() {
             if neighbor >= graph.vectors {
@@ -226,7 +233,9 @@ pub(crate) async fn search(
             scratch.stats.hops += 1;
             scratch.stats.reads += scratch.beam.len() as u32;
             scratch.stats.bytes += (scratch.beam.len() * graph.layout.read_bytes()) as u64;
+            scratch.clock.spent(Phase::Navigate);
             let pages = cx.read(&scratch.spans).await.map_err(failed)?;
+            scratch.clock.spent(Phase::Read);
             for i in 0..scratch.beam.len() {
                 scratch.expand(graph, i, pages.bytes(i))?;
             }
@@ -245,7 +254,9 @@ pub(crate) async fn search(
                     scratch.stats.bytes += u64::from(span.len);
                 }
                 scratch.stats.hops += u32::from(scratch.beam.len() > pushed);
+                scratch.clock.spent(Phase::Navigate);
                 let Some(arrived) = stream.next().await else { return Ok(()) };
+                scratch.clock.spent(Phase::Read);
                 let arrived = arrived.map_err(failed)?;
                 scratch.expand(graph, arrived.place as usize, arrived.bytes())?;
             }

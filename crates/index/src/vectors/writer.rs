@@ -146,20 +146,20 @@ pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorErr
     Ok(())
 }
 
-fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
+pub(super) fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
     [count.to_le_bytes(), dim.to_le_bytes()].concat()
 }
 
 /// A file that appears under its name complete or not at all.
 #[derive(Debug)]
-struct AtomicFile {
+pub(super) struct AtomicFile {
     path: PathBuf,
     folder: PathBuf,
     output: BufWriter<NamedTempFile>,
 }
 
 impl AtomicFile {
-    fn create(path: &Path) -> Result<AtomicFile, VectorError> {
+    pub(super) fn create(path: &Path) -> Result<AtomicFile, VectorError> {
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder.to_path_buf(),
             _ => PathBuf::from("."),
@@ -174,12 +174,27 @@ impl AtomicFile {
         Ok(AtomicFile { path: path.to_path_buf(), folder, output })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), VectorError> {
+    /// The name that the file will have.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that holds it.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where its bytes go.
+    pub(super) fn writer(&mut self) -> &mut impl Write {
+        &mut self.output
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), VectorError> {
         self.output.write_all(bytes).map_err(VectorError::io(&self.path, "write the file"))
     }
 
     /// Writes `header` over the first bytes, makes everything durable, and renames.
-    fn finish(mut self, header: &[u8]) -> Result<PathBuf, VectorError> {
+    pub(super) fn finish(mut self, header: &[u8]) -> Result<PathBuf, VectorError> {
         self.seal(header).map_err(VectorError::io(&self.path, "write the file"))?;
         let failed = |e: std::io::IntoInnerError<_>| VectorError::Io {
             path: self.path.clone(),

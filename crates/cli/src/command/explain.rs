@@ -1,0 +1,59 @@
+//! `bathyal search --explain`: where the time and the memory of one query go.
+
+use std::fmt::Write;
+
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{Explanation, Index};
+use bathyal_tier::Control;
+
+use super::measurement::{open_options, search_options};
+use super::search::{effort, warm};
+use crate::arguments::SearchArguments;
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+
+pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
+    let settings = &arguments.settings;
+    let row = arguments.explain.unwrap_or(0);
+    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let queries = VectorFile::open(&arguments.queries)?;
+    let options = search_options(settings, effort(arguments));
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    warm(arguments, &index, &options, control)?;
+    let told = index.explain(&queries, row, &options, control)?;
+    for note in &told.notes {
+        console.remark(&format!("note: {note}"));
+    }
+    console.answer(&told, &text(row, &told))
+}
+
+fn text(row: usize, told: &Explanation) -> String {
+    let mut text = format!(
+        "query {row}: {} nearest by a {} index on the {} tier, search_list {}\n",
+        told.k, told.family, told.tier, told.search_list
+    );
+    // Writing to a string does not fail.
+    if let (Some(scanned), Some(groups)) = (told.groups_scanned, told.groups) {
+        let _ = writeln!(text, "groups       {scanned} scanned of {groups}");
+    }
+    let _ = writeln!(text, "codes        {} scored", told.code_distances);
+    let bytes = byte_size::format(told.bytes);
+    let _ = writeln!(text, "reads        {} ({bytes}) in {} rounds", told.reads, told.hops);
+    let _ = writeln!(text, "vectors      {} scored in full", told.full_distances);
+    let share = |ns: u64| 100.0 * ns as f64 / told.total_ns.max(1) as f64;
+    let _ = writeln!(text, "time         {:.1} us", told.total_ns as f64 / 1e3);
+    for phase in &told.phases {
+        let (us, share) = (phase.ns as f64 / 1e3, share(phase.ns));
+        let _ = writeln!(text, "  {:<10} {us:>10.1} us {share:>5.1}%", phase.phase);
+    }
+    let total = told.memory.iter().map(|part| part.bytes).sum();
+    let _ = writeln!(text, "memory       {}", byte_size::format(total));
+    for part in &told.memory {
+        let _ = writeln!(text, "  {:<24} {:>10}", part.part, byte_size::format(part.bytes));
+    }
+    let nearest = told.ids.iter().zip(&told.distances).take(10);
+    let nearest: Vec<String> = nearest.map(|(id, distance)| format!("{id} ({distance})")).collect();
+    let _ = write!(text, "nearest      {}", nearest.join(", "));
+    text
+}

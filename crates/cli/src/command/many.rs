@@ -1,0 +1,123 @@
+//! `bathyal search --also`: several indexes that answer as one.
+
+use bathyal_index::vectors::{IdFile, VectorFile, write_ids};
+use bathyal_index::{Index, ManyResult, search_many};
+use bathyal_tier::Control;
+use serde::Serialize;
+
+use super::measurement::{Latency, open_options, search_options};
+use super::recall;
+use super::search::{effort, warm};
+use crate::arguments::SearchArguments;
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+
+/// The figures of a search over several indexes; the names are the keys of `--json`.
+#[derive(Serialize)]
+struct Answer<'a> {
+    indexes: Vec<String>,
+    first_ids: &'a [u64],
+    recall: Option<f64>,
+    queries: usize,
+    k: usize,
+    threads: usize,
+    search_list: u32,
+    seconds: f64,
+    qps: f64,
+    latency_us: Latency,
+    reads_per_query: f64,
+    bytes_per_query: f64,
+    hops_per_query: f64,
+    distance_computations_per_query: f64,
+    notes: &'a [String],
+}
+
+pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
+    let settings = &arguments.settings;
+    let paths = || std::iter::once(&arguments.index).chain(&arguments.also);
+    let indexes: Vec<Index> =
+        paths().map(|path| Index::open(path, &open_options(settings))).collect::<Result<_, _>>()?;
+    let queries = VectorFile::open(&arguments.queries)?;
+    let options = search_options(settings, effort(arguments));
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    for index in &indexes {
+        warm(arguments, index, &options, control)?;
+    }
+    let found = search_many(&indexes.iter().collect::<Vec<_>>(), &queries, &options, control)?;
+    let ids = found.places.iter().map(|place| u32::try_from(found.id(*place)));
+    let ids: Vec<u32> = ids.collect::<Result<_, _>>().map_err(|_| {
+        Failure::new("the indexes hold more vectors together than 32-bit ids can name; search fewer at once")
+    })?;
+    let recall = match &arguments.groundtruth {
+        Some(path) => {
+            let exact = IdFile::open(path)?;
+            Some(recall::recall(&exact, &ids, found.k, queries.count())?)
+        }
+        None => None,
+    };
+    if let Some(output) = &arguments.output {
+        write_ids(output, &IdFile::from_parts(found.k, ids, Some(found.distances.clone()))?)?;
+    }
+    for note in &found.notes {
+        console.remark(&format!("note: {note}"));
+    }
+    let names = paths().map(|path| path.display().to_string()).collect();
+    let answer = answer(names, recall, &found);
+    console.answer(&answer, &text(&answer))
+}
+
+fn answer(indexes: Vec<String>, recall: Option<f64>, found: &ManyResult) -> Answer<'_> {
+    let queries = found.latencies_ns.len();
+    let mean = |total: u64| total as f64 / queries.max(1) as f64;
+    let totals = &found.totals;
+    Answer {
+        indexes,
+        first_ids: &found.first_ids,
+        recall,
+        queries,
+        k: found.k,
+        threads: found.threads,
+        search_list: found.search_list,
+        seconds: found.seconds,
+        qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
+        latency_us: Latency::of(&found.latencies_ns),
+        reads_per_query: mean(totals.reads),
+        bytes_per_query: mean(totals.bytes),
+        hops_per_query: mean(totals.hops),
+        distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
+        notes: &found.notes,
+    }
+}
+
+fn text(answer: &Answer<'_>) -> String {
+    let latency = &answer.latency_us;
+    let recall = answer.recall.map_or("unknown without --groundtruth".to_owned(), |r| format!("{r:.4}"));
+    let mut text = format!(
+        "{} queries, k {}, {} threads, {} indexes\n\
+         recall@{}        {recall}\n\
+         search_list      {}\n\
+         throughput       {:.0} queries/s\n\
+         latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
+         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances",
+        answer.queries,
+        answer.k,
+        answer.threads,
+        answer.indexes.len(),
+        answer.k,
+        answer.search_list,
+        answer.qps,
+        latency.mean,
+        latency.p50,
+        latency.p95,
+        latency.p99,
+        answer.reads_per_query,
+        byte_size::format(answer.bytes_per_query as u64),
+        answer.hops_per_query,
+        answer.distance_computations_per_query,
+    );
+    for (index, first) in answer.indexes.iter().zip(answer.first_ids) {
+        text += &format!("\nids from {first:<8} {index}");
+    }
+    text
+}

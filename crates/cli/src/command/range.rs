@@ -1,0 +1,119 @@
+//! `bathyal search --radius`: all vectors within a distance.
+
+use bathyal_index::vectors::{VectorFile, check_range_path, write_ranges};
+use bathyal_index::{Effort, Index, RangeOptions, RangeResult};
+use bathyal_tier::Control;
+use serde::Serialize;
+
+use super::measurement::{Latency, open_options, search_options};
+use super::search::warm;
+use crate::arguments::{DEFAULT_RECALL, SearchArguments};
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+
+/// The figures of a range search; the names are the keys of `--json`.
+#[derive(Serialize)]
+struct Answer<'a> {
+    radius: f32,
+    recall_target: f32,
+    queries: usize,
+    threads: usize,
+    neighbors: usize,
+    neighbors_per_query: f64,
+    most_neighbors: usize,
+    queries_without: usize,
+    seconds: f64,
+    qps: f64,
+    latency_us: Latency,
+    reads_per_query: f64,
+    bytes_per_query: f64,
+    hops_per_query: f64,
+    distance_computations_per_query: f64,
+    notes: &'a [String],
+}
+
+pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
+    let settings = &arguments.settings;
+    let (Some(radius), recall) = (arguments.radius, arguments.recall.unwrap_or(DEFAULT_RECALL)) else {
+        return Err(Failure::usage("a range search needs --radius"));
+    };
+    if let Some(output) = &arguments.output {
+        check_range_path(output)?;
+    }
+    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let queries = VectorFile::open(&arguments.queries)?;
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let search = search_options(settings, Effort::Recall(recall));
+    warm(arguments, &index, &search, control)?;
+    let options = RangeOptions {
+        recall,
+        limit: arguments.limit.map(|limit| limit as usize),
+        beam_width: search.beam_width,
+        threads: search.threads,
+        mode: search.mode,
+        width: search.width,
+    };
+    let found = index.range_search(&queries, radius, &options, control)?;
+    if let Some(output) = &arguments.output {
+        write_ranges(output, &found.offsets, &found.ids, &found.distances)?;
+    }
+    for note in &found.notes {
+        console.remark(&format!("note: {note}"));
+    }
+    let answer = answer(radius, recall, &found);
+    console.answer(&answer, &text(&answer))
+}
+
+fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
+    let queries = found.latencies_ns.len();
+    let mean = |total: u64| total as f64 / queries.max(1) as f64;
+    let counts = || found.offsets.windows(2).map(|w| w[1] - w[0]);
+    let totals = &found.totals;
+    Answer {
+        radius,
+        recall_target,
+        queries,
+        threads: found.threads,
+        neighbors: found.ids.len(),
+        neighbors_per_query: mean(found.ids.len() as u64),
+        most_neighbors: counts().max().unwrap_or(0),
+        queries_without: counts().filter(|count| *count == 0).count(),
+        seconds: found.seconds,
+        qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
+        latency_us: Latency::of(&found.latencies_ns),
+        reads_per_query: mean(totals.reads),
+        bytes_per_query: mean(totals.bytes),
+        hops_per_query: mean(totals.hops),
+        distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
+        notes: &found.notes,
+    }
+}
+
+fn text(answer: &Answer<'_>) -> String {
+    let latency = &answer.latency_us;
+    format!(
+        "{} queries, radius {}, {} threads, recall aimed for {}\n\
+         within           {} vectors, {:.1} a query, {} at most; {} queries have none\n\
+         throughput       {:.0} queries/s\n\
+         latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
+         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances",
+        answer.queries,
+        answer.radius,
+        answer.threads,
+        answer.recall_target,
+        answer.neighbors,
+        answer.neighbors_per_query,
+        answer.most_neighbors,
+        answer.queries_without,
+        answer.qps,
+        latency.mean,
+        latency.p50,
+        latency.p95,
+        latency.p99,
+        answer.reads_per_query,
+        byte_size::format(answer.bytes_per_query as u64),
+        answer.hops_per_query,
+        answer.distance_computations_per_query,
+    )
+}

@@ -1,0 +1,179 @@
+//! What an open index has done so far: counters for a monitoring system, kept by relaxed atomics once a query.
+
+use super::Index;
+use crate::query::QueryStats;
+use serde::Serialize;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Upper bounds of the latency histogram in microseconds: from a search in memory to a disk in distress.
+const LATENCY_BOUNDS_US: [u64; 17] = [
+    20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    2_000_000, 5_000_000,
+];
+
+/// The counters of an open index, shared by its threads.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    queries: AtomicU64,
+    errors: AtomicU64,
+    hops: AtomicU64,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    code_distances: AtomicU64,
+    full_distances: AtomicU64,
+    latency_ns: AtomicU64,
+    /// Queries by latency: up to each bound, and beyond the last.
+    slower: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
+}
+
+impl Counters {
+    /// Counts a query that was answered.
+    pub(super) fn answered(&self, latency_ns: u64, cost: &QueryStats) {
+        self.queries.fetch_add(1, Relaxed);
+        self.hops.fetch_add(u64::from(cost.hops), Relaxed);
+        self.reads.fetch_add(u64::from(cost.reads), Relaxed);
+        self.bytes.fetch_add(cost.bytes, Relaxed);
+        self.code_distances.fetch_add(u64::from(cost.code_distances), Relaxed);
+        self.full_distances.fetch_add(u64::from(cost.full_distances), Relaxed);
+        self.latency_ns.fetch_add(latency_ns, Relaxed);
+        let bucket = LATENCY_BOUNDS_US.partition_point(|bound| bound * 1000 < latency_ns);
+        self.slower[bucket].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a batch that failed: damage, a device error, a cancellation, a deadline.
+    pub(super) fn failed(&self) {
+        self.errors.fetch_add(1, Relaxed);
+    }
+}
+
+/// A bar of the latency histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LatencyBar {
+    /// Upper bound in microseconds; `None` for what is slower than all bounds.
+    pub up_to_us: Option<u64>,
+    /// Queries above the bound before and up to this one.
+    pub queries: u64,
+}
+
+/// What the page cache of an open index has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CacheStats {
+    /// Pages copied from the cache.
+    pub hits: u64,
+    /// Pages asked of the tier.
+    pub misses: u64,
+    /// Pages that made room for others.
+    pub evictions: u64,
+    /// Pages held now.
+    pub resident_pages: u64,
+    /// Pages that the cache can hold.
+    pub capacity_pages: u64,
+}
+
+/// What an open index has done since it was opened. Exact counts; searches that run are counted query by query.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IndexStats {
+    /// The index's path.
+    pub index: String,
+    /// Number of vectors.
+    pub vectors: u64,
+    /// Bytes of memory that the open index holds between searches.
+    pub dram_bytes: u64,
+    /// Queries answered.
+    pub queries: u64,
+    /// Batches of queries that failed: damage, device errors, cancellation, deadline, too small a budget.
+    pub errors: u64,
+    /// Dependent rounds of reads.
+    pub hops: u64,
+    /// Reads asked of the tier.
+    pub reads: u64,
+    /// Bytes asked of the tier.
+    pub bytes: u64,
+    /// Distances estimated from codes.
+    pub code_distances: u64,
+    /// Distances computed from full vectors.
+    pub full_distances: u64,
+    /// Seconds that all queries took together, each from its start to its answer.
+    pub latency_seconds: f64,
+    /// What the page cache has done; `None` without one.
+    pub cache: Option<CacheStats>,
+    /// How many queries took how long, by rising bound.
+    pub latency_histogram: Vec<LatencyBar>,
+}
+
+impl IndexStats {
+    /// The counters in the text exposition format of Prometheus, labelled with the index's path.
+    pub fn to_prometheus(&self) -> String {
+        let label = self.index.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let mut text = String::new();
+        let mut rows: Vec<(&str, &str, &str, u64)> = vec![
+            ("vectors", "gauge", "Vectors held", self.vectors),
+            ("dram_bytes", "gauge", "Bytes of memory held between searches", self.dram_bytes),
+            ("queries_total", "counter", "Queries answered", self.queries),
+            ("errors_total", "counter", "Batches of queries that failed", self.errors),
+            ("hops_total", "counter", "Dependent rounds of reads", self.hops),
+            ("reads_total", "counter", "Reads asked of the tier", self.reads),
+            ("read_bytes_total", "counter", "Bytes asked of the tier", self.bytes),
+            ("code_distances_total", "counter", "Distances estimated from codes", self.code_distances),
+            ("full_distances_total", "counter", "Distances of full vectors", self.full_distances),
+        ];
+        if let Some(cache) = &self.cache {
+            rows.extend([
+                ("cache_hits_total", "counter", "Pages copied from the cache", cache.hits),
+                ("cache_misses_total", "counter", "Pages asked of the tier through the cache", cache.misses),
+                ("cache_evictions_total", "counter", "Pages that made room for others", cache.evictions),
+                ("cache_resident_pages", "gauge", "Pages held by the cache", cache.resident_pages),
+                ("cache_capacity_pages", "gauge", "Pages that the cache can hold", cache.capacity_pages),
+            ]);
+        }
+        // Writing to a string does not fail.
+        for (name, kind, help, value) in rows {
+            let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} {kind}");
+            let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\"}} {value}");
+        }
+        let name = "bathyal_query_duration_seconds";
+        let _ = writeln!(text, "# HELP {name} From a query's start to its answer.\n# TYPE {name} histogram");
+        let mut sum = 0;
+        for bar in &self.latency_histogram {
+            sum += bar.queries;
+            let bound = bar.up_to_us.map_or("+Inf".to_string(), |us| (us as f64 / 1e6).to_string());
+            let _ = writeln!(text, "{name}_bucket{{index=\"{label}\",le=\"{bound}\"}} {sum}");
+        }
+        let _ = writeln!(text, "{name}_sum{{index=\"{label}\"}} {}", self.latency_seconds);
+        let _ = writeln!(text, "{name}_count{{index=\"{label}\"}} {sum}");
+        text
+    }
+}
+
+impl Index {
+    /// What this index has done since it was opened.
+    pub fn stats(&self) -> IndexStats {
+        let c = &self.counters;
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        let bounds = LATENCY_BOUNDS_US.into_iter().map(Some).chain([None]);
+        let bars =
+            bounds.zip(&c.slower).map(|(up_to_us, count)| LatencyBar { up_to_us, queries: get(count) });
+        IndexStats {
+            index: self.path().display().to_string(),
+            vectors: self.len() as u64,
+            dram_bytes: self.dram_bytes(0, 0, 0),
+            queries: get(&c.queries),
+            errors: get(&c.errors),
+            hops: get(&c.hops),
+            reads: get(&c.reads),
+            bytes: get(&c.bytes),
+            code_distances: get(&c.code_distances),
+            full_distances: get(&c.full_distances),
+            latency_seconds: get(&c.latency_ns) as f64 / 1e9,
+            cache: self.cache_counters().map(|cache| CacheStats {
+                hits: cache.hits,
+                misses: cache.misses,
+                evictions: cache.evictions,
+                resident_pages: cache.resident_pages,
+                capacity_pages: cache.capacity_pages,
+            }),
+            latency_histogram: bars.collect(),
+        }
+    }
+}

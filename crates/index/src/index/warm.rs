@@ -1,0 +1,91 @@
+//! Warm-up: what the first queries would otherwise wait for.
+
+use super::family::Family;
+use super::{Index, RawQueries, SearchOptions, thread_count};
+use crate::error::IndexError;
+use bathyal_kernels::Element;
+use bathyal_tier::Control;
+use half::f16;
+use serde::Serialize;
+use std::time::Instant;
+
+/// Queries of a warm-up: enough for every thread to grow its buffers and for pages that most queries read to be read.
+const WARM_QUERIES: usize = 256;
+
+/// What a warm-up did.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WarmReport {
+    /// Queries made up from the index and answered.
+    pub queries: usize,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+impl Index {
+    /// Starts the search threads, opens their queues, and answers queries that are spread evenly over the
+    /// index: memory is touched, buffers are grown, caches hold what most queries read.
+    ///
+    /// `options` are those of the searches to come.
+    ///
+    /// # Errors
+    /// As [`Index::search`].
+    pub fn warm(&self, options: &SearchOptions, control: Control<'_>) -> Result<WarmReport, IndexError> {
+        let started = Instant::now();
+        let (params, _) = self.params(options)?;
+        let bytes = self.sample_vectors();
+        let count = bytes.len() / self.family.vector_bytes().max(1);
+        let threads = thread_count(options.threads).clamp(1, count.max(1));
+        let raw = RawQueries { bytes, count };
+        let found = self.search_raw(raw, params, threads, options.width, control)?;
+        Ok(WarmReport {
+            queries: count,
+            reads: found.totals.reads,
+            bytes: found.totals.bytes,
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Vectors from all over the index, as codes and centroids remember them: no page is read.
+    fn sample_vectors(&self) -> Vec<u8> {
+        let mut row = vec![0.0_f32; self.dim()];
+        let mut bytes = Vec::new();
+        match &*self.family {
+            Family::Graph(graph) => {
+                let size = graph.codec.code_bytes();
+                for code in spread(graph.codes.len() / size) {
+                    graph.codec.decode(&graph.codes[code * size..][..size], &mut row);
+                    encode(graph.element, &row, &mut bytes);
+                }
+            }
+            Family::Cluster(cluster) => {
+                for group in spread(cluster.centroids.groups()) {
+                    cluster.centroids.shifted(group as u32, &mut row);
+                    row.iter_mut().zip(cluster.centroids.mean()).for_each(|(value, mean)| *value += mean);
+                    encode(cluster.element, &row, &mut bytes);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Up to [`WARM_QUERIES`] numbers below `count`, spread evenly.
+fn spread(count: usize) -> impl Iterator<Item = usize> {
+    let wanted = count.min(WARM_QUERIES);
+    (0..wanted).map(move |i| (i as u64 * count as u64 / wanted as u64) as usize)
+}
+
+/// Appends `row` as the nearest values of `element`.
+fn encode(element: Element, row: &[f32], bytes: &mut Vec<u8>) {
+    match element {
+        Element::F32 => bytes.extend(row.iter().flat_map(|value| value.to_le_bytes())),
+        Element::F16 => bytes.extend(row.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes())),
+        // `as` stops at the ends of the range.
+        Element::U8 => bytes.extend(row.iter().map(|value| value.round() as u8)),
+        Element::I8 => bytes.extend(row.iter().map(|value| value.round() as i8 as u8)),
+    }
+}

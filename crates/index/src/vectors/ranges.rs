@@ -1,0 +1,61 @@
+//! Files of range answers: any number of neighbours a query.
+
+use std::path::Path;
+
+use super::error::VectorError;
+use super::writer::AtomicFile;
+
+/// Writes the answers of a range search to `path` (`.rbin`), all or nothing, as big-ann-benchmarks has them: u32
+/// queries, u32 neighbours in all, then a u32 count for each query, all u32 ids, all f32 distances.
+///
+/// The neighbours of query `q` are `ids[offsets[q]..offsets[q + 1]]`.
+///
+/// # Errors
+/// [`VectorError::UnknownExtension`]; [`VectorError::Argument`] where the parts do not agree or are more than 32 bits
+/// can count; [`VectorError::Io`].
+pub fn write_ranges(
+    path: impl AsRef<Path>,
+    offsets: &[usize],
+    ids: &[u32],
+    distances: &[f32],
+) -> Result<(), VectorError> {
+    let path = path.as_ref();
+    check_range_path(path)?;
+    let whole = offsets.first() == Some(&0)
+        && offsets.is_sorted()
+        && offsets.last() == Some(&ids.len())
+        && ids.len() == distances.len();
+    let (Ok(queries), Ok(total)) = (u32::try_from(offsets.len().wrapping_sub(1)), u32::try_from(ids.len()))
+    else {
+        let reason = format!("{} neighbours in all are more than 32 bits can count", ids.len());
+        return Err(VectorError::Argument { path: path.to_path_buf(), reason });
+    };
+    if !whole {
+        let reason = format!("{} ids, {} distances and their offsets disagree", ids.len(), distances.len());
+        return Err(VectorError::Argument { path: path.to_path_buf(), reason });
+    }
+    let mut output = AtomicFile::create(path)?;
+    output.write(&[queries.to_le_bytes(), total.to_le_bytes()].concat())?;
+    offsets.windows(2).try_for_each(|w| output.write(&((w[1] - w[0]) as u32).to_le_bytes()))?;
+    ids.iter().try_for_each(|id| output.write(&id.to_le_bytes()))?;
+    distances.iter().try_for_each(|distance| output.write(&distance.to_le_bytes()))?;
+    output.finish(&[])?;
+    Ok(())
+}
+
+/// Refuses a path that [`write_ranges`] would.
+///
+/// # Errors
+/// [`VectorError::UnknownExtension`].
+pub fn check_range_path(path: &Path) -> Result<(), VectorError> {
+    let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    if found == "rbin" {
+        return Ok(());
+    }
+    Err(VectorError::UnknownExtension {
+        path: path.to_path_buf(),
+        found,
+        expected: ".rbin",
+        advice: "a range search finds a different number of neighbours for each query",
+    })
+}
