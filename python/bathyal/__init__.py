@@ -23,14 +23,17 @@ is passed in is not copied, so it must not be changed while the call runs.
 from bathyal._bathyal import DamagedIndexError, Error, __version__
 from bathyal.exact import groundtruth, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
-from bathyal.index import Index, build, inspect, open, verify
-from bathyal.results import Found, SearchStats, SearchWarning
+from bathyal.index import Index, build, inspect, open, search, verify
+from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 
 __all__ = [
     "Converted",
+    "Costs",
     "DamagedIndexError",
     "Error",
     "Found",
+    "FoundMany",
+    "FoundRanges",
     "Index",
     "SearchStats",
     "SearchWarning",
@@ -43,6 +46,7 @@ __all__ = [
     "read_ids",
     "read_vectors",
     "recall",
+    "search",
     "verify",
     "write_ids",
     "write_vectors",

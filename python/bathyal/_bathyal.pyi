@@ -56,6 +56,28 @@ class _Answers(TypedDict):
     threads: int
     notes: list[str]
 
+class _Costs(TypedDict):
+    hops: NDArray[np.uint64]
+    reads: NDArray[np.uint64]
+    bytes: NDArray[np.uint64]
+    code_distances: NDArray[np.uint64]
+    full_distances: NDArray[np.uint64]
+    latencies_ns: NDArray[np.uint64]
+    seconds: float
+    threads: int
+    notes: list[str]
+
+class _Ranges(_Costs):
+    offsets: NDArray[np.int64]
+    ids: NDArray[np.uint32]
+    distances: NDArray[np.float32]
+
+class _ManyAnswers(_Costs):
+    search_list: int
+    indexes: NDArray[np.uint32]
+    ids: NDArray[np.uint32]
+    distances: NDArray[np.float32]
+
 @final
 class IndexHandle:
     @staticmethod
@@ -76,6 +98,18 @@ class IndexHandle:
     def search(self, queries: NDArray[Any], arguments: _SearchArguments) -> _Answers: ...
 
 def build(data: _Data, path: _Path, arguments: _BuildArguments, progress: _Progress) -> str: ...
+def range_search(
+    handle: IndexHandle, queries: NDArray[Any], radius: float, limit: int | None, arguments: _SearchArguments
+) -> _Ranges: ...
+def search_many(
+    handles: list[IndexHandle], queries: NDArray[Any], arguments: _SearchArguments
+) -> _ManyAnswers: ...
+def search_file(
+    handle: IndexHandle, queries: _Path, output: _Path, block: int, arguments: _SearchArguments
+) -> str: ...
+def warm(handle: IndexHandle, arguments: _SearchArguments) -> str: ...
+def explain(handle: IndexHandle, queries: NDArray[Any], row: int, arguments: _SearchArguments) -> str: ...
+def stats(handle: IndexHandle) -> tuple[str, str]: ...
 def verify(path: _Path, progress: _Progress) -> str: ...
 def inspect(path: _Path, progress: _Progress) -> str: ...
 def describe_vectors(path: _Path) -> tuple[str, int, int]: ...

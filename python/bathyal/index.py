@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import Data, Path, memory_bytes, query_rows, whole
 from bathyal.files import read_vectors, source
 from bathyal.progress import Receiver, shown
-from bathyal.results import Found, SearchStats, SearchWarning
+from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 
 Metric = Literal["l2", "ip", "cosine"]
 Family = Literal["cluster", "graph"]
@@ -88,22 +89,9 @@ class Index:
         >>> index.search([3.0, 4.0], k=3).distances.tolist()
         [0.0, 1.0, 1.0]
         """
-        if isinstance(queries, str | os.PathLike):
-            queries = read_vectors(queries)
-        rows, single = query_rows(queries, self.element)
-        answers = self._handle.search(
-            rows,
-            {
-                "k": whole("k", k),
-                "recall": float(recall),
-                "search_list": None if search_list is None else whole("search_list", search_list),
-                "probes": None if probes is None else whole("probes", probes),
-                "beam_width": whole("beam_width", beam_width),
-                "threads": whole("threads", threads, most=4096),
-                "mode": mode,
-                "timeout": None if timeout is None else float(timeout),
-            },
-        )
+        rows, single = _rows(queries, self.element)
+        arguments = _arguments(k, recall, search_list, probes, beam_width, threads, mode, timeout)
+        answers = self._handle.search(rows, arguments)
         notes = tuple(answers["notes"])
         for note in notes:
             warnings.warn(note, SearchWarning, stacklevel=2)
@@ -125,6 +113,145 @@ class Index:
         if single:
             ids, distances = ids[0], distances[0]
         return Found(ids, distances, stats, notes)
+
+    def range_search(
+        self,
+        queries: ArrayLike | Path,
+        radius: float,
+        recall: float = 0.95,
+        limit: int | None = None,
+        threads: int = 0,
+        mode: Mode = "batched",
+        timeout: float | None = None,
+    ) -> FoundRanges:
+        """Finds all vectors within ``radius`` of each query.
+
+        Approximate, as every search is: about ``recall`` of the vectors within the radius are found, and none
+        outside it. Each query is searched for its k nearest, with k rising until the k-th lies beyond the radius.
+
+        Args:
+            queries: as for :meth:`search`.
+            radius: largest distance, as answers give it: l2 is squared, ip negated, cosine one minus it.
+            recall: share of the vectors within the radius that should be found.
+            limit: most neighbours of a query; the nearest are kept. None means all that the index holds.
+            threads, mode, timeout: as for :meth:`search`.
+
+        >>> import numpy as np, bathyal
+        >>> line = np.arange(100, dtype=np.float32).reshape(100, 1)
+        >>> index = bathyal.build(line, "line.index", metric="l2")
+        >>> found = index.range_search([[3.0], [99.0], [500.0]], radius=4.0)
+        >>> [sorted(found[query][0].tolist()) for query in range(len(found))]
+        [[1, 2, 3, 4, 5], [97, 98, 99], []]
+        """
+        rows, _ = _rows(queries, self.element)
+        arguments = _arguments(10, recall, None, None, 4, threads, mode, timeout)
+        most = None if limit is None else whole("limit", limit, least=1)
+        answers = _bathyal.range_search(self._handle, rows, float(radius), most, arguments)
+        notes = _warned(answers["notes"])
+        return FoundRanges(
+            answers["offsets"], answers["ids"], answers["distances"], _costs(answers), notes
+        )
+
+    def search_file(
+        self,
+        queries: Path,
+        output: Path,
+        k: int = 10,
+        recall: float = 0.95,
+        search_list: int | None = None,
+        probes: int | None = None,
+        threads: int = 0,
+        block: int = 65536,
+    ) -> dict[str, Any]:
+        """Finds the ``k`` nearest of each query of a file and writes them to another: ``.ibin`` (with distances) or
+        ``.ivecs``.
+
+        Queries and answers are in memory for ``block`` queries at a time, so both files may be larger than memory.
+        Nothing is at ``output`` before it is complete. Returns ``queries``, ``k``, ``seconds``, ``reads``,
+        ``bytes``, ``hops``, ``code_distances``, ``full_distances`` (totals) and ``notes``.
+
+        >>> import numpy as np, bathyal
+        >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
+        >>> bathyal.write_vectors("queries.fbin", vectors[:50])
+        >>> index = bathyal.build(vectors, "file.index")
+        >>> index.search_file("queries.fbin", "found.ibin", k=3, block=20)["queries"]
+        50
+        >>> ids, distances = bathyal.read_ids("found.ibin")
+        >>> ids[:4, 0].tolist()
+        [0, 1, 2, 3]
+        """
+        arguments = _arguments(k, recall, search_list, probes, 4, threads, "batched", None)
+        text = _bathyal.search_file(self._handle, queries, output, whole("block", block, least=1), arguments)
+        report: dict[str, Any] = json.loads(text)
+        report["notes"] = list(_warned(report["notes"]))
+        return report
+
+    def warm(self, k: int = 10, recall: float = 0.95, threads: int = 0) -> dict[str, Any]:
+        """Starts search threads, grows their buffers and fills caches, so that the first queries wait for nothing.
+
+        The arguments are those of the searches to come. Returns ``queries`` (made up from the index and answered),
+        ``reads``, ``bytes`` and ``seconds``.
+
+        >>> import numpy as np, bathyal
+        >>> index = bathyal.build(np.eye(300, 8, dtype=np.float32), "warm.index")
+        >>> index.warm(threads=1)["queries"] > 0
+        True
+        """
+        arguments = _arguments(k, recall, None, None, 4, threads, "batched", None)
+        report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, arguments))
+        return report
+
+    def explain(
+        self,
+        query: ArrayLike,
+        k: int = 10,
+        recall: float = 0.95,
+        search_list: int | None = None,
+        probes: int | None = None,
+        beam_width: int = 4,
+        mode: Mode = "batched",
+    ) -> dict[str, Any]:
+        """Answers one query alone and says what it took.
+
+        Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``groups_scanned`` (None of a
+        graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what
+        the open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
+
+        >>> import numpy as np, bathyal
+        >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
+        >>> index = bathyal.build(vectors, "explained.index")
+        >>> told = index.explain(vectors[7], k=3)
+        >>> told["ids"][0], [phase["phase"] for phase in told["phases"]]
+        (7, ['navigate', 'scan', 'read', 'rerank'])
+        """
+        rows, _ = _rows(query, self.element)
+        arguments = _arguments(k, recall, search_list, probes, beam_width, 1, mode, None)
+        told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, arguments))
+        return told
+
+    def stats(self) -> dict[str, Any]:
+        """What this index has done since it was opened: ``queries``, ``errors`` (batches that failed), ``reads``,
+        ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and misses; None without one)
+        and more. See :meth:`prometheus`.
+
+        >>> import numpy as np, bathyal
+        >>> index = bathyal.build(np.eye(8, dtype=np.float32), "counted.index")
+        >>> _ = index.search(np.eye(8, dtype=np.float32), k=1)
+        >>> index.stats()["queries"]
+        8
+        """
+        counters: dict[str, Any] = json.loads(_bathyal.stats(self._handle)[0])
+        return counters
+
+    def prometheus(self) -> str:
+        """The counters of :meth:`stats` in the text exposition format of Prometheus.
+
+        >>> import numpy as np, bathyal
+        >>> index = bathyal.build(np.eye(8, dtype=np.float32), "exposed.index")
+        >>> index.prometheus().splitlines()[2]
+        'bathyal_vectors{index="exposed.index"} 8'
+        """
+        return _bathyal.stats(self._handle)[1]
 
     def __len__(self) -> int:
         return self._handle.len
@@ -192,6 +319,93 @@ class Index:
         return f"<bathyal.Index {self._path!r}: {len(self)} x {self.dim} {self.element}, {self.metric}>"
 
 
+def _rows(queries: ArrayLike | Path, element: str) -> tuple[NDArray[Any], bool]:
+    if isinstance(queries, str | os.PathLike):
+        queries = read_vectors(queries)
+    return query_rows(queries, element)
+
+
+def _arguments(
+    k: int,
+    recall: float,
+    search_list: int | None,
+    probes: int | None,
+    beam_width: int,
+    threads: int,
+    mode: str,
+    timeout: float | None,
+) -> _bathyal._SearchArguments:
+    return {
+        "k": whole("k", k),
+        "recall": float(recall),
+        "search_list": None if search_list is None else whole("search_list", search_list),
+        "probes": None if probes is None else whole("probes", probes),
+        "beam_width": whole("beam_width", beam_width),
+        "threads": whole("threads", threads, most=4096),
+        "mode": mode,
+        "timeout": None if timeout is None else float(timeout),
+    }
+
+
+def _warned(notes: list[str]) -> tuple[str, ...]:
+    for note in notes:
+        warnings.warn(note, SearchWarning, stacklevel=3)
+    return tuple(notes)
+
+
+def _costs(answers: _bathyal._Costs) -> Costs:
+    return Costs(
+        seconds=answers["seconds"],
+        threads=answers["threads"],
+        latencies_ns=answers["latencies_ns"],
+        hops=answers["hops"],
+        reads=answers["reads"],
+        bytes=answers["bytes"],
+        code_distances=answers["code_distances"],
+        full_distances=answers["full_distances"],
+    )
+
+
+def search(
+    indexes: Sequence[Index],
+    queries: ArrayLike | Path,
+    k: int = 10,
+    recall: float = 0.95,
+    search_list: int | None = None,
+    probes: int | None = None,
+    beam_width: int = 4,
+    threads: int = 0,
+    mode: Mode = "batched",
+    timeout: float | None = None,
+) -> FoundMany:
+    """Finds the ``k`` nearest vectors of each query in several indexes, merged by distance.
+
+    Arguments are those of :meth:`Index.search`; ``timeout`` is for all indexes together. The indexes must agree in
+    dim, element and metric.
+
+    Raises:
+        ValueError: no index, or indexes that do not agree (the message says in what).
+
+    >>> import numpy as np, bathyal
+    >>> line = np.arange(20, dtype=np.float32).reshape(20, 1)
+    >>> even = bathyal.build(line[::2].copy(), "even.index")
+    >>> odd = bathyal.build(line[1::2].copy(), "odd.index")
+    >>> found = bathyal.search([even, odd], [7.0], k=3)
+    >>> list(zip(found.indexes.tolist(), found.ids.tolist(), found.distances.tolist()))
+    [(1, 3, 0.0), (0, 3, 1.0), (0, 4, 1.0)]
+    """
+    if not indexes:
+        raise ValueError("no index to search; give at least one")
+    rows, single = _rows(queries, indexes[0].element)
+    arguments = _arguments(k, recall, search_list, probes, beam_width, threads, mode, timeout)
+    answers = _bathyal.search_many([index._handle for index in indexes], rows, arguments)
+    notes = _warned(answers["notes"])
+    numbers, ids, distances = answers["indexes"], answers["ids"], answers["distances"]
+    if single:
+        numbers, ids, distances = numbers[0], ids[0], distances[0]
+    return FoundMany(numbers, ids, distances, _costs(answers), notes)
+
+
 def build(
     data: Data,
     path: Path,
@@ -229,7 +443,7 @@ def build(
         code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
         code: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
             the best by measurement.
-        threads: 0 means all cores. One thread and one ``seed`` give the same index bit for bit.
+        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph needs one thread, too.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit.
         overwrite: replace an index that is already there.
@@ -284,7 +498,7 @@ def open(path: Path, tier: Tier = "file", memory: int | str | None = None) -> In
     """Opens the index in the directory ``path``.
 
     Args:
-        tier: ``"file"`` reads the graph from its file, past the page cache; ``"dram"`` loads it now.
+        tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now.
         memory: most bytes of memory that the index may hold, or text such as ``"1GB"``; None means no limit.
 
     Raises:
@@ -304,7 +518,7 @@ def open(path: Path, tier: Tier = "file", memory: int | str | None = None) -> In
 
 
 def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
-    """Checks every byte of an index against its checksums and every link against the vectors.
+    """Checks every byte of an index against its checksums, and every link of a graph or place of a group.
 
     Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
     ``links``, ``bytes``, ``unlinked``.
@@ -320,8 +534,8 @@ def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
 
 
 def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
-    """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``degree_histogram``
-    and more.
+    """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``groups`` or
+    ``degree_histogram``, and more.
 
     >>> import numpy as np, bathyal
     >>> bathyal.build(np.eye(8, dtype=np.float32), "described.index").close()

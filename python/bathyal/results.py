@@ -95,3 +95,66 @@ class Found:
     """What it cost."""
     notes: tuple[str, ...] = ()
     """What was also raised as a :class:`SearchWarning`."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each query of a batch cost. Arrays have one entry a query, in the order of the queries."""
+
+    seconds: float
+    """From the first query's start to the last one's end."""
+    threads: int
+    """Threads used."""
+    latencies_ns: NDArray[np.uint64] = field(repr=False)
+    """Nanoseconds from each query's start to its answer."""
+    hops: NDArray[np.uint64] = field(repr=False)
+    """Dependent rounds of reads."""
+    reads: NDArray[np.uint64] = field(repr=False)
+    """Reads."""
+    bytes: NDArray[np.uint64] = field(repr=False)
+    """Bytes read."""
+    code_distances: NDArray[np.uint64] = field(repr=False)
+    """Distances estimated from codes."""
+    full_distances: NDArray[np.uint64] = field(repr=False)
+    """Distances computed from full vectors."""
+
+
+@dataclass(frozen=True)
+class FoundRanges:
+    """The vectors within the radius of each query: a ragged array. ``found[q]`` are the ids and distances of query
+    ``q``."""
+
+    offsets: NDArray[np.int64]
+    """The neighbours of query ``q`` are ``ids[offsets[q]:offsets[q + 1]]``; one entry more than queries."""
+    ids: NDArray[np.uint32]
+    """Row numbers, for each query the nearest first."""
+    distances: NDArray[np.float32]
+    """Their distances, none above the radius: l2 is squared, ip negated, cosine one minus it."""
+    costs: Costs = field(repr=False)
+    """What it cost, all rounds of a query together."""
+    notes: tuple[str, ...] = ()
+    """What was also raised as a :class:`SearchWarning`."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        query = range(len(self))[query]
+        part = slice(self.offsets[query], self.offsets[query + 1])
+        return self.ids[part], self.distances[part]
+
+
+@dataclass(frozen=True)
+class FoundMany:
+    """The neighbours of each query in several indexes, nearest first."""
+
+    indexes: NDArray[np.uint32]
+    """``queries x k`` numbers of the indexes, in the order of the call (``k`` for a single query)."""
+    ids: NDArray[np.uint32]
+    """``queries x k`` row numbers in those indexes (``k`` for a single query)."""
+    distances: NDArray[np.float32]
+    """``queries x k`` distances (``k`` for a single query): l2 is squared, ip negated, cosine one minus it."""
+    costs: Costs = field(repr=False)
+    """What it cost, all indexes together."""
+    notes: tuple[str, ...] = ()
+    """What was also raised as a :class:`SearchWarning`."""

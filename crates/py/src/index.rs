@@ -118,7 +118,12 @@ pub(crate) struct SearchArguments {
 }
 
 impl SearchArguments {
-    fn options(&self) -> PyResult<SearchOptions> {
+    /// The recall asked for.
+    pub(crate) fn recall(&self) -> f32 {
+        self.recall
+    }
+
+    pub(crate) fn options(&self) -> PyResult<SearchOptions> {
         let mode = match self.mode.as_str() {
             "batched" => SearchMode::Batched,
             "pipelined" => SearchMode::Pipelined,
@@ -140,7 +145,7 @@ impl SearchArguments {
         })
     }
 
-    fn deadline(&self) -> PyResult<Option<Instant>> {
+    pub(crate) fn deadline(&self) -> PyResult<Option<Instant>> {
         let Some(seconds) = self.timeout else { return Ok(None) };
         let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
             PyValueError::new_err(format!("timeout is {seconds}; expected a number of seconds, 0 or more"))
@@ -156,7 +161,7 @@ pub(crate) struct IndexHandle {
 }
 
 impl IndexHandle {
-    fn index(&self) -> PyResult<Arc<Index>> {
+    pub(crate) fn index(&self) -> PyResult<Arc<Index>> {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.clone().ok_or_else(|| PyValueError::new_err("the index is closed; open it again"))
     }
@@ -241,17 +246,26 @@ impl IndexHandle {
     }
 }
 
-fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
+/// A dictionary with what each query cost.
+pub(crate) fn per_query<'py>(
+    py: Python<'py>,
+    costs: &[QueryStats],
+    latencies_ns: Vec<u64>,
+) -> PyResult<Bound<'py, PyDict>> {
     let answers = PyDict::new(py);
-    let count = |each: fn(&QueryStats) -> u64| {
-        PyArray1::from_vec(py, found.per_query.iter().map(each).collect::<Vec<u64>>())
-    };
+    let count =
+        |each: fn(&QueryStats) -> u64| PyArray1::from_vec(py, costs.iter().map(each).collect::<Vec<u64>>());
     answers.set_item("hops", count(|one| one.hops.into()))?;
     answers.set_item("reads", count(|one| one.reads.into()))?;
     answers.set_item("bytes", count(|one| one.bytes))?;
     answers.set_item("code_distances", count(|one| one.code_distances.into()))?;
     answers.set_item("full_distances", count(|one| one.full_distances.into()))?;
-    answers.set_item("latencies_ns", PyArray1::from_vec(py, found.latencies_ns))?;
+    answers.set_item("latencies_ns", PyArray1::from_vec(py, latencies_ns))?;
+    Ok(answers)
+}
+
+fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
+    let answers = per_query(py, &found.per_query, found.latencies_ns)?;
     answers.set_item("seconds", found.seconds)?;
     answers.set_item("search_list", found.search_list)?;
     answers.set_item("threads", found.threads)?;

@@ -9,6 +9,7 @@ mod command;
 mod errors;
 mod files;
 mod index;
+mod searches;
 
 use pyo3::prelude::*;
 
@@ -22,6 +23,12 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;
     module.add_function(wrap_pyfunction!(index::inspect, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::range_search, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::search_many, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::search_file, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::warm, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::explain, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::stats, module)?)?;
     module.add_function(wrap_pyfunction!(files::describe_vectors, module)?)?;
     module.add_function(wrap_pyfunction!(files::write_vectors, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_ids, module)?)?;

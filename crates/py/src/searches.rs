@@ -1,0 +1,157 @@
+//! What an open index does besides the nearest k: ranges, several indexes, files of queries, warm-up, explanations,
+//! counters.
+
+use crate::arrays::{matrix, vectors};
+use crate::attend::attend;
+use crate::errors::Failure;
+use crate::index::{IndexHandle, SearchArguments, per_query};
+use bathyal_index::vectors::{IdWriter, VectorFile};
+use bathyal_index::{Index, RangeOptions, SearchTotals};
+use bathyal_tier::Control;
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Finds all vectors within `radius` of each query.
+#[pyfunction]
+pub(crate) fn range_search<'py>(
+    py: Python<'py>,
+    handle: &IndexHandle,
+    queries: &Bound<'_, PyAny>,
+    radius: f32,
+    limit: Option<usize>,
+    arguments: SearchArguments,
+) -> PyResult<Bound<'py, PyDict>> {
+    let index = handle.index()?;
+    let (search, deadline) = (arguments.options()?, arguments.deadline()?);
+    let options = RangeOptions {
+        recall: arguments.recall(),
+        limit,
+        beam_width: search.beam_width,
+        threads: search.threads,
+        mode: search.mode,
+        width: search.width,
+    };
+    let queries = vectors(queries)?;
+    let found = attend(py, None, |watch| {
+        let control = Control { cancel: Some(watch.cancel()), deadline };
+        index.range_search(&queries, radius, &options, control).map_err(Failure::from)
+    })?;
+    let answers = per_query(py, &found.per_query, found.latencies_ns)?;
+    answers.set_item("seconds", found.seconds)?;
+    answers.set_item("threads", found.threads)?;
+    answers.set_item("notes", found.notes)?;
+    let offsets = found.offsets.into_iter().map(|offset| offset as i64).collect();
+    answers.set_item("offsets", PyArray1::<i64>::from_vec(py, offsets))?;
+    answers.set_item("ids", PyArray1::from_vec(py, found.ids))?;
+    answers.set_item("distances", PyArray1::from_vec(py, found.distances))?;
+    Ok(answers)
+}
+
+/// Answers `queries` from several indexes as if they were one.
+#[pyfunction]
+pub(crate) fn search_many<'py>(
+    py: Python<'py>,
+    handles: Vec<PyRef<'_, IndexHandle>>,
+    queries: &Bound<'_, PyAny>,
+    arguments: SearchArguments,
+) -> PyResult<Bound<'py, PyDict>> {
+    let indexes: Vec<Arc<Index>> = handles.iter().map(|handle| handle.index()).collect::<PyResult<_>>()?;
+    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    let queries = vectors(queries)?;
+    let found = attend(py, None, |watch| {
+        let control = Control { cancel: Some(watch.cancel()), deadline };
+        let indexes: Vec<&Index> = indexes.iter().map(|index| &**index).collect();
+        bathyal_index::search_many(&indexes, &queries, &options, control).map_err(Failure::from)
+    })?;
+    let answers = per_query(py, &found.per_query, found.latencies_ns)?;
+    answers.set_item("seconds", found.seconds)?;
+    answers.set_item("search_list", found.search_list)?;
+    answers.set_item("threads", found.threads)?;
+    answers.set_item("notes", found.notes)?;
+    let (indexes, ids) = found.places.iter().map(|place| (place.index, place.id)).unzip();
+    answers.set_item("indexes", matrix(py, indexes, found.k)?)?;
+    answers.set_item("ids", matrix(py, ids, found.k)?)?;
+    answers.set_item("distances", matrix(py, found.distances, found.k)?)?;
+    Ok(answers)
+}
+
+/// Answers the queries of a file block by block into a file of ids; returns the figures as JSON.
+#[pyfunction]
+pub(crate) fn search_file(
+    py: Python<'_>,
+    handle: &IndexHandle,
+    queries: PathBuf,
+    output: PathBuf,
+    block: NonZeroUsize,
+    arguments: SearchArguments,
+) -> PyResult<String> {
+    let index = handle.index()?;
+    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    attend(py, None, |watch| -> Result<String, Failure> {
+        let queries = VectorFile::open(queries)?;
+        let k = options.k.min(index.len());
+        let mut writer = IdWriter::create(output, k)?;
+        let (mut totals, mut seconds, mut notes) = (SearchTotals::default(), 0.0, Vec::new());
+        let control = Control { cancel: Some(watch.cancel()), deadline };
+        index.search_blocks(&queries, block, &options, control, |_, found| -> Result<(), Failure> {
+            writer.push(&found.ids, &found.distances)?;
+            totals.merge(&found.totals);
+            seconds += found.seconds;
+            notes = found.notes;
+            Ok(())
+        })?;
+        writer.finish()?;
+        let report = serde_json::json!({
+            "queries": queries.count(),
+            "k": k,
+            "seconds": seconds,
+            "hops": totals.hops,
+            "reads": totals.reads,
+            "bytes": totals.bytes,
+            "code_distances": totals.code_distances,
+            "full_distances": totals.full_distances,
+            "notes": notes,
+        });
+        Ok(serde_json::to_string(&report)?)
+    })
+}
+
+/// Starts threads, grows buffers, fills caches; returns the report as JSON.
+#[pyfunction]
+pub(crate) fn warm(py: Python<'_>, handle: &IndexHandle, arguments: SearchArguments) -> PyResult<String> {
+    let index = handle.index()?;
+    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    attend(py, None, |watch| -> Result<String, Failure> {
+        let control = Control { cancel: Some(watch.cancel()), deadline };
+        Ok(serde_json::to_string(&index.warm(&options, control)?)?)
+    })
+}
+
+/// Says as JSON what query number `row` of `queries` took.
+#[pyfunction]
+pub(crate) fn explain(
+    py: Python<'_>,
+    handle: &IndexHandle,
+    queries: &Bound<'_, PyAny>,
+    row: usize,
+    arguments: SearchArguments,
+) -> PyResult<String> {
+    let index = handle.index()?;
+    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    let queries = vectors(queries)?;
+    attend(py, None, |watch| -> Result<String, Failure> {
+        let control = Control { cancel: Some(watch.cancel()), deadline };
+        Ok(serde_json::to_string(&index.explain(&queries, row, &options, control)?)?)
+    })
+}
+
+/// What the index has done since it was opened: as JSON, and in the text format of Prometheus.
+#[pyfunction]
+pub(crate) fn stats(handle: &IndexHandle) -> PyResult<(String, String)> {
+    let stats = handle.index()?.stats();
+    Ok((serde_json::to_string(&stats).map_err(Failure::from)?, stats.to_prometheus()))
+}
