@@ -24,6 +24,7 @@ FIGURES = {
     "p99_us": ("latency_us", "p99"),
     "reads": ("reads_per_query",),
     "bytes": ("bytes_per_query",),
+    "asked": ("asked_reads_per_query",),
     "dram_bytes": ("dram_bytes",),
     "cached_bytes": ("cached_bytes",),
 }

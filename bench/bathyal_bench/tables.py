@@ -19,6 +19,8 @@ from bathyal_bench.points import (
 from bathyal_bench.suite import TARGETS
 
 Row = list[str]
+# Where a system asks for so many times the reads that reach the device, its memory answers for it.
+ASKED_MORE = 2.0
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -123,6 +125,9 @@ def remarks(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: 
     cached = one.figures["cached_bytes"]
     if cached:
         found.append(f"besides {megabytes(cached)} of page cache")
+    asked, reads = one.figures["asked"], one.figures["reads"]
+    if asked is not None and reads is not None and asked > ASKED_MORE * reads:
+        found.append(f"asks for {number(asked)} reads, most or all of which its memory answers")
     if sweep.reads_source == "kernel" and one.figures["reads"]:
         found.append("reads are pages counted by the kernel")
     if sweep.dram_source and sweep.dram_source != "system":

@@ -41,7 +41,6 @@ class Bathyal(Peer):
 
     def open(self, index: Path, options: Options) -> None:
         self.index = self.library.open(index / "index", **options)
-        self.in_memory = options.get("tier") == "dram"
 
     def set_effort(self, options: Options) -> None:
         self.options = options
@@ -55,9 +54,6 @@ class Bathyal(Peer):
         return self.index.search(query, k, threads=1, **self.options).ids
 
     def counters(self) -> tuple[int, int] | None:
-        if self.in_memory:
-            # What it counts is then read from memory.
-            return 0, 0
         return int(self.stats.reads.sum()), int(self.stats.bytes.sum())
 
     def close(self) -> None:
