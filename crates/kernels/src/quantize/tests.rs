@@ -300,3 +300,16 @@ fn the_default_follows_the_table_and_can_be_trained() {
         assert!(Codec::train(Codec::default_for(dim, bytes), bytes, Metric::L2, &rows, dim, 1, 1).is_ok());
     }
 }
+
+#[test]
+fn axes_of_huge_and_of_tiny_values_are_found() {
+    let rows = gaussian(600, 8, 1);
+    for scale in [2f32.powi(58), 2f32.powi(-55), 2f32.powi(-100)] {
+        let scaled: Vec<f32> = rows.iter().map(|v| v * scale).collect();
+        let codec = Codec::train(CodeKind::Axes, 12, Metric::L2, &scaled, 8, 1, 1).unwrap();
+        assert_eq!(Codec::from_bytes(&codec.to_bytes()).as_ref(), Ok(&codec));
+        let mut row = vec![0.0; 8];
+        codec.decode(&encoded(&codec, &scaled[..8]), &mut row);
+        assert!(row.iter().all(|v| v.is_finite()));
+    }
+}

@@ -23,18 +23,22 @@ fn covariance(centred: &[f32], dim: usize) -> Vec<f64> {
     let n = centred.len() / dim;
     let step = n.div_ceil(COVARIANCE_ROWS).max(1);
     let rows: Vec<&[f32]> = centred.chunks_exact(dim).step_by(step).collect();
+    // A power of two that brings the largest value near 1: floats neither overflow nor vanish, and nothing is rounded.
+    let largest = rows.iter().flat_map(|row| row.iter()).fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
+    let shrink = f32::from_bits((254 - (largest.to_bits() >> 23)).clamp(1, 253) << 23);
     let mut sums = vec![0.0f64; dim * dim];
     let (mut products, mut columns, mut turned) = (vec![0.0f32; dim * dim], Vec::new(), Vec::new());
     for chunk in rows.chunks(CHUNK_ROWS) {
         columns.clear();
-        chunk.iter().for_each(|row| columns.extend_from_slice(row));
+        chunk.iter().for_each(|row| columns.extend(row.iter().map(|v| v * shrink)));
         turned.clear();
-        (0..dim).for_each(|d| turned.extend(chunk.iter().map(|row| row[d])));
+        (0..dim).for_each(|d| turned.extend(chunk.iter().map(|row| row[d] * shrink)));
         let product = Product { rows: &turned, dim: chunk.len(), columns: &columns, kept: dim, stride: dim };
         multiply(&product, &mut products);
         sums.iter_mut().zip(&products).for_each(|(s, &p)| *s += f64::from(p));
     }
-    sums.iter_mut().for_each(|s| *s /= rows.len().max(1) as f64);
+    let unit = f64::from(shrink) * f64::from(shrink) * rows.len().max(1) as f64;
+    sums.iter_mut().for_each(|s| *s /= unit);
     sums
 }
 

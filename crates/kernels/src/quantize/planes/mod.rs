@@ -116,8 +116,8 @@ impl PlaneQuantizer {
     }
 
     fn assemble(mean: Vec<f32>, rotation: Rotation, variances: Vec<f64>, total: f64, layout: Layout) -> Self {
-        // Data without any spread still needs a grid that is not zero.
-        let unit = if total > 0.0 { total } else { 1.0 };
+        // Data without any spread that a float holds still needs a grid that is not zero.
+        let unit = if total >= f64::from(f32::MIN_POSITIVE) { total.min(f64::from(f32::MAX)) } else { 1.0 };
         let least = unit / variances.len() as f64 * 1e-6;
         let kept: f64 = variances.iter().sum();
         let bits = |d: usize| layout.bits(d) as usize;
