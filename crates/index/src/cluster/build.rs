@@ -1,6 +1,6 @@
 //! Building a cluster index: order, groups, centroids, pages, codes, calibration.
 
-use super::centroids::{Centroids, codes_metric};
+use super::centroids::{Centroids, GROUPS_A_RUN, codes_metric};
 use super::{calibrate, encode};
 use crate::build::{Stages, code_bytes, least_manifest};
 use crate::error::IndexError;
@@ -23,8 +23,6 @@ pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// Groups of a run: its centroids are looked at together, so enough to be worth a step, few enough to be near.
-pub(crate) const GROUPS_A_RUN: usize = 64;
 /// Pages written at once.
 const PAGES_AT_ONCE: usize = 1024;
 
@@ -157,6 +155,7 @@ pub(crate) fn build(
     file.append(&codec.to_bytes())?;
     let codec_file = file.finish()?;
     centroids.set_code_checksums(checksums);
+    centroids.encode(&codec);
     let mut file = Appender::create(directory.path(), CENTROIDS_NAME)?;
     file.append(&centroids.to_bytes())?;
     let centroids_file = file.finish()?;

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Vectors that a codec is trained on.
 const TRAINING_VECTORS: usize = 65_536;
 /// Up to so many dimensions principal axes are found in seconds.
-const MOST_AXES_DIM: usize = 512;
+const MOST_AXES_DIM: usize = 1024;
 /// Bytes of codes written at once.
 const WRITE_BYTES: usize = 4 << 20;
 

@@ -25,8 +25,8 @@ pub fn check_centroids(
     layout: &GroupLayout,
     metric: Metric,
     vectors: u64,
-    dim: usize,
+    code_bytes: u64,
 ) -> Result<(), String> {
     let metric = centroids::codes_metric(metric);
-    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, dim).map(|_| ())
+    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes).map(|_| ())
 }

@@ -5,7 +5,7 @@ use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchParams};
 use crate::vamana::visited::VisitedSet;
-use bathyal_kernels::quantize::{CodeQuery, Codec};
+use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
 use std::path::PathBuf;
@@ -124,8 +124,10 @@ impl Scratch {
             normalize_f32(&mut self.floats);
         }
         let navigation = &mut self.navigation;
-        cluster.centroids.nearest(&self.floats, params.probes, params.wanted(), navigation);
+        cluster.centroids.begin(&self.floats, navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
+        let (codec, code_query, wanted) = (&cluster.codec, &self.code_query, params.wanted());
+        cluster.centroids.nearest(codec, code_query, params.probes, wanted, navigation);
         self.clock.spent(Phase::Navigate);
         self.hits.clear();
         self.absent.clear();
@@ -136,18 +138,29 @@ impl Scratch {
     fn scan_resident(&mut self, cluster: &Cluster, wanted: usize) {
         for i in 0..self.navigation.groups.len() {
             let group = self.navigation.groups[i];
-            match cluster.resident_codes(group.id) {
-                Some(codes) => self.scan_group(cluster, group, codes, wanted),
-                None => self.absent.push(group),
-            }
+            let Some(codes) = cluster.resident_codes(group.id) else {
+                self.absent.push(group);
+                continue;
+            };
+            let next = self.navigation.groups.get(i + 1);
+            let next = next.and_then(|next| cluster.resident_codes(next.id)).unwrap_or_default();
+            self.scan_group(cluster, group, codes, next, wanted);
         }
     }
 
-    fn scan_group(&mut self, cluster: &Cluster, group: Neighbor, codes: &[u8], wanted: usize) {
-        let first = group.id * cluster.layout.group_vectors() as u32;
+    /// Scans the codes of one group, while those of the next are brought into the cache.
+    fn scan_group(&mut self, cluster: &Cluster, group: Neighbor, blocks: &[u8], next: &[u8], wanted: usize) {
         let count = cluster.centroids.count(group.id);
+        let scan = GroupScan {
+            blocks,
+            count,
+            centroid_distance: group.distance,
+            threshold: self.worst,
+            first: group.id * cluster.layout.group_vectors() as u32,
+            next,
+        };
         let hits = &mut self.hits;
-        self.code_query.scan_group(&cluster.codec, codes, count, group.distance, self.worst, first, hits);
+        self.code_query.scan_group_before(&cluster.codec, &scan, hits);
         self.stats.code_distances += count as u32;
         if hits.len() >= SLACK * wanted {
             self.worst = keep_best(hits, wanted);
@@ -266,7 +279,7 @@ pub(crate) async fn search(
             cluster.centroids.check_codes(group.id, codes).map_err(|reason| {
                 IndexError::damaged(&cluster.file, format!("the codes of group {}", group.id), reason)
             })?;
-            scratch.scan_group(cluster, group, codes, wanted);
+            scratch.scan_group(cluster, group, codes, &[], wanted);
         }
     }
     scratch.rank(cluster, wanted);

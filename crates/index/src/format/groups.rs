@@ -17,6 +17,8 @@ use bathyal_tier::Span;
 
 /// The id in a place that holds no vector.
 pub const NO_ID: u32 = u32::MAX;
+/// Blocks of codes that a run has for the centroids of its groups.
+const RUN_BLOCKS: u64 = 2;
 /// Bytes of a page's checksum.
 const CRC_BYTES: usize = 4;
 /// Largest page: a vector of the most dimensions in the widest element, and its id.
@@ -86,6 +88,11 @@ impl GroupLayout {
         Ok(GroupLayout { group_pages: pages, ..one })
     }
 
+    /// Dimensions.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
     /// Bytes of a page: of one read.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
@@ -122,8 +129,12 @@ impl GroupLayout {
     }
 
     /// Bytes of the file of centroids, by `docs/format/index.md`.
-    pub fn centroid_bytes(&self, groups: u64, runs: u64) -> u64 {
-        4 * (self.dim as u64 + 1) + (groups + runs) * 2 * self.dim as u64 + 4 * runs + 8 * groups
+    pub fn centroid_bytes(&self, groups: u64, runs: u64, code_bytes: u64) -> u64 {
+        4 * (self.dim as u64 + 1)
+            + (groups + runs) * 2 * self.dim as u64
+            + 4 * runs
+            + 8 * groups
+            + runs * RUN_BLOCKS * SCAN_BLOCK as u64 * code_bytes
     }
 
     /// The page that holds `place`.

@@ -348,7 +348,7 @@ impl Manifest {
             "the vectors' length does not follow from the groups",
         )?;
         require(
-            cluster.centroids.bytes == layout.centroid_bytes(groups, runs),
+            cluster.centroids.bytes == layout.centroid_bytes(groups, runs, u64::from(self.codes.code_bytes)),
             "the centroids' length does not follow from the groups",
         )?;
         // Places are numbers of 32 bits, the last group's included.

@@ -192,8 +192,9 @@ fn load_cluster(
         return Err(IndexError::damaged(directory.join(&manifest.codes.codec.name), "the codec", reason));
     }
     let bytes = load(directory, manifest, &entry.centroids)?;
+    let code_bytes = u64::from(manifest.codes.code_bytes);
     let centroids =
-        Centroids::from_bytes(&bytes, entry, &layout, codes_metric(metric), manifest.vectors, dim)
+        Centroids::from_bytes(&bytes, entry, &layout, codes_metric(metric), manifest.vectors, code_bytes)
             .map_err(|reason| centroids::damaged(directory.join(&entry.centroids.name), reason))?;
     let codes = if resident_codes == manifest.codes.file.bytes {
         load(directory, manifest, &manifest.codes.file)?

@@ -161,7 +161,7 @@ fn cluster_entry() -> ClusterEntry {
 }
 
 fn centroid_file(bytes: &[u8]) {
-    let _ = check_centroids(bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 16);
+    let _ = check_centroids(bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 8);
 }
 
 fn codec(bytes: &[u8]) {
@@ -268,7 +268,10 @@ fn cluster_manifest() -> Manifest {
     manifest.family = "cluster".into();
     manifest.structure = Structure::Cluster(ClusterEntry {
         file: file("vectors.bin", u64::from(groups) * layout.group_bytes() as u64),
-        centroids: file("centroids.bin", layout.centroid_bytes(groups.into(), runs.into())),
+        centroids: file(
+            "centroids.bin",
+            layout.centroid_bytes(groups.into(), runs.into(), u64::from(manifest.codes.code_bytes)),
+        ),
         layout: "resident".into(),
         page_bytes: 512,
         group_pages: 2,
@@ -281,13 +284,14 @@ fn cluster_manifest() -> Manifest {
 }
 
 /// A file of centroids for [`cluster_manifest`]: mean, unit, a run, two groups, the first group of the run, two counts,
-/// two checksums of codes.
+/// two checksums of codes, two blocks of codes of 8 bytes.
 fn centroids() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..16).flat_map(|d| (d as f32).to_le_bytes()).collect();
     bytes.extend(2.5_f32.to_le_bytes());
     bytes.extend((0..3 * 16).flat_map(|_| [0, 0x3c]));
     bytes.extend([0_u32, 50, 50, 7, 9].into_iter().flat_map(u32::to_le_bytes));
-    assert!(check_centroids(&bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 16).is_ok());
+    bytes.extend([0_u8; 64 * 8]);
+    assert!(check_centroids(&bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 8).is_ok());
     bytes
 }
 
