@@ -187,11 +187,6 @@ impl Centroids {
         let counts: Vec<u32> = numbers.by_ref().take(groups).collect();
         let code_checksums = numbers.collect();
         let centroid_codes = codes.to_vec();
-        if first_groups.windows(2).any(|w| w[1] - w[0] > GROUPS_A_RUN as u32)
-            || first_groups.last().is_some_and(|last| groups as u32 - last > GROUPS_A_RUN as u32)
-        {
-            return Err(format!("a run has more than {GROUPS_A_RUN} groups"));
-        }
         let finite = mean.iter().all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
         let halves = |rows: &[u8]| rows.as_chunks::<2>().0.iter().all(|b| f16::from_le_bytes(*b).is_finite());
         if !finite || !halves(run_rows) || !halves(group_rows) {
@@ -200,6 +195,10 @@ impl Centroids {
         let rising = first_groups.first() == Some(&0) && first_groups.windows(2).all(|w| w[0] < w[1]);
         if !rising || first_groups.last().is_none_or(|last| *last as usize >= groups) {
             return Err("the runs do not divide the groups".into());
+        }
+        let ends = first_groups.iter().skip(1).copied().chain([groups as u32]);
+        if first_groups.iter().zip(ends).any(|(first, end)| end - first > GROUPS_A_RUN as u32) {
+            return Err(format!("a run has more than {GROUPS_A_RUN} groups"));
         }
         let sum: u64 = counts.iter().map(|c| u64::from(*c)).sum();
         if counts.iter().any(|c| *c == 0 || *c as usize > layout.group_vectors()) || sum != vectors {
