@@ -99,9 +99,9 @@ fn same_on_every_tier(index: &Index, queries: &VectorFile) {
     }
     assert!(handle.violations().is_empty(), "{:?}", handle.violations());
     for budget_bytes in [60 << 10, 4 << 20] {
-        let (other, cache) = cached(&index, budget_bytes);
+        let (other, cache) = cached(index, budget_bytes);
         for _ in 0..2 {
-            let found = search(&other, &queries, SearchMode::Batched).unwrap();
+            let found = search(&other, queries, SearchMode::Batched).unwrap();
             assert_eq!((found.ids, found.distances), (expected.ids.clone(), expected.distances.clone()));
             assert_eq!(found.per_query, expected.per_query, "a cache of {budget_bytes} bytes");
         }

@@ -141,10 +141,12 @@ impl Layout {
         }
     }
 
-    /// The places of vectors that no link leads to, but that share a page with others: rising.
+    /// The places of vectors that no link leads to, but that may be pivots or share a page with others: rising.
     fn hidden(&self, held_out: &[u32]) -> Vec<u32> {
-        let Layout::Local(placed) = self else { return Vec::new() };
-        let mut places: Vec<u32> = held_out.iter().map(|id| placed.place_of(*id)).collect();
+        let mut places = match self {
+            Layout::Padded(_) => held_out.to_vec(),
+            Layout::Local(placed) => held_out.iter().map(|id| placed.place_of(*id)).collect(),
+        };
         places.sort_unstable();
         places
     }

@@ -62,7 +62,7 @@ pub(crate) fn sample_ids(vectors: usize, seed: u64) -> Vec<u32> {
 pub(crate) struct HeldOut<'a> {
     /// The ids of vectors that no link leads to, rising.
     pub(crate) ids: &'a [u32],
-    /// Their places, rising, where the layout would show them nevertheless.
+    /// Their places, rising, where searches would see them nevertheless.
     pub(crate) hidden: Vec<u32>,
 }
 

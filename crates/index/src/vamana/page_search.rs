@@ -6,6 +6,7 @@
 
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
+use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
 use crate::query::Phase;
 use bathyal_kernels::Neighbor;
@@ -13,13 +14,16 @@ use bathyal_kernels::Neighbor;
 /// Pivots a square root of the number of vectors: scoring them costs some microseconds and saves most of the way from
 /// the entry point (`docs/reads.md`).
 const PIVOTS_A_ROOT: f64 = 4.0;
-/// Nearest pivots whose pages are looked at.
+/// Of so many pivots the padded layout looks at one: its searches score so few codes that more would show.
+const PADDED_SHARE: usize = 4;
+/// Nearest pivots that a search begins at.
 const STARTS: usize = 8;
 /// A page is looked at if its linked vector is this many error bounds of the code too far to be a candidate itself:
 /// another vector of the page may be nearer.
-const SLACK_BOUNDS: f32 = 2.0;
+const SLACK_BOUNDS: f32 = 3.0;
 
-/// Vectors spread evenly over the places, which are spread over the space as the vectors are.
+/// Vectors spread evenly over the places but those `absent`; in a page-local layout they are so spread over the space
+/// as well as the vectors are.
 pub(crate) fn pivots(vectors: u32, absent: &[u32]) -> Vec<u32> {
     let count = ((f64::from(vectors).sqrt() * PIVOTS_A_ROOT) as u64).clamp(1, u64::from(vectors));
     let places = (0..count).map(|i| (i * u64::from(vectors) / count) as u32);
@@ -41,8 +45,21 @@ impl Scratch {
     /// Begins at the pages of the nearest pivots and of the entry point.
     pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout) {
         self.opened.clear();
+        self.find_starts(graph);
+        self.slack = self.mean_bound(graph) * SLACK_BOUNDS;
+        self.near.clear();
+        self.near.extend_from_slice(&self.ids);
+        self.look_at_near(graph, layout);
+    }
+
+    /// Puts the nearest pivots and the entry point into `self.ids`.
+    pub(super) fn find_starts(&mut self, graph: &Graph) {
+        let step = match &graph.layout {
+            GraphLayout::Padded(_) => PADDED_SHARE,
+            GraphLayout::Local(_) => 1,
+        };
         self.ids.clear();
-        self.ids.extend_from_slice(&graph.pivots);
+        self.ids.extend(graph.pivots.iter().step_by(step));
         self.score(graph);
         self.starts.clear();
         self.starts
@@ -52,11 +69,7 @@ impl Scratch {
             self.starts.truncate(STARTS);
         }
         self.ids.clear();
-        self.ids.extend(self.starts.iter().map(|start| start.id));
-        self.slack = self.mean_bound(graph) * SLACK_BOUNDS;
-        self.near.clear();
-        self.near.extend(self.ids.iter().copied().chain([graph.entry]));
-        self.look_at_near(graph, layout);
+        self.ids.extend(self.starts.iter().map(|start| start.id).chain([graph.entry]));
     }
 
     /// The mean error bound of the codes of `self.ids`; infinite where the code has none.

@@ -27,7 +27,7 @@ pub(crate) struct Graph {
     pub(crate) codes: Vec<u8>,
     pub(crate) exact: Exact,
     pub(crate) file: PathBuf,
-    /// Places where a page-local search looks first.
+    /// Places where a search looks first.
     pub(crate) pivots: Vec<u32>,
     /// Places that searches must not find, rising: vectors that a calibration holds out.
     pub(crate) absent: Vec<u32>,
@@ -118,9 +118,9 @@ impl Scratch {
         self.found = TopK::new(params.k);
         match &graph.layout {
             GraphLayout::Padded(_) => {
-                self.visited.insert(graph.entry);
-                self.ids.clear();
-                self.ids.push(graph.entry);
+                self.find_starts(graph);
+                let visited = &mut self.visited;
+                self.ids.retain(|id| visited.insert(*id));
                 self.offer(graph);
             }
             GraphLayout::Local(layout) => self.enter(graph, layout),
