@@ -20,7 +20,8 @@ BENCH_PYTHON := $(BENCH_VENV)/bin/python
 BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
-	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report
+	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
+	bench-out-of-core
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -116,6 +117,10 @@ bench-report: $(BENCH_PYTHON) ## write a report again: make bench-report RECORDS
 
 bench-check: ## show that the bench works, on small generated data; minutes
 	$(MAKE) bench SUITE=bench/suites/check.toml BENCH_ARGS="--quiet $(BENCH_ARGS)"
+
+bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB and without a cap; half an hour, 8 GB of disk
+	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
+	$(PYTHON) bench/out_of_core.py $(BENCH_ARGS)
 
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)

@@ -1,6 +1,7 @@
 //! Checks on real data that take minutes, each a subcommand. See `bench/README.md`.
 
 mod calibration;
+mod perturb;
 mod progress;
 mod sets;
 mod tiers;
@@ -21,6 +22,8 @@ struct Arguments {
 enum Suite {
     /// Asked against measured recall, calibrated with vectors of the data and with real queries
     Calibration(calibration::CalibrationArguments),
+    /// A larger set made by perturbing the vectors of a real one
+    Perturb(perturb::PerturbArguments),
     /// The same ids, distances and counters from files, from memory and from a simulated device
     Tiers(tiers::TierArguments),
 }
@@ -28,6 +31,7 @@ enum Suite {
 fn run(suite: &Suite) -> Result<bool, Box<dyn Error>> {
     match suite {
         Suite::Calibration(arguments) => calibration::run(arguments),
+        Suite::Perturb(arguments) => perturb::run(arguments),
         Suite::Tiers(arguments) => tiers::run(arguments),
     }
 }

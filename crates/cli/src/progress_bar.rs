@@ -1,12 +1,13 @@
 //! Progress of long work on stderr.
 
-use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bathyal_index::progress::Progress;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::interrupt::Interrupt;
 
@@ -20,7 +21,36 @@ const STEPS_WITHOUT_TERMINAL: u64 = 10;
 /// user's wish to stop.
 pub(crate) struct StageProgress {
     shown: Shown,
+    whole: Arc<Mutex<Whole>>,
     interrupt: Interrupt,
+}
+
+/// The whole of the work, as far as its stages were announced.
+#[derive(Default)]
+struct Whole {
+    began: Option<Instant>,
+    /// Names and shares of the whole.
+    stages: Vec<(String, f64)>,
+    present: Option<usize>,
+}
+
+impl Whole {
+    fn enter(&mut self, name: &str) {
+        let from = self.present.map_or(0, |present| present + 1);
+        let found = self.stages.iter().skip(from).position(|stage| stage.0 == name);
+        self.present = found.map(|at| from + at).or(self.present);
+    }
+
+    /// The time that is left when `share` of the present stage is done, at the pace so far; `None` before a twentieth
+    /// of the whole is done, when that would be a guess.
+    fn left(&self, share: f64, now: Instant) -> Option<Duration> {
+        let (began, present) = (self.began?, self.present?);
+        let sum = |stages: &[(String, f64)]| stages.iter().map(|stage| stage.1).sum::<f64>();
+        let done = sum(&self.stages[..present]) + share.clamp(0.0, 1.0) * self.stages[present].1;
+        let all = sum(&self.stages);
+        let seconds = (now - began).as_secs_f64() * (all - done) / done;
+        (done >= 0.05 * all).then(|| Duration::try_from_secs_f64(seconds).ok())?
+    }
 }
 
 enum Shown {
@@ -46,10 +76,10 @@ impl StageProgress {
         } else {
             Shown::Nothing
         };
-        StageProgress { shown, interrupt }
+        StageProgress { shown, whole: Arc::default(), interrupt }
     }
 
-    fn say_step(stage: &Mutex<Stage>, next: &AtomicU64, done: u64) {
+    fn say_step(&self, stage: &Mutex<Stage>, next: &AtomicU64, done: u64) {
         if done < next.load(Ordering::Relaxed) {
             return;
         }
@@ -62,12 +92,25 @@ impl StageProgress {
         next.store((done / step + 1) * step, Ordering::Relaxed);
         let percent = (100 * done.min(stage.total)).checked_div(stage.total).unwrap_or(100);
         let seconds = stage.began.elapsed().as_secs_f64();
-        let _ = writeln!(std::io::stderr(), "{}: {percent}% after {seconds:.1} s", stage.name);
+        let left = self.whole.lock().ok();
+        let left = left.and_then(|whole| whole.left(percent as f64 / 100.0, Instant::now()));
+        let left = left.map_or(String::new(), |left| format!(", {:.0} s left of all", left.as_secs_f64()));
+        let _ = writeln!(std::io::stderr(), "{}: {percent}% after {seconds:.1} s{left}", stage.name);
     }
 }
 
 impl Progress for StageProgress {
+    fn plan(&self, stages: &[(&str, f64)]) {
+        if let Ok(mut whole) = self.whole.lock() {
+            let stages = stages.iter().map(|(name, share)| ((*name).to_owned(), *share)).collect();
+            *whole = Whole { began: Some(Instant::now()), stages, present: None };
+        }
+    }
+
     fn stage(&self, name: &str, total: u64) {
+        if let Ok(mut whole) = self.whole.lock() {
+            whole.enter(name);
+        }
         match &self.shown {
             Shown::Nothing => {}
             Shown::Bar(current) => {
@@ -75,9 +118,19 @@ impl Progress for StageProgress {
                 current.finish();
                 let target = ProgressDrawTarget::stderr_with_hz(DRAWS_A_SECOND);
                 let bar = ProgressBar::with_draw_target(Some(total), target);
-                let template = "{msg:<24} {bar:32} {percent:>3}%  {elapsed} (left: {eta})";
+                let template = "{msg:<24} {bar:32} {percent:>3}%  {elapsed} (left: {left})";
                 if let Ok(style) = ProgressStyle::with_template(template) {
-                    bar.set_style(style);
+                    let whole = Arc::clone(&self.whole);
+                    let left = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                        let share = f64::from(state.fraction());
+                        let of_all = whole.lock().ok().and_then(|whole| whole.left(share, Instant::now()));
+                        // Work of one stage, or too early to tell: what the stage itself says.
+                        let _ = match of_all {
+                            Some(left) => write!(out, "{} of all", HumanDuration(left)),
+                            None => write!(out, "{}", HumanDuration(state.eta())),
+                        };
+                    };
+                    bar.set_style(style.with_key("left", left));
                 }
                 bar.set_message(name.to_owned());
                 *current = bar;
@@ -98,7 +151,7 @@ impl Progress for StageProgress {
                     current.set_position(done);
                 }
             }
-            Shown::Lines { stage, next } => Self::say_step(stage, next, done),
+            Shown::Lines { stage, next } => self.say_step(stage, next, done),
         }
     }
 
@@ -114,5 +167,25 @@ impl Drop for StageProgress {
         {
             current.finish();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_weighs_the_stages() {
+        let began = Instant::now();
+        let stages = [("a", 1.0), ("b", 3.0), ("c", 6.0)].map(|(name, share)| (name.to_owned(), share));
+        let mut whole = Whole { began: Some(began), stages: stages.to_vec(), present: None };
+        let after = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(whole.left(0.5, after(5)), None, "no stage yet");
+        whole.enter("a");
+        assert_eq!(whole.left(0.1, after(1)), None, "too early to tell");
+        assert_eq!(whole.left(1.0, after(2)), Some(Duration::from_secs(18)));
+        whole.enter("not announced");
+        whole.enter("c");
+        assert_eq!(whole.left(0.5, after(14)), Some(Duration::from_secs(6)));
     }
 }

@@ -12,16 +12,17 @@ use crate::vectors::VectorFile;
 use std::path::Path;
 use std::time::Instant;
 
-/// Memory of a build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
+/// Memory of a graph's build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
 const FIXED_MEMORY: u64 = 96 << 20;
 /// Memory of each thread: search state, read buffers, blocks of exact search.
 const MEMORY_A_THREAD: u64 = 24 << 20;
 
-/// Bytes that a build will take at its peak.
+/// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
+/// that would do.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let growing = match options.family {
         FamilyChoice::Graph => vamana::build::planned_memory(data, options),
-        FamilyChoice::Cluster => cluster::build::planned_memory(data, options),
+        FamilyChoice::Cluster => return cluster::build::planned_memory(data, options),
     };
     growing + options.thread_count() as u64 * MEMORY_A_THREAD + FIXED_MEMORY
 }
@@ -129,21 +130,32 @@ pub(crate) struct Stages {
     started: Instant,
     last: Instant,
     seconds: Vec<(String, f64)>,
+    /// Seconds that an earlier process worked on the same index.
+    before: f64,
 }
 
 impl Stages {
     pub(crate) fn begin() -> Stages {
         let now = Instant::now();
-        Stages { started: now, last: now, seconds: Vec::new() }
+        Stages { started: now, last: now, seconds: Vec::new(), before: 0.0 }
+    }
+
+    pub(crate) fn begin_after(before: f64) -> Stages {
+        Stages { before, ..Stages::begin() }
     }
 
     pub(crate) fn seconds_so_far(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
+        self.before + self.started.elapsed().as_secs_f64()
     }
 
     pub(crate) fn end(&mut self, name: &str) {
         let now = Instant::now();
-        self.seconds.push((name.into(), (now - self.last).as_secs_f64()));
+        let seconds = (now - self.last).as_secs_f64();
+        // A stage that comes once a part is one stage in the report.
+        match self.seconds.iter_mut().find(|stage| stage.0 == name) {
+            Some(stage) => stage.1 += seconds,
+            None => self.seconds.push((name.into(), seconds)),
+        }
         self.last = now;
     }
 }

@@ -5,6 +5,10 @@
 /// Called from any thread of that work. Work asks [`Progress::cancelled`] at least every 100 ms, so an
 /// answer has to be cheap: an atomic load, not a system call.
 pub trait Progress: Sync {
+    /// The stages to come, in their order, each with the share of the whole time that it is expected to take (any
+    /// unit). Some may be left out, others may come between. Receivers that show no time left need not listen.
+    fn plan(&self, _stages: &[(&str, f64)]) {}
+
     /// A new stage called `name` begins; it has `total` steps (vectors, queries: whatever `name` counts).
     fn stage(&self, name: &str, total: u64);
 

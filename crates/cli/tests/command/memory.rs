@@ -29,3 +29,20 @@ fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
     // The program itself, its stacks and the mapped queries come on top of what the index holds.
     assert!(number(&answer, "peak_rss_bytes") <= budget + (32 << 20), "{answer}");
 }
+
+#[test]
+fn a_set_is_built_in_less_memory_than_it_takes_to_hold() {
+    let folder = TempDir::new().unwrap();
+    crate::workshop::write_vectors(folder.path(), "base.fbin", 200_000, 64, 3);
+    let line = "build base.fbin index --metric l2 --threads 2 --json";
+    let whole = bathyal(folder.path(), &format!("{line} --memory 1GB")).json();
+    let refused = bathyal(folder.path(), &format!("{line} --overwrite --memory 1MB"));
+    let needed: u64 =
+        refused.stderr.split(" needs ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(needed + (16 << 20) < number(&whole, "planned_memory_bytes"), "{needed} against {whole}");
+    let parts = bathyal(folder.path(), &format!("{line} --overwrite --memory {needed}")).json();
+    assert!(parts["stage_seconds"].to_string().contains("spread"), "{parts}");
+    assert!(number(&parts, "peak_rss_bytes") <= needed, "{parts}");
+    assert_eq!(number(&parts, "vectors"), 200_000);
+    bathyal(folder.path(), "verify index").good();
+}

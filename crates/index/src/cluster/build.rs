@@ -1,18 +1,21 @@
-//! Building a cluster index: order, groups, centroids, pages, codes, calibration.
+//! Building a cluster index, in stages that a killed build continues from: parts, pages, codes, calibration.
 
-use super::centroids::{Centroids, GROUPS_A_RUN, codes_metric};
-use super::{calibrate, encode};
-use crate::build::{Stages, code_bytes, least_manifest};
+use super::centroids::{Centroids, codes_metric};
+use super::intake::Intake;
+use super::journal::{JOURNAL_NAME, Journal, Part, fingerprint};
+use super::plan::Plan;
+use super::{calibrate, encode, place, spread};
+use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
-use crate::format::appender::Appender;
+use crate::format::appender::{Appender, Written};
 use crate::format::directory::BuildDirectory;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{ClusterEntry, CodesEntry, FileEntry, Structure};
-use crate::order::Placement;
 use crate::progress::Progress;
-use crate::vamana::space::Space;
 use crate::vamana::{BuildOptions, BuildReport};
 use crate::vectors::VectorFile;
+use bathyal_kernels::quantize::Codec;
+use bathyal_tier::TierError;
 use std::path::Path;
 
 /// The vectors in the order of their groups.
@@ -23,105 +26,41 @@ pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// Pages written at once.
-const PAGES_AT_ONCE: usize = 1024;
+/// While building: the means of the groups, f32.
+pub(crate) const MEANS_NAME: &str = "means.tmp";
+/// While building: the ids by place, u32.
+pub(crate) const ORDER_NAME: &str = "order.tmp";
 
-/// Vectors on their way into an index, with the order that they take there.
-pub(crate) struct Placed<'a> {
-    pub(crate) space: &'a Space,
+/// What all stages of a build read.
+pub(crate) struct Work<'a> {
+    pub(crate) data: &'a VectorFile,
+    pub(crate) options: &'a BuildOptions,
     pub(crate) layout: GroupLayout,
-    /// The vectors' ids by place.
-    pub(crate) order: &'a [u32],
+    pub(crate) plan: Plan,
+    pub(crate) threads: usize,
+    /// Where the files are written.
+    pub(crate) directory: &'a Path,
+    pub(crate) progress: &'a dyn Progress,
 }
 
-impl Placed<'_> {
-    /// Number of groups.
-    pub(crate) fn groups(&self) -> usize {
-        self.order.len().div_ceil(self.layout.group_vectors())
-    }
-
-    /// The ids of a group.
-    pub(crate) fn group(&self, group: usize) -> &[u32] {
-        let first = group * self.layout.group_vectors();
-        &self.order[first..self.order.len().min(first + self.layout.group_vectors())]
-    }
-
-    /// The means of all groups, `groups x dim`.
-    fn means(&self, threads: usize) -> Vec<f32> {
-        let dim = self.space.dim();
-        let mut means = vec![0.0_f32; self.groups() * dim];
-        let part = self.groups().div_ceil(threads).max(1);
-        std::thread::scope(|scope| {
-            for (number, means) in means.chunks_mut(part * dim).enumerate() {
-                scope.spawn(move || {
-                    let mut row = vec![0.0; dim];
-                    for (i, mean) in means.chunks_exact_mut(dim).enumerate() {
-                        let ids = self.group(number * part + i);
-                        for id in ids {
-                            self.space.row_f32(*id, &mut row);
-                            mean.iter_mut().zip(&row).for_each(|(m, v)| *m += v);
-                        }
-                        mean.iter_mut().for_each(|m| *m /= ids.len() as f32);
-                    }
-                });
-            }
-        });
-        means
-    }
-
-    /// The centroids of groups and runs.
-    fn centroids(&self, options: &BuildOptions) -> Centroids {
-        let (dim, groups) = (self.space.dim(), self.groups());
-        let means = self.means(options.thread_count());
-        let mut mean = vec![0.0_f64; dim];
-        for (group, row) in means.chunks_exact(dim).enumerate() {
-            let share = self.group(group).len() as f64 / self.order.len() as f64;
-            mean.iter_mut().zip(row).for_each(|(m, v)| *m += share * f64::from(*v));
-        }
-        let mean = mean.iter().map(|m| *m as f32).collect();
-        let first_groups = (0..groups as u32).step_by(GROUPS_A_RUN).collect();
-        let counts = (0..groups).map(|group| self.group(group).len() as u32).collect();
-        Centroids::new(codes_metric(options.metric), mean, &means, first_groups, counts)
-    }
-
-    /// Writes the pages of all groups.
-    fn write_pages(&self, directory: &Path, progress: &dyn Progress) -> Result<FileEntry, IndexError> {
-        let layout = &self.layout;
-        let pages = self.groups() * layout.group_pages();
-        progress.stage("writing vectors", pages as u64);
-        let mut file = Appender::create(directory, VECTORS_NAME)?;
-        let mut buffer = vec![0_u8; PAGES_AT_ONCE.min(pages) * layout.page_bytes()];
-        for first in (0..pages).step_by(PAGES_AT_ONCE) {
-            if progress.cancelled() {
-                return Err(IndexError::Cancelled);
-            }
-            let last = pages.min(first + PAGES_AT_ONCE);
-            let buffer = &mut buffer[..(last - first) * layout.page_bytes()];
-            for (page, bytes) in (first..last).zip(buffer.chunks_exact_mut(layout.page_bytes())) {
-                let start = self.order.len().min(page * layout.page_vectors());
-                let ids = &self.order[start..self.order.len().min(start + layout.page_vectors())];
-                layout.encode(bytes, page as u32, ids, ids.iter().map(|id| self.space.row(*id)));
-            }
-            file.append(buffer)?;
-            progress.advance(last as u64);
-        }
-        file.finish()
+impl Work<'_> {
+    /// An error once the build should stop.
+    pub(crate) fn go_on(&self) -> Result<(), IndexError> {
+        if self.progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
     }
 }
 
-/// Bytes that grow with the vectors, at the build's peak.
+fn layout_of(data: &VectorFile, options: &BuildOptions) -> Result<GroupLayout, IndexError> {
+    GroupLayout::choose(data.element(), data.dim() as u32, options.group_vectors as usize)
+        .map_err(IndexError::Parameter)
+}
+
+/// Bytes of memory at the build's peak; above the budget of `options` only if no plan keeps within it.
 pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    let count = data.count() as u64;
-    let dim = data.dim() as u64;
-    let groups = count / u64::from(options.group_vectors.max(1)) + 1;
-    let codes = count * u64::from(code_bytes(options, data.dim())) * 5 / 4;
-    let order = count * 12;
-    let sample = encode::sample_bytes(data.count(), data.dim());
-    let space = Space::planned_bytes(data, options.metric);
-    space + order + groups * dim * 12 + data.data_bytes().max(sample).max(codes)
+    layout_of(data, options).map_or(0, |layout| Plan::new(data, options, &layout).planned)
 }
 
-/// Builds a cluster index over `data` at `target`.
+/// Builds a cluster index over `data` at `target`, or continues a build of the same that was killed.
 pub(crate) fn build(
     data: &VectorFile,
     target: &Path,
@@ -129,31 +68,26 @@ pub(crate) fn build(
     planned: u64,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
-    let mut stages = Stages::begin();
-    let layout = GroupLayout::choose(data.element(), data.dim() as u32, options.group_vectors as usize)
-        .map_err(IndexError::Parameter)?;
-    let directory = BuildDirectory::create(target, options.overwrite)?;
+    let layout = layout_of(data, options)?;
+    let plan = Plan::new(data, options, &layout);
+    let fingerprint = fingerprint(data, options, &plan);
+    let (directory, journal) = BuildDirectory::resume(target, options.overwrite, |path| {
+        fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint))
+    })?;
+    let mut journal = journal.unwrap_or_else(|| Journal::new(fingerprint.unwrap_or_default()));
+    let mut stages = Stages::begin_after(journal.seconds);
     let threads = options.thread_count();
-    progress.stage("loading vectors", data.count() as u64);
-    let space = Space::load(data, options.metric, threads, progress)?;
-    data.release();
-    stages.end("load");
-    let mut order: Vec<u32> = (0..space.count() as u32).collect();
-    let (page, group) = (layout.page_vectors(), layout.group_vectors());
-    let placement = Placement { units: vec![page, group, GROUPS_A_RUN * group], threads, seed: options.seed };
-    progress.stage("grouping", space.count() as u64);
-    placement.order(&space, &mut order, progress)?;
-    stages.end("group");
-    let placed = Placed { space: &space, layout, order: &order };
-    let mut centroids = placed.centroids(options);
-    let pages = placed.write_pages(directory.path(), progress)?;
-    stages.end("write vectors");
-    let codec = encode::train(&placed, &centroids, options, threads, progress)?;
-    let (codes_file, checksums) =
-        encode::write(directory.path(), &placed, &centroids, &codec, threads, progress)?;
-    let mut file = Appender::create(directory.path(), CODEC_NAME)?;
-    file.append(&codec.to_bytes())?;
-    let codec_file = file.finish()?;
+    let work = Work { data, options, layout, plan, threads, directory: directory.path(), progress };
+
+    announce(&work, &journal);
+    let intake = divide(&work, &mut journal, &mut stages)?;
+    place::place(&work, &intake, &mut journal, &mut stages)?;
+    let mut centroids = centroids(&work, &journal)?;
+    let (codec, codec_file) = train(&work, &intake, &centroids, &mut journal, &stages)?;
+    let (codes_file, checksums) = encode::write(&work, &intake, &centroids, &codec, &mut journal, &stages)?;
+    journal.codes = Written { bytes: codes_file.bytes, crc32c: codes_file.crc32c };
+    journal.seconds = stages.seconds_so_far();
+    journal.write(directory.path())?;
     centroids.set_code_checksums(checksums);
     centroids.encode(&codec);
     let mut file = Appender::create(directory.path(), CENTROIDS_NAME)?;
@@ -167,24 +101,128 @@ pub(crate) fn build(
         kind: codec.kind().to_string(),
         code_bytes: codec.code_bytes() as u32,
     };
+    let Written { bytes, crc32c } = journal.vectors;
     let entry = ClusterEntry {
-        file: pages,
+        file: FileEntry { name: VECTORS_NAME.into(), bytes, crc32c },
         centroids: centroids_file,
         layout: "resident".into(),
         page_bytes: layout.page_bytes() as u32,
         group_pages: layout.group_pages() as u32,
-        groups: placed.groups() as u32,
-        runs: placed.groups().div_ceil(GROUPS_A_RUN) as u32,
+        groups: centroids.groups() as u32,
+        runs: centroids.runs() as u32,
     };
+    drop((centroids, codec));
     let mut manifest = least_manifest(data, options, "cluster", Structure::Cluster(entry), codes);
-    let mut places = vec![0_u32; order.len()];
-    order.iter().zip(0..).for_each(|(id, place)| places[*id as usize] = place);
-    drop(space);
-    manifest.calibration =
-        calibrate::calibrate(directory.path(), &manifest, data, &places, options, progress)?;
+    manifest.calibration = calibrate::calibrate(&work, &manifest)?;
     stages.end("calibrate");
     manifest.build_seconds = stages.seconds_so_far();
     manifest.write(directory.path())?;
+    remove_temporary(&work, &journal)?;
     directory.publish()?;
     Ok(BuildReport::new(&manifest, threads, planned, 0.0, stages))
+}
+
+/// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how
+/// long the rest takes on another.
+fn announce(work: &Work<'_>, journal: &Journal) {
+    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
+    let pieces = place::pieces(&journal.parts, work.plan.rows);
+    let placed: usize = pieces[..journal.placed.min(pieces.len())].iter().map(|piece| piece.rows).sum();
+    let grouping = 6.0 * values * (1.0 - placed as f64 / work.data.count() as f64);
+    let parts = work.plan.rows < work.data.count();
+    let mut stages = Vec::new();
+    if parts && journal.parts.is_empty() {
+        stages.push(("spreading", 1.5 * values));
+    }
+    if !parts && journal.placed == 0 {
+        stages.push(("loading vectors", 0.3 * values));
+    }
+    stages.push(("grouping", grouping));
+    if journal.trained.is_none() {
+        stages.push(("training codes", 1.0));
+    }
+    // What is compared with all vectors grows with them, the scans of a thousand queries do not.
+    stages.extend([("encoding", 2.0 * values), ("exact neighbours", 3.0 * values), ("calibrating", 4.0)]);
+    work.progress.plan(&stages);
+}
+
+/// Sends the vectors to parts, where they are not placed all at once.
+fn divide(work: &Work<'_>, journal: &mut Journal, stages: &mut Stages) -> Result<Intake, IndexError> {
+    let (element, metric, dim) = (work.data.element(), work.options.metric, work.data.dim());
+    let mut intake = Intake { element, metric, dim, longest: journal.longest.map(f32::from_bits) };
+    if !journal.parts.is_empty() {
+        return Ok(intake);
+    }
+    if work.plan.rows >= work.data.count() {
+        journal.parts = vec![Part { rows: work.data.count(), written: Written::default() }];
+        return Ok(intake);
+    }
+    intake.longest = spread::longest(work)?;
+    journal.longest = intake.longest.map(f32::to_bits);
+    journal.parts = spread::spread(work, &intake)?;
+    journal.seconds = stages.seconds_so_far();
+    journal.write(work.directory)?;
+    stages.end("spread");
+    Ok(intake)
+}
+
+/// Trains the codec, or reads the one that an earlier process trained.
+fn train(
+    work: &Work<'_>,
+    intake: &Intake,
+    centroids: &Centroids,
+    journal: &mut Journal,
+    stages: &Stages,
+) -> Result<(Codec, FileEntry), IndexError> {
+    if let Some(file) = &journal.trained {
+        let path = work.directory.join(CODEC_NAME);
+        let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
+        return Ok((Codec::from_bytes(&bytes)?, file.clone()));
+    }
+    let codec = encode::train(work, intake, centroids)?;
+    let mut file = Appender::create(work.directory, CODEC_NAME)?;
+    file.append(&codec.to_bytes())?;
+    let file = file.finish()?;
+    journal.trained = Some(file.clone());
+    journal.seconds = stages.seconds_so_far();
+    journal.write(work.directory)?;
+    Ok((codec, file))
+}
+
+/// The centroids of groups and runs, from the means that were written with the pages.
+fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError> {
+    let path = work.directory.join(MEANS_NAME);
+    let failed = |e| TierError::io("read", &path, e);
+    let dim = work.data.dim();
+    let (counts, first_groups) = place::groups(&place::pieces(&journal.parts, work.plan.rows), &work.layout);
+    let mut file = std::io::BufReader::new(std::fs::File::open(&path).map_err(failed)?);
+    let mut means = vec![0.0_f32; counts.len() * dim];
+    let mut sum = vec![0.0_f64; dim];
+    let mut bytes = vec![0_u8; dim * 4];
+    for (row, count) in means.chunks_exact_mut(dim).zip(&counts) {
+        std::io::Read::read_exact(&mut file, &mut bytes).map_err(failed)?;
+        let share = f64::from(*count) / work.data.count() as f64;
+        for ((value, sum), bytes) in row.iter_mut().zip(&mut sum).zip(bytes.as_chunks::<4>().0) {
+            *value = f32::from_le_bytes(*bytes);
+            *sum += share * f64::from(*value);
+        }
+    }
+    let mean = sum.iter().map(|m| *m as f32).collect();
+    Ok(Centroids::new(codes_metric(work.options.metric), mean, means, first_groups, counts))
+}
+
+/// Removes what only a build that continues would read; the journal first, so that no half of it is continued.
+fn remove_temporary(work: &Work<'_>, journal: &Journal) -> Result<(), IndexError> {
+    let spilled = (0..journal.parts.len()).map(spread::spill_name);
+    let names = [JOURNAL_NAME, MEANS_NAME, ORDER_NAME].map(String::from);
+    for name in names.into_iter().chain(spilled) {
+        let path = work.directory.join(name);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(TierError::io("remove", &path, e).into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -4,17 +4,19 @@
 //! measures all lists at once, and no page is read. Vectors of the data stand in for queries, each absent from its
 //! own answer; unlike a graph's, the groups hardly know a single vector of theirs.
 
+use super::build::{ORDER_NAME, Work};
 use super::search::{Cluster, Scratch};
 use crate::error::IndexError;
 use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, Manifest};
 use crate::index::family::load_cluster_for_scan;
 use crate::progress::Progress;
 use crate::query::{SearchMode, SearchParams};
-use crate::vamana::BuildOptions;
 use crate::vamana::calibrate::{CALIBRATED_K, LEAST_VECTORS, queries, sample_ids, truth};
 use crate::vectors::VectorFile;
-use std::collections::HashMap;
-use std::path::Path;
+use bathyal_tier::TierError;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::BufRead;
 use std::sync::Mutex;
 
 /// Numbers of groups that are tried.
@@ -51,15 +53,9 @@ struct Histogram {
     first_found: Vec<Vec<u32>>,
 }
 
-/// Measures the index in `directory`, whose manifest has not been written yet; `places` holds the place of each id.
-pub(crate) fn calibrate(
-    directory: &Path,
-    manifest: &Manifest,
-    data: &VectorFile,
-    places: &[u32],
-    options: &BuildOptions,
-    progress: &dyn Progress,
-) -> Result<Calibration, IndexError> {
+/// Measures the index of `work`, whose manifest has not been written yet.
+pub(crate) fn calibrate(work: &Work<'_>, manifest: &Manifest) -> Result<Calibration, IndexError> {
+    let Work { data, options, progress, directory, .. } = *work;
     let own = options.calibration.is_none();
     if own && data.count() < LEAST_VECTORS {
         return Ok(Calibration::default());
@@ -73,6 +69,7 @@ pub(crate) fn calibrate(
     let wide = (largest_k as usize + usize::from(own)).min(data.count());
     let truth = truth(data, &queries, &[], options, wide, progress)?;
     data.release();
+    let places = places(work, truth.iter().chain(&ids).copied().collect())?;
     let cluster = load_cluster_for_scan(directory, manifest)?;
     let mut curves: Vec<CalibrationCurve> =
         curves_k.iter().map(|k| CalibrationCurve { k: *k, points: Vec::new() }).collect();
@@ -86,7 +83,7 @@ pub(crate) fn calibrate(
         own: own.then_some(&ids),
         truth: &truth,
         wide,
-        places,
+        places: &places,
     };
     let mut last = 0.0_f32;
     for (step, probes) in ladder.iter().enumerate() {
@@ -108,6 +105,30 @@ pub(crate) fn calibrate(
     progress.advance(ladder.len() as u64);
     let source = if own { "vectors of the data" } else { "given queries" };
     Ok(Calibration { queries: queries.count() as u32, source: source.into(), curves })
+}
+
+/// The places of some vectors, found by going through the order of all.
+fn places(work: &Work<'_>, wanted: HashSet<u32>) -> Result<HashMap<u32, u32>, IndexError> {
+    let path = work.directory.join(ORDER_NAME);
+    let failed = |e| TierError::io("read", &path, e);
+    let mut file = std::io::BufReader::with_capacity(1 << 20, File::open(&path).map_err(failed)?);
+    let mut places = HashMap::with_capacity(wanted.len());
+    let mut place = 0;
+    loop {
+        let bytes = file.fill_buf().map_err(failed)?;
+        let ids = bytes.as_chunks::<4>().0;
+        if ids.is_empty() {
+            return Ok(places);
+        }
+        let read = 4 * ids.len();
+        for id in ids.iter().map(|id| u32::from_le_bytes(*id)) {
+            if wanted.contains(&id) {
+                places.insert(id, place);
+            }
+            place += 1;
+        }
+        file.consume(read);
+    }
 }
 
 /// The recorded points of one number of probes: recall by list length, as long as it rises.
@@ -137,7 +158,7 @@ struct Measured<'a> {
     truth: &'a [u32],
     /// Ids a query in `truth`.
     wide: usize,
-    places: &'a [u32],
+    places: &'a HashMap<u32, u32>,
 }
 
 impl Measured<'_> {
@@ -199,14 +220,14 @@ impl Measured<'_> {
         };
         scratch.scan(self.cluster, self.queries.row(query), &params);
         pages.clear();
-        let own_place = own.map(|id| self.places[id as usize]);
+        let own_place = own.and_then(|id| self.places.get(&id).copied());
         let others = scratch.candidates().iter().filter(|hit| Some(hit.id) != own_place).take(longest);
         for (rank, hit) in others.enumerate() {
             pages.entry(self.cluster.layout.page_of(hit.id)).or_insert(rank as u32);
         }
         let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
         for (counted, id) in truth.iter().filter(|id| Some(**id) != own).enumerate() {
-            let page = self.places.get(*id as usize).map(|place| self.cluster.layout.page_of(*place));
+            let page = self.places.get(id).map(|place| self.cluster.layout.page_of(*place));
             let rank = page.and_then(|page| pages.get(&page)).map_or(longest, |rank| *rank as usize);
             for (k, found) in k.iter().zip(&mut histogram.first_found) {
                 if counted < *k as usize {

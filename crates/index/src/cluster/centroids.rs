@@ -63,18 +63,21 @@ impl Centroids {
     pub(crate) fn new(
         codes_metric: Metric,
         mean: Vec<f32>,
-        centroids: &[f32],
+        centroids: Vec<f32>,
         first_groups: Vec<u32>,
         counts: Vec<u32>,
     ) -> Centroids {
         let dim = mean.len();
-        let shifted: Vec<f32> =
-            centroids.chunks_exact(dim).flat_map(|row| row.iter().zip(&mean).map(|(v, m)| v - m)).collect();
+        let mut shifted = centroids;
+        for row in shifted.chunks_exact_mut(dim) {
+            row.iter_mut().zip(&mean).for_each(|(v, m)| *v -= m);
+        }
         let largest = shifted.iter().fold(0.0_f32, |a, v| a.max(v.abs()));
         let unit = if largest > 0.0 { largest } else { 1.0 };
         let half = |rows: &[f32]| {
-            let half: Vec<f16> = rows.iter().map(|v| f16::from_f32(v / unit)).collect();
-            half.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()
+            let mut bytes = Vec::with_capacity(2 * rows.len());
+            rows.iter().for_each(|v| bytes.extend(f16::from_f32(v / unit).to_le_bytes()));
+            bytes
         };
         let groups = half(&shifted);
         let ends = first_groups.iter().skip(1).copied().chain([counts.len() as u32]);
@@ -222,6 +225,11 @@ impl Centroids {
     /// Number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.counts.len()
+    }
+
+    /// Number of runs.
+    pub(crate) fn runs(&self) -> usize {
+        self.first_groups.len()
     }
 
     /// Number of vectors in a group.

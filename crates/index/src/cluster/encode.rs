@@ -1,37 +1,58 @@
-//! The codes of a cluster index: residuals to the centroids, group by group.
+//! The codes of a cluster index: residuals to the centroids, group by group, made from the pages just written.
 
-use super::build::{CODES_NAME, Placed};
+use super::build::{CODES_NAME, VECTORS_NAME, Work};
 use super::centroids::{Centroids, codes_metric};
-use crate::build::code_bytes;
+use super::intake::Intake;
+use super::journal::Journal;
+use super::plan::sample_rows;
+use crate::build::{Stages, code_bytes};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
+use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
-use crate::progress::Progress;
 use crate::vamana::BuildOptions;
 use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
-use std::path::Path;
+use bathyal_tier::TierError;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
-/// Vectors that a codec is trained on.
-const TRAINING_VECTORS: usize = 65_536;
 /// Up to so many dimensions principal axes are found in seconds.
 const MOST_AXES_DIM: usize = 1024;
-/// Bytes of codes written at once.
+/// Bytes of pages read, and of codes written, at once.
+const READ_BYTES: usize = 12 << 20;
 const WRITE_BYTES: usize = 4 << 20;
+/// Bytes of codes after which the journal is told: seconds of work that a killed build repeats at most.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
 
-/// Bytes of the training sample, twice: as it is and as the codec centres it.
-pub(crate) fn sample_bytes(count: usize, dim: usize) -> u64 {
-    2 * (count.min(TRAINING_VECTORS) * dim * 4) as u64
-}
-
-/// Vectors around the data's mean, as centroids are.
+/// The vectors of the pages that were written, around the data's mean, as centroids are.
 struct Shifted<'a> {
-    placed: &'a Placed<'a>,
+    file: File,
+    path: PathBuf,
+    layout: GroupLayout,
+    intake: &'a Intake,
     centroids: &'a Centroids,
 }
 
-impl Shifted<'_> {
-    fn read(&self, id: u32, out: &mut [f32]) {
-        self.placed.space.row_f32(id, out);
+impl<'a> Shifted<'a> {
+    fn open(work: &Work<'_>, intake: &'a Intake, centroids: &'a Centroids) -> Result<Self, IndexError> {
+        let path = work.directory.join(VECTORS_NAME);
+        let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
+        Ok(Shifted { file, path, layout: work.layout, intake, centroids })
+    }
+
+    /// Fills `pages` with the pages from `first` on.
+    fn read(&self, first: usize, pages: &mut [u8]) -> Result<(), IndexError> {
+        let offset = first as u64 * self.layout.page_bytes() as u64;
+        let read = self.file.read_exact_at(pages, offset);
+        Ok(read.map_err(|e| TierError::io("read", &self.path, e))?)
+    }
+
+    /// The vector in slot `slot` of a page.
+    fn vector(&self, page: &[u8], slot: usize, out: &mut [f32]) {
+        let bytes = self.layout.vector_bytes();
+        self.intake.floats(&self.layout.vectors(page)[slot * bytes..][..bytes], out);
         out.iter_mut().zip(self.centroids.mean()).for_each(|(value, mean)| *value -= mean);
     }
 }
@@ -52,102 +73,120 @@ fn code(options: &BuildOptions, dim: usize) -> (CodeKind, usize) {
 }
 
 /// Trains the codec on the residuals of a sample.
-pub(crate) fn train(
-    placed: &Placed<'_>,
-    centroids: &Centroids,
-    options: &BuildOptions,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<Codec, IndexError> {
-    progress.stage("training codes", 1);
-    let (dim, count) = (placed.space.dim(), placed.order.len());
-    let rows = count.min(TRAINING_VECTORS);
-    let mut sample = vec![0.0_f32; rows * dim];
-    let mut centroid = vec![0.0_f32; dim];
-    let shifted = Shifted { placed, centroids };
-    for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
-        // Evenly spread over the places, so over the data.
-        let place = (i as u64 * count as u64 / rows as u64) as usize;
-        centroids.shifted((place / placed.layout.group_vectors()) as u32, &mut centroid);
-        shifted.read(placed.order[place], row);
-        row.iter_mut().zip(&centroid).for_each(|(value, centre)| *value -= centre);
-    }
+pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> Result<Codec, IndexError> {
+    work.progress.stage("training codes", 1);
+    let (dim, count, options) = (intake.dim, work.data.count(), work.options);
     let (kind, bytes) = code(options, dim);
     if !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. }) {
         return Err(IndexError::Parameter(format!(
             "code kind {kind} cannot be scanned in groups; take axes or rabitq1 to rabitq8, or leave the choice open"
         )));
     }
-    if progress.cancelled() {
-        return Err(IndexError::Cancelled);
+    let rows = sample_rows(count, dim);
+    let mut sample = vec![0.0_f32; rows * dim];
+    let mut centroid = vec![0.0_f32; dim];
+    let shifted = Shifted::open(work, intake, centroids)?;
+    let mut page = vec![0_u8; work.layout.page_bytes()];
+    let (mut group, mut before, mut held) = (0_u32, 0_usize, None);
+    for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
+        if i % 4096 == 0 {
+            work.go_on()?;
+        }
+        // Evenly spread over the order, so over the data.
+        let wanted = (i as u64 * count as u64 / rows as u64) as usize;
+        while before + centroids.count(group) <= wanted {
+            before += centroids.count(group);
+            group += 1;
+        }
+        let (number, slot) = work.layout.page_in(group, wanted - before);
+        if held != Some(number) {
+            shifted.read(number, &mut page)?;
+            held = Some(number);
+        }
+        centroids.shifted(group, &mut centroid);
+        shifted.vector(&page, slot, row);
+        row.iter_mut().zip(&centroid).for_each(|(value, centre)| *value -= centre);
     }
-    Ok(Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, threads)?)
+    Ok(Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?)
 }
 
-/// Writes the blocks of all groups; returns the checksum of each group's too.
+/// Writes the blocks of all groups that have none yet; returns the checksum of each group's too.
 pub(crate) fn write(
-    directory: &Path,
-    placed: &Placed<'_>,
+    work: &Work<'_>,
+    intake: &Intake,
     centroids: &Centroids,
     codec: &Codec,
-    threads: usize,
-    progress: &dyn Progress,
+    journal: &mut Journal,
+    stages: &Stages,
 ) -> Result<(FileEntry, Vec<u32>), IndexError> {
-    let groups = placed.groups();
-    progress.stage("encoding", groups as u64);
-    let group_bytes = placed.layout.group_blocks() * codec.block_bytes();
-    let at_once = (WRITE_BYTES / group_bytes).max(threads).min(groups);
-    let mut file = Appender::create(directory, CODES_NAME)?;
+    let (groups, threads, layout) = (centroids.groups(), work.threads, &work.layout);
+    work.progress.stage("encoding", groups as u64);
+    let group_bytes = layout.group_blocks() * codec.block_bytes();
+    let at_once = (WRITE_BYTES / group_bytes).min(READ_BYTES / layout.group_bytes()).clamp(1, groups);
+    let mut file = Appender::resume(work.directory, CODES_NAME, journal.codes)?;
     let mut codes = vec![0_u8; at_once * group_bytes];
-    let mut checksums = Vec::with_capacity(groups);
-    for first in (0..groups).step_by(at_once) {
+    let mut pages = vec![0_u8; at_once * layout.group_bytes()];
+    let shifted = Shifted::open(work, intake, centroids)?;
+    let mut checksums = checksums_so_far(work, journal, group_bytes)?;
+    for first in (checksums.len()..groups).step_by(at_once) {
+        work.go_on()?;
         let count = at_once.min(groups - first);
-        let codes = &mut codes[..count * group_bytes];
+        let (codes, pages) = (&mut codes[..count * group_bytes], &mut pages[..count * layout.group_bytes()]);
+        shifted.read(first * layout.group_pages(), pages)?;
         let part = count.div_ceil(threads).max(1);
         std::thread::scope(|scope| {
-            for (number, codes) in codes.chunks_mut(part * group_bytes).enumerate() {
-                let shifted = Shifted { placed, centroids };
-                scope.spawn(move || {
-                    let first = first + number * part;
-                    encode_groups(&shifted, codec, first, codes, group_bytes, progress);
-                });
+            let pages = pages.chunks(part * layout.group_bytes());
+            for (number, (codes, pages)) in codes.chunks_mut(part * group_bytes).zip(pages).enumerate() {
+                let shifted = &shifted;
+                scope.spawn(move || encode_groups(shifted, codec, first + number * part, pages, codes));
             }
         });
-        if progress.cancelled() {
-            return Err(IndexError::Cancelled);
-        }
         checksums.extend(codes.chunks_exact(group_bytes).map(crc32c::crc32c));
         file.append(codes)?;
-        progress.advance((first + count) as u64);
+        if file.written().bytes - journal.codes.bytes >= CHECKPOINT_BYTES {
+            journal.codes = file.sync()?;
+            journal.seconds = stages.seconds_so_far();
+            journal.write(work.directory)?;
+        }
+        work.progress.advance((first + count) as u64);
     }
     Ok((file.finish()?, checksums))
 }
 
-/// Encodes the groups from `first` on that `codes` has room for.
-fn encode_groups(
-    shifted: &Shifted<'_>,
-    codec: &Codec,
-    first: usize,
-    codes: &mut [u8],
-    group_bytes: usize,
-    progress: &dyn Progress,
-) {
-    let dim = shifted.placed.space.dim();
+/// The checksums of the groups that an earlier process has encoded.
+fn checksums_so_far(work: &Work<'_>, journal: &Journal, group_bytes: usize) -> Result<Vec<u32>, IndexError> {
+    let done = (journal.codes.bytes / group_bytes as u64) as usize;
+    let mut checksums = Vec::with_capacity(done);
+    if done > 0 {
+        let path = work.directory.join(CODES_NAME);
+        let failed = |e| TierError::io("read", &path, e);
+        let mut file = std::io::BufReader::new(File::open(&path).map_err(failed)?);
+        let mut codes = vec![0; group_bytes];
+        for _ in 0..done {
+            file.read_exact(&mut codes).map_err(failed)?;
+            checksums.push(crc32c::crc32c(&codes));
+        }
+    }
+    Ok(checksums)
+}
+
+/// Encodes the groups from `first` on that `pages` holds.
+fn encode_groups(shifted: &Shifted<'_>, codec: &Codec, first: usize, pages: &[u8], codes: &mut [u8]) {
+    let (dim, layout) = (shifted.intake.dim, &shifted.layout);
     let mut scratch = EncodeScratch::default();
     let mut centroid = vec![0.0_f32; dim];
-    let mut rows = vec![0.0_f32; shifted.placed.layout.group_vectors() * dim];
-    for (group, codes) in (first..).zip(codes.chunks_exact_mut(group_bytes)) {
-        if progress.cancelled() {
-            return;
+    let mut rows = vec![0.0_f32; layout.group_vectors() * dim];
+    let codes = codes.chunks_exact_mut(layout.group_blocks() * codec.block_bytes());
+    for ((group, pages), codes) in (first as u32..).zip(pages.chunks_exact(layout.group_bytes())).zip(codes) {
+        let count = shifted.centroids.count(group);
+        shifted.centroids.shifted(group, &mut centroid);
+        let rows = &mut rows[..count * dim];
+        for (i, row) in rows.chunks_exact_mut(dim).enumerate() {
+            let (page, slot) = layout.page_in(0, i);
+            shifted.vector(&pages[page * layout.page_bytes()..][..layout.page_bytes()], slot, row);
         }
-        shifted.centroids.shifted(group as u32, &mut centroid);
-        let ids = shifted.placed.group(group);
-        let rows = &mut rows[..ids.len() * dim];
-        for (id, row) in ids.iter().zip(rows.chunks_exact_mut(dim)) {
-            shifted.read(*id, row);
-        }
-        // The blocks that the last group does not fill stay zero.
-        let used = ids.len().div_ceil(SCAN_BLOCK) * codec.block_bytes();
+        // The blocks that a group which is not full does not reach stay zero.
+        let used = count.div_ceil(SCAN_BLOCK) * codec.block_bytes();
         codes[used..].fill(0);
         codec.encode_group(rows, &centroid, &mut codes[..used], &mut scratch);
     }

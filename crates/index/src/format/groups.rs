@@ -144,6 +144,11 @@ impl GroupLayout {
         place / self.records as u32
     }
 
+    /// The page of the vector of rank `rank` in `group`, and its slot there.
+    pub fn page_in(&self, group: u32, rank: usize) -> (usize, usize) {
+        (group as usize * self.group_pages + rank / self.records, rank % self.records)
+    }
+
     /// The bytes of `pages` pages from `page` on.
     #[inline]
     pub fn span(&self, page: u32, pages: u32) -> Span {

@@ -31,6 +31,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// again, so it is large: 100 neighbours of 10,000 queries on 16 threads take one wave.
 pub const WAVE_BYTES: usize = 512 << 20;
 
+/// Bytes of vectors that are passed over before their memory is given back.
+const RELEASE_BYTES: usize = 8 << 20;
+
 /// Bytes of a neighbour in a list, counting the room that a growing list leaves unused.
 const NEIGHBOR_BYTES: usize = 16;
 
@@ -318,8 +321,14 @@ impl<'a> Worker<'a> {
             }
             self.pass_tile(index, rows.start);
         }
-        let done = search.done.fetch_add(rows.len() as u64, Ordering::Relaxed) + rows.len() as u64;
+        let before = search.done.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        let done = before + rows.len() as u64;
         search.progress.advance(done);
+        let released = (RELEASE_BYTES / search.base.row_bytes()).max(1) as u64;
+        if before / released != done / released {
+            // Sets may be larger than memory: what was passed over goes back to the system.
+            search.base.release();
+        }
         Ok(())
     }
 

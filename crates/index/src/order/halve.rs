@@ -1,12 +1,13 @@
 //! Halving one piece: two means on a sample, a projection of every vector, a cut at a whole number of units.
 
+use super::project::{add, dot};
 use super::{Placement, Points};
 use crate::progress::Progress;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// Vectors that the two means are found on: more moves the cut by less than the vectors' own scatter.
-const SAMPLE: usize = 1024;
+pub(super) const SAMPLE: usize = 1024;
 /// Rounds of two-means; later ones move nothing.
 const ROUNDS: usize = 6;
 /// Smallest share of a piece that a cut leaves on one side. A free cut follows the data, an even one keeps the
@@ -20,14 +21,48 @@ pub(super) fn child(path: u64, side: u64) -> u64 {
     (path ^ (side + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
+/// The vectors of a small piece as floats, side by side: they are read from all over the set only once for all the
+/// cuts that are still to come.
+struct Gathered {
+    rows: Vec<f32>,
+    dim: usize,
+}
+
+impl Points for Gathered {
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn read(&self, id: u32, out: &mut [f32]) {
+        out.copy_from_slice(&self.rows[id as usize * self.dim..][..self.dim]);
+    }
+
+    fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
+        for key in keys {
+            key.0 = dot(&self.rows[key.1 as usize * self.dim..][..self.dim], normal);
+        }
+    }
+}
+
 /// What halving needs, reused from piece to piece.
 pub(super) struct Halving<'a, P> {
     points: &'a P,
     placement: &'a Placement,
     sample: Vec<f32>,
     means: [Vec<f32>; 2],
+    /// From the first mean to the second: the direction across the cut.
+    pub(super) normal: Vec<f32>,
     side: Vec<(f32, u32)>,
     keys: Vec<(f32, u32)>,
+    selected: Vec<(f32, u32)>,
+}
+
+/// A piece in two parts.
+pub(super) struct Cut {
+    /// Where the second part begins.
+    pub(super) at: usize,
+    /// The projection of the first vector beyond the cut; what lies below has a smaller one or the same.
+    pub(super) threshold: f32,
 }
 
 impl<'a, P: Points> Halving<'a, P> {
@@ -38,38 +73,79 @@ impl<'a, P: Points> Halving<'a, P> {
             placement,
             sample: Vec::new(),
             means: [mean(), mean()],
+            normal: mean(),
             side: Vec::new(),
             keys: Vec::new(),
+            selected: Vec::new(),
         }
     }
 
-    /// Orders one piece down to single units.
+    /// Orders one piece, whose ids rise, down to single units.
     pub(super) fn order(&mut self, path: u64, piece: &mut [u32], progress: &dyn Progress) {
         if piece.len() <= self.placement.least_unit() || progress.cancelled() {
             return;
         }
-        let cut = self.cut(path, piece, 1);
+        if piece.len() <= SAMPLE {
+            return self.order_gathered(path, piece);
+        }
+        let cut = self.cut(path, piece, 1).at;
         let (left, right) = piece.split_at_mut(cut);
         self.order(child(path, 0), left, progress);
         self.order(child(path, 1), right, progress);
     }
 
-    /// Reorders `piece`, which is longer than a unit, so that its first part lies on one side of a plane; returns
-    /// where the second part begins.
-    pub(super) fn cut(&mut self, path: u64, piece: &mut [u32], threads: usize) -> usize {
+    fn order_gathered(&mut self, path: u64, piece: &mut [u32]) {
+        let dim = self.points.dim();
+        let mut rows = vec![0.0; piece.len() * dim];
+        for (id, row) in piece.iter().zip(rows.chunks_exact_mut(dim)) {
+            self.points.read(*id, row);
+        }
+        let gathered = Gathered { rows, dim };
+        let mut places: Vec<u32> = (0..piece.len() as u32).collect();
+        Halving::new(&gathered, self.placement).order_all(path, &mut places);
+        // Places rise with the ids, so they are cut as the ids would have been.
+        let ids = piece.to_vec();
+        piece.iter_mut().zip(places).for_each(|(id, place)| *id = ids[place as usize]);
+    }
+
+    fn order_all(&mut self, path: u64, piece: &mut [u32]) {
+        if piece.len() > self.placement.least_unit() {
+            let cut = self.cut(path, piece, 1).at;
+            let (left, right) = piece.split_at_mut(cut);
+            self.order_all(child(path, 0), left);
+            self.order_all(child(path, 1), right);
+        }
+    }
+
+    /// Reorders `piece`, which is longer than a unit and whose ids rise, so that its first part lies on one side of a
+    /// plane; the ids of both parts rise.
+    pub(super) fn cut(&mut self, path: u64, piece: &mut [u32], threads: usize) -> Cut {
         self.two_means(path, piece);
-        let [a, b] = &self.means;
-        let normal: Vec<f32> = a.iter().zip(b).map(|(a, b)| b - a).collect();
-        let middle = a.iter().zip(b).map(|(a, b)| (b * b - a * a) * 0.5).sum::<f32>();
-        self.project(piece, &normal, threads);
+        let middle = self.turn();
+        self.project(piece, threads);
         let before = self.keys.iter().filter(|key| key.0 < middle).count();
-        let cut = self.whole_units(piece.len(), before);
-        self.keys.select_nth_unstable_by(cut, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        // The parts are put into the order of their ids, so that the next level reads them forwards.
-        self.keys[..cut].sort_unstable_by_key(|key| key.1);
-        self.keys[cut..].sort_unstable_by_key(|key| key.1);
-        piece.iter_mut().zip(&self.keys).for_each(|(id, key)| *id = key.1);
-        cut
+        let at = self.whole_units(piece.len(), before);
+        self.selected.clear();
+        self.selected.extend_from_slice(&self.keys);
+        let (_, pivot, _) = self.selected.select_nth_unstable_by(at, |a, b| ordered(*a, *b));
+        let pivot = *pivot;
+        // Both parts stay in the order of their ids, so that the next level reads them forwards.
+        let (left, right) = piece.split_at_mut(at);
+        let (mut left, mut right) = (left.iter_mut(), right.iter_mut());
+        for key in &self.keys {
+            let slot = if ordered(*key, pivot).is_lt() { left.next() } else { right.next() };
+            if let Some(slot) = slot {
+                *slot = key.1;
+            }
+        }
+        Cut { at, threshold: pivot.0 }
+    }
+
+    /// Sets the direction from mean to mean and returns where along it the middle between them lies.
+    fn turn(&mut self) -> f32 {
+        let [a, b] = &self.means;
+        self.normal.iter_mut().zip(a.iter().zip(b)).for_each(|(n, (a, b))| *n = b - a);
+        a.iter().zip(b).map(|(a, b)| (b * b - a * a) * 0.5).sum()
     }
 
     /// The whole number of units, of the largest kind that the piece has more than one of, nearest to `wanted` that
@@ -83,25 +159,17 @@ impl<'a, P: Points> Halving<'a, P> {
         ((wanted as f64 / step as f64).round() as usize).clamp(low, high) * step
     }
 
-    fn project(&mut self, piece: &[u32], normal: &[f32], threads: usize) {
+    fn project(&mut self, piece: &[u32], threads: usize) {
         self.keys.clear();
         self.keys.extend(piece.iter().map(|id| (0.0, *id)));
-        let points = self.points;
-        let project = |keys: &mut [(f32, u32)]| {
-            let mut row = vec![0.0; points.dim()];
-            for key in keys {
-                points.read(key.1, &mut row);
-                key.0 = dot(&row, normal);
-            }
-        };
+        let (points, normal) = (self.points, &self.normal[..]);
         let part = piece.len().div_ceil(threads).max(LEAST_A_THREAD);
         if part >= piece.len() {
-            return project(&mut self.keys);
+            return points.project(&mut self.keys, normal);
         }
-        let project = &project;
         std::thread::scope(|scope| {
             self.keys.chunks_mut(part).for_each(|keys| {
-                scope.spawn(move || project(keys));
+                scope.spawn(move || points.project(keys, normal));
             });
         });
     }
@@ -117,48 +185,42 @@ impl<'a, P: Points> Halving<'a, P> {
             let at = if count == piece.len() { i } else { random.random_range(0..piece.len()) };
             self.points.read(piece[at], row);
         }
-        let sample = &self.sample[..];
-        let row = |i: usize| &sample[i * dim..(i + 1) * dim];
-        let [a, b] = &mut self.means;
-        a.copy_from_slice(row(0));
-        let far =
-            (0..count).map(|i| (squared(a, row(i)), i)).fold((-1.0, 0), |x, y| if y.0 > x.0 { y } else { x });
-        b.copy_from_slice(row(far.1));
+        let row = |i: usize| i * dim..(i + 1) * dim;
+        let first = &self.sample[row(0)];
+        let far = (0..count).map(|i| (squared(first, &self.sample[row(i)]), i));
+        let far = far.fold((-1.0, 0), |x, y| if y.0 > x.0 { y } else { x });
+        self.means[0].copy_from_slice(&self.sample[row(0)]);
+        self.means[1].copy_from_slice(&self.sample[row(far.1)]);
+        let mut before = None;
         for _ in 0..ROUNDS {
+            let middle = self.turn();
             self.side.clear();
-            self.side.extend((0..count).map(|i| (squared(a, row(i)) - squared(b, row(i)), i as u32)));
-            self.side.sort_unstable_by(|x, y| x.0.total_cmp(&y.0).then(x.1.cmp(&y.1)));
-            let nearer = self.side.partition_point(|s| s.0 < 0.0);
+            let normal = &self.normal;
+            self.side.extend((0..count).map(|i| (dot(&self.sample[row(i)], normal), i as u32)));
+            let nearer = self.side.iter().filter(|side| side.0 < middle).count();
             let cut = nearer.clamp(count / 4, count - count / 4).clamp(1, count - 1);
-            for (mean, part) in [(&mut *a, &self.side[..cut]), (&mut *b, &self.side[cut..])] {
+            self.side.select_nth_unstable_by(cut, |x, y| ordered(*x, *y));
+            for (mean, part) in self.means.iter_mut().zip([&self.side[..cut], &self.side[cut..]]) {
                 mean.fill(0.0);
-                for (_, i) in part {
-                    mean.iter_mut().zip(row(*i as usize)).for_each(|(m, v)| *m += v);
-                }
+                part.iter().for_each(|(_, i)| add(mean, &self.sample[row(*i as usize)]));
                 let share = 1.0 / part.len() as f32;
                 mean.iter_mut().for_each(|m| *m *= share);
             }
+            // The same vectors on each side as before: nothing would move any more.
+            let members: u64 = self.side[..cut].iter().map(|side| u64::from(side.1).pow(2) + 1).sum();
+            if before == Some(members) {
+                break;
+            }
+            before = Some(members);
         }
     }
 }
 
-/// Sums in 16 lanes, which the compiler turns into vectors.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    sum_lanes(a, b, |a, b| a * b)
+/// The order of projections, equal ones by id.
+fn ordered(a: (f32, u32), b: (f32, u32)) -> std::cmp::Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 
 fn squared(a: &[f32], b: &[f32]) -> f32 {
-    sum_lanes(a, b, |a, b| (a - b) * (a - b))
-}
-
-fn sum_lanes(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
-    let (a_lanes, a_rest) = a.as_chunks::<16>();
-    let (b_lanes, b_rest) = b.as_chunks::<16>();
-    let mut sums = [0.0_f32; 16];
-    for (a, b) in a_lanes.iter().zip(b_lanes) {
-        for lane in 0..16 {
-            sums[lane] += term(a[lane], b[lane]);
-        }
-    }
-    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| term(*a, *b)).sum::<f32>()
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }

@@ -6,6 +6,8 @@
 //! (balanced clustering as SPANN, section 3.2.1, wants it, at the cost of one projection a vector and level).
 
 mod halve;
+pub(crate) mod planes;
+pub(crate) mod project;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,14 @@ pub(crate) trait Points: Sync {
     fn dim(&self) -> usize;
     /// Writes the coordinates of vector `id` to `out` (`dim` values).
     fn read(&self, id: u32, out: &mut [f32]);
+    /// Sets each key to the product of its vector with `normal` (`dim` values).
+    fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
+        let mut row = vec![0.0; self.dim()];
+        for key in keys {
+            self.read(key.1, &mut row);
+            key.0 = project::dot(&row, normal);
+        }
+    }
 }
 
 /// How vectors are placed.
@@ -44,7 +54,7 @@ impl Placement {
         self.units.first().map_or(1, |unit| (*unit).max(1))
     }
 
-    /// Permutes `ids` so that near vectors lie together.
+    /// Permutes `ids`, which rise, so that near vectors lie together.
     ///
     /// # Errors
     /// [`IndexError::Cancelled`].
@@ -76,7 +86,7 @@ impl Placement {
                 }
                 continue;
             }
-            let cut = halving.cut(path, piece, threads);
+            let cut = halving.cut(path, piece, threads).at;
             let (left, right) = piece.split_at_mut(cut);
             large.push((halve::child(path, 0), left));
             large.push((halve::child(path, 1), right));

@@ -1,5 +1,6 @@
 //! The order is a permutation, the same for any number of threads, and brings near vectors together.
 
+use super::planes::Planes;
 use super::{Placement, Points};
 use crate::progress::Silent;
 use rand::rngs::StdRng;
@@ -64,4 +65,22 @@ fn degenerate_sets_are_placed_too() {
         ids.sort_unstable();
         assert_eq!(ids, (0..count as u32).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn planes_make_parts_of_about_the_size_asked_for() {
+    let mut random = StdRng::seed_from_u64(3);
+    let rows = Rows((0..8000 * 6).map(|_| random.random_range(-1.0..1.0)).collect(), 6);
+    let planes = Planes::new(&rows, 4000, 8000, 1000, 5);
+    let mut sizes = vec![0; planes.parts()];
+    let mut row = [0.0; 6];
+    for id in 0..8000 {
+        rows.read(id, &mut row);
+        sizes[planes.part(&row)] += 1;
+    }
+    assert!(sizes.len() >= 8 && sizes.iter().all(|size| (200..=1000).contains(size)), "{sizes:?}");
+
+    let equal = Rows(vec![1.0; 500 * 2], 2);
+    let planes = Planes::new(&equal, 500, 500, 100, 5);
+    assert!(planes.parts() > 1 && planes.part(&[1.0, 1.0]) < planes.parts());
 }

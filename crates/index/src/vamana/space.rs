@@ -7,6 +7,7 @@
 
 use crate::error::IndexError;
 use crate::order::Points;
+use crate::order::project::{dot, dot_u8};
 use crate::progress::Progress;
 use crate::vectors::VectorFile;
 use bathyal_kernels::{
@@ -17,6 +18,8 @@ use std::sync::Mutex;
 
 /// Rows are spaced so that none straddles more cache lines than it must.
 const ROW_ALIGNMENT: usize = 64;
+/// Bytes that a thread reads from a mapped file before it gives the file's memory back.
+const RELEASE_BYTES: usize = 4 << 20;
 
 /// Vectors in memory with a build distance.
 pub(crate) struct Space {
@@ -40,6 +43,33 @@ impl Space {
         (stride_of(data.row_bytes()) as u64 + lift) * data.count() as u64 + ROW_ALIGNMENT as u64
     }
 
+    /// Room for `count` rows, which are set by [`Space::row_mut`].
+    pub(crate) fn blank(count: usize, dim: usize, element: Element, metric: Metric) -> Space {
+        let stride = stride_of(dim * element.size());
+        let mut bytes = vec![0_u8; stride * count + ROW_ALIGNMENT];
+        bathyal_tier::advise_huge_pages(&mut bytes);
+        let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
+        let kernel = match (metric, element.is_float()) {
+            (Metric::Cosine, true) => Metric::L2,
+            (other, _) => other,
+        };
+        let distance = Distance::new(element, kernel, dim);
+        Space { bytes, lead, stride, count, dim, element, metric, distance, lift: None }
+    }
+
+    /// The bytes of one row, to be set.
+    pub(crate) fn row_mut(&mut self, id: u32) -> &mut [u8] {
+        let start = self.lead + id as usize * self.stride;
+        &mut self.bytes[start..start + self.dim * self.element.size()]
+    }
+
+    /// Gives each row the coordinate that makes it as long as `longest`, a squared length.
+    pub(crate) fn lift(&mut self, longest: f32) {
+        let norms = (0..self.count).map(|i| squared_norm(self.element, self.row(i as u32)));
+        let lift = norms.map(|norm| (longest - norm).max(0.0).sqrt()).collect();
+        self.lift = Some((lift, 2.0 * longest));
+    }
+
     /// Copies the rows of `data`, normalised for cosine where the element can hold that.
     pub(crate) fn load(
         data: &VectorFile,
@@ -48,22 +78,25 @@ impl Space {
         progress: &dyn Progress,
     ) -> Result<Space, IndexError> {
         let (count, row_bytes, element) = (data.count(), data.row_bytes(), data.element());
-        let stride = stride_of(row_bytes);
-        let mut bytes = vec![0_u8; stride * count + ROW_ALIGNMENT];
-        bathyal_tier::advise_huge_pages(&mut bytes);
-        let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
+        let mut space = Space::blank(count, data.dim(), element, metric);
+        let (stride, lead) = (space.stride, space.lead);
+        // Mapped rows count as this process's memory until they are given back.
+        let release_rows = (RELEASE_BYTES / row_bytes).max(1);
         let zeros = Mutex::new((0_u64, Vec::new()));
         let rows_a_thread = count.div_ceil(threads.max(1)).max(1);
         std::thread::scope(|scope| {
             for (part, chunk) in
-                bytes[lead..lead + stride * count].chunks_mut(rows_a_thread * stride).enumerate()
+                space.bytes[lead..lead + stride * count].chunks_mut(rows_a_thread * stride).enumerate()
             {
                 let zeros = &zeros;
                 scope.spawn(move || {
                     let first = part * rows_a_thread;
                     for (i, slot) in chunk.chunks_mut(stride).enumerate() {
-                        if i % 65_536 == 0 && progress.cancelled() {
-                            return;
+                        if i % release_rows == 0 {
+                            data.release();
+                            if progress.cancelled() {
+                                return;
+                            }
                         }
                         slot[..row_bytes].copy_from_slice(data.row(first + i));
                         if metric == Metric::Cosine && !normalize(element, &mut slot[..row_bytes]) {
@@ -82,18 +115,10 @@ impl Space {
             rows.truncate(10);
             return Err(IndexError::ZeroVectors { count: count_zero, rows });
         }
-        let kernel = match (metric, element.is_float()) {
-            (Metric::Cosine, true) => Metric::L2,
-            (other, _) => other,
-        };
-        let distance = Distance::new(element, kernel, data.dim());
-        let mut space =
-            Space { bytes, lead, stride, count, dim: data.dim(), element, metric, distance, lift: None };
         if metric == Metric::InnerProduct {
-            let norms: Vec<f32> = (0..count).map(|i| squared_norm(element, space.row(i as u32))).collect();
-            let longest = norms.iter().copied().fold(0.0_f32, f32::max);
-            let lift = norms.iter().map(|n| (longest - n).max(0.0).sqrt()).collect();
-            space.lift = Some((lift, 2.0 * longest));
+            let norms = (0..count).map(|i| squared_norm(element, space.row(i as u32)));
+            let longest = norms.fold(0.0_f32, f32::max);
+            space.lift(longest);
         }
         Ok(space)
     }
@@ -204,6 +229,18 @@ impl Points for Space {
         self.row_f32(id, &mut out[..self.dim]);
         if let Some((lift, _)) = &self.lift {
             out[self.dim] = lift[id as usize];
+        }
+    }
+
+    fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
+        if self.element == Element::U8 && self.lift.is_none() && self.metric != Metric::Cosine {
+            keys.iter_mut().for_each(|key| key.0 = dot_u8(self.row(key.1), normal));
+            return;
+        }
+        let mut row = vec![0.0; normal.len()];
+        for key in keys {
+            self.read(key.1, &mut row);
+            key.0 = dot(&row, normal);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -233,6 +234,16 @@ impl VectorFile {
         }
     }
 
+    /// What tells this file from others and from itself once it was changed: path, length, time of change, inode.
+    /// `None` for vectors that are in no file.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let Bytes::Mapped { file, .. } = &self.shared.bytes else { return None };
+        let found = file.metadata().ok()?;
+        let path = self.path().canonicalize().ok()?;
+        let (seconds, nanoseconds) = (found.mtime(), found.mtime_nsec());
+        Some(format!("{path:?} {} {seconds}.{nanoseconds:09} {}", found.len(), found.ino()))
+    }
+
     /// Asks whether the file still has the length that it had at opening (see "Files that change").
     ///
     /// # Errors
@@ -296,6 +307,8 @@ impl VectorFile {
                         if self.check_rows(rows).is_err() {
                             bad.fetch_min(at, Ordering::Relaxed);
                         }
+                        // What was looked at need not stay in this process's memory.
+                        self.release();
                     }
                 });
             }

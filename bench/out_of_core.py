@@ -1,0 +1,72 @@
+"""Builds one set within a memory cap and without one, and compares what came out.
+
+The set is made from sift-a by a documented perturbation (bench/suites/src/perturb.rs) and kept in bench/.work. Both
+indexes are searched with the same effort: the same candidate list and the same probes follow from it.
+"""
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "target" / "release"
+QUERIES = 1000
+
+
+def run(program, *arguments):
+    """Runs a program of the project; its one JSON object, if it prints one."""
+    command = [str(PROGRAMS / program), *map(str, arguments)]
+    print("+", " ".join(command), file=sys.stderr, flush=True)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return json.loads(ran.stdout) if ran.stdout.startswith(b"{") else None
+
+
+def first_queries(source, target):
+    """Writes the first queries of a u8bin file to another."""
+    with source.open("rb") as file:
+        count, dim = struct.unpack("<II", file.read(8))
+        count = min(count, QUERIES)
+        target.write_bytes(struct.pack("<II", count, dim) + file.read(count * dim))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=os.environ.get("BATHYAL_DATA"), required="BATHYAL_DATA" not in os.environ)
+    parser.add_argument("--copies", type=int, default=10, help="copies of each of the million vectors")
+    parser.add_argument("--memory", default="2GB", help="the cap")
+    parser.add_argument("--lists", type=int, nargs="+", default=[20, 40, 80], help="candidate lists to compare at")
+    parser.add_argument("--work", type=Path, default=ROOT / "bench" / ".work" / "out-of-core")
+    arguments = parser.parse_args()
+    sift, work = Path(arguments.data) / "sift-a", arguments.work
+    work.mkdir(parents=True, exist_ok=True)
+    base = work / f"sift-a-perturbed-x{arguments.copies}.u8bin"
+    queries, truth = work / "queries.u8bin", work / f"truth-x{arguments.copies}.ibin"
+    if not base.exists():
+        run("bathyal-suites", "perturb", sift / "base.u8bin", base, "--copies", arguments.copies)
+    if not truth.exists():
+        first_queries(sift / "query.u8bin", queries)
+        run("bathyal", "groundtruth", base, queries, truth, "-k", 10, "--json")
+
+    print(f"{base.name}: vectors perturbed, not a real set of this size\n")
+    rows = []
+    for name, cap in [("capped", ["--memory", arguments.memory]), ("uncapped", [])]:
+        index = work / name
+        built = run("bathyal", "build", base, index, "--metric", "l2", "--overwrite", "--json", *cap)
+        stages = ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in built["stage_seconds"])
+        cap = arguments.memory if cap else "none"
+        print(f"{name} (cap {cap}): {built['build_seconds']:.0f} s ({stages}), peak RSS {built['peak_rss_bytes'] / 1e6:.0f} MB")
+        for search_list in arguments.lists:
+            effort = ["-k", 10, "--search-list", search_list, "--groundtruth", truth]
+            found = run("bathyal", "search", index, queries, *effort, "--json")
+            rows.append((search_list, name, found["recall"], found["reads_per_query"], found["code_distances_per_query"]))
+    print("\n| candidate list | build | recall@10 | reads a query | codes a query |\n|---|---|---|---|---|")
+    for search_list, name, recall, reads, codes in sorted(rows):
+        print(f"| {search_list} | {name} | {recall:.4f} | {reads:.1f} | {codes:.0f} |")
+
+
+if __name__ == "__main__":
+    main()
