@@ -35,10 +35,11 @@ def first_queries(source, target):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=os.environ.get("BATHYAL_DATA"), required="BATHYAL_DATA" not in os.environ)
+    data = os.environ.get("BATHYAL_DATA")
+    parser.add_argument("--data", type=Path, default=data, required=data is None, help="folder of sift-a")
     parser.add_argument("--copies", type=int, default=10, help="copies of each of the million vectors")
     parser.add_argument("--memory", default="2GB", help="the cap")
-    parser.add_argument("--lists", type=int, nargs="+", default=[20, 40, 80], help="candidate lists to compare at")
+    parser.add_argument("--lists", type=int, nargs="+", default=[20, 40, 80], help="candidate lists")
     parser.add_argument("--work", type=Path, default=ROOT / "bench" / ".work" / "out-of-core")
     arguments = parser.parse_args()
     sift, work = Path(arguments.data) / "sift-a", arguments.work
@@ -58,11 +59,13 @@ def main():
         built = run("bathyal", "build", base, index, "--metric", "l2", "--overwrite", "--json", *cap)
         stages = ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in built["stage_seconds"])
         cap = arguments.memory if cap else "none"
-        print(f"{name} (cap {cap}): {built['build_seconds']:.0f} s ({stages}), peak RSS {built['peak_rss_bytes'] / 1e6:.0f} MB")
+        seconds, peak = built["build_seconds"], built["peak_rss_bytes"] / 1e6
+        print(f"{name} (cap {cap}): {seconds:.0f} s ({stages}), peak RSS {peak:.0f} MB", flush=True)
         for search_list in arguments.lists:
             effort = ["-k", 10, "--search-list", search_list, "--groundtruth", truth]
             found = run("bathyal", "search", index, queries, *effort, "--json")
-            rows.append((search_list, name, found["recall"], found["reads_per_query"], found["code_distances_per_query"]))
+            codes = found["code_distances_per_query"]
+            rows.append((search_list, name, found["recall"], found["reads_per_query"], codes))
     print("\n| candidate list | build | recall@10 | reads a query | codes a query |\n|---|---|---|---|---|")
     for search_list, name, recall, reads, codes in sorted(rows):
         print(f"| {search_list} | {name} | {recall:.4f} | {reads:.1f} | {codes:.0f} |")
