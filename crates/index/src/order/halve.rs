@@ -141,11 +141,17 @@ impl<'a, P: Points> Halving<'a, P> {
         Cut { at, threshold: pivot.0 }
     }
 
-    /// Sets the direction from mean to mean and returns where along it the middle between them lies.
+    /// Sets the direction from mean to mean and returns where along it the middle between them lies. The largest
+    /// coordinate of the direction is 1, so that products with numbers of any size neither overflow nor vanish.
     fn turn(&mut self) -> f32 {
         let [a, b] = &self.means;
         self.normal.iter_mut().zip(a.iter().zip(b)).for_each(|(n, (a, b))| *n = b - a);
-        a.iter().zip(b).map(|(a, b)| (b * b - a * a) * 0.5).sum()
+        let largest = self.normal.iter().fold(0.0_f32, |largest, n| largest.max(n.abs()));
+        if largest.is_normal() {
+            self.normal.iter_mut().for_each(|n| *n /= largest);
+        }
+        let middle = a.iter().zip(b).map(|(a, b)| a * 0.5 + b * 0.5);
+        self.normal.iter().zip(middle).map(|(n, m)| n * m).sum()
     }
 
     /// The whole number of units, of the largest kind that the piece has more than one of, nearest to `wanted` that
