@@ -1,6 +1,5 @@
 //! Progress of long work on stderr.
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
