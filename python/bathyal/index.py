@@ -148,9 +148,7 @@ class Index:
         most = None if limit is None else whole("limit", limit, least=1)
         answers = _bathyal.range_search(self._handle, rows, float(radius), most, arguments)
         notes = _warned(answers["notes"])
-        return FoundRanges(
-            answers["offsets"], answers["ids"], answers["distances"], _costs(answers), notes
-        )
+        return FoundRanges(answers["offsets"], answers["ids"], answers["distances"], _costs(answers), notes)
 
     def search_file(
         self,
@@ -213,9 +211,9 @@ class Index:
     ) -> dict[str, Any]:
         """Answers one query alone and says what it took.
 
-        Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``groups_scanned`` (None of a
-        graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what
-        the open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
+        Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``groups_scanned`` (None
+        of a graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory``
+        (what the open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -231,8 +229,8 @@ class Index:
 
     def stats(self) -> dict[str, Any]:
         """What this index has done since it was opened: ``queries``, ``errors`` (batches that failed), ``reads``,
-        ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and misses; None without one)
-        and more. See :meth:`prometheus`.
+        ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and misses; None
+        without one) and more. See :meth:`prometheus`.
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(8, dtype=np.float32), "counted.index")
@@ -443,7 +441,8 @@ def build(
         code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
         code: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
             the best by measurement.
-        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph needs one thread, too.
+        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
+            needs one thread, too.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit.
         overwrite: replace an index that is already there.

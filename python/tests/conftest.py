@@ -39,12 +39,15 @@ def queries():
     return clustered("f32", 40, 24, 2)
 
 
-@pytest.fixture(scope="session")
-def index_path(vectors, tmp_path_factory):
+FAMILIES = ["cluster", "graph"]
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def index_path(request, vectors, tmp_path_factory):
     import bathyal
 
     path = tmp_path_factory.mktemp("index") / "shared.index"
-    bathyal.build(vectors, path, metric="l2", max_degree=24, search_list=50).close()
+    bathyal.build(vectors, path, metric="l2", family=request.param, max_degree=24, search_list=50).close()
     return path
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import FAMILIES
 
 TEN = np.arange(20, dtype=np.float32).reshape(10, 2)
 
@@ -44,6 +45,9 @@ def test_data_that_cannot_be_built(data, kind, message, tmp_path):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
+        ({"family": "forest"}, ValueError, "cluster, graph"),
+        ({"group_vectors": 0}, ValueError, "group_vectors"),
+        ({"code": "pq", "family": "cluster"}, ValueError, "groups"),
         ({"metric": "manhattan"}, ValueError, "l2, ip, cosine"),
         ({"max_degree": 0}, ValueError, "max_degree"),
         ({"max_degree": -1}, ValueError, "max_degree"),
@@ -96,6 +100,7 @@ def test_an_index_is_replaced_only_on_request(tmp_path):
         (None, {"recall": 1.5}, ValueError, "recall"),
         (None, {"search_list": 5}, ValueError, "search_list"),
         (None, {"beam_width": 0}, ValueError, "beam_width"),
+        (None, {"probes": 0}, ValueError, "probes"),
         (None, {"threads": -2}, ValueError, "threads"),
         (None, {"mode": "fast"}, ValueError, "batched, pipelined"),
         (None, {"timeout": -1}, ValueError, "timeout"),
@@ -120,8 +125,9 @@ def test_paths_that_are_no_index(index_path, tmp_path):
         bathyal.open(index_path, memory=100)
 
 
-def test_damage_is_found_and_nothing_is_answered(vectors, tmp_path):
-    bathyal.build(vectors, tmp_path / "i", max_degree=16, search_list=40).close()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
+    bathyal.build(vectors, tmp_path / "i", family=family, max_degree=16, search_list=40).close()
     for file in sorted((tmp_path / "i").iterdir()):
         if file.name == "manifest.json":
             continue

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 import bathyal
-from conftest import DTYPES, clustered, distances
+from conftest import DTYPES, FAMILIES, clustered, distances
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
 @pytest.mark.parametrize("element", DTYPES)
-def test_search_finds_what_brute_force_finds(metric, element, tmp_path):
+def test_search_finds_what_brute_force_finds(family, metric, element, tmp_path):
     base, queries = clustered(element, 1200, 24, 1), clustered(element, 30, 24, 2)
-    with bathyal.build(base, tmp_path / "i", metric=metric, max_degree=24, search_list=50) as index:
+    options = {"metric": metric, "family": family, "max_degree": 24, "search_list": 50}
+    with bathyal.build(base, tmp_path / "i", **options) as index:
         assert (len(index), index.dim, index.element, index.metric) == (1200, 24, element, metric)
         found = index.search(queries, k=10, search_list=120)
     exact = distances(metric, base, queries)
@@ -99,6 +101,7 @@ def test_stats_add_up(index, queries):
     assert (stats.queries, stats.k, stats.search_list, stats.threads) == (len(queries), 5, 40, 2)
     assert stats.reads.shape == (len(queries),) and (stats.reads > 0).all()
     assert stats.bytes_per_query == pytest.approx(4096 * stats.reads_per_query)
+    assert index.stats()["reads"] == stats.reads.sum()
     assert stats.qps > 0 and stats.dram_bytes > 0
     assert stats.latency_us["p50"] <= stats.latency_us["p95"] <= stats.latency_us["p99"]
     assert set(stats.as_dict()) >= {"qps", "latency_us", "reads_per_query", "hops_per_query", "dram_bytes"}
@@ -141,10 +144,14 @@ def test_calibration_may_be_given(vectors, queries, tmp_path):
         assert index.manifest["calibration"]["source"] == "given queries"
 
 
-@pytest.mark.parametrize("code", ["pq", "pq4", "axes", "rabitq4"])
-def test_the_kind_of_code_may_be_chosen(code, vectors, queries, tmp_path):
+@pytest.mark.parametrize(
+    ("family", "code"),
+    [("graph", "pq"), ("graph", "pq4"), ("graph", "axes"), ("cluster", "axes"), ("cluster", "rabitq4")],
+)
+def test_the_kind_of_code_may_be_chosen(family, code, vectors, queries, tmp_path):
     truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
-    with bathyal.build(vectors, tmp_path / "i", max_degree=16, search_list=40, code=code) as index:
+    options = {"family": family, "max_degree": 16, "search_list": 40, "code": code}
+    with bathyal.build(vectors, tmp_path / "i", **options) as index:
         assert index.manifest["codes"]["kind"] == code
         assert bathyal.recall(index.search(queries, search_list=200).ids, truth) >= 0.95
 
@@ -165,12 +172,16 @@ def test_reports(index, index_path, vectors):
     about = index.inspect()
     assert about["data_bytes"] == vectors.nbytes
     assert about["manifest"] == index.manifest
-    assert sum(bar["count"] for bar in about["degree_histogram"]) == len(vectors)
+    if about["manifest"]["family"] == "cluster":
+        assert report["links"] == 0 and about["groups"] >= len(vectors) / about["group_vectors"]
+    else:
+        assert report["links"] > 0 and sum(bar["count"] for bar in about["degree_histogram"]) > 0
 
 
 def test_progress_reaches_a_callable(vectors, tmp_path):
     heard = []
-    bathyal.build(vectors, tmp_path / "i", max_degree=16, progress=lambda *news: heard.append(news)).close()
-    stages = list(dict.fromkeys(stage for stage, _, _ in heard))
-    assert "first pass" in stages and "second pass" in stages
+    for family, told in (("graph", {"first pass", "second pass"}), ("cluster", {"grouping", "encoding"})):
+        path, hear = tmp_path / family, lambda *news: heard.append(news)
+        bathyal.build(vectors, path, family=family, max_degree=16, progress=hear).close()
+        assert told <= {stage for stage, _, _ in heard}
     assert all(0 <= done <= total for _, done, total in heard)

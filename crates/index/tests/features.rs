@@ -93,6 +93,24 @@ fn a_range_of_everything_holds_everything() {
 }
 
 #[test]
+fn a_range_stays_within_its_budget_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 20_000, 8, 1);
+    let query = VectorFile::from_rows(Element::U8, 8, data.row(5).to_vec()).unwrap();
+    for family in FAMILIES {
+        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        // Room for a usual search, not for a list of all vectors.
+        let budget = index.dram_bytes(1, 1, 1000);
+        let tight = OpenOptions { memory_bytes: Some(budget), ..OpenOptions::default() };
+        let tight = Index::open(index.path(), &tight).unwrap();
+        let options = RangeOptions { threads: 1, ..RangeOptions::default() };
+        let found = tight.range_search(&query, f32::INFINITY, &options, Control::default()).unwrap();
+        assert!(found.ids.len() >= 16 && found.ids.len() < 20_000, "{family:?}: {}", found.ids.len());
+        assert!(found.notes.iter().any(|note| note.contains("budget")), "{:?}", found.notes);
+    }
+}
+
+#[test]
 fn several_indexes_answer_as_one() {
     let dir = tempfile::tempdir().unwrap();
     let (all, queries) = (vectors(Element::U8, 2000, 16, 1), vectors(Element::U8, 30, 16, 2));

@@ -87,6 +87,11 @@ impl RangePlan {
         self.rounds.iter().map(|(_, params)| params.search_list).max().unwrap_or(1)
     }
 
+    /// Neighbours that the last round is for: where a query has as many, there may be more.
+    fn most(&self) -> usize {
+        self.rounds.last().map_or(0, |(k, _)| *k)
+    }
+
     /// Answers one query.
     pub(super) async fn search(
         &self,
@@ -128,20 +133,30 @@ impl Index {
         control: Control<'_>,
     ) -> Result<RangeResult, IndexError> {
         self.check_queries(queries, 0..queries.count())?;
-        let (plan, mut notes) = self.range_plan(radius, options)?;
+        let (mut plan, mut notes) = self.range_plan(radius, options)?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
+        // Long lists are dropped where they do not fit the budget; without the first nothing is found.
+        let fits =
+            |round: &(usize, SearchParams)| self.affordable_width(1, threads, round.1.search_list).is_ok();
+        let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
+        plan.rounds.truncate(fitting.max(1));
         let wanted = options.width.unwrap_or_else(|| self.default_width()).max(1);
         let width = self.affordable_width(wanted, threads, plan.longest())?;
-        let limit = plan.limit;
+        let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::of(queries, 0..queries.count());
         let job = Job::new(self.family.clone(), raw, plan.rounds[0].1, width, control.deadline);
         let job = Arc::new(job.within(plan).counted(self.counters.clone()));
         let answers = self.answers(&job, threads, control)?;
         let mut result = gather(&answers, queries.count(), started.elapsed().as_secs_f64(), threads)?;
-        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] == limit && limit < self.len()).count();
-        if cut > 0 {
+        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < self.len()).count();
+        if cut > 0 && most == limit {
             notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));
+        } else if cut > 0 {
+            let what = format!(
+                "{cut} queries may have more neighbours than were found: longer lists than those for"
+            );
+            notes.push(format!("{what} {most} do not fit the memory budget"));
         }
         result.notes = notes;
         Ok(result)
@@ -171,7 +186,8 @@ impl Index {
         let notes = loop {
             let (params, said) = self.params(&SearchOptions { k, ..search })?;
             // All that a search has read counts: keep as many as its list is long.
-            rounds.push((k, SearchParams { k: params.search_list.min(self.len()), ..params }));
+            let search_list = params.search_list.min(self.len());
+            rounds.push((k, SearchParams { k: search_list, search_list, ..params }));
             if k == limit {
                 break said;
             }

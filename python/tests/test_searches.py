@@ -1,0 +1,92 @@
+"""Ranges, several indexes, files of queries, warm-up, explanations, counters."""
+
+import numpy as np
+import pytest
+
+import bathyal
+from conftest import FAMILIES, clustered, distances
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_ranges_are_what_brute_force_finds(family, metric, tmp_path):
+    base, queries = clustered("f32", 1500, 24, 1), clustered("f32", 30, 24, 2)
+    exact = distances(metric, base, queries)
+    with bathyal.build(base, tmp_path / "i", metric=metric, family=family, max_degree=24) as index:
+        for rank in (5, 100):
+            radius = float(np.sort(exact[0])[rank])
+            found = index.range_search(queries, radius)
+            assert len(found) == len(queries) and len(found.ids) == found.offsets[-1]
+            within = exact <= radius
+            hits = sum(within[query, ids].sum() for query, (ids, _) in enumerate(found))
+            assert hits >= 0.92 * within.sum()
+            assert (found.distances <= radius).all()
+            assert found.costs.reads.shape == (len(queries),)
+        with pytest.warns(bathyal.SearchWarning, match="limit"):
+            assert len(index.range_search(queries, np.inf, limit=4).ids) == 4 * len(queries)
+        for bad in ({"radius": float("nan")}, {"radius": 1, "limit": 0}, {"radius": 1, "recall": 2}):
+            with pytest.raises(ValueError):
+                index.range_search(queries, **bad)
+        with pytest.raises(IndexError):
+            found[len(queries)]
+
+
+def test_several_indexes_answer_as_one(vectors, queries, tmp_path):
+    parts = [vectors[:400], vectors[400:410], vectors[410:]]
+    indexes = [
+        bathyal.build(part, tmp_path / str(number), family=family)
+        for number, (part, family) in enumerate(zip(parts, ("cluster", "graph", "graph"), strict=True))
+    ]
+    found = bathyal.search(indexes, queries, k=10, search_list=200)
+    first = np.array([0, 400, 410])
+    truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
+    assert bathyal.recall((first[found.indexes] + found.ids).astype(np.uint32), truth) >= 0.98
+    one = bathyal.search(indexes, queries[0], k=10, search_list=200)
+    np.testing.assert_array_equal(one.ids, found.ids[0])
+    with pytest.warns(bathyal.SearchWarning, match="hold only 410"):
+        assert bathyal.search(indexes[:2], queries, k=500, search_list=500).ids.shape[1] == 410
+    with pytest.raises(ValueError, match="at least one"):
+        bathyal.search([], queries)
+    other = bathyal.build(vectors, tmp_path / "ip", metric="ip")
+    with pytest.raises(ValueError, match="metric"):
+        bathyal.search([indexes[0], other], queries)
+
+
+def test_a_file_of_queries_is_answered_in_blocks(index, queries, tmp_path):
+    bathyal.write_vectors(tmp_path / "queries.fbin", queries)
+    expected = index.search(queries, k=5, search_list=50)
+    report = index.search_file(
+        tmp_path / "queries.fbin", tmp_path / "found.ibin", k=5, search_list=50, block=7
+    )
+    ids, found = bathyal.read_ids(tmp_path / "found.ibin")
+    np.testing.assert_array_equal(ids, expected.ids)
+    np.testing.assert_array_equal(found, expected.distances)
+    assert report["queries"] == len(queries) and report["reads"] == expected.stats.reads.sum()
+    with pytest.raises(ValueError, match="block"):
+        index.search_file(tmp_path / "queries.fbin", tmp_path / "found.ibin", block=0)
+    with pytest.raises(FileNotFoundError):
+        index.search_file(tmp_path / "nothing.fbin", tmp_path / "other.ibin")
+    assert not (tmp_path / "other.ibin").exists()
+
+
+def test_an_explanation_agrees_with_the_search(index, queries):
+    found = index.search(queries[3], k=7, recall=0.9)
+    told = index.explain(queries[3], k=7, recall=0.9)
+    assert told["ids"] == found.ids.tolist()
+    assert told["reads"] == found.stats.reads[0] and told["hops"] == found.stats.hops[0]
+    assert 0 < sum(phase["ns"] for phase in told["phases"]) <= told["total_ns"]
+    assert sum(part["bytes"] for part in told["memory"]) > 0
+
+
+def test_counters_and_warmth(index, queries):
+    before = index.stats()
+    assert index.warm(threads=2)["reads"] > 0
+    index.search(queries)
+    with pytest.raises(TimeoutError):
+        index.search(queries, timeout=0)
+    after = index.stats()
+    assert after["queries"] >= before["queries"] + len(queries) + 1
+    assert after["errors"] == before["errors"] + 1
+    lines = [line for line in index.prometheus().splitlines() if not line.startswith("#")]
+    assert any(line.startswith("bathyal_reads_total{index=") for line in lines)
+    assert all(float(line.rsplit(" ", 1)[1]) >= 0 for line in lines)
