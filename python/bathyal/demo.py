@@ -122,14 +122,15 @@ def opened(base: Vectors, path: pathlib.Path) -> bathyal.Index:
 def show_sizes(index: bathyal.Index, base: Vectors) -> None:
     """What lies on disk and what in memory."""
     about = index.inspect()
-    graph = about["manifest"]["graph"]
+    if about["manifest"]["family"] == "cluster":
+        shape = f"vectors in {about['groups']:,} groups of up to {about['group_vectors']}, and their codes"
+    else:
+        degree = about["manifest"]["graph"]["max_degree"]
+        shape = f"vectors and a graph of {about['mean_degree']:.0f} links each, at most {degree}"
     share = 100 * index.dram_bytes / base.nbytes
     _, _, free = shutil.disk_usage(index.path)
     print(f"  data     {size(base.nbytes)}   {len(index):,} x {index.dim} {index.element}, {index.metric}")
-    print(
-        f"  on disk  {size(about['index_bytes'])}   {about['amplification']:.2f} x the data: "
-        f"vectors and a graph of {about['mean_degree']:.0f} links a vector, at most {graph['max_degree']}"
-    )
+    print(f"  on disk  {size(about['index_bytes'])}   {about['amplification']:.2f} x the data: {shape}")
     print(f"  in DRAM  {size(index.dram_bytes)}   {share:.0f}% of the data: codes to find the way with")
     print(f"           {size(free)}   free on this disk\n")
 

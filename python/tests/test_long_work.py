@@ -59,10 +59,10 @@ def test_other_threads_run_during_a_build(base, tmp_path):
 
 def test_an_exception_in_the_receiver_stops_the_work(base, tmp_path):
     def stop(stage, done, total):
-        if stage == "first pass":
+        if stage == "grouping":
             raise Stop(stage)
 
-    with pytest.raises(Stop, match="first pass"):
+    with pytest.raises(Stop, match="grouping"):
         bathyal.build(base, tmp_path / "i", **LONG, progress=stop)
     assert list(tmp_path.iterdir()) == []
 
@@ -71,7 +71,7 @@ PROGRAM = """
 import sys, bathyal, numpy
 folder, base, index = sys.argv[1:]
 def began(stage, done, total):
-    if stage in ("first pass", "exact neighbours"):
+    if stage in ("grouping", "exact neighbours"):
         print("began", flush=True)
 try:
     {work}
@@ -87,7 +87,7 @@ except KeyboardInterrupt:
         f"bathyal.build(base, folder + '/i', progress=began, **{LONG})",
         "bathyal.groundtruth(base, base, 'l2', k=100, threads=1, progress=began)",
         # Many minutes of searching.
-        "began('first pass', 0, 0); "
+        "began('grouping', 0, 0); "
         "bathyal.open(index).search(numpy.ones((300_000, 24), numpy.float32), search_list=1000)",
     ],
 )

@@ -148,7 +148,7 @@ pub struct BuildArguments {
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Seed of everything random: one thread and one seed give the same index bit for bit
+    /// Seed of everything random: one seed gives one cluster index bit for bit; a graph wants one thread too
     #[arg(long, default_value_t = DEFAULT_SEED)]
     pub seed: u64,
     /// Memory that the build may take, for example 2GB; refused at once if it needs more

@@ -49,7 +49,10 @@ pub fn build(
             what: "building this index",
             needed: planned,
             given,
-            advice: "allow at least that much, or lower max_degree or code_bytes",
+            advice: match options.family {
+                FamilyChoice::Graph => "allow at least that much, or lower max_degree or code_bytes",
+                FamilyChoice::Cluster => "allow at least that much, or lower code_bytes",
+            },
         });
     }
     progress.stage("checking vectors", data.count() as u64);

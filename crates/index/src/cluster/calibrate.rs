@@ -131,7 +131,7 @@ fn places(work: &Work<'_>, wanted: HashSet<u32>) -> Result<HashMap<u32, u32>, In
     }
 }
 
-/// The recorded points of one number of probes: recall by list length, as long as it rises.
+/// The recorded points of one number of probes: recall by list length, where it rises.
 fn points(found: &[u32], k: u32, probes: u32, queries: usize) -> Vec<CalibrationPoint> {
     let mut points: Vec<CalibrationPoint> = Vec::new();
     let (mut sum, mut next) = (0_u64, 0_usize);
@@ -141,10 +141,10 @@ fn points(found: &[u32], k: u32, probes: u32, queries: usize) -> Vec<Calibration
             next += 1;
         }
         let recall = (sum as f64 / (queries as f64 * f64::from(k))) as f32;
-        if points.last().is_some_and(|p| recall <= p.recall) {
-            break;
+        // On a plateau the next candidates lie on pages that are read already; longer lists may rise again.
+        if points.last().is_none_or(|p| recall > p.recall) {
+            points.push(CalibrationPoint { search_list: list, probes, recall });
         }
-        points.push(CalibrationPoint { search_list: list, probes, recall });
     }
     points
 }

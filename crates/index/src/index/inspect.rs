@@ -40,7 +40,7 @@ pub struct InspectReport {
     pub records_per_page: usize,
     /// Bytes of one read.
     pub read_bytes: usize,
-    /// Share of the graph's file that carries nothing: page ends and unused neighbour slots.
+    /// Share of the paged file that carries nothing: page ends, unused neighbour slots, empty places.
     pub padding_share: f64,
     /// What only this family has.
     #[serde(flatten)]

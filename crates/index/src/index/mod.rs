@@ -60,20 +60,20 @@ const DEVICE_WIDTH: usize = 16;
 /// Queries interleaved a thread where reads are loads: enough to hide cache misses, few enough to stay in cache.
 const MEMORY_WIDTH: usize = 4;
 
-/// Where the graph's pages are read from.
+/// Where pages of vectors and links are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TierChoice {
     /// The files, past the page cache.
     #[default]
     File,
-    /// Memory: the whole graph is loaded when the index is opened.
+    /// Memory: all pages are loaded when the index is opened.
     Dram,
 }
 
 /// How to open an index.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
-    /// Where the graph's pages are read from.
+    /// Where pages of vectors and links are read from.
     pub tier: TierChoice,
     /// Which system interface reads files.
     pub method: Method,
@@ -288,7 +288,7 @@ impl Index {
         &self.manifest
     }
 
-    /// The tier that the graph is read from.
+    /// The tier that pages are read from.
     pub fn tier(&self) -> &Arc<dyn Tier> {
         &self.tier
     }

@@ -78,7 +78,7 @@ pub struct BuildOptions {
     pub code_kind: Option<CodeKind>,
     /// Threads; 0 means all cores.
     pub threads: usize,
-    /// Seed of everything random. One thread and one seed give the same index bit for bit.
+    /// Seed of everything random. One seed gives the same cluster index bit for bit; a graph needs one thread, too.
     pub seed: u64,
     /// Memory that the build may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
