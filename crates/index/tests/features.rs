@@ -100,9 +100,14 @@ fn a_range_stays_within_its_budget_and_says_so() {
     for family in FAMILIES {
         let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         // Room for a usual search, not for a list of all vectors.
-        let budget = index.dram_bytes(1, 1, 1000);
-        let tight = OpenOptions { memory_bytes: Some(budget), ..OpenOptions::default() };
-        let tight = Index::open(index.path(), &tight).unwrap();
+        let open = |bytes| {
+            Index::open(index.path(), &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() })
+        };
+        let needed = match open(1) {
+            Err(IndexError::Memory { needed, .. }) => needed,
+            other => panic!("{:?}", other.err()),
+        };
+        let tight = open(needed + (64 << 10)).unwrap();
         let options = RangeOptions { threads: 1, ..RangeOptions::default() };
         let found = tight.range_search(&query, f32::INFINITY, &options, Control::default()).unwrap();
         assert!(found.ids.len() >= 16 && found.ids.len() < 20_000, "{family:?}: {}", found.ids.len());
