@@ -152,8 +152,10 @@ fn groups_that_lie_behind_checksums_that_fit_are_refused() {
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "{what}");
     };
     let centroids = std::fs::read(path.join("centroids.bin")).unwrap();
-    let groups = cluster(&mut Manifest::read(&path).unwrap()).groups as usize;
-    let counts = centroids.len() - 8 * groups;
+    let mut manifest = Manifest::read(&path).unwrap();
+    let (groups, runs) = (cluster(&mut manifest).groups as usize, cluster(&mut manifest).runs as usize);
+    // After the mean, the unit, the centroids and the first groups of the runs: the counts.
+    let counts = 4 * 17 + 2 * 16 * (groups + runs) + 4 * runs;
     // The mean, the unit, a run's centroid, the first run, the counts of the groups.
     let not_a_number = f32::NAN.to_le_bytes();
     for (what, at, value) in [

@@ -107,7 +107,8 @@ pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> 
         shifted.vector(&page, slot, row);
         row.iter_mut().zip(&centroid).for_each(|(value, centre)| *value -= centre);
     }
-    let codec = Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?;
+    let codec =
+        Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?;
     // What cannot be read back was trained on squares beyond what an f32 holds, as are the distances.
     if Codec::from_bytes(&codec.to_bytes()).is_err() {
         return Err(IndexError::Parameter(
