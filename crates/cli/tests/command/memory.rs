@@ -34,7 +34,9 @@ fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
 fn a_set_is_built_in_less_memory_than_it_takes_to_hold() {
     let folder = TempDir::new().unwrap();
     crate::workshop::write_vectors(folder.path(), "base.fbin", 200_000, 64, 3);
-    let line = "build base.fbin index --metric l2 --threads 2 --json";
+    // Few queries, since numbers without any structure take long to calibrate.
+    crate::workshop::write_vectors(folder.path(), "queries.fbin", 50, 64, 4);
+    let line = "build base.fbin index --metric l2 --threads 2 --calibration queries.fbin --json";
     let whole = bathyal(folder.path(), &format!("{line} --memory 1GB")).json();
     let refused = bathyal(folder.path(), &format!("{line} --overwrite --memory 1MB"));
     let needed: u64 =
