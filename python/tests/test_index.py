@@ -124,12 +124,18 @@ def test_fewer_neighbours_than_asked_for_are_said(tmp_path):
     assert sorted(found.ids.tolist()) == [0, 1, 2, 3] and found.notes
 
 
-def test_threads_search_one_index_at_once(index, queries):
+@pytest.mark.parametrize("tier", ["file", "dram"])
+@pytest.mark.parametrize("lone", [False, True])
+def test_threads_search_one_index_at_once(lone, tier, index_path, queries):
+    index = bathyal.open(index_path, tier=tier)
     expected = index.search(queries, k=5).ids
     found = [None] * 4
 
     def search(slot):
-        found[slot] = index.search(queries, k=5).ids
+        if lone:
+            found[slot] = np.stack([index.search(query, k=5).ids for query in queries])
+        else:
+            found[slot] = index.search(queries, k=5).ids
 
     threads = [threading.Thread(target=search, args=(slot,)) for slot in range(len(found))]
     for thread in threads:

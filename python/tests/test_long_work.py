@@ -89,6 +89,9 @@ except KeyboardInterrupt:
         # Many minutes of searching.
         "began('grouping', 0, 0); "
         "bathyal.open(index).search(numpy.ones((300_000, 24), numpy.float32), search_list=1000)",
+        # One query after the other, each on the calling thread.
+        "index = bathyal.open(index, tier='dram'); began('grouping', 0, 0); "
+        "any(index.search(numpy.ones(24, numpy.float32)) is None for _ in iter(int, 1))",
     ],
 )
 def test_ctrl_c_ends_the_work_at_once(work, base, index_path, tmp_path):

@@ -1,15 +1,17 @@
 //! Long work off the interpreter's lock, with an eye on Ctrl-C.
 //!
-//! The work runs on a thread of its own. The calling thread, which is the only one that Python delivers
+//! The work runs on a thread of its own, but for a search, which has threads already and may be over before another
+//! one would have started. The calling thread, which is the only one that Python delivers
 //! signals to, wakes now and then to look for them and to pass progress on; between that, other Python
 //! threads run.
 
 use bathyal_index::progress::Progress;
 use pyo3::prelude::*;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the calling thread looks up: with the library's own 100 ms, Ctrl-C is answered at once to a human.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -127,5 +129,37 @@ where
         }
         (Some(Err(error)), None) => Err(PyErr::from(error)),
         (None, None) => Err(crate::errors::Error::new_err("internal error: no thread and no error")),
+    }
+}
+
+/// Runs a search on the calling thread, without the interpreter's lock. `search` is given a cancel flag and what to
+/// call now and then while it waits: that looks for Ctrl-C, raises the flag, and is raised once the search has ended.
+pub(crate) fn attend_search<T: Send, E: Send>(
+    py: Python<'_>,
+    search: impl FnOnce(&AtomicBool, &dyn Fn()) -> Result<T, E> + Send,
+) -> PyResult<T>
+where
+    PyErr: From<E>,
+{
+    let (outcome, interrupted) = py.detach(|| {
+        let (cancel, interrupted) = (AtomicBool::new(false), RefCell::new(None));
+        let looked = Cell::new(Instant::now());
+        let look = || {
+            // To take the interpreter's lock disturbs the threads that have work for it.
+            if looked.get().elapsed() < LOOK_EVERY || cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            looked.set(Instant::now());
+            if let Err(error) = Python::attach(|py| py.check_signals()) {
+                cancel.store(true, Ordering::Relaxed);
+                interrupted.replace(Some(error));
+            }
+        };
+        let outcome = search(&cancel, &look);
+        (outcome, interrupted.take())
+    });
+    match interrupted {
+        Some(error) => Err(error),
+        None => Ok(outcome?),
     }
 }

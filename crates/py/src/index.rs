@@ -1,7 +1,7 @@
 //! Building, opening, searching and looking at an index.
 
 use crate::arrays::{matrix, vectors};
-use crate::attend::attend;
+use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
 use bathyal_index::{
@@ -238,9 +238,9 @@ impl IndexHandle {
         let index = self.index()?;
         let (options, deadline) = (arguments.options()?, arguments.deadline()?);
         let queries = vectors(queries)?;
-        let found = attend(py, None, |watch| {
-            let control = Control { cancel: Some(watch.cancel()), deadline };
-            index.search(&queries, &options, control).map_err(Failure::from)
+        let found = attend_search(py, |cancel, look| {
+            let control = Control { cancel: Some(cancel), deadline };
+            index.search_attended(&queries, &options, control, look).map_err(Failure::from)
         })?;
         answers(py, found)
     }

@@ -19,6 +19,9 @@ use std::path::Path;
 /// Largest alignment that a tier may ask for.
 const LARGEST_ALIGNMENT: usize = 4096;
 
+/// How many distances from codes take as long as one from a full vector, about: that one's bytes come from far.
+const CODES_A_VECTOR: usize = 64;
+
 /// What an open index holds in memory.
 pub(crate) enum Family {
     /// A graph: codes, and the geometry of its pages.
@@ -269,6 +272,17 @@ impl Sizes {
     pub(super) fn frame_bytes(&self, codes_on_tier: bool) -> usize {
         let codes = (self.group_codes as usize).next_multiple_of(LARGEST_ALIGNMENT) + LARGEST_ALIGNMENT;
         if codes_on_tier { self.page_bytes.max(codes) } else { self.page_bytes }
+    }
+
+    /// Distances that a query computes, about, in units of one from a code.
+    pub(super) fn query_distances(&self, params: &SearchParams) -> usize {
+        let navigated = match self.planned {
+            Planned::Graph { max_degree, .. } => params.wanted().saturating_mul(max_degree),
+            Planned::Cluster { groups, group_vectors, .. } => {
+                params.probes.min(groups).saturating_mul(group_vectors).saturating_add(groups)
+            }
+        };
+        navigated.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 
     /// Bytes that a query holds at its peak, about.

@@ -2,6 +2,7 @@
 //! threads, each with an engine of its own.
 
 mod blocks;
+mod caller;
 mod explain;
 pub(crate) mod family;
 mod inspect;
@@ -35,13 +36,14 @@ use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
 use bathyal_tier::layer::cache::{CacheCounters, CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Control, EngineOptions, Tier, TierError};
+use caller::{Spare, Waiting};
 use family::{Family, Sizes};
 pub use memory::MemorySplit;
 use serde::Serialize;
 use stats::Counters;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use workers::{Answers, Job, Workers};
 
@@ -224,12 +226,19 @@ pub struct Index {
     engine: EngineOptions,
     counters: Arc<Counters>,
     workers: Mutex<Workers>,
+    spare: Spare,
+}
+
+/// Cores that this process may use. To ask takes longer than a search in memory: it reads files of the system.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 /// The threads that a caller means: 0 is all cores.
 fn thread_count(threads: usize) -> usize {
     match threads {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        0 => cores(),
         n => n,
     }
 }
@@ -275,6 +284,7 @@ impl Index {
             split,
             engine,
             counters: Arc::default(),
+            spare: Spare::default(),
         })
     }
 
@@ -356,23 +366,21 @@ impl Index {
         options: &SearchOptions,
         control: Control<'_>,
     ) -> Result<SearchResult, IndexError> {
-        let rows = 0..queries.count();
-        self.check_queries(queries, rows.clone())?;
-        self.search_rows(queries, rows, options, control)
+        self.search_attended(queries, options, control, &|| ())
     }
 
     /// Answers the queries `rows`, which have been checked.
-    fn search_rows(
+    fn search_rows<'a>(
         &self,
         queries: &VectorFile,
         rows: Range<usize>,
         options: &SearchOptions,
-        control: Control<'_>,
+        waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
         let (params, notes) = self.params(options)?;
         let raw = RawQueries::of(queries, rows);
         let threads = thread_count(options.threads);
-        let mut result = self.search_raw(raw, params, threads, options.width, control)?;
+        let mut result = self.search_raw(raw, params, threads, options.width, waiting)?;
         result.notes = notes;
         Ok(result)
     }
@@ -502,43 +510,24 @@ impl Index {
         }
     }
 
-    pub(crate) fn search_raw(
+    pub(crate) fn search_raw<'a>(
         &self,
         queries: RawQueries,
         params: SearchParams,
         threads: usize,
         width: Option<usize>,
-        control: Control<'_>,
+        waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
-        let started = Instant::now();
+        let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
         let wanted = width.unwrap_or_else(|| self.default_width()).max(1);
         let width = self.affordable_width(wanted, threads, params.search_list)?;
         let (count, search_list) = (queries.count, params.search_list as u32);
-        let job = Job::new(self.family.clone(), queries, params, width, control.deadline);
+        let job = Job::new(self.family.clone(), queries, params, width, waiting.control.deadline);
         let job = Arc::new(job.counted(self.counters.clone()));
-        let answers = self.answers(&job, threads, control)?;
+        let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
         collect(answers, count, params.k, seconds, search_list, threads)
-    }
-
-    /// Has a job done by `threads` workers.
-    fn answers(
-        &self,
-        job: &Arc<Job>,
-        threads: usize,
-        control: Control<'_>,
-    ) -> Result<Vec<Answers>, IndexError> {
-        let replies = {
-            let mut workers =
-                self.workers.lock().map_err(|_| IndexError::Internal("a search panicked".into()))?;
-            workers.send(job, threads)?
-        };
-        let answers = replies.wait(control);
-        if answers.is_err() {
-            self.counters.failed();
-        }
-        answers
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

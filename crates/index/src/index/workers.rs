@@ -1,9 +1,10 @@
 //! Worker threads: each owns an engine, and all take queries of one job from a shared counter.
 
-use super::RawQueries;
+use super::caller::Waiting;
 use super::family::{Family, Scratch};
 use super::range::RangePlan;
 use super::stats::Counters;
+use super::{RawQueries, cores};
 use crate::error::IndexError;
 use crate::query::{QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
@@ -66,6 +67,11 @@ impl Job {
         Job { counters: Some(counters), ..self }
     }
 
+    /// What is known of the search if it is one for the nearest of a single query.
+    pub(super) fn lone(&self) -> Option<&SearchParams> {
+        (self.queries.count == 1 && self.plan.is_none()).then_some(&self.params)
+    }
+
     fn take(&self) -> Option<usize> {
         let query = self.next.fetch_add(1, Ordering::Relaxed);
         (query < self.queries.count).then_some(query)
@@ -83,7 +89,7 @@ pub(super) struct Answers {
     pub(super) neighbors: Vec<Neighbor>,
 }
 
-type Reply = Result<Answers, IndexError>;
+pub(super) type Reply = Result<Answers, IndexError>;
 type Order = (Arc<Job>, Sender<Reply>);
 
 /// The threads of an index. They start when they are first needed and end with it.
@@ -108,10 +114,10 @@ impl Workers {
     /// Gives a job to the `threads` workers with the least to do. Idle ones are started before busy ones are
     /// given more, up to one a core, so that callers on several threads do not wait for each other.
     pub(super) fn send(&mut self, job: &Arc<Job>, threads: usize) -> Result<Replies, IndexError> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let load = |worker: &Worker| worker.pending.load(Ordering::Relaxed);
         while self.threads.len() < threads
-            || (self.threads.len() < cores && self.threads.iter().filter(|w| load(w) == 0).count() < threads)
+            || (self.threads.len() < cores()
+                && self.threads.iter().filter(|w| load(w) == 0).count() < threads)
         {
             self.start()?;
         }
@@ -150,11 +156,16 @@ pub(super) struct Replies {
 impl Replies {
     /// Waits for all answers. On cancellation and at the deadline it returns at once; workers then drop the job
     /// when they next look at it.
-    pub(super) fn wait(self, control: Control<'_>) -> Result<Vec<Answers>, IndexError> {
+    pub(super) fn wait(self, waiting: Waiting<'_>) -> Result<Vec<Answers>, IndexError> {
+        let control = waiting.control;
         let mut answers = Vec::with_capacity(self.threads);
         let mut failure = None;
         loop {
-            match self.inbox.recv_timeout(CANCEL_POLL) {
+            let next = self.inbox.recv_timeout(CANCEL_POLL);
+            if matches!(next, Err(RecvTimeoutError::Timeout)) {
+                (waiting.meanwhile)();
+            }
+            match next {
                 Ok(Ok(part)) => answers.push(part),
                 Ok(Err(error)) => {
                     // The first error is the cause; the others only say that they were stopped.
@@ -207,7 +218,8 @@ fn work(tier: Arc<dyn Tier>, options: EngineOptions, inbox: &Receiver<Order>, pe
         let outcome = match opened {
             Err(error) => Err(error.into()),
             Ok(mut opened) => {
-                let outcome = serve(&mut opened, &job, &pool);
+                let control = Control { cancel: Some(&job.stop), deadline: job.deadline };
+                let outcome = serve(&mut opened, &job, &pool, control);
                 engine = Some(opened);
                 outcome
             }
@@ -219,7 +231,12 @@ fn work(tier: Arc<dyn Tier>, options: EngineOptions, inbox: &Receiver<Order>, pe
 }
 
 /// Answers queries of `job` until none is left.
-fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply {
+pub(super) fn serve(
+    engine: &mut Engine,
+    job: &Job,
+    pool: &RefCell<Vec<Scratch>>,
+    control: Control<'_>,
+) -> Reply {
     let mut answers = Answers::default();
     let mut failure = None;
     let next = |cx: &Cx| {
@@ -267,7 +284,6 @@ fn serve(engine: &mut Engine, job: &Job, pool: &RefCell<Vec<Scratch>>) -> Reply 
         }
         pool.borrow_mut().push(scratch);
     };
-    let control = Control { cancel: Some(&job.stop), deadline: job.deadline };
     let outcome = engine.run(job.width, next, sink, control);
     match failure {
         Some(error) => Err(error),
