@@ -49,7 +49,7 @@ fn perturb(row: &[u8], noise: u8, numbers: &mut Numbers, out: &mut Vec<u8>) {
         let mut random = numbers.next();
         out.extend(values.iter().map(|value| {
             // 16 bits a component: the highest product of them and the width says which step.
-            let step = ((random & 0xffff) * width >> 16) as i32;
+            let step = (((random & 0xffff) * width) >> 16) as i32;
             random >>= 16;
             (i32::from(*value) + step - low).clamp(0, 255) as u8
         }));
