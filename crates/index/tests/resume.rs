@@ -201,5 +201,5 @@ fn what_another_build_left_is_not_used() {
     let noted = Noted::default();
     build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
     assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));
-    assert!(verify(&folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
+    assert!(verify(folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
 }
