@@ -13,6 +13,8 @@ use std::path::PathBuf;
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
 /// interleaved queries stay small.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
+/// How many groups ahead codes are asked for: one is too late for DRAM.
+const GROUPS_AHEAD: usize = 2;
 /// Candidates are collected up to so many times the list before the worst are dropped.
 const SLACK: usize = 4;
 
@@ -142,7 +144,7 @@ impl Scratch {
                 self.absent.push(group);
                 continue;
             };
-            let next = self.navigation.groups.get(i + 1);
+            let next = self.navigation.groups.get(i + GROUPS_AHEAD);
             let next = next.and_then(|next| cluster.resident_codes(next.id)).unwrap_or_default();
             self.scan_group(cluster, group, codes, next, wanted);
         }

@@ -4,7 +4,7 @@
 use super::group::{Finish, GroupQuery};
 use super::layout::{GROUP_WORD, Layout};
 use crate::quantize::groups::GroupScan;
-use crate::quantize::prefetch;
+use crate::quantize::prefetch_group;
 use crate::quantize::scan::SCAN_BLOCK;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
@@ -33,7 +33,7 @@ pub(super) unsafe fn scan(
     for b in 0..group.count.div_ceil(SCAN_BLOCK) {
         let block = &group.blocks[b * block_bytes..(b + 1) * block_bytes];
         if group.next.len() >= (b + 1) * block_bytes {
-            prefetch(group.next, b * block_bytes, block_bytes);
+            prefetch_group(group.next, b * block_bytes, block_bytes);
         }
         let mut sums = [_mm256_setzero_si256(); PARTS];
         let words = &block[SCAN_BLOCK * layout.factor_bytes..];

@@ -4,7 +4,7 @@
 use super::group::{Finish, GroupQuery};
 use super::layout::{GROUP_WORD, Layout};
 use crate::quantize::groups::GroupScan;
-use crate::quantize::prefetch;
+use crate::quantize::prefetch_group;
 use crate::quantize::scan::SCAN_BLOCK;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
@@ -32,7 +32,7 @@ pub(super) unsafe fn scan(
         let mut sums = [_mm512_setzero_si512(); 2];
         // Block by block: all at once, the lines would fill the queue and the scan would wait for them.
         if group.next.len() >= (b + 1) * block_bytes {
-            prefetch(group.next, b * block_bytes, block_bytes);
+            prefetch_group(group.next, b * block_bytes, block_bytes);
         }
         // SAFETY: words and tables lie where the layout says. (Bench: `group_table`.)
         unsafe {
