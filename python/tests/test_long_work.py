@@ -68,7 +68,9 @@ def test_an_exception_in_the_receiver_stops_the_work(base, tmp_path):
 
 
 PROGRAM = """
-import sys, bathyal, numpy
+import signal, sys, bathyal, numpy
+# A shell that runs tests in the background makes its children ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 folder, base, index = sys.argv[1:]
 def began(stage, done, total):
     if stage in ("grouping", "exact neighbours"):
