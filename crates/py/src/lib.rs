@@ -16,6 +16,8 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    // Loads what arrays need of numpy now: at the first call a Ctrl-C could break the loading, which panics.
+    drop(numpy::PyArray1::<f32>::zeros(py, 0, false));
     module.add("Error", py.get_type::<errors::Error>())?;
     module.add("DamagedIndexError", py.get_type::<errors::DamagedIndexError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
