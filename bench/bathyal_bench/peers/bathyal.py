@@ -20,11 +20,11 @@ class Bathyal(Peer):
     def load_library(self) -> None:
         import bathyal
 
-        self.library = bathyal
+        self.package = bathyal
         warnings.simplefilter("ignore", bathyal.SearchWarning)
 
     def build(self, index: Path, options: Options) -> Options:
-        built = self.library.build(
+        built = self.package.build(
             str(self.data.base),
             index / "index",
             metric=self.data.metric,
@@ -40,7 +40,7 @@ class Bathyal(Peer):
         return np.ascontiguousarray(queries)
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.library.open(index / "index", **options)
+        self.index = self.package.open(index / "index", **options)
 
     def set_effort(self, options: Options) -> None:
         self.options = options

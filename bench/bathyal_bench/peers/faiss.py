@@ -28,17 +28,17 @@ class Faiss(Peer):
     def load_library(self) -> None:
         import faiss
 
-        self.library = faiss
+        self.package = faiss
         faiss.omp_set_num_threads(self.threads)
 
     def build(self, index: Path, options: Options) -> Options:
         made = self.make(options)
-        self.library.write_index(made, str(index / FILE))
+        self.package.write_index(made, str(index / FILE))
         return {}
 
     def make(self, options: Options) -> Any:
         """The index with all vectors."""
-        faiss = self.library
+        faiss = self.package
         rest = {name: value for name, value in options.items() if name not in ("factory", "on_disk")}
         metric = faiss.METRIC_INNER_PRODUCT if self.data.metric == "ip" else faiss.METRIC_L2
         made = faiss.index_factory(self.data.dim, options["factory"], metric)
@@ -50,22 +50,22 @@ class Faiss(Peer):
 
     def set_parameters(self, index: Any, options: Options) -> None:
         """Each by its name, whatever is around the index that has it."""
-        space = self.library.ParameterSpace()
+        space = self.package.ParameterSpace()
         for name, value in options.items():
             space.set_index_parameter(index, name, value)
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.library.read_index(str(index / FILE))
+        self.index = self.package.read_index(str(index / FILE))
 
     def set_effort(self, options: Options) -> None:
         self.set_parameters(self.index, options)
 
     def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
-        self.library.omp_set_num_threads(self.threads)
+        self.package.omp_set_num_threads(self.threads)
         return self.index.search(queries, k)[1]
 
     def search_one(self, query: NDArray[Any], k: int) -> NDArray[Any]:
-        self.library.omp_set_num_threads(1)
+        self.package.omp_set_num_threads(1)
         return self.index.search(query[np.newaxis], k)[1][0]
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class FaissOnDisk(Faiss):
     cached_by_kernel = True
 
     def build(self, index: Path, options: Options) -> Options:
-        faiss = self.library
+        faiss = self.package
         made = self.make(options)
         ivf = faiss.extract_index_ivf(made)
         lists = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(index / LISTS))
@@ -89,5 +89,5 @@ class FaissOnDisk(Faiss):
 
     def open(self, index: Path, options: Options) -> None:
         # The folder was renamed after the build: the lists are sought beside the index.
-        flags = self.library.IO_FLAG_ONDISK_SAME_DIR
-        self.index = self.library.read_index(str(index / FILE), flags)
+        flags = self.package.IO_FLAG_ONDISK_SAME_DIR
+        self.index = self.package.read_index(str(index / FILE), flags)

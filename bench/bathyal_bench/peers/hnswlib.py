@@ -21,10 +21,10 @@ class Hnswlib(Peer):
     def load_library(self) -> None:
         import hnswlib
 
-        self.library = hnswlib
+        self.package = hnswlib
 
     def build(self, index: Path, options: Options) -> Options:
-        graph = self.library.Index(space=self.data.metric, dim=self.data.dim)
+        graph = self.package.Index(space=self.data.metric, dim=self.data.dim)
         graph.init_index(max_elements=self.data.count, **options)
         graph.set_num_threads(self.threads)
         graph.add_items(self.vectors())
@@ -32,7 +32,7 @@ class Hnswlib(Peer):
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.library.Index(space=self.data.metric, dim=self.data.dim)
+        self.index = self.package.Index(space=self.data.metric, dim=self.data.dim)
         self.index.load_index(str(index / FILE), **options)
 
     def set_effort(self, options: Options) -> None:

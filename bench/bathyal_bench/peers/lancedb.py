@@ -27,7 +27,7 @@ class LanceDb(Peer):
         import lancedb
         import pyarrow
 
-        self.library, self.arrow = lancedb, pyarrow
+        self.package, self.arrow = lancedb, pyarrow
 
     def build(self, index: Path, options: Options) -> Options:
         arrow = self.arrow
@@ -35,12 +35,12 @@ class LanceDb(Peer):
         lists = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.reshape(-1)), vectors.shape[1])
         ids = arrow.array(np.arange(len(vectors), dtype=np.uint32))
         rows = arrow.table({"id": ids, "vector": lists})
-        table = self.library.connect(str(index)).create_table(TABLE, rows)
+        table = self.package.connect(str(index)).create_table(TABLE, rows)
         table.create_index(metric=self.data.metric, **options)
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        self.table = self.library.connect(str(index)).open_table(TABLE)
+        self.table = self.package.connect(str(index)).open_table(TABLE)
         self.pool = ThreadPoolExecutor(self.threads)
 
     def set_effort(self, options: Options) -> None:

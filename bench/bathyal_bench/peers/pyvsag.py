@@ -28,7 +28,7 @@ class Pyvsag(Peer):
         import pyvsag
 
         pyvsag.set_logger_off()
-        self.library = pyvsag
+        self.package = pyvsag
 
     def build(self, index: Path, options: Options) -> Options:
         parameters = {name: value for name, value in options.items() if name != "index"}
@@ -38,7 +38,7 @@ class Pyvsag(Peer):
         definition["index_param"] = parameters
         named = {"index": options["index"], "definition": definition}
         (index / DEFINITION).write_text(json.dumps(named), encoding="utf-8")
-        made = self.library.Index(options["index"], json.dumps(definition))
+        made = self.package.Index(options["index"], json.dumps(definition))
         vectors = self.vectors()
         ids = np.arange(len(vectors), dtype=np.int64)
         made.build(vectors=vectors.reshape(-1), ids=ids, num_elements=len(vectors), dim=vectors.shape[1])
@@ -48,7 +48,7 @@ class Pyvsag(Peer):
     def open(self, index: Path, options: Options) -> None:
         named = json.loads((index / DEFINITION).read_text(encoding="utf-8"))
         self.kind = named["index"]
-        self.index = self.library.Index(self.kind, json.dumps(named["definition"]))
+        self.index = self.package.Index(self.kind, json.dumps(named["definition"]))
         self.index.load(str(index / FILE))
 
     def set_effort(self, options: Options) -> None:

@@ -26,20 +26,20 @@ class SymphonyQg(Peer):
     def load_library(self) -> None:
         import rabitqlib
 
-        self.library = rabitqlib
+        self.package = rabitqlib
         if self.data.dim < LEAST_DIM:
             raise Unsupported(f"rabitqlib rotates vectors of {LEAST_DIM} components or more")
 
     def build(self, index: Path, options: Options) -> Options:
         graph_options = {name: options[name] for name in options if name not in ("ef_construction", "init")}
-        graph = self.library.SymqgIndex(self.data.dim, metric=self.data.metric, **graph_options)
+        graph = self.package.SymqgIndex(self.data.dim, metric=self.data.metric, **graph_options)
         initial = {"init": options["init"]} if "init" in options else {}
         graph.build(self.vectors(), options["ef_construction"], num_threads=self.threads, **initial)
         graph.save(str(index / FILE))
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.library.SymqgIndex.load(str(index / FILE))
+        self.index = self.package.SymqgIndex.load(str(index / FILE))
 
     def set_effort(self, options: Options) -> None:
         self.options = options
@@ -60,13 +60,13 @@ class IvfRabitq(SymphonyQg):
 
     def build(self, index: Path, options: Options) -> Options:
         vectors = self.vectors()
-        clusters = self.library.RaBitQKMeans(self.data.dim, options["num_clusters"], num_threads=self.threads)
+        clusters = self.package.RaBitQKMeans(self.data.dim, options["num_clusters"], num_threads=self.threads)
         clusters.train(vectors)
         count, metric = len(vectors), self.data.metric
-        lists = self.library.IvfIndex(self.data.dim, count, metric=metric, **options)
+        lists = self.package.IvfIndex(self.data.dim, count, metric=metric, **options)
         lists.build(vectors, clusters.centroids, clusters.assignments, num_threads=self.threads)
         lists.save(str(index / FILE))
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.library.IvfIndex.load(str(index / FILE))
+        self.index = self.package.IvfIndex.load(str(index / FILE))

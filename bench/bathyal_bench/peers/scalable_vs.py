@@ -25,10 +25,10 @@ class ScalableVs(Peer):
     def load_library(self) -> None:
         import svs
 
-        self.library = svs
+        self.package = svs
 
     def build(self, index: Path, options: Options) -> Options:
-        svs = self.library
+        svs = self.package
         graph = {name: value for name, value in options.items() if name not in LVQ}
         lvq = {name: value for name, value in options.items() if name in LVQ}
         parameters = svs.VamanaBuildParameters(**graph)
@@ -44,7 +44,7 @@ class ScalableVs(Peer):
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        svs = self.library
+        svs = self.package
         data = svs.VectorDataLoader(str(index / "data"))
         if "lvq" in options:
             source = svs.VectorDataLoader(str(index / "data"), svs.DataType.float32, self.data.dim)

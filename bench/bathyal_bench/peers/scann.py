@@ -29,12 +29,12 @@ class Scann(Peer):
     def load_library(self) -> None:
         import scann
 
-        self.library = scann.scann_ops_pybind
+        self.package = scann.scann_ops_pybind
 
     def build(self, index: Path, options: Options) -> Options:
         vectors = self.vectors()
         leaves = options["num_leaves"]
-        builder = self.library.builder(vectors, NEIGHBOURS, METRICS[self.data.metric])
+        builder = self.package.builder(vectors, NEIGHBOURS, METRICS[self.data.metric])
         builder.set_n_training_threads(self.threads)
         sample = min(len(vectors), TRAINING_VECTORS)
         builder.tree(leaves, max(1, leaves // 10), training_sample_size=sample)
@@ -54,7 +54,7 @@ class Scann(Peer):
         text = assets.read_text(encoding="utf-8")
         lines = [self.beside(line, index) for line in text.splitlines()]
         assets.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self.index = self.library.load_searcher(str(index))
+        self.index = self.package.load_searcher(str(index))
         self.index.set_num_threads(self.threads)
 
     @staticmethod

@@ -22,17 +22,17 @@ class Usearch(Peer):
     def load_library(self) -> None:
         import usearch.index
 
-        self.library = usearch.index
+        self.package = usearch.index
 
     def build(self, index: Path, options: Options) -> Options:
         metric = METRICS[self.data.metric]
-        graph = self.library.Index(ndim=self.data.dim, metric=metric, **{"dtype": "f32"} | options)
+        graph = self.package.Index(ndim=self.data.dim, metric=metric, **{"dtype": "f32"} | options)
         graph.add(np.arange(self.data.count, dtype=np.uint64), self.vectors(), threads=self.threads)
         graph.save(str(index / FILE))
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.library.Index.restore(str(index / FILE), **options)
+        self.index = self.package.Index.restore(str(index / FILE), **options)
 
     def set_effort(self, options: Options) -> None:
         self.index.expansion_search = options["expansion"]
