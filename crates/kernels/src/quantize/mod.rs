@@ -316,6 +316,13 @@ impl Codec {
     }
 }
 
+/// What a unit of a query's tables stands for, and its inverse; zeros where a float cannot hold both.
+///
+/// That is at values whose squares vanish or overflow: nothing is told apart there, and nothing becomes NaN.
+fn held(scale: f32, inverse: f32) -> (f32, f32) {
+    if scale.is_finite() && inverse.is_finite() { (scale, inverse) } else { (0.0, 0.0) }
+}
+
 fn check_sample(sample: &[f32], dim: usize) -> Result<(), KMeansError> {
     if sample.is_empty() {
         return Err(KMeansError::Empty);

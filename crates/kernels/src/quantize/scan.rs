@@ -5,7 +5,7 @@
 //! id-by-id score, and the sums are the same; for plane codes a half byte is four bits of a plane, and its table
 //! holds the sums of the four query values, rounded to a byte.
 
-use super::{Body, CodeKind, CodeQuery, Codec};
+use super::{Body, CodeKind, CodeQuery, Codec, held};
 use crate::distance::Isa;
 
 /// Codes of a block: the byte lanes of an AVX2 register.
@@ -129,8 +129,9 @@ impl ScanTables {
             widest = table.iter().copied().fold(widest, f32::max);
             bias += least;
         }
-        let inverse = if widest > 0.0 { 255.0 / widest } else { 0.0 };
-        (self.scale, self.bias) = (widest / 255.0, bias);
+        let inverse;
+        (self.scale, inverse) = held(widest / 255.0, 255.0 / widest);
+        self.bias = bias;
         for byte in 0..code_bytes {
             for (half, out) in [&mut self.low, &mut self.high].into_iter().enumerate() {
                 let table = &self.exact[byte * 32 + half * 16..byte * 32 + half * 16 + 16];

@@ -1,3 +1,4 @@
+mod extremes;
 mod groups;
 
 use super::*;

@@ -25,7 +25,7 @@ fn covariance(centred: &[f32], dim: usize) -> Vec<f64> {
     let rows: Vec<&[f32]> = centred.chunks_exact(dim).step_by(step).collect();
     // A power of two that brings the largest value near 1: floats neither overflow nor vanish, and nothing is rounded.
     let largest = rows.iter().flat_map(|row| row.iter()).fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
-    let shrink = f32::from_bits((254 - (largest.to_bits() >> 23)).clamp(1, 253) << 23);
+    let shrink = f32::from_bits(254_u32.saturating_sub(largest.to_bits() >> 23).clamp(1, 253) << 23);
     let mut sums = vec![0.0f64; dim * dim];
     let (mut products, mut columns, mut turned) = (vec![0.0f32; dim * dim], Vec::new(), Vec::new());
     for chunk in rows.chunks(CHUNK_ROWS) {

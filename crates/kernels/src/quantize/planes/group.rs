@@ -12,6 +12,7 @@ use super::{group_avx2, group_avx512};
 use crate::distance::Isa;
 use crate::quantize::EncodeScratch;
 use crate::quantize::groups::GroupScan;
+use crate::quantize::held;
 use crate::quantize::scan::SCAN_BLOCK;
 use crate::topk::Neighbor;
 use half::f16;
@@ -130,7 +131,7 @@ impl PlaneQuantizer {
             }
         }
         let unit = widest / (255 * most) as f32;
-        let inverse = if unit > 0.0 { 1.0 / unit } else { 0.0 };
+        let (unit, inverse) = held(unit, 1.0 / unit);
         let mut bias = 0.0f64;
         for (d, v) in values[..self.layout.dims()].iter().enumerate() {
             bias -= f64::from(v * self.layout.middle(d));

@@ -27,7 +27,7 @@ mod score_avx512;
 mod tests;
 
 use super::bytes::{Reader, Writer};
-use super::{CodeKind, CodeQuery, EncodeScratch, QuantizeError};
+use super::{CodeKind, CodeQuery, EncodeScratch, QuantizeError, held};
 use crate::kmeans::random::{Random, sample_rows};
 use crate::metric::Metric;
 use layout::{GROUP, LEAST_BYTES, Layout, WORD};
@@ -121,8 +121,11 @@ impl PlaneQuantizer {
         let least = unit / variances.len() as f64 * 1e-6;
         let kept: f64 = variances.iter().sum();
         let bits = |d: usize| layout.bits(d) as usize;
-        let grid = |(d, v): (usize, &f64)| GAUSSIAN_STEP[bits(d)] * v.max(least).sqrt() as f32;
-        let error = |(d, v): (usize, &f64)| (GAUSSIAN_ERROR[bits(d)] * v) as f32;
+        // What no float holds is cut off: a codec with an infinity could not be read again.
+        let most = f64::from(f32::MAX);
+        let grid =
+            |(d, v): (usize, &f64)| (GAUSSIAN_STEP[bits(d)] * v.max(least).sqrt() as f32).min(f32::MAX);
+        let error = |(d, v): (usize, &f64)| (GAUSSIAN_ERROR[bits(d)] * v).min(most) as f32;
         PlaneQuantizer {
             dim: mean.len(),
             mean,
@@ -250,7 +253,8 @@ fn centre(sample: &[f32], dim: usize, seed: u64) -> (Vec<f32>, Vec<f32>) {
     let mean: Vec<f32> = sums.iter().map(|s| (s / rows.len() as f64) as f32).collect();
     let centred = rows
         .iter()
-        .flat_map(|r| sample[r * dim..(r + 1) * dim].iter().zip(&mean).map(|(v, m)| v - m))
+        .flat_map(|r| sample[r * dim..(r + 1) * dim].iter().zip(&mean))
+        .map(|(v, m)| (v - m).clamp(f32::MIN, f32::MAX))
         .collect();
     (mean, centred)
 }
@@ -313,13 +317,13 @@ impl PlaneQuery {
         let widest = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
         // 126.5 high units leave room for the carry of a low half that rounds up.
         let limit = if fine { 126.5 * 256.0 } else { 127.0 };
-        self.scale = widest / limit;
-        let inverse = if widest > 0.0 { limit / widest } else { 0.0 };
+        let inverse;
+        (self.scale, inverse) = held(widest / limit, limit / widest);
         self.unit_low.clear();
         self.unit_high.clear();
         let mut offset = 0.0f64;
         for (d, v) in values.iter().enumerate() {
-            let unit = (v * inverse).round_ties_even() as i32;
+            let unit = (v * inverse).clamp(-limit, limit).round_ties_even() as i32;
             offset -= f64::from(unit) * f64::from(layout.middle(d));
             self.unit_low.push(unit as i8);
             self.unit_high.push(((unit - i32::from(unit as i8)) >> 8) as i8);

@@ -5,7 +5,7 @@ pub(super) mod score;
 mod score_avx512;
 
 use super::bytes::{Reader, Writer};
-use super::{CodeQuery, EncodeScratch, QuantizeError};
+use super::{CodeQuery, EncodeScratch, QuantizeError, held};
 use crate::kmeans::random::{Random, sample_rows};
 use crate::kmeans::{KMeansOptions, Panels, kmeans};
 use crate::metric::Metric;
@@ -154,8 +154,8 @@ impl ProductQuantizer {
             widest = table.iter().copied().fold(widest, f32::max);
             prepared.bias += least;
         }
-        prepared.scale = widest / 255.0;
-        let inverse = if widest > 0.0 { 255.0 / widest } else { 0.0 };
+        let inverse;
+        (prepared.scale, inverse) = held(widest / 255.0, 255.0 / widest);
         prepared.tables.clear();
         prepared.tables.extend(prepared.exact.iter().map(|v| (v * inverse + 0.5) as u8));
     }
