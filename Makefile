@@ -21,7 +21,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core
+	bench-out-of-core check-dax
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -125,6 +125,9 @@ bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
 	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
+
+check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; a minute, 150 MB the first time
+	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
 
 check-memory: ## tests of distances and lists under valgrind, which knows AVX2 and hides AVX-512
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9" \

@@ -1,0 +1,41 @@
+# Sourced by run.sh: packs what the guest runs into one file that its kernel unpacks into memory.
+
+# Copies a program of $work/system and the libraries that its loader would take.
+add_program() {
+    local root=$1 program=$2 library
+    cp "$work/system/usr/$program" "$root/bin/"
+    "$loader" --library-path "$libraries" --list "$work/system/usr/$program" \
+        | sed -n 's/.* => \([^ ]*\) (0x.*/\1/p' \
+        | while read -r library; do cp -Ln "$library" "$root/lib/"; done
+}
+
+# Copies the modules and writes down which needs which. Unpacked here, because the guest's CPU is emulated.
+add_modules() {
+    local root=$1 version=$2 from=$work/system/usr/lib/modules/$2 to=$1/lib/modules/$2 module
+    mkdir -p "$to"
+    cp "$from"/modules.* "$to/"
+    (cd "$from" && find kernel -name '*.ko.xz') | while read -r module; do
+        mkdir -p "$to/$(dirname "$module")"
+        "$busybox" xzcat "$from/$module" > "$to/${module%.xz}"
+    done
+    from_system sbin/depmod -b "$root" "$version"
+}
+
+# Writes $work/initramfs.gz: tools, modules, the binary, its indexes and the checks.
+pack_initramfs() {
+    local root=$work/root version program
+    version=$(basename "$work"/system/usr/lib/modules/*)
+    rm -rf "$root"
+    mkdir -p "$root"/{bin,lib,lib64,proc,sys,dev,run,data}
+    ln -s . "$root/usr"
+    cp "$busybox" "$root/bin/"
+    cp -L "$loader" "$root/lib64/ld-linux-x86-64.so.2"
+    for program in bin/ndctl bin/daxctl bin/cxl; do add_program "$root" "$program"; done
+    add_modules "$root" "$version"
+    cp "$binary" "$root/bin/bathyal"
+    cp -r "$work/data/." "$root/data/"
+    cp "$here/guest_checks.sh" "$root/data/checks.sh"
+    cp "$here/guest_init.sh" "$root/init"
+    chmod 755 "$root/init"
+    (cd "$root" && find . | "$busybox" cpio -o -H newc -R 0:0 2> "$work/cpio.log") | gzip -1 > "$work/initramfs.gz"
+}
