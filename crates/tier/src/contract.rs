@@ -110,7 +110,9 @@ pub trait Queue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError>;
 
     /// Appends the completions that are there to `done`. With `wait`, blocks until there is at least one or
-    /// the time is up (neither is an error); returns at once when nothing is in flight.
+    /// the time is up (neither is an error); returns at once when nothing is in flight. A queue that lends bytes in
+    /// place fails here, also with nothing in flight, with [`TierError::Lost`] if some of them were not there; its
+    /// callers ask once more after the last use.
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError>;
 
     /// The bytes of a span in place, on addressable tiers. `None` where the tier is not addressable or

@@ -27,7 +27,25 @@ pub enum TierError {
     /// A backend broke the contract of [`crate::Queue`], for example by completing a read twice.
     #[error("the tier broke its contract: {0}")]
     Contract(String),
-    /// The caller asked for an end (of a probe).
+    /// Bytes that were mapped are no longer there; nothing is answered from what was read in their place.
+    #[error(
+        "{place}: the mapped bytes are gone: {what}; the file was truncated or the memory has failed: restore it, then close the index and open it again, which loads it anew"
+    )]
+    Lost {
+        /// The memory, as its profile names it.
+        place: String,
+        /// What was expected and what was found.
+        what: String,
+    },
+    /// What was loaded is not what should have been.
+    #[error("checksum {found:08x} instead of {expected:08x}: the file is damaged")]
+    Checksum {
+        /// CRC-32C of what was loaded.
+        found: u32,
+        /// CRC-32C of what should have been.
+        expected: u32,
+    },
+    /// The caller asked for an end (of a probe, of loading).
     #[error("cancelled")]
     Cancelled,
     /// A parameter of a tier makes no sense.

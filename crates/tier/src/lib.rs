@@ -2,7 +2,8 @@
 //!
 //! * [`Tier`] and [`Queue`]: the contract that every device fulfils (module [`contract`]).
 //! * [`Engine`]: one thread, many queries; each is a plain `async fn` that suspends at [`Cx::read`].
-//! * [`backend`]: DRAM, files through io_uring or positioned reads, a simulated device.
+//! * [`backend`]: DRAM, files through io_uring or positioned reads, mapped memory (CXL, NVM, huge pages), a
+//!   simulated device.
 //! * [`layer`]: tracing, striping, a page cache, an emulated device.
 //! * [`probe`]: measures a device.
 //! * [`conformance`]: the checks that every backend and every layer passes.

@@ -2,4 +2,6 @@
 
 pub mod dram;
 pub mod file;
+pub(crate) mod in_place;
+pub mod mapped;
 pub mod sim;

@@ -505,6 +505,11 @@ impl Core {
         drained
     }
 
+    /// After a run on a tier that lends its bytes: gives the queue a last occasion to say that some were not there.
+    pub(crate) fn look_after_run(&mut self) -> Result<(), TierError> {
+        if self.addressable && self.queue.in_flight() == 0 { self.collect(None) } else { Ok(()) }
+    }
+
     /// Waits until nothing is in flight any more. Patience is counted in waits that brought nothing, not on a
     /// clock, so that it also ends on a tier whose time is simulated.
     fn drain(&mut self, patience: Duration) -> Result<(), TierError> {

@@ -114,7 +114,8 @@ impl Engine {
     /// Runs the queries that `next` makes, up to `width` at once, until it returns `None` and all have ended;
     /// each answer goes to `sink` as it comes.
     ///
-    /// On an error the unfinished queries are dropped and their reads drained; the engine stays usable.
+    /// On an error the unfinished queries are dropped and their reads drained; the engine stays usable. Where the tier
+    /// finds at the end that bytes which it lent were not there, that is the error, whatever the queries made of them.
     pub fn run<F: Future>(
         &mut self,
         width: usize,
@@ -126,7 +127,11 @@ impl Engine {
         let mut slots: Vec<Pin<Box<Option<F>>>> = Vec::with_capacity(width);
         let outcome = self.drive(width, &mut slots, &mut next, &mut sink, control);
         drop(slots);
-        let drained = self.cx.0.borrow_mut().drain_after_run();
+        let mut core = self.cx.0.borrow_mut();
+        let drained = core.drain_after_run();
+        if let Err(lost @ TierError::Lost { .. }) = core.look_after_run() {
+            return Err(lost.into());
+        }
         outcome.and(drained.map_err(RunError::from))
     }
 

@@ -1,7 +1,7 @@
 //! Several tiers as one address space: stripe after stripe in turn, as RAID 0, or laid end to end.
 
 use super::{Slots, unknown};
-use crate::backend::dram::arrived;
+use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::{ReadFault, TierError};
 use std::collections::VecDeque;

@@ -2,7 +2,7 @@
 
 use super::random::Dice;
 use super::{Content, Device, Fault, POISON, SimClock, SimOptions, State, Violation, When};
-use crate::backend::dram::arrived;
+use crate::backend::in_place::arrived;
 use crate::buffers::BufferPool;
 use crate::contract::{Completion, Queue, Read, Span, Tier};
 use crate::error::{ReadFault, TierError};

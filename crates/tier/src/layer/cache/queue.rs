@@ -2,7 +2,7 @@
 
 use super::shard::Entry;
 use super::{Shared, Tally};
-use crate::backend::dram::arrived;
+use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{ReadFault, TierError};
 use crate::layer::{Slots, unknown};

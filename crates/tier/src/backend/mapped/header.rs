@@ -1,0 +1,98 @@
+//! The header of bytes in shared memory: by it a later run, or another process, knows what lies there.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | `BATHMAPD` |
+//! | 8 | 4 | version, 1 |
+//! | 12 | 4 | state: 1 while it is loaded, 2 when all is there |
+//! | 16 | 8 | length of the content in bytes |
+//! | 24 | 4 | CRC-32C of the content |
+//! | 28 | 4 | process that loads or has loaded it |
+//! | 32 | 4 | CRC-32C of the 32 bytes before |
+//!
+//! Little-endian; the content begins at byte 4096.
+
+/// Where the content begins: a page, so that its records keep their places within pages and cache lines.
+pub(super) const HEADER_BYTES: usize = 4096;
+/// Bytes of the header that are used, rounded up to a cache line: written at once.
+pub(super) const USED_BYTES: usize = 64;
+
+const MAGIC: &[u8; 8] = b"BATHMAPD";
+const VERSION: u32 = 1;
+const CHECKED: usize = 32;
+const LOADING: u32 = 1;
+const READY: u32 = 2;
+
+/// Which content it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) len: u64,
+    pub(super) crc32c: u32,
+}
+
+/// What the first bytes of a place say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing: all zeros, or too short for anything.
+    Nothing,
+    /// A content that some process has not finished loading.
+    Loading {
+        /// The number of that process.
+        process: u32,
+    },
+    /// A content that is all there.
+    Ready(Identity),
+    /// A header of a later version, or something else altogether.
+    Foreign,
+}
+
+/// The header of a content that is being loaded or, with `ready`, is all there.
+pub(super) fn encode(identity: Identity, ready: bool) -> [u8; USED_BYTES] {
+    let mut header = [0; USED_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&(if ready { READY } else { LOADING }).to_le_bytes());
+    header[16..24].copy_from_slice(&identity.len.to_le_bytes());
+    header[24..28].copy_from_slice(&identity.crc32c.to_le_bytes());
+    header[28..32].copy_from_slice(&std::process::id().to_le_bytes());
+    let crc = crc32c::crc32c(&header[..CHECKED]);
+    header[CHECKED..CHECKED + 4].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// Reads the first bytes of a place.
+pub(super) fn decode(bytes: &[u8; USED_BYTES]) -> Found {
+    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Found::Nothing;
+    }
+    if &bytes[..8] != MAGIC || word(8) > VERSION {
+        return Found::Foreign;
+    }
+    // A header that was being written when the power went is ours, and says nothing.
+    if word(CHECKED) != crc32c::crc32c(&bytes[..CHECKED]) || word(12) != READY {
+        return Found::Loading { process: word(28) };
+    }
+    let len = u64::from(word(16)) | u64::from(word(20)) << 32;
+    Found::Ready(Identity { len, crc32c: word(24) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_say_what_was_written_and_no_flipped_bit_is_ready() {
+        let identity = Identity { len: 5_000_000_123, crc32c: 0xDEAD_BEEF };
+        let ready = encode(identity, true);
+        assert_eq!(decode(&ready), Found::Ready(identity));
+        assert_eq!(decode(&encode(identity, false)), Found::Loading { process: std::process::id() });
+        assert_eq!(decode(&[0; USED_BYTES]), Found::Nothing);
+        assert_eq!(decode(&[7; USED_BYTES]), Found::Foreign);
+        for bit in 0..(CHECKED + 4) * 8 {
+            let mut damaged = ready;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(decode(&damaged), Found::Ready(_)), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Addressable memory: an index is copied there once and then read in place (second-tier-memory, sections 4 and 5).
+//!
+//! A [`Place`] is anonymous memory on huge pages, a NUMA node (CXL memory is a node without processors), a file on a
+//! DAX file system or tmpfs, or a DAX device. Anonymous memory and nodes belong to the process; files and devices
+//! are shared: a header says what lies there, so a second process or run finds it loaded. `docs/mapped-memory.md`
+//! tells how such memory is set up.
+//!
+//! Reads are prefetches of every cache line, completed when other queries have been stepped. Nothing is copied.
+//! Memory that goes away under a reader (a file truncated, a poisoned page) is [`TierError::Lost`], not a crash.
+
+mod header;
+mod load;
+mod lost;
+mod medium;
+mod numa;
+mod place;
+mod region;
+mod shared;
+
+pub use load::{GoOn, LoadEvent, Source};
+pub use place::{MappedOptions, Place};
+
+use super::in_place::InPlaceQueue;
+use crate::contract::{Queue, Tier, TierProfile};
+use crate::error::TierError;
+use crate::memory::CACHE_LINE;
+use header::Identity;
+use load::Fill;
+use numa::Node;
+use region::{Mapping, Region};
+use std::sync::Arc;
+
+/// A tier whose bytes lie in mapped memory. Clones share it; it is unmapped with the last queue.
+#[derive(Debug, Clone)]
+pub struct MappedTier {
+    region: Arc<Region>,
+    profile: TierProfile,
+}
+
+impl MappedTier {
+    /// Loads `source` to the place that `options` name, or finds it there. Blocks as long as another process is
+    /// loading to the same place; `go_on` hears about everything and may end it.
+    ///
+    /// # Errors
+    /// [`TierError::Checksum`] if the source is not what it should be; [`TierError::Parameter`] for a place that is
+    /// not there, too small, in use or not writable; [`TierError::Cancelled`].
+    pub fn load(
+        options: &MappedOptions,
+        source: &Source<'_>,
+        go_on: GoOn<'_>,
+    ) -> Result<MappedTier, TierError> {
+        let identity = Identity { len: source.len, crc32c: source.crc32c };
+        let fill = load::from_file(source)?;
+        let region = match &options.place {
+            Place::Anonymous => private(identity, None, &fill, go_on)?,
+            Place::Node(number) => {
+                let node = numa::find(*number, identity.len)?;
+                private(identity, Some(&node), &fill, go_on)?
+            }
+            Place::Path(path) => shared::attach_or_load(path, options, identity, &fill, go_on)?,
+        };
+        Ok(MappedTier::over(region))
+    }
+
+    fn over(region: Region) -> MappedTier {
+        let profile = TierProfile {
+            kind: "mapped".into(),
+            method: format!("{}, prefetched loads", region.name),
+            granularity: CACHE_LINE as u32,
+            alignment: 1,
+            addressable: true,
+            latency_ns: 0,
+            iops: 0.0,
+            bandwidth_bytes_per_s: 0.0,
+            depth: 64,
+        };
+        MappedTier { region: Arc::new(region), profile }
+    }
+
+    /// All bytes, in place.
+    pub fn bytes(&self) -> &[u8] {
+        self.region.bytes()
+    }
+
+    /// Fails with [`TierError::Lost`] once bytes of the region were found missing.
+    pub fn check(&self) -> Result<(), TierError> {
+        self.region.check(true)
+    }
+}
+
+/// Memory of this process, filled.
+fn private(
+    identity: Identity,
+    node: Option<&Node>,
+    fill: Fill<'_>,
+    go_on: GoOn<'_>,
+) -> Result<Region, TierError> {
+    let Ok(len) = usize::try_from(identity.len) else {
+        return Err(TierError::Parameter("the index is longer than the address space".into()));
+    };
+    let (mapping, pages) = Mapping::anonymous(len, node)?;
+    let found = load::fill(&mapping, 0, len, fill, go_on)?;
+    if found != identity.crc32c {
+        return Err(TierError::Checksum { found, expected: identity.crc32c });
+    }
+    let name = match node {
+        None => format!("anonymous memory, {pages}"),
+        Some(node) => {
+            let confirmed = numa::confirm(mapping.start(), len, node)?;
+            let doubt = if confirmed { "" } else { ", not confirmed by the system" };
+            format!("NUMA node {}{doubt}, {pages}", node.describe())
+        }
+    };
+    mapping.seal();
+    Ok(Region { mapping, skip: 0, len, backing: None, name })
+}
+
+impl Tier for MappedTier {
+    fn profile(&self) -> &TierProfile {
+        &self.profile
+    }
+
+    fn len(&self) -> u64 {
+        self.region.len as u64
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        Ok(Box::new(InPlaceQueue::new(self.region.clone(), depth)))
+    }
+}

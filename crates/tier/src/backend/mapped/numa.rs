@@ -1,0 +1,231 @@
+//! NUMA nodes: which there are, memory bound to one of them, and whether it lies there.
+//!
+//! Raw system calls, so that it works in a static binary without libnuma.
+
+use crate::error::TierError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the system describes its nodes.
+const NODES: &str = "/sys/devices/system/node";
+/// Nodes that a mask of the system calls holds here; Linux is built for 1,024 at most.
+const MASK_NODES: usize = 1024;
+/// Pages whose place is looked up after loading.
+const SAMPLED_PAGES: usize = 1024;
+
+/// A node as the system describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) number: u32,
+    /// The list of its processors, such as "0-3"; empty for memory without processors.
+    pub(super) processors: String,
+    /// Free memory in bytes; `None` where the system does not say.
+    pub(super) free_bytes: Option<u64>,
+}
+
+impl Node {
+    /// The node and its processors in words.
+    pub(super) fn describe(&self) -> String {
+        match self.processors.as_str() {
+            "" => format!("{} (no processors)", self.number),
+            processors => format!("{} (processors {processors})", self.number),
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new(NODES).join(format!("node{}", self.number))
+    }
+
+    /// Free huge pages of 2 MiB.
+    pub(super) fn free_huge_pages(&self) -> u64 {
+        read_number(&self.folder().join("hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0)
+    }
+}
+
+/// The number in a file of one line.
+pub(super) fn read_number(path: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The numbers of a list such as "0-2,5".
+fn parse_list(text: &str) -> Vec<u32> {
+    let part = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (last < MASK_NODES as u32).then_some(first..=last)
+    };
+    text.trim().split(',').filter_map(part).flatten().collect()
+}
+
+fn describe_node(number: u32) -> Node {
+    let folder = Path::new(NODES).join(format!("node{number}"));
+    let processors = std::fs::read_to_string(folder.join("cpulist")).unwrap_or_default().trim().to_owned();
+    let memory = std::fs::read_to_string(folder.join("meminfo")).unwrap_or_default();
+    let free = memory.lines().find_map(|line| line.split_once("MemFree:"));
+    let free = free.and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+    Node { number, processors, free_bytes: free.map(|kilobytes| kilobytes * 1024) }
+}
+
+/// The nodes that are there.
+fn nodes() -> Vec<Node> {
+    let online = std::fs::read_to_string(Path::new(NODES).join("online")).unwrap_or_default();
+    parse_list(&online).into_iter().map(describe_node).collect()
+}
+
+/// Node `number`, with `len` bytes free.
+pub(super) fn find(number: u32, len: u64) -> Result<Node, TierError> {
+    let nodes = nodes();
+    let Some(node) = nodes.iter().find(|node| node.number == number) else {
+        let there: Vec<String> = nodes.iter().map(Node::describe).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        return Err(TierError::Parameter(format!(
+            "there is no NUMA node {number}; this system has: {there}. CXL memory becomes a node when it is \
+             onlined as system memory (`daxctl reconfigure-device --mode=system-ram daxX.Y`)"
+        )));
+    };
+    // Without this, a bound process that needs more is killed instead of told.
+    if let Some(free) = node.free_bytes.filter(|free| *free < len) {
+        return Err(TierError::Parameter(format!(
+            "NUMA node {} has {free} bytes free, {len} are needed; free some or use another place",
+            node.describe()
+        )));
+    }
+    Ok(node.clone())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) use elsewhere::{bind, confirm};
+#[cfg(target_os = "linux")]
+pub(super) use system::{bind, confirm};
+
+#[cfg(target_os = "linux")]
+mod system {
+    use super::{MASK_NODES, Node, SAMPLED_PAGES, TierError, io};
+    use libc::{c_int, c_ulong, c_void};
+
+    const MPOL_BIND: c_int = 2;
+    const MPOL_F_ADDR: c_ulong = 2;
+    /// Modes carry flags in their upper bits.
+    const MODE_BITS: c_int = 0xFF;
+    const WORD_BITS: usize = c_ulong::BITS as usize;
+
+    type Mask = [c_ulong; MASK_NODES / WORD_BITS];
+
+    /// Has `len` bytes from `start` on, untouched so far, come from `node` alone.
+    pub(in super::super) fn bind(start: *mut u8, len: usize, node: &Node) -> Result<(), TierError> {
+        let mut mask: Mask = [0; MASK_NODES / WORD_BITS];
+        let number = node.number as usize;
+        mask[number / WORD_BITS] |= 1 << (number % WORD_BITS);
+        // The kernel takes one bit less than it is told.
+        let bits = MASK_NODES + 1;
+        // SAFETY: the range is a mapping of ours, and the mask has the bits that are announced but for the last,
+        // which the kernel does not read.
+        let failed = unsafe { libc::syscall(libc::SYS_mbind, start, len, MPOL_BIND, mask.as_ptr(), bits, 0) };
+        if failed == 0 {
+            return Ok(());
+        }
+        let source = io::Error::last_os_error();
+        match source.raw_os_error() {
+            Some(libc::EINVAL) => Err(TierError::Parameter(format!(
+                "NUMA node {} has no memory, or this process may not use it (see cpuset and numactl)",
+                node.describe()
+            ))),
+            Some(libc::EPERM | libc::ENOSYS) => Err(TierError::Parameter(format!(
+                "this process may not bind memory to a NUMA node ({source}); a container wants CAP_SYS_NICE"
+            ))),
+            _ => Err(TierError::System { operation: "bind memory to a NUMA node", source }),
+        }
+    }
+
+    /// Whether the pages of `len` bytes from `start` on, which have been written, lie on `node`: asks for the policy
+    /// and for the place of a sample. False where the system does not tell.
+    pub(in super::super) fn confirm(start: *mut u8, len: usize, node: &Node) -> Result<bool, TierError> {
+        let mut mask: Mask = [0; MASK_NODES / WORD_BITS];
+        let mut mode: c_int = 0;
+        let bits = MASK_NODES + 1;
+        // SAFETY: both results have room, and the address is one of our mapping.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_get_mempolicy, &mut mode, mask.as_mut_ptr(), bits, start, MPOL_F_ADDR)
+        };
+        if failed != 0 {
+            return Ok(false);
+        }
+        let number = node.number as usize;
+        if mode & MODE_BITS != MPOL_BIND || mask[number / WORD_BITS] >> (number % WORD_BITS) & 1 == 0 {
+            return Err(strayed(node, "the policy of its pages is another one".into()));
+        }
+        let step = (len / SAMPLED_PAGES).max(4096);
+        let pages: Vec<*mut c_void> =
+            (0..len).step_by(step).map(|at| start.wrapping_add(at).cast()).collect();
+        let mut places: Vec<c_int> = vec![0; pages.len()];
+        // SAFETY: asks for the places of pages of our mapping (no target nodes are given); the result has room.
+        let failed = unsafe {
+            let nowhere = std::ptr::null::<c_int>();
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                pages.len(),
+                pages.as_ptr(),
+                nowhere,
+                places.as_mut_ptr(),
+                0,
+            )
+        };
+        if failed != 0 {
+            return Ok(false);
+        }
+        // A negative status is a page that the kernel cannot place (a shared zero page): no evidence either way.
+        match places.iter().find(|place| **place >= 0 && **place != number as c_int) {
+            Some(other) => Err(strayed(node, format!("a page lies on node {other}"))),
+            None => Ok(places.contains(&(number as c_int))),
+        }
+    }
+
+    fn strayed(node: &Node, why: String) -> TierError {
+        TierError::Parameter(format!(
+            "memory bound to NUMA node {} does not lie there: {why}",
+            node.describe()
+        ))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere {
+    use super::{Node, TierError};
+
+    pub(in super::super) fn bind(_start: *mut u8, _len: usize, node: &Node) -> Result<(), TierError> {
+        Err(TierError::Parameter(format!("binding memory to NUMA node {} needs Linux", node.number)))
+    }
+
+    pub(in super::super) fn confirm(_start: *mut u8, _len: usize, _node: &Node) -> Result<bool, TierError> {
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_nodes_are_read() {
+        assert_eq!(parse_list("0\n"), [0]);
+        assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(parse_list(""), [0; 0]);
+        assert_eq!(parse_list("a-b,4294967295"), [0; 0]);
+    }
+
+    #[test]
+    fn a_missing_node_is_named_beside_those_that_are_there() {
+        let error = find(987, 1).unwrap_err().to_string();
+        assert!(error.contains("no NUMA node 987"), "{error}");
+        if let Some(node) = nodes().first() {
+            assert!(error.contains(&node.describe()), "{error}");
+            assert!(find(node.number, u64::MAX).is_err() || node.free_bytes.is_none());
+        }
+    }
+}
