@@ -19,7 +19,7 @@ from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, S
 
 Metric = Literal["l2", "ip", "cosine"]
 Family = Literal["cluster", "graph"]
-Tier = Literal["file", "dram"]
+Tier = str
 Layout = Literal["padded", "page_local"]
 Mode = Literal["batched", "pipelined"]
 
@@ -490,21 +490,33 @@ def build(
             },
             receiver,
         )
-    return Index(_bathyal.IndexHandle.open(path, "file", budget), path, json.loads(report))
+    return Index(_bathyal.IndexHandle.open(path, "file", budget, None), path, json.loads(report))
 
 
-def open(path: Path, tier: Tier = "file", memory: int | str | None = None) -> Index:
+def open(
+    path: Path,
+    tier: Tier = "file",
+    memory: int | str | None = None,
+    progress: bool | Receiver = True,
+) -> Index:
     """Opens the index in the directory ``path``.
 
     Args:
-        tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now.
+        tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now;
+            ``"mapped"`` loads it into huge pages, ``"mapped:node=1"`` into the memory of a NUMA node (CXL memory is
+            one), ``"mapped:/dev/dax0.0"`` or ``"mapped:/mnt/pmem"`` into a DAX device or a file of a DAX file
+            system, where the next process finds it loaded. Mapped memory other than ``"mapped"`` does not count
+            towards ``memory``.
         memory: most bytes of memory that the index may hold, or text such as ``"1GB"``; None means no limit.
+        progress: of loading into mapped memory: True draws a bar if stderr is a terminal, False shows nothing, a
+            callable is called with ``(stage, done, total)``.
 
     Raises:
         FileNotFoundError: nothing is at ``path``.
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum.
         MemoryError: ``memory`` is too small; the message says how much is needed.
+        ValueError: ``tier`` names memory that is not there, is too small or holds something else.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.eye(8, dtype=np.float32)
@@ -513,7 +525,8 @@ def open(path: Path, tier: Tier = "file", memory: int | str | None = None) -> In
     ...     index
     <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
     """
-    return Index(_bathyal.IndexHandle.open(path, tier, memory_bytes(memory)), path)
+    with shown(progress) as receiver:
+        return Index(_bathyal.IndexHandle.open(path, tier, memory_bytes(memory), receiver), path)
 
 
 def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:

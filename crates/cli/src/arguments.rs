@@ -6,7 +6,7 @@ use bathyal_index::index::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
 use bathyal_index::vamana::options::{
     DEFAULT_ALPHA, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
 };
-use bathyal_index::{FamilyChoice, LayoutChoice};
+use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use clap::builder::RangedU64ValueParser;
@@ -162,25 +162,6 @@ pub struct BuildArguments {
     pub overwrite: bool,
 }
 
-/// Where the bytes of an index are searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TierName {
-    /// From its files, through io_uring where the system has it.
-    File,
-    /// From memory, after reading its files once.
-    Dram,
-}
-
-impl TierName {
-    /// The name that is typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            TierName::File => "file",
-            TierName::Dram => "dram",
-        }
-    }
-}
-
 /// When a query goes on with what it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
@@ -209,9 +190,10 @@ pub struct SearchSettings {
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Where the index is searched
-    #[arg(long, value_enum, default_value_t = TierName::File)]
-    pub tier: TierName,
+    /// Where the index is searched: file, dram, or mapped memory: mapped (huge pages), mapped:node=N (a NUMA node, such
+    /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs)
+    #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
+    pub tier: TierChoice,
     /// Whether a query waits for its whole beam or goes on with what has arrived
     #[arg(long, value_enum, default_value_t = ModeName::Batched)]
     pub mode: ModeName,

@@ -147,7 +147,7 @@ fn groups_that_lie_behind_checksums_that_fit_are_refused() {
     let (queries, path) = built(dir.path());
     let refused = |what: &str| {
         for tier in [TierChoice::File, TierChoice::Dram] {
-            assert!(answers(&path, &queries, tier).is_err(), "{what}: {tier:?}");
+            assert!(answers(&path, &queries, tier.clone()).is_err(), "{what}: {tier:?}");
         }
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "{what}");
     };

@@ -94,6 +94,7 @@ fn tier(error: &TierError, message: String) -> PyErr {
     match error {
         TierError::Io { source, .. } | TierError::System { source, .. } => system(source, message),
         TierError::Contract(_) => Error::new_err(message),
+        TierError::Lost { .. } => PyOSError::new_err(message),
         _ => PyValueError::new_err(message),
     }
 }

@@ -171,17 +171,17 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at `path`.
     #[staticmethod]
-    fn open(py: Python<'_>, path: PathBuf, tier: &str, memory: Option<u64>) -> PyResult<IndexHandle> {
-        let tier = match tier {
-            "file" => TierChoice::File,
-            "dram" => TierChoice::Dram,
-            other => {
-                let message = format!("unknown tier '{other}': it is one of file, dram");
-                return Err(PyValueError::new_err(message));
-            }
-        };
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        tier: &str,
+        memory: Option<u64>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<IndexHandle> {
+        let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let options = OpenOptions { tier, memory_bytes: memory, ..OpenOptions::default() };
-        let index = attend(py, None, |_| Index::open(path, &options).map_err(Failure::from))?;
+        let index =
+            attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })
     }
 

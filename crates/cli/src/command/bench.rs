@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use bathyal_index::Effort;
 use bathyal_index::progress::Progress;
 use bathyal_index::vectors::VectorFile;
-use bathyal_index::{Effort, Index};
 use bathyal_tier::Control;
 use serde::Serialize;
 
-use super::measurement::{Measurement, open_options, search_options};
+use super::measurement::{Measurement, open, search_options};
 use super::{plot, recall};
 use crate::arguments::BenchArguments;
 use crate::console::Console;
@@ -36,7 +36,7 @@ struct Answer<'a> {
 
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
-    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let index = open(&arguments.index, settings, console)?;
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = recall::open(&arguments.groundtruth, &index, k, queries.count())?;

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
+use bathyal_index::Explanation;
 use bathyal_index::vectors::VectorFile;
-use bathyal_index::{Explanation, Index};
 use bathyal_tier::Control;
 
-use super::measurement::{open_options, search_options};
+use super::measurement::{open, search_options};
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
 use crate::byte_size;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
     let row = arguments.explain.unwrap_or(0);
-    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let index = open(&arguments.index, settings, console)?;
     let queries = VectorFile::open(&arguments.queries)?;
     let options = search_options(settings, effort(arguments));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };

@@ -5,7 +5,7 @@ use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
 use serde::Serialize;
 
-use super::measurement::{Latency, open_options, search_options};
+use super::measurement::{Latency, open, search_options};
 use super::recall;
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
@@ -36,8 +36,7 @@ struct Answer<'a> {
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
     let paths = || std::iter::once(&arguments.index).chain(&arguments.also);
-    let indexes: Vec<Index> =
-        paths().map(|path| Index::open(path, &open_options(settings))).collect::<Result<_, _>>()?;
+    let indexes: Vec<Index> = paths().map(|path| open(path, settings, console)).collect::<Result<_, _>>()?;
     let queries = VectorFile::open(&arguments.queries)?;
     let options = search_options(settings, effort(arguments));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };

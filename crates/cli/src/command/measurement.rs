@@ -1,11 +1,13 @@
 //! One search, measured: the figures that `search` prints and that `bench` sweeps.
 
-use bathyal_index::{
-    Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult, TierChoice,
-};
+use std::path::Path;
+
+use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use serde::Serialize;
 
-use crate::arguments::{ModeName, SearchSettings, TierName};
+use crate::arguments::{ModeName, SearchSettings};
+use crate::console::Console;
+use crate::failure::Failure;
 use crate::process_memory::peak_rss_bytes;
 
 /// Microseconds from the start of a query to its answer, over all queries.
@@ -45,7 +47,7 @@ pub(super) struct Measurement {
     pub search_list: u32,
     pub beam_width: u32,
     pub mode: &'static str,
-    pub tier: &'static str,
+    pub tier: String,
     /// How the tier reaches its bytes.
     pub method: String,
     pub metric: &'static str,
@@ -101,7 +103,7 @@ impl Measurement {
             search_list: found.search_list,
             beam_width: options.beam_width,
             mode: settings.mode.name(),
-            tier: settings.tier.name(),
+            tier: settings.tier.to_string(),
             method: index.tier().profile().method.clone(),
             metric: index.metric().name(),
             seconds: found.seconds,
@@ -125,13 +127,14 @@ impl Measurement {
     }
 }
 
+/// Opens the index at `path` as `settings` want it, showing how it is loaded where that takes time.
+pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
+    Ok(Index::open_attended(path, &open_options(settings), &console.progress())?)
+}
+
 /// How `settings` want the index opened.
-pub(super) fn open_options(settings: &SearchSettings) -> OpenOptions {
-    let tier = match settings.tier {
-        TierName::File => TierChoice::File,
-        TierName::Dram => TierChoice::Dram,
-    };
-    OpenOptions { tier, memory_bytes: settings.memory, ..OpenOptions::default() }
+fn open_options(settings: &SearchSettings) -> OpenOptions {
+    OpenOptions { tier: settings.tier.clone(), memory_bytes: settings.memory, ..OpenOptions::default() }
 }
 
 /// How `settings` and `effort` want it searched.

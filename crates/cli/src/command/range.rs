@@ -1,11 +1,11 @@
 //! `bathyal search --radius`: all vectors within a distance.
 
 use bathyal_index::vectors::{VectorFile, check_range_path, write_ranges};
-use bathyal_index::{Effort, Index, RangeOptions, RangeResult};
+use bathyal_index::{Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
 use serde::Serialize;
 
-use super::measurement::{Latency, open_options, search_options};
+use super::measurement::{Latency, open, search_options};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 use crate::byte_size;
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     if let Some(output) = &arguments.output {
         check_range_path(output)?;
     }
-    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let index = open(&arguments.index, settings, console)?;
     let queries = VectorFile::open(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let search = search_options(settings, Effort::Recall(recall));

@@ -6,7 +6,7 @@ use bathyal_index::vectors::{IdFormat, IdWriter, VectorFile};
 use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
 
-use super::measurement::{Measurement, open_options, search_options};
+use super::measurement::{Measurement, open, search_options};
 use super::recall;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 use crate::byte_size;
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         return super::many::run(arguments, console);
     }
     let settings = &arguments.settings;
-    let index = Index::open(&arguments.index, &open_options(settings))?;
+    let index = open(&arguments.index, settings, console)?;
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = arguments.groundtruth.as_ref();

@@ -26,7 +26,8 @@ pub struct MemorySplit {
     pub codes: u64,
     /// Codes that the budget leaves on the tier.
     pub codes_on_tier: u64,
-    /// Pages in memory: all of them, or none.
+    /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node, a file, a
+    /// device) is not counted.
     pub pages: u64,
     /// The cache of pages.
     pub cache: u64,
@@ -47,11 +48,11 @@ impl MemorySplit {
     pub(super) fn plan(
         manifest: &Manifest,
         sizes: &Sizes,
-        tier: TierChoice,
+        tier: &TierChoice,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
         let pages = manifest.paged_file().bytes;
-        let all_pages = if tier == TierChoice::Dram { pages } else { 0 };
+        let all_pages = if tier.is_dram() { pages } else { 0 };
         let mut split = MemorySplit {
             budget,
             // A trained codec takes about twice its file once unpacked.
@@ -62,7 +63,7 @@ impl MemorySplit {
             ..MemorySplit::default()
         };
         let Some(budget) = budget else { return Ok(split) };
-        let divisible = matches!(manifest.structure, Structure::Cluster(_)) && tier == TierChoice::File;
+        let divisible = matches!(manifest.structure, Structure::Cluster(_)) && *tier == TierChoice::File;
         let unit = sizes.group_codes;
         let frame = sizes.frame_bytes(divisible) as u64;
         let one = u64::from(FRAMES) * frame + sizes.query_bytes(PLANNED_LIST);
@@ -92,7 +93,7 @@ impl MemorySplit {
             .min(left / SEARCH_SHARE);
         split.searches = one + searches;
         left -= searches;
-        if tier == TierChoice::File && split.codes_on_tier == 0 {
+        if *tier == TierChoice::File && split.codes_on_tier == 0 {
             if left >= pages {
                 split.pages = pages;
                 left -= pages;

@@ -10,6 +10,7 @@ mod many;
 mod memory;
 mod range;
 mod stats;
+mod tier;
 mod verify;
 mod warm;
 mod workers;
@@ -19,6 +20,7 @@ pub use explain::{Explanation, MemoryPart, PhaseTime};
 pub use many::{ManyResult, Place, search_many};
 pub use range::{RangeOptions, RangeResult};
 pub use stats::{CacheStats, IndexStats, LatencyBar};
+pub use tier::TierChoice;
 pub use warm::WarmReport;
 
 pub use inspect::{InspectReport, Shape, inspect};
@@ -27,14 +29,13 @@ pub use verify::{VerifyReport, verify};
 use crate::cluster::{self, calibrate::EffortCost};
 use crate::error::IndexError;
 use crate::format::manifest::{Manifest, Structure};
+use crate::progress::{Progress, Silent};
 use crate::query::{QueryStats, SearchMode, SearchParams};
 use crate::vamana::calibrate;
 use crate::vectors::VectorFile;
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
-use bathyal_tier::layer::cache::{CacheCounters, CacheOptions, CacheTier};
-use bathyal_tier::layer::stripe::StripeTier;
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
 use bathyal_tier::{Control, EngineOptions, Tier, TierError};
 use caller::{Spare, Waiting};
 use family::{Family, Sizes};
@@ -45,6 +46,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
+use tier::open_tier;
 use workers::{Answers, Job, Workers};
 
 /// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
@@ -61,16 +63,6 @@ const FRAMES: u32 = 2 * ENGINE_DEPTH;
 const DEVICE_WIDTH: usize = 16;
 /// Queries interleaved a thread where reads are loads: enough to hide cache misses, few enough to stay in cache.
 const MEMORY_WIDTH: usize = 4;
-
-/// Where pages of vectors and links are read from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TierChoice {
-    /// The files, past the page cache.
-    #[default]
-    File,
-    /// Memory: all pages are loaded when the index is opened.
-    Dram,
-}
 
 /// How to open an index.
 #[derive(Clone, Default)]
@@ -249,8 +241,21 @@ impl Index {
     /// # Errors
     /// [`IndexError`]: no index there, a later version, damage in anything that is loaded, too small a budget.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Index, IndexError> {
+        Index::open_attended(path, options, &Silent)
+    }
+
+    /// The same, with `progress` told how loading the pages into memory goes where [`OpenOptions::tier`] asks for it;
+    /// it may cancel that.
+    ///
+    /// # Errors
+    /// As [`Index::open`], and [`IndexError::Cancelled`].
+    pub fn open_attended(
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
         let path = path.as_ref();
-        Index::open_unpublished(path, &Manifest::read(path)?, options, Vec::new())
+        Index::open_parts(path, &Manifest::read(path)?, options, Vec::new(), progress)
     }
 
     /// Opens an index whose manifest may not have been written, with the vectors at the places `hidden` (rising) left
@@ -261,11 +266,21 @@ impl Index {
         options: &OpenOptions,
         hidden: Vec<u32>,
     ) -> Result<Index, IndexError> {
+        Index::open_parts(directory, manifest, options, hidden, &Silent)
+    }
+
+    fn open_parts(
+        directory: &Path,
+        manifest: &Manifest,
+        options: &OpenOptions,
+        hidden: Vec<u32>,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
         let sizes = Sizes::of(directory, manifest)?;
-        let split = MemorySplit::plan(manifest, &sizes, options.tier, options.memory_bytes)?;
+        let split = MemorySplit::plan(manifest, &sizes, &options.tier, options.memory_bytes)?;
         let mut family = Family::load(directory, manifest, &split)?;
         family.hide(hidden);
-        let (tier, cache) = open_tier(directory, manifest, &family, &split, options)?;
+        let (tier, cache) = open_tier(directory, manifest, &family, &split, options, progress)?;
         let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
@@ -546,40 +561,6 @@ impl Index {
             advice: "allow at least that much, or use fewer threads or a smaller search_list",
         })
     }
-}
-
-/// Opens what the pages, and codes that are not in memory, are read from.
-fn open_tier(
-    directory: &Path,
-    manifest: &Manifest,
-    family: &Family,
-    split: &MemorySplit,
-    options: &OpenOptions,
-) -> Result<(Arc<dyn Tier>, Option<CacheTier>), IndexError> {
-    let entry = manifest.paged_file();
-    let path = manifest.checked_path(directory, entry)?;
-    let file = |path: &Path| {
-        let file_options = FileOptions { method: options.method, direct: !options.page_cache };
-        FileTier::open(path, file_options)
-    };
-    let mut tier: Arc<dyn Tier> = if split.pages > 0 {
-        let pages = family::load(directory, manifest, entry)?;
-        family.check_loaded(&pages)?;
-        Arc::new(DramTier::new(pages))
-    } else if split.codes_on_tier > 0 {
-        let codes = file(&manifest.checked_path(directory, &manifest.codes.file)?)?;
-        Arc::new(StripeTier::end_to_end(vec![Arc::new(file(&path)?), Arc::new(codes)])?)
-    } else {
-        Arc::new(file(&path)?)
-    };
-    if let Some(wrap) = &options.wrap {
-        tier = wrap(tier)?;
-    }
-    if split.cache == 0 || tier.profile().addressable {
-        return Ok((tier, None));
-    }
-    let cache = CacheTier::new(tier, CacheOptions { budget_bytes: split.cache, ..CacheOptions::default() })?;
-    Ok((Arc::new(cache.clone()), Some(cache)))
 }
 
 /// Puts the answers of all workers in the order of the queries.

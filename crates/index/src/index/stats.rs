@@ -94,6 +94,8 @@ pub struct IndexStats {
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
+    /// Where the pages lie: the tier's kind and method.
+    pub place: String,
     /// Seconds that all queries took together, each from its start to its answer.
     pub latency_seconds: f64,
     /// What the page cache has done; `None` without one.
@@ -165,6 +167,7 @@ impl Index {
             bytes: get(&c.bytes),
             code_distances: get(&c.code_distances),
             full_distances: get(&c.full_distances),
+            place: format!("{}: {}", self.tier().profile().kind, self.tier().profile().method),
             latency_seconds: get(&c.latency_ns) as f64 / 1e9,
             cache: self.cache_counters().map(|cache| CacheStats {
                 hits: cache.hits,

@@ -8,7 +8,7 @@ use super::{RawQueries, cores};
 use crate::error::IndexError;
 use crate::query::{QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
-use bathyal_tier::{Control, Cx, Engine, EngineOptions, Tier, TierError};
+use bathyal_tier::{Control, Cx, Engine, EngineOptions, RunError, Tier, TierError};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -285,8 +285,10 @@ pub(super) fn serve(
         pool.borrow_mut().push(scratch);
     };
     let outcome = engine.run(job.width, next, sink, control);
-    match failure {
-        Some(error) => Err(error),
-        None => outcome.map(|()| answers).map_err(IndexError::from),
+    match (failure, outcome) {
+        // Whatever a query made of bytes that were not there, this is the cause.
+        (_, Err(RunError::Tier(lost @ TierError::Lost { .. }))) => Err(lost.into()),
+        (Some(error), _) => Err(error),
+        (None, outcome) => outcome.map(|()| answers).map_err(IndexError::from),
     }
 }

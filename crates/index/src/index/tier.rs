@@ -1,0 +1,153 @@
+//! Where the pages of an index are read from, and how that is opened.
+
+use super::family::{self, Family};
+use super::memory::MemorySplit;
+use super::{OpenOptions, Progress};
+use crate::error::IndexError;
+use crate::format::manifest::Manifest;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::{FileOptions, FileTier};
+use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Source};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
+use bathyal_tier::layer::stripe::StripeTier;
+use bathyal_tier::{Tier, TierError};
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Where pages of vectors and links are read from. As text: `file`, `dram`, `mapped` or `mapped:PLACE`, where the
+/// place is `node=N` or a path (see [`MappedOptions`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TierChoice {
+    /// The files, past the page cache.
+    #[default]
+    File,
+    /// Memory: all pages are loaded when the index is opened.
+    Dram,
+    /// Addressable memory of any kind (CXL, NVM, huge pages): all pages are loaded there when the index is opened,
+    /// unless they lie there already, and read in place. Counts towards a memory budget only where it is anonymous
+    /// memory of the process.
+    Mapped(MappedOptions),
+}
+
+impl TierChoice {
+    /// Whether all pages lie in this process's DRAM.
+    pub(super) fn is_dram(&self) -> bool {
+        match self {
+            TierChoice::File => false,
+            TierChoice::Dram => true,
+            TierChoice::Mapped(options) => options.is_dram(),
+        }
+    }
+}
+
+impl FromStr for TierChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TierChoice, String> {
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("file", "") => Ok(TierChoice::File),
+            ("dram", "") => Ok(TierChoice::Dram),
+            ("mapped", place) => place.parse().map(TierChoice::Mapped),
+            _ => Err(format!(
+                "unknown tier '{text}': it is one of file, dram, mapped, mapped:node=N, mapped:PATH"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for TierChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TierChoice::File => write!(formatter, "file"),
+            TierChoice::Dram => write!(formatter, "dram"),
+            TierChoice::Mapped(options) if *options == MappedOptions::default() => {
+                write!(formatter, "mapped")
+            }
+            TierChoice::Mapped(options) => write!(formatter, "mapped:{options}"),
+        }
+    }
+}
+
+/// Opens what the pages, and codes that are not in memory, are read from.
+pub(super) fn open_tier(
+    directory: &Path,
+    manifest: &Manifest,
+    family: &Family,
+    split: &MemorySplit,
+    options: &OpenOptions,
+    progress: &dyn Progress,
+) -> Result<(Arc<dyn Tier>, Option<CacheTier>), IndexError> {
+    let entry = manifest.paged_file();
+    let path = manifest.checked_path(directory, entry)?;
+    let file = |path: &Path| {
+        let file_options = FileOptions { method: options.method, direct: !options.page_cache };
+        FileTier::open(path, file_options)
+    };
+    let mut tier: Arc<dyn Tier> = if let TierChoice::Mapped(mapped) = &options.tier {
+        let source = Source { path: &path, len: entry.bytes, crc32c: entry.crc32c };
+        let tier = load_mapped(mapped, &source, progress)?;
+        if split.pages > 0 {
+            family.check_loaded(tier.bytes())?;
+        }
+        Arc::new(tier)
+    } else if split.pages > 0 {
+        let pages = family::load(directory, manifest, entry)?;
+        family.check_loaded(&pages)?;
+        Arc::new(DramTier::new(pages))
+    } else if split.codes_on_tier > 0 {
+        let codes = file(&manifest.checked_path(directory, &manifest.codes.file)?)?;
+        Arc::new(StripeTier::end_to_end(vec![Arc::new(file(&path)?), Arc::new(codes)])?)
+    } else {
+        Arc::new(file(&path)?)
+    };
+    if let Some(wrap) = &options.wrap {
+        tier = wrap(tier)?;
+    }
+    if split.cache == 0 || tier.profile().addressable {
+        return Ok((tier, None));
+    }
+    let cache = CacheTier::new(tier, CacheOptions { budget_bytes: split.cache, ..CacheOptions::default() })?;
+    Ok((Arc::new(cache.clone()), Some(cache)))
+}
+
+/// Loads the pages into mapped memory, or finds them there.
+fn load_mapped(
+    options: &MappedOptions,
+    source: &Source<'_>,
+    progress: &dyn Progress,
+) -> Result<MappedTier, IndexError> {
+    let go_on = |event| {
+        match event {
+            LoadEvent::Begin("loading", total) => progress.stage("loading the pages", total),
+            LoadEvent::Begin("verifying", total) => progress.stage("verifying the pages", total),
+            LoadEvent::Begin(_, total) => progress.stage("another process loads", total),
+            LoadEvent::Done(done) => progress.advance(done),
+        }
+        !progress.cancelled()
+    };
+    MappedTier::load(options, source, &go_on).map_err(|error| match error {
+        TierError::Checksum { found, expected } => {
+            let reason = format!("checksum {found:08x}, the manifest says {expected:08x}");
+            IndexError::damaged(source.path, "its content", reason)
+        }
+        TierError::Cancelled => IndexError::Cancelled,
+        other => other.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_and_written_alike() {
+        for text in ["file", "dram", "mapped", "mapped:node=1", "mapped:/dev/dax0.0", "mapped:x,verify"] {
+            assert_eq!(text.parse::<TierChoice>().unwrap().to_string(), text);
+        }
+        for text in ["", "mappped", "file:x", "mapped:node=x"] {
+            assert!(text.parse::<TierChoice>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are truncated
+//! while threads search them.
+
+mod clustered;
+
+use bathyal_index::progress::{Progress, Silent};
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
+    SearchResult, TierChoice, build,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::{Control, TierError};
+use clustered::vectors;
+use std::path::Path;
+use std::sync::Mutex;
+
+fn built(path: &Path, family: FamilyChoice, layout: LayoutChoice) -> VectorFile {
+    let data = vectors(Element::U8, 3000, 32, 1);
+    let options = BuildOptions { family, layout, max_degree: 20, ..BuildOptions::default() };
+    build(&data, path, &options, &Silent).unwrap();
+    vectors(Element::U8, 40, 32, 2)
+}
+
+/// All families and layouts.
+fn kinds() -> [(FamilyChoice, LayoutChoice); 3] {
+    [
+        (FamilyChoice::Cluster, LayoutChoice::Padded),
+        (FamilyChoice::Graph, LayoutChoice::Padded),
+        (FamilyChoice::Graph, LayoutChoice::PageLocal),
+    ]
+}
+
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn choice(text: &str) -> TierChoice {
+    text.parse().unwrap()
+}
+
+fn open(path: &Path, tier: TierChoice) -> Index {
+    Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap()
+}
+
+fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexError> {
+    let options = SearchOptions {
+        effort: Effort::SearchList(60),
+        threads: 2,
+        width: Some(9),
+        ..SearchOptions::default()
+    };
+    index.search(queries, &options, Control::default())
+}
+
+#[test]
+fn answers_and_counters_are_those_of_every_other_tier() {
+    for (family, layout) in kinds() {
+        let dir = folder();
+        let path = dir.path().join("index");
+        let queries = built(&path, family, layout);
+        let expected = search(&open(&path, TierChoice::File), &queries).unwrap();
+        let shared = format!("mapped:{}", dir.path().display());
+        let node = if cfg!(target_os = "linux") { "mapped:node=0" } else { "mapped" };
+        let checked = format!("{shared},verify");
+        for place in ["dram", "mapped", node, &shared, &shared, &checked] {
+            let index = open(&path, choice(place));
+            let found = search(&index, &queries).unwrap();
+            assert_eq!(found.ids, expected.ids, "{place}");
+            assert_eq!(found.distances, expected.distances, "{place}");
+            assert_eq!(found.per_query, expected.per_query, "{place}");
+            // What is this process's DRAM counts, a node or a file does not.
+            let counted = index.memory_split().pages > 0;
+            assert_eq!(counted, place == "dram" || place == "mapped", "{place}");
+            let kind = if place == "dram" { "dram: " } else { "mapped: " };
+            assert!(index.stats().place.starts_with(kind), "{}", index.stats().place);
+        }
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_region_truncated_under_search_threads_is_an_error_that_says_so() {
+    for (family, layout) in kinds() {
+        let dir = folder();
+        let path = dir.path().join("index");
+        let queries = built(&path, family, layout);
+        let region = dir.path().join("region");
+        let tier = || choice(&format!("mapped:{}", region.display()));
+        let index = open(&path, tier());
+        let sound = search(&index, &queries).unwrap();
+        for cut in [0, 5000] {
+            let file = std::fs::File::options().write(true).open(&region).unwrap();
+            std::thread::scope(|scope| {
+                let searching = scope.spawn(|| {
+                    loop {
+                        match search(&index, &queries) {
+                            Ok(found) => assert_eq!(found.ids, sound.ids),
+                            Err(error) => return error,
+                        }
+                    }
+                });
+                file.set_len(cut).unwrap();
+                let error = searching.join().unwrap();
+                assert!(matches!(error, IndexError::Tier(TierError::Lost { .. })), "{error}");
+            });
+        }
+        drop(index);
+        assert_eq!(search(&open(&path, tier()), &queries).unwrap().ids, sound.ids);
+    }
+}
+
+/// Notes the stages, and cancels when one has come so far.
+struct Watcher {
+    stages: Mutex<Vec<String>>,
+    cancel: bool,
+}
+
+impl Progress for Watcher {
+    fn stage(&self, name: &str, _total: u64) {
+        self.stages.lock().unwrap().push(name.to_owned());
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.cancel && !self.stages.lock().unwrap().is_empty()
+    }
+}
+
+#[test]
+fn loading_is_shown_and_can_be_cancelled() {
+    let dir = folder();
+    let path = dir.path().join("index");
+    built(&path, FamilyChoice::Cluster, LayoutChoice::Padded);
+    let options = OpenOptions { tier: choice("mapped"), ..OpenOptions::default() };
+    let watch = |cancel| Watcher { stages: Mutex::default(), cancel };
+    let watcher = watch(false);
+    Index::open_attended(&path, &options, &watcher).unwrap();
+    assert_eq!(*watcher.stages.lock().unwrap(), ["loading the pages"]);
+    let cancelled = Index::open_attended(&path, &options, &watch(true)).err();
+    assert!(matches!(cancelled, Some(IndexError::Cancelled)));
+}
