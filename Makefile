@@ -10,9 +10,11 @@ INSTALLED := $(VENV)/.installed
 SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type f \
 	-not -name '*.pyc' -not -path '*/tests/*' 2>/dev/null)
 
-# How long `make soak` runs, and how long `make fuzz` takes for each reader.
+# How long `make soak` runs, and how long `make fuzz` takes for each reader; with FUZZ_RUNS it gives each reader as many
+# inputs instead, the same every time.
 SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
+FUZZ_RUNS ?=
 
 # The bench has a virtual environment of its own, since it holds other people's packages.
 BENCH_VENV := target/bench-venv
@@ -78,7 +80,7 @@ soak: ## the engine under faults, for SOAK_SECONDS
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak -- --nocapture
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
-	SECONDS_EACH=$(FUZZ_SECONDS) fuzz/run.sh
+	SECONDS_EACH=$(FUZZ_SECONDS) RUNS_EACH=$(FUZZ_RUNS) fuzz/run.sh
 
 # DiskANN is compiled for the very machine; Bathyal chooses its instructions when it runs.
 PEER_RUSTFLAGS ?= -C target-cpu=native

@@ -4,12 +4,14 @@
 pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
-pub const GROUPS: [(&str, &[&str]); 7] = [
+pub const GROUPS: [(&str, &[&str]); 9] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs"]),
     ("manifest", &["manifest", "manifest_content", "cluster_manifest"]),
-    ("graph_page", &["graph_page"]),
+    ("journal", &["journal", "journal_content"]),
+    ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec"]),
+    ("code_blocks", &["code_blocks"]),
     ("group_page", &["group_page"]),
     ("centroids", &["centroids"]),
 ];

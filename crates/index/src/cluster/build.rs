@@ -2,7 +2,7 @@
 
 use super::centroids::{Centroids, codes_metric};
 use super::intake::Intake;
-use super::journal::{JOURNAL_NAME, Journal, Part, fingerprint};
+use super::journal::{JOURNAL_NAME, Journal, Part, Shape, fingerprint};
 use super::plan::Plan;
 use super::{calibrate, encode, place, spread};
 use crate::build::{Stages, least_manifest};
@@ -71,8 +71,9 @@ pub(crate) fn build(
     let layout = layout_of(data, options)?;
     let plan = Plan::new(data, options, &layout);
     let fingerprint = fingerprint(data, options, &plan);
+    let shape = Shape { vectors: data.count(), rows: plan.rows, layout };
     let (directory, journal) = BuildDirectory::resume(target, options.overwrite, |path| {
-        fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint))
+        fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint, &shape))
     })?;
     let mut journal = journal.unwrap_or_else(|| Journal::new(fingerprint.unwrap_or_default()));
     let mut stages = Stages::begin_after(journal.seconds);
@@ -177,6 +178,14 @@ fn train(
     if let Some(file) = &journal.trained {
         let path = work.directory.join(CODEC_NAME);
         let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
+        let found = crc32c::crc32c(&bytes);
+        if found != file.crc32c {
+            let reason = format!(
+                "checksum {found:08x} instead of {:08x}: the disk lost what was written to it; build again",
+                file.crc32c
+            );
+            return Err(IndexError::damaged(&path, "the codec", reason));
+        }
         return Ok((Codec::from_bytes(&bytes)?, file.clone()));
     }
     let codec = encode::train(work, intake, centroids)?;

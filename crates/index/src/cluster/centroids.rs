@@ -265,6 +265,8 @@ impl Centroids {
                 (1.0 / largest, self.unit * largest)
             }
         };
+        // The inverse of the least numbers is infinite, and zero times that is no coordinate.
+        let scale = scale.min(f32::MAX);
         n.coordinates.resize(self.dim, f16::ZERO);
         n.distances.clear();
         n.distances.extend(n.shifted.iter().map(|v| (v * scale).clamp(-60_000.0, 60_000.0)));

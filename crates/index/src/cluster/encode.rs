@@ -3,7 +3,7 @@
 use super::build::{CODES_NAME, VECTORS_NAME, Work};
 use super::centroids::{Centroids, codes_metric};
 use super::intake::Intake;
-use super::journal::Journal;
+use super::journal::{JOURNAL_NAME, Journal};
 use super::plan::sample_rows;
 use crate::build::{Stages, code_bytes};
 use crate::error::IndexError;
@@ -107,15 +107,7 @@ pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> 
         shifted.vector(&page, slot, row);
         row.iter_mut().zip(&centroid).for_each(|(value, centre)| *value -= centre);
     }
-    let codec =
-        Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?;
-    // What cannot be read back was trained on squares beyond what an f32 holds, as are the distances.
-    if Codec::from_bytes(&codec.to_bytes()).is_err() {
-        return Err(IndexError::Parameter(
-            "the values are so large that their squares overflow; scale the vectors down".into(),
-        ));
-    }
-    Ok(codec)
+    Ok(Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?)
 }
 
 /// Writes the blocks of all groups that have none yet; returns the checksum of each group's too.
@@ -135,7 +127,7 @@ pub(crate) fn write(
     let mut codes = vec![0_u8; at_once * group_bytes];
     let mut pages = vec![0_u8; at_once * layout.group_bytes()];
     let shifted = Shifted::open(work, intake, centroids)?;
-    let mut checksums = checksums_so_far(work, journal, group_bytes)?;
+    let mut checksums = checksums_so_far(work, journal, groups, group_bytes)?;
     for first in (checksums.len()..groups).step_by(at_once) {
         work.go_on()?;
         let count = at_once.min(groups - first);
@@ -162,8 +154,17 @@ pub(crate) fn write(
 }
 
 /// The checksums of the groups that an earlier process has encoded.
-fn checksums_so_far(work: &Work<'_>, journal: &Journal, group_bytes: usize) -> Result<Vec<u32>, IndexError> {
-    let done = (journal.codes.bytes / group_bytes as u64) as usize;
+fn checksums_so_far(
+    work: &Work<'_>,
+    journal: &Journal,
+    groups: usize,
+    group_bytes: usize,
+) -> Result<Vec<u32>, IndexError> {
+    let done = usize::try_from(journal.codes.bytes / group_bytes as u64).unwrap_or(usize::MAX);
+    if done > groups || !journal.codes.bytes.is_multiple_of(group_bytes as u64) {
+        let reason = format!("{} bytes of codes are written for {groups} groups", journal.codes.bytes);
+        return Err(IndexError::damaged(work.directory.join(JOURNAL_NAME), "the journal", reason));
+    }
     let mut checksums = Vec::with_capacity(done);
     if done > 0 {
         let path = work.directory.join(CODES_NAME);

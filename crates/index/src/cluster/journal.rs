@@ -1,11 +1,16 @@
 //! What a build has finished, so that a killed one continues: a small file that is replaced after each step.
 
+use super::build::CODEC_NAME;
+use super::place;
 use super::plan::Plan;
 use crate::error::IndexError;
 use crate::format::appender::Written;
+use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
+use crate::format::seal;
 use crate::vamana::BuildOptions;
 use crate::vectors::VectorFile;
+use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_tier::backend::file::replace_file;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -15,7 +20,7 @@ pub(crate) const JOURNAL_NAME: &str = "journal.json";
 /// Rows of the data that a fingerprint looks at.
 const ROWS_LOOKED_AT: usize = 256;
 /// Changes whenever what a step writes does.
-const STEPS_VERSION: u32 = 1;
+const STEPS_VERSION: u32 = 2;
 
 /// The vectors of one part, spilled to a file of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,14 +68,14 @@ impl Journal {
 
     /// Replaces the journal in `directory`. What it names was synced before.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), IndexError> {
-        let bytes = serde_json::to_vec(self).map_err(|e| IndexError::Internal(e.to_string()))?;
-        Ok(replace_file(directory.join(JOURNAL_NAME), &bytes)?)
+        let json = serde_json::to_vec(self).map_err(|e| IndexError::Internal(e.to_string()))?;
+        Ok(replace_file(directory.join(JOURNAL_NAME), &seal::sealed(json))?)
     }
 
     /// The journal in `directory`, if it is of a build with this fingerprint and the files that it names are there.
-    pub(crate) fn read(directory: &Path, fingerprint: &str) -> Option<Journal> {
+    pub(crate) fn read(directory: &Path, fingerprint: &str, shape: &Shape) -> Option<Journal> {
         let bytes = std::fs::read(directory.join(JOURNAL_NAME)).ok()?;
-        let journal: Journal = serde_json::from_slice(&bytes).ok()?;
+        let journal = Journal::parse(&bytes, shape).ok()?;
         let length = |name: &str| directory.join(name).metadata().map_or(0, |found| found.len());
         let holds = |name: &str, written: &Written| written.bytes == 0 || length(name) >= written.bytes;
         let sound = journal.fingerprint == fingerprint
@@ -81,6 +86,48 @@ impl Journal {
             && journal.trained.iter().all(|file| length(&file.name) == file.bytes);
         sound.then_some(journal)
     }
+
+    /// Reads what [`Journal::write`] wrote for a build of this shape.
+    ///
+    /// # Errors
+    /// A sentence when it is damaged or of another build.
+    pub(crate) fn parse(bytes: &[u8], shape: &Shape) -> Result<Journal, String> {
+        let journal: Journal = serde_json::from_slice(seal::unsealed(bytes)?).map_err(|e| e.to_string())?;
+        let require = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_string()) };
+        require(journal.seconds >= 0.0, "it took less than no time")?;
+        let parts = &journal.parts;
+        let rows = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.rows));
+        require(parts.is_empty() || rows == Some(shape.vectors), "the parts do not hold the vectors")?;
+        let row_bytes = 4 + shape.layout.vector_bytes() as u64;
+        let spilled =
+            parts.iter().all(|part| Some(part.written.bytes) == row_bytes.checked_mul(part.rows as u64));
+        let whole = parts.len() == 1 && parts[0].written.bytes == 0 && shape.rows >= shape.vectors;
+        require(spilled || whole, "the lengths of the parts do not follow from their rows")?;
+        let pieces = place::pieces(parts, shape.rows);
+        require(journal.placed <= pieces.len(), "more pieces are placed than there are")?;
+        let (layout, all) = (&shape.layout, place::groups(&pieces, &shape.layout).0.len() as u64);
+        let placed = place::groups(&pieces[..journal.placed], layout).0.len() as u64;
+        let written = journal.vectors.bytes == placed * layout.group_bytes() as u64
+            && journal.means.bytes == placed * 4 * layout.dim() as u64
+            && journal.order.bytes == placed * 4 * layout.group_vectors() as u64;
+        require(written, "the lengths of its files do not follow from what is placed")?;
+        let done = journal.placed == pieces.len() && !pieces.is_empty();
+        let name = journal.trained.as_ref().map(|file| file.name.as_str());
+        require(name.is_none_or(|name| done && name == CODEC_NAME), "the codec came before the vectors")?;
+        // A code has 32 lanes a block and a byte at least.
+        let blocks = all * layout.group_blocks() as u64 * SCAN_BLOCK as u64;
+        let codes = journal.codes.bytes;
+        require(codes == 0 || name.is_some() && codes.is_multiple_of(blocks / all.max(1)), "odd codes")?;
+        Ok(journal)
+    }
+}
+
+/// What the lengths of all files of a build follow from.
+pub(crate) struct Shape {
+    pub(crate) vectors: usize,
+    /// Vectors placed together at most; at least 1.
+    pub(crate) rows: usize,
+    pub(crate) layout: GroupLayout,
 }
 
 /// What a build is made from: the data (its file, length, time of change, and a sample of its rows) and every option

@@ -35,3 +35,13 @@ pub fn check_centroids(
     let metric = centroids::codes_metric(metric);
     centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes).map(|_| ())
 }
+
+/// Reads the bytes of a journal as a build of `vectors` vectors that continues does, `rows` of them placed at a time,
+/// and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_journal(bytes: &[u8], vectors: usize, rows: usize, layout: &GroupLayout) -> Result<(), String> {
+    let shape = journal::Shape { vectors, rows: rows.max(1), layout: *layout };
+    journal::Journal::parse(bytes, &shape).map(|_| ())
+}

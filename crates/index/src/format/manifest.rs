@@ -2,6 +2,7 @@
 
 use super::groups::GroupLayout;
 use super::layout::GraphLayout;
+use super::seal;
 use crate::error::IndexError;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Element, Metric};
@@ -18,6 +19,8 @@ pub const FORMAT_VERSION: u32 = 1;
 const LARGEST_MANIFEST: u64 = 16 << 20;
 /// Largest dimension of a vector.
 pub const MAX_DIM: u32 = 1 << 16;
+/// Most bytes of a code: 8 bits a dimension and two factors, and what fills up.
+const MAX_CODE_BYTES: u32 = MAX_DIM + 64;
 /// Largest number of vectors: ids are `u32`, and the last is kept free.
 pub const MAX_VECTORS: u64 = u32::MAX as u64;
 
@@ -227,10 +230,8 @@ impl Manifest {
 
     /// The manifest as the bytes of its file: JSON, a line feed, and a line with the JSON's CRC-32C.
     pub fn to_bytes(&self) -> Result<Vec<u8>, IndexError> {
-        let mut bytes = serde_json::to_vec_pretty(self).map_err(|e| IndexError::Internal(e.to_string()))?;
-        let crc = crc32c::crc32c(&bytes);
-        bytes.extend_from_slice(format!("\ncrc32c {crc:08x}\n").as_bytes());
-        Ok(bytes)
+        let json = serde_json::to_vec_pretty(self).map_err(|e| IndexError::Internal(e.to_string()))?;
+        Ok(seal::sealed(json))
     }
 
     /// Writes the manifest into `directory`, atomically.
@@ -267,17 +268,7 @@ impl Manifest {
     pub fn parse(bytes: &[u8], directory: &Path) -> Result<Manifest, IndexError> {
         let path = directory.join(MANIFEST_NAME);
         let damaged = |reason: String| IndexError::damaged(&path, "the manifest", reason);
-        let truncated = || damaged("the file does not end with a checksum line; it is truncated".into());
-        let text = bytes.strip_suffix(b"\n").ok_or_else(truncated)?;
-        let split = text.iter().rposition(|b| *b == b'\n').ok_or_else(truncated)?;
-        let (json, line) = (&text[..split], &text[split + 1..]);
-        let expected = format!("crc32c {:08x}", crc32c::crc32c(json));
-        if line != expected.as_bytes() {
-            return Err(damaged(format!(
-                "its last line is {:?}, its content has {expected:?}",
-                String::from_utf8_lossy(line)
-            )));
-        }
+        let json = seal::unsealed(bytes).map_err(damaged)?;
         #[derive(Deserialize)]
         struct Version {
             format_version: u32,
@@ -303,6 +294,8 @@ impl Manifest {
         require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
         let data_bytes = self.vectors * u64::from(self.dim) * element.size() as u64;
         require(self.data_bytes == data_bytes, "data_bytes does not follow from vectors, dim and element")?;
+        let code_bytes = self.codes.code_bytes;
+        require((1..=MAX_CODE_BYTES).contains(&code_bytes), "the bytes of a code are out of range")?;
         match &self.structure {
             Structure::Graph(graph) => self.check_graph(graph, element)?,
             Structure::Cluster(cluster) => self.check_cluster(cluster, element)?,
@@ -326,6 +319,7 @@ impl Manifest {
     fn check_graph(&self, graph: &GraphEntry, element: Element) -> Result<(), String> {
         require(self.family == "vamana", "the family of a graph is not vamana")?;
         require(u64::from(graph.entry_point) < self.vectors, "the entry point is no vector")?;
+        require(graph.alpha.is_finite(), "alpha is no number")?;
         let layout = GraphLayout::of(graph, element, self.dim, self.vectors)?;
         require(
             graph.file.bytes == layout.file_bytes(self.vectors),
@@ -357,9 +351,11 @@ impl Manifest {
             places.is_some_and(|last| last < MAX_VECTORS),
             "there are more places than numbers for them",
         )?;
-        let blocks = groups * (layout.group_blocks() * SCAN_BLOCK) as u64;
+        // The codes of a group are read at once, and the length of a read has 32 bits.
+        let group_codes = (layout.group_blocks() * SCAN_BLOCK) as u64 * u64::from(self.codes.code_bytes);
+        require(group_codes <= u64::from(u32::MAX), "the codes of a group are too long for a read")?;
         require(
-            Some(self.codes.file.bytes) == blocks.checked_mul(u64::from(self.codes.code_bytes)),
+            self.codes.file.bytes == groups * group_codes,
             "the codes' length does not follow from their size",
         )
     }

@@ -10,3 +10,4 @@ pub mod links;
 pub mod local;
 pub mod manifest;
 pub mod pages;
+pub(crate) mod seal;

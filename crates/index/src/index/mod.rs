@@ -510,7 +510,8 @@ impl Index {
                         "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {search_list}"
                     ));
                 }
-                (search_list as usize, probes as usize)
+                // A manifest may ask for no more than a caller.
+                (search_list.min(MAX_SEARCH_LIST) as usize, probes as usize)
             }
             // Too few vectors to calibrate: looking at all of them is exact and cheap.
             None => (self.len(), self.len()),

@@ -9,6 +9,7 @@ mod mutate;
 mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -47,6 +48,20 @@ fn seeds_are_read_without_complaint() {
     for target in &TARGETS {
         for seed in (target.seeds)() {
             assert_eq!(complaint(target, &seed), None, "{}", target.name);
+        }
+    }
+}
+
+/// What fuzzing has found stays found: `found/READER/*`, each a file that once broke a promise.
+#[test]
+fn files_that_once_did_harm_do_none() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutations/found");
+    for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let target = TARGETS.iter().find(|target| target.name == name).expect("a folder of a reader");
+        for file in entry.path().read_dir().unwrap().map(|file| file.unwrap().path()) {
+            let bytes = std::fs::read(&file).unwrap();
+            assert_eq!(complaint(target, &bytes), None, "{}", file.display());
         }
     }
 }

@@ -5,9 +5,11 @@
 //! a row to [`TARGETS`].
 
 use std::path::Path;
+use std::sync::OnceLock;
 
-use bathyal_index::cluster::check_centroids;
+use bathyal_index::cluster::{check_centroids, check_journal};
 use bathyal_index::format::groups::GroupLayout;
+use bathyal_index::format::links;
 use bathyal_index::format::local::LocalLayout;
 use bathyal_index::format::manifest::{
     Calibration, CalibrationCurve, CalibrationPoint, ClusterEntry, CodesEntry, FORMAT_VERSION, FileEntry,
@@ -15,8 +17,8 @@ use bathyal_index::format::manifest::{
 };
 use bathyal_index::format::pages::PageLayout;
 use bathyal_index::vectors::{FileFormat, IdFile, IdFormat, VectorFile};
-use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec};
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
+use bathyal_kernels::{Element, Isa, Metric};
 
 /// One reader.
 pub struct Target {
@@ -29,7 +31,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -46,9 +48,13 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "manifest_content", seeds: || vec![manifest_json()], read: manifest_content },
     Target { name: "graph_page", seeds: || vec![graph_page()], read: graph_records },
     Target { name: "local_page", seeds: || vec![local_page()], read: local_pages },
+    Target { name: "links", seeds: link_codes, read: links },
     Target { name: "codec", seeds: codecs, read: codec },
+    Target { name: "code_blocks", seeds: code_blocks, read: blocks_of_codes },
     Target { name: "group_page", seeds: || vec![group_page()], read: group_records },
     Target { name: "centroids", seeds: || vec![centroids()], read: centroid_file },
+    Target { name: "journal", seeds: || vec![sealed(JOURNALS[0].1)], read: journal },
+    Target { name: "journal_content", seeds: journals, read: journal_content },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
 ];
 
@@ -88,8 +94,43 @@ fn manifest_file(bytes: &[u8]) {
 
 /// The same behind a checksum that fits, which mutations of the whole file would hardly ever pass.
 fn manifest_content(json: &[u8]) {
+    manifest_file(&sealed(json));
+}
+
+fn sealed(json: &[u8]) -> Vec<u8> {
     let seal = format!("\ncrc32c {:08x}\n", crc32c::crc32c(json));
-    manifest_file(&[json, seal.as_bytes()].concat());
+    [json, seal.as_bytes()].concat()
+}
+
+/// Journals of builds of 100 vectors, and how many of these were placed at a time: all done, and one of two parts.
+const JOURNALS: [(usize, &[u8]); 2] = [
+    (
+        100,
+        br#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"vectors":{"bytes":2048,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":400,"crc32c":9},"trained":{"name":"codec.bin","bytes":640,"crc32c":10},"codes":{"bytes":512,"crc32c":11}}"#,
+    ),
+    (
+        50,
+        br#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"vectors":{"bytes":1024,"crc32c":7},"means":{"bytes":64,"crc32c":8},"order":{"bytes":200,"crc32c":9},"trained":null,"codes":{"bytes":0,"crc32c":0}}"#,
+    ),
+];
+
+fn journals() -> Vec<Vec<u8>> {
+    let seed = |(rows, json): (usize, &[u8])| {
+        let accepted = check_journal(&sealed(json), 100, rows, &group_layout());
+        assert_eq!(accepted, Ok(()));
+        json.to_vec()
+    };
+    JOURNALS.map(seed).to_vec()
+}
+
+fn journal(bytes: &[u8]) {
+    for (rows, _) in JOURNALS {
+        let _ = check_journal(bytes, 100, rows, &group_layout());
+    }
+}
+
+fn journal_content(json: &[u8]) {
+    journal(&sealed(json));
 }
 
 fn page_layout() -> PageLayout {
@@ -167,17 +208,111 @@ fn centroid_file(bytes: &[u8]) {
 fn codec(bytes: &[u8]) {
     let Ok(codec) = Codec::from_bytes(bytes) else { return };
     assert_eq!(codec.to_bytes(), bytes, "what was accepted is written as it was read");
-    let code = vec![0xff; codec.code_bytes()];
+    let code = vec![0xa5; codec.code_bytes()];
     codec.decode(&code, &mut vec![0.0; codec.dim()]);
-    let mut query = CodeQuery::new();
-    codec.prepare(&vec![0.5; codec.dim()], &mut query);
-    query.score(&codec, &code, &[0], &mut [0.0]);
-    if codec.has_groups() {
-        let mut hits = Vec::new();
-        query.prepare_groups(&codec, &vec![0.5; codec.dim()]);
-        query.scan_group(&codec, &vec![0xff; codec.block_bytes()], 31, 1.0, f32::INFINITY, 5, &mut hits);
-        assert!(hits.len() <= 31);
+    for value in [0.5, 1e-20, f32::MAX] {
+        let query = vec![value; codec.dim()];
+        codec.encode(&query, &mut code.clone(), &mut EncodeScratch::default());
+        alike(|mut prepared| {
+            let (mut score, mut bound) = ([0.0], [0.0]);
+            codec.prepare(&query, &mut prepared);
+            prepared.score_with_bound(&codec, &code, &[0], &mut score, &mut bound);
+            let mut scanned = [0.0];
+            if let Some(codes) = codec.interleave(&code) {
+                prepared.prepare_scan(&codec);
+                prepared.scan(&codec, &codes, &mut scanned);
+            }
+            [score, bound, scanned].concat()
+        });
+        if codec.has_groups() {
+            let mut block = vec![0; codec.block_bytes()];
+            codec.encode_group(&query, &vec![0.25; codec.dim()], &mut block, &mut EncodeScratch::default());
+            scan_blocks(&codec, &query, &vec![0xff; codec.block_bytes()], 31);
+        }
     }
+}
+
+/// Runs `answers` on every instruction set of this CPU; all give the same, with NaN as one value.
+fn alike(answers: impl Fn(CodeQuery) -> Vec<f32>) {
+    let bits = |values: Vec<f32>| -> Vec<u32> {
+        values.into_iter().map(|v| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() }).collect()
+    };
+    let mut first = None;
+    for query in Isa::ALL.into_iter().filter_map(CodeQuery::with_isa) {
+        let found = bits(answers(query));
+        assert_eq!(&found, first.get_or_insert_with(|| found.clone()));
+    }
+}
+
+/// Scans `count` codes of `blocks`.
+fn scan_blocks(codec: &Codec, query: &[f32], blocks: &[u8], count: usize) {
+    alike(|mut prepared| {
+        prepared.prepare_groups(codec, query);
+        let mut hits = Vec::new();
+        for threshold in [f32::INFINITY, 10.0] {
+            prepared.scan_group(codec, blocks, count, 1.0, threshold, 5, &mut hits);
+        }
+        assert!(hits.len() <= 2 * count);
+        assert!(
+            hits.iter().all(|hit| hit.distance < f32::INFINITY && (5..5 + count as u32).contains(&hit.id))
+        );
+        hits.iter().map(|hit| hit.distance).collect()
+    });
+}
+
+fn grouped_codecs() -> &'static [Codec] {
+    static CODECS: OnceLock<Vec<Codec>> = OnceLock::new();
+    CODECS.get_or_init(|| {
+        let sample: Vec<f32> = (0..200 * 20).map(|i| (i * 37 % 101) as f32 / 10.0).collect();
+        [(CodeKind::Axes, 9), (CodeKind::RaBitQ { bits: 1 }, 20), (CodeKind::RaBitQ { bits: 5 }, 40)]
+            .map(|(kind, size)| Codec::train(kind, size, Metric::L2, &sample, 20, 1, 1).expect("trained"))
+            .to_vec()
+    })
+}
+
+/// A byte that chooses a codec, one with the number of codes, and two blocks as they come.
+fn blocks_of_codes(bytes: &[u8]) {
+    let Some(([chosen, count], blocks)) = bytes.split_first_chunk::<2>() else { return };
+    let codec = &grouped_codecs()[usize::from(*chosen) % grouped_codecs().len()];
+    let mut blocks = blocks.to_vec();
+    blocks.resize(2 * codec.block_bytes(), 0);
+    scan_blocks(codec, &[0.5; 20], &blocks, usize::from(*count) % 65);
+}
+
+fn code_blocks() -> Vec<Vec<u8>> {
+    let encoded = |(number, codec): (usize, &Codec)| {
+        let rows: Vec<f32> = (0..40 * 20).map(|i| (i * 41 % 103) as f32 / 10.0).collect();
+        let mut blocks = vec![0; 2 * codec.block_bytes()];
+        codec.encode_group(&rows, &[5.0; 20], &mut blocks, &mut EncodeScratch::default());
+        [&[number as u8, 40], &blocks[..]].concat()
+    };
+    grouped_codecs().iter().enumerate().map(encoded).collect()
+}
+
+/// A byte each for the low bits, the number of links and what they have to be below, and their bits.
+fn links(bytes: &[u8]) {
+    let Some(([low, count, limit], bits)) = bytes.split_first_chunk::<3>() else { return };
+    let (low, count, limit) = (u32::from(*low) % 40, usize::from(*count), 1 << (limit % 32));
+    let mut found = Vec::new();
+    let Ok(used) = links::decode(bits, count, low, limit, &mut found) else { return };
+    assert!(found.len() == count && used <= 8 * bits.len());
+    assert!(found.is_sorted_by(|a, b| a < b) && found.iter().all(|id| *id < limit));
+    // There is one way to write a set with so many low bits.
+    let mut written = vec![0; bits.len()];
+    links::encode(&found, low.min(links::MOST_LOW_BITS), &mut written);
+    let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (at % 8) & 1;
+    assert!((0..used).all(|at| bit(&written, at) == bit(bits, at)));
+}
+
+fn link_codes() -> Vec<Vec<u8>> {
+    let coded = |(count, step): (u32, u32)| {
+        let ids: Vec<u32> = (0..count).map(|i| i * step + i % 3).collect();
+        let (bits, low) = links::encoded_bits(&ids);
+        let mut bytes = vec![0; bits.div_ceil(8) + 1];
+        links::encode(&ids, low, &mut bytes);
+        [&[low as u8, count as u8, 30], &bytes[..]].concat()
+    };
+    [(0, 1), (1, 1), (50, 19), (200, 4_000_000)].map(coded).to_vec()
 }
 
 /// Files of two u32 and then rows of `size` bytes an element.

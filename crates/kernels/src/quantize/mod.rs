@@ -116,6 +116,9 @@ pub enum QuantizeError {
     /// The training sample is empty, ragged or not finite.
     #[error("training sample: {0}")]
     Sample(#[from] KMeansError),
+    /// The squares of the sample's values are beyond what an f32 holds.
+    #[error("the values are so large that their squares overflow; scale the vectors down")]
+    TooLarge,
     /// The bytes are not a codec of this version.
     #[error("not a readable codec: {0}")]
     Malformed(&'static str),
@@ -143,7 +146,8 @@ impl Codec {
     /// result depends on `seed` and not on `threads`.
     ///
     /// # Errors
-    /// [`QuantizeError`] for an empty, ragged or non-finite sample, a dimension out of range, too small a code.
+    /// [`QuantizeError`] for an empty, ragged or non-finite sample, a dimension out of range, too small a code, values
+    /// whose squares overflow.
     pub fn train(
         kind: CodeKind,
         code_bytes: usize,

@@ -84,7 +84,7 @@ impl PlaneQuantizer {
         let (mean, centred) = centre(sample, dim, seed);
         let total = mean_square(&centred, dim);
         let variance = vec![total / dim as f64; layout.dims()];
-        Ok(Self::assemble(mean, Rotation::random(dim, seed), variance, total, layout))
+        Self::assemble(mean, Rotation::random(dim, seed), variance, total, layout)
     }
 
     /// Bits by variance over the principal axes of the sample, rotated at random where they have equal bits.
@@ -112,30 +112,40 @@ impl PlaneQuantizer {
         let total = variances.iter().sum();
         let mut kept_variances = variances[..kept].to_vec();
         kept_variances.resize(layout.dims(), 0.0);
-        Ok(Self::assemble(mean, Rotation::Dense { columns, dim, kept }, kept_variances, total, layout))
+        Self::assemble(mean, Rotation::Dense { columns, dim, kept }, kept_variances, total, layout)
     }
 
-    fn assemble(mean: Vec<f32>, rotation: Rotation, variances: Vec<f64>, total: f64, layout: Layout) -> Self {
+    fn assemble(
+        mean: Vec<f32>,
+        rotation: Rotation,
+        variances: Vec<f64>,
+        total: f64,
+        layout: Layout,
+    ) -> Result<Self, QuantizeError> {
         // Data without any spread that a float holds still needs a grid that is not zero.
         let unit = if total >= f64::from(f32::MIN_POSITIVE) { total.min(f64::from(f32::MAX)) } else { 1.0 };
         let least = unit / variances.len() as f64 * 1e-6;
         let kept: f64 = variances.iter().sum();
         let bits = |d: usize| layout.bits(d) as usize;
-        // What no float holds is cut off: a codec with an infinity could not be read again.
-        let most = f64::from(f32::MAX);
-        let grid =
-            |(d, v): (usize, &f64)| (GAUSSIAN_STEP[bits(d)] * v.max(least).sqrt() as f32).min(f32::MAX);
-        let error = |(d, v): (usize, &f64)| (GAUSSIAN_ERROR[bits(d)] * v).min(most) as f32;
-        PlaneQuantizer {
+        let grid = |(d, v): (usize, &f64)| GAUSSIAN_STEP[bits(d)] * v.max(least).sqrt() as f32;
+        let error = |(d, v): (usize, &f64)| (GAUSSIAN_ERROR[bits(d)] * v) as f32;
+        let steps: Vec<f32> = variances.iter().enumerate().map(grid).collect();
+        let errors: Vec<f32> = variances.iter().enumerate().map(error).collect();
+        // Such a codec could not be read again, and the distances overflow as these do.
+        if !steps.iter().chain(&errors).all(|v| v.is_finite()) {
+            return Err(QuantizeError::TooLarge);
+        }
+        let tail = ((unit - kept) / unit).clamp(0.0, 1.0) as f32;
+        Ok(PlaneQuantizer {
             dim: mean.len(),
             mean,
             rotation,
-            steps: variances.iter().enumerate().map(grid).collect(),
-            errors: variances.iter().enumerate().map(error).collect(),
-            tail: ((unit - kept) / unit).clamp(0.0, 1.0) as f32,
+            steps,
+            errors,
+            tail,
             norm_unit: unit as f32,
             layout,
-        }
+        })
     }
 
     pub(super) fn code_bytes(&self) -> usize {

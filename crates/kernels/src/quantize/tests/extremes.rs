@@ -77,12 +77,16 @@ fn codecs_with_extreme_floats_answer_alike_on_every_isa() {
 }
 
 #[test]
-fn codecs_of_the_largest_and_of_the_least_values_can_be_read_again() {
-    for scale in [f32::MAX / 5.0, 1e30, 1e19, 1e-19, 1e-30, 1e-42] {
+fn codecs_of_the_largest_and_of_the_least_values_can_be_read_again_or_are_refused() {
+    for scale in [f32::MAX / 5.0, 1e30, 1e17, 1e-19, 1e-30, 1e-42] {
         for (n, dim) in [(2, 1), (60, 9), (300, 40)] {
             let rows: Vec<f32> = gaussian(n, dim, 1).iter().map(|v| v.clamp(-5.0, 5.0) * scale).collect();
             for kind in KINDS {
-                let codec = Codec::train(kind, room(kind, 8, dim), Metric::L2, &rows, dim, 1, 1).unwrap();
+                let trained = Codec::train(kind, room(kind, 8, dim), Metric::L2, &rows, dim, 1, 1);
+                if scale > 1e20 && trained == Err(QuantizeError::TooLarge) {
+                    continue;
+                }
+                let codec = trained.unwrap();
                 assert_eq!(Codec::from_bytes(&codec.to_bytes()).as_ref(), Ok(&codec), "{kind} {scale} {dim}");
                 let codes = super::encoded(&codec, &rows);
                 codec.decode(&codes, &mut vec![0.0; dim]);
