@@ -39,11 +39,16 @@ class Index:
     """
 
     def __init__(
-        self, handle: _bathyal.IndexHandle, path: Path, report: dict[str, Any] | None = None
+        self,
+        handle: _bathyal.IndexHandle,
+        path: Path,
+        report: dict[str, Any] | None = None,
+        emulated: str | None = None,
     ) -> None:
         self._handle = handle
         self._path = os.fspath(path)
         self._report = report
+        self._emulated = emulated
 
     def search(
         self,
@@ -314,7 +319,8 @@ class Index:
     def __repr__(self) -> str:
         if self.closed:
             return f"<bathyal.Index {self._path!r}, closed>"
-        return f"<bathyal.Index {self._path!r}: {len(self)} x {self.dim} {self.element}, {self.metric}>"
+        text = f"<bathyal.Index {self._path!r}: {len(self)} x {self.dim} {self.element}, {self.metric}"
+        return text + (f", emulated {self._emulated}>" if self._emulated else ">")
 
 
 def _rows(queries: ArrayLike | Path, element: str) -> tuple[NDArray[Any], bool]:
@@ -498,6 +504,7 @@ def open(
     tier: Tier = "file",
     memory: int | str | None = None,
     progress: bool | Receiver = True,
+    delay: str | None = None,
 ) -> Index:
     """Opens the index in the directory ``path``.
 
@@ -510,9 +517,12 @@ def open(
         memory: most bytes of memory that the index may hold, or text such as ``"1GB"``; None means no limit.
         progress: of loading into mapped memory: True draws a bar if stderr is a terminal, False shows nothing, a
             callable is called with ``(stage, done, total)``.
+        delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"ssd"``, or the path of
+            a JSON file with its profile. What is measured then is emulated, and the index's text says so.
 
     Raises:
         FileNotFoundError: nothing is at ``path``.
+        ValueError: no such tier, no such device.
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum.
         MemoryError: ``memory`` is too small; the message says how much is needed.
@@ -526,7 +536,8 @@ def open(
     <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
     """
     with shown(progress) as receiver:
-        return Index(_bathyal.IndexHandle.open(path, tier, memory_bytes(memory), receiver), path)
+        handle = _bathyal.IndexHandle.open(path, tier, memory_bytes(memory), receiver, delay)
+        return Index(handle, path, emulated=delay)
 
 
 def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:

@@ -9,6 +9,7 @@ use bathyal_index::vamana::options::{
 use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
+use bathyal_tier::layer::delay::DelayProfile;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -194,6 +195,9 @@ pub struct SearchSettings {
     /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs)
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
+    /// Emulate a slower device on top of the tier: cxl, nvm, rdma, ssd, or a JSON file with its profile
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
+    pub delay: Option<DelayProfile>,
     /// Whether a query waits for its whole beam or goes on with what has arrived
     #[arg(long, value_enum, default_value_t = ModeName::Batched)]
     pub mode: ModeName,
@@ -211,6 +215,21 @@ pub struct SearchSettings {
     pub memory: Option<u64>,
 }
 
+impl SearchSettings {
+    /// The tier in words, which say so where a device is emulated on top of it.
+    pub fn tier_name(&self) -> String {
+        match &self.delay {
+            None => self.tier.to_string(),
+            Some(device) => format!("emulated {} over {}", device.name, self.tier),
+        }
+    }
+
+    /// The name of the device that is emulated, if any.
+    pub fn emulated(&self) -> Option<String> {
+        self.delay.as_ref().map(|device| device.name.clone())
+    }
+}
+
 /// `bathyal search`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -220,7 +239,8 @@ Examples:
   bathyal search my.index queries.fbin --output found.ibin --threads 4
   bathyal search my.index queries.fbin --radius 1.5 --output found.rbin
   bathyal search first.index queries.fbin --also second.index --also third.index
-  bathyal search my.index queries.fbin --explain=7")]
+  bathyal search my.index queries.fbin --explain=7
+  bathyal search my.index queries.fbin --tier dram --delay cxl")]
 pub struct SearchArguments {
     /// The index
     pub index: PathBuf,
@@ -383,6 +403,10 @@ fn parse_recall(text: &str) -> Result<f32, String> {
         Ok(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
         _ => Err("recall is a share, more than 0 and at most 1, for example 0.95".to_owned()),
     }
+}
+
+pub(crate) fn parse_device(text: &str) -> Result<DelayProfile, String> {
+    DelayProfile::named_or_file(text).map_err(|e| e.to_string())
 }
 
 fn parse_rows(text: &str) -> Result<std::ops::Range<u64>, String> {

@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod cluster;
+pub mod cost;
 pub mod error;
 pub mod format;
 pub mod groundtruth;

@@ -8,7 +8,9 @@ use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice,
 };
-use bathyal_tier::Control;
+use bathyal_index::index::WrapTier;
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
+use bathyal_tier::{Control, Tier};
 use numpy::PyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -58,6 +60,12 @@ impl BuildArguments<'_> {
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
         })
     }
+}
+
+/// Puts the emulation of a device on top of a tier.
+fn emulation(device: &str) -> PyResult<WrapTier> {
+    let device = DelayProfile::named_or_file(device).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    Ok(Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>)))
 }
 
 fn family(name: &str) -> PyResult<FamilyChoice> {
@@ -171,15 +179,18 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at `path`.
     #[staticmethod]
+    #[pyo3(signature = (path, tier, memory, progress, delay=None))]
     fn open(
         py: Python<'_>,
         path: PathBuf,
         tier: &str,
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
+        delay: Option<&str>,
     ) -> PyResult<IndexHandle> {
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
-        let options = OpenOptions { tier, memory_bytes: memory, ..OpenOptions::default() };
+        let wrap = delay.map(emulation).transpose()?;
+        let options = OpenOptions { tier, memory_bytes: memory, wrap, ..OpenOptions::default() };
         let index =
             attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })

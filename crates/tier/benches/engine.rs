@@ -1,5 +1,6 @@
-//! What the engine costs: a suspend and resume over a tier that is always ready, and reads a second of one
-//! thread on a file beside fio with the same settings in the same run, and from a cache of its pages.
+//! What the engine costs: a suspend and resume over a tier that is always ready, and under the layer that emulates
+//! devices; and reads a second of one thread on a file beside fio with the same settings in the same run, and from
+//! a cache of its pages.
 //!
 //! `cargo bench -p bathyal-tier --bench engine`; `BATHYAL_BENCH_DIR` is where the file goes (default: the
 //! current directory), `BATHYAL_BENCH_SECONDS` how long each measurement takes.
@@ -7,6 +8,7 @@
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
 use std::path::Path;
 use std::process::Command;
@@ -48,10 +50,9 @@ async fn trunk(cx: Cx, seed: u64, reads: u64) -> Result<u64, ReadError> {
 
 /// Processor nanoseconds a read of `width` queries, each three levels of `async fn` deep, on bytes in the
 /// cache. Nothing here waits, so that processor time is the cost, and other programs do not disturb it.
-fn suspend_and_resume(width: usize) -> f64 {
+fn suspend_and_resume(width: usize, tier: Arc<dyn Tier>) -> f64 {
     const QUERIES: u64 = 2000;
     const READS: u64 = 500;
-    let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![1; 1 << 16]));
     let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
     let mut made = 0;
     let next = |cx: &Cx| {
@@ -168,21 +169,39 @@ fn write_file(path: &Path) {
     file.sync_all().unwrap();
 }
 
-fn main() {
+/// Prints what a suspension costs over memory, and what the emulation of a device that takes no time adds to it.
+fn suspensions() {
+    const RUNS: usize = REPEATS + 2;
+    let free = {
+        let name = "free".into();
+        let bandwidth_bytes_per_s = 32e9;
+        DelayProfile { name, latency_ns: 0, bandwidth_bytes_per_s, granularity: 64, issue_ns: 0 }
+    };
+    let dram = || -> Arc<dyn Tier> { Arc::new(DramTier::new(vec![1; 1 << 16])) };
+    let tiers: [(&str, Arc<dyn Tier>); 2] = [
+        ("dram", dram()),
+        ("dram, emulating a device of no latency", Arc::new(DelayTier::new(dram(), free))),
+    ];
     let widths = [1, 8, 32, 128];
-    let mut costs = vec![Vec::new(); widths.len()];
-    for _ in 0..REPEATS + 2 {
-        for (cost, width) in costs.iter_mut().zip(widths) {
-            cost.push(suspend_and_resume(width));
+    let mut costs = vec![[const { Vec::new() }; 4]; tiers.len()];
+    for _ in 0..RUNS {
+        for (costs, (_, tier)) in costs.iter_mut().zip(&tiers) {
+            for (cost, width) in costs.iter_mut().zip(widths) {
+                cost.push(suspend_and_resume(width, tier.clone()));
+            }
         }
     }
-    println!(
-        "one read over DRAM, three async levels deep (suspend, prefetch, resume), median of {}:",
-        REPEATS + 2
-    );
-    for (cost, width) in costs.into_iter().zip(widths) {
-        println!("  {width:>4} queries at once: {:>6.1} ns", median(cost));
+    println!("one read, three async levels deep (suspend, prefetch, resume), medians of {RUNS}:");
+    for (costs, (name, _)) in costs.into_iter().zip(&tiers) {
+        println!("  {name}");
+        for (cost, width) in costs.into_iter().zip(widths) {
+            println!("    {width:>4} queries at once: {:>6.1} ns", median(cost));
+        }
     }
+}
+
+fn main() {
+    suspensions();
     if std::env::var("BATHYAL_BENCH_SECONDS").is_ok_and(|s| s == "0") {
         return;
     }

@@ -144,6 +144,36 @@ fn a_delayed_tier_takes_at_least_the_time_of_its_device() {
 fn a_delayed_tier_stays_addressable_and_says_what_it_emulates() {
     let tier = DelayTier::new(dram(), DelayProfile::cxl());
     assert!(tier.profile().addressable);
-    assert_eq!((tier.profile().kind.as_str(), tier.profile().latency_ns), ("cxl", 300));
+    assert_eq!((tier.profile().kind.as_str(), tier.profile().latency_ns), ("emulated cxl", 300));
     assert_eq!(tier.open(4).unwrap().map(Span::at(8, 8)).unwrap(), &content(16)[8..]);
+}
+
+#[test]
+fn devices_to_emulate_are_named_or_described_in_a_file() {
+    let named = |text: &str| DelayProfile::named_or_file(text);
+    assert_eq!(named("rdma").unwrap(), DelayProfile::rdma());
+    assert!(named("tape").unwrap_err().to_string().contains("tape: no device of that name"));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("device.json");
+    let write = |profile: &str| std::fs::write(&path, profile).unwrap();
+    let text = path.to_str().unwrap();
+    let own = DelayProfile { name: "own".into(), granularity: 96, ..DelayProfile::nvm() };
+    write(&serde_json::to_string(&own).unwrap());
+    assert_eq!(named(text).unwrap(), own);
+    for wrong in ["{}", "not json", &serde_json::to_string(&own).unwrap().replace(":96", ":0")] {
+        write(wrong);
+        assert!(named(text).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_link_without_powers_of_two_still_counts_what_it_moves() {
+    let delay =
+        DelayProfile { granularity: 96, bandwidth_bytes_per_s: 96e6, latency_ns: 0, ..DelayProfile::cxl() };
+    let tier: Arc<dyn Tier> = Arc::new(DelayTier::new(dram(), delay));
+    let start = Instant::now();
+    // Two granules each, a microsecond a granule.
+    let spans: Vec<_> = (0..100).map(|i| Span::at(i * 9600 + 90, 10)).collect();
+    read(&tier, &spans).unwrap();
+    assert!(start.elapsed() >= Duration::from_micros(200));
 }

@@ -79,6 +79,9 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
         plot: plot_path.display().to_string(),
     };
     let mut text = table(&points);
+    if let Some(device) = settings.emulated() {
+        let _ = writeln!(text, "emulated device {device}: latency and bandwidth are injected");
+    }
     let _ = write!(text, "written: {} {}", answer.jsonl, answer.plot);
     console.answer(&answer, &text)
 }

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 struct Answer<'a> {
     indexes: Vec<String>,
     first_ids: &'a [u64],
+    emulated: Option<String>,
     recall: Option<f64>,
     queries: usize,
     k: usize,
@@ -62,7 +63,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         console.remark(&format!("note: {note}"));
     }
     let names = paths().map(|path| path.display().to_string()).collect();
-    let answer = answer(names, recall, &found);
+    let answer = Answer { emulated: settings.emulated(), ..answer(names, recall, &found) };
     console.answer(&answer, &text(&answer))
 }
 
@@ -73,6 +74,7 @@ fn answer(indexes: Vec<String>, recall: Option<f64>, found: &ManyResult) -> Answ
     Answer {
         indexes,
         first_ids: &found.first_ids,
+        emulated: None,
         recall,
         queries,
         k: found.k,
@@ -115,6 +117,7 @@ fn text(answer: &Answer<'_>) -> String {
         answer.hops_per_query,
         answer.distance_computations_per_query,
     );
+    text += &super::measurement::remark_on_emulation(answer.emulated.as_deref());
     for (index, first) in answer.indexes.iter().zip(answer.first_ids) {
         text += &format!("\nids from {first:<8} {index}");
     }

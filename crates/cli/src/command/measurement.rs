@@ -1,14 +1,21 @@
 //! One search, measured: the figures that `search` prints and that `bench` sweeps.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use bathyal_index::index::WrapTier;
 use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult};
+use bathyal_tier::Tier;
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
 use crate::arguments::{ModeName, SearchSettings};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::process_memory::peak_rss_bytes;
+
+/// What whoever reads a result must know about an emulated device.
+const EMULATION: &str = "latency and bandwidth are injected, see docs/emulated-devices.md";
 
 /// Microseconds from the start of a query to its answer, over all queries.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -48,6 +55,8 @@ pub(super) struct Measurement {
     pub beam_width: u32,
     pub mode: &'static str,
     pub tier: String,
+    /// The device that is emulated, if any: its latency and bandwidth are not those of this machine.
+    pub emulated: Option<String>,
     /// How the tier reaches its bytes.
     pub method: String,
     pub metric: &'static str,
@@ -103,7 +112,8 @@ impl Measurement {
             search_list: found.search_list,
             beam_width: options.beam_width,
             mode: settings.mode.name(),
-            tier: settings.tier.to_string(),
+            tier: settings.tier_name(),
+            emulated: settings.emulated(),
             method: index.tier().profile().method.clone(),
             metric: index.metric().name(),
             seconds: found.seconds,
@@ -134,7 +144,18 @@ pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) ->
 
 /// How `settings` want the index opened.
 fn open_options(settings: &SearchSettings) -> OpenOptions {
-    OpenOptions { tier: settings.tier.clone(), memory_bytes: settings.memory, ..OpenOptions::default() }
+    let wrap = settings.delay.clone().map(emulating);
+    OpenOptions { tier: settings.tier.clone(), memory_bytes: settings.memory, wrap, ..OpenOptions::default() }
+}
+
+/// Puts the emulation of `device` on top of a tier.
+pub(super) fn emulating(device: DelayProfile) -> WrapTier {
+    Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>))
+}
+
+/// A line that says which device is emulated; empty where none is.
+pub(super) fn remark_on_emulation(device: Option<&str>) -> String {
+    device.map_or(String::new(), |device| format!("\nemulated         {device}: {EMULATION}"))
 }
 
 /// How `settings` and `effort` want it searched.

@@ -5,7 +5,7 @@ use bathyal_index::{Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
 use serde::Serialize;
 
-use super::measurement::{Latency, open, search_options};
+use super::measurement::{Latency, open, remark_on_emulation, search_options};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 use crate::byte_size;
@@ -17,6 +17,7 @@ use crate::failure::Failure;
 struct Answer<'a> {
     radius: f32,
     recall_target: f32,
+    emulated: Option<String>,
     queries: usize,
     threads: usize,
     neighbors: usize,
@@ -61,7 +62,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     for note in &found.notes {
         console.remark(&format!("note: {note}"));
     }
-    let answer = answer(radius, recall, &found);
+    let answer = Answer { emulated: settings.emulated(), ..answer(radius, recall, &found) };
     console.answer(&answer, &text(&answer))
 }
 
@@ -73,6 +74,7 @@ fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
     Answer {
         radius,
         recall_target,
+        emulated: None,
         queries,
         threads: found.threads,
         neighbors: found.ids.len(),
@@ -115,5 +117,5 @@ fn text(answer: &Answer<'_>) -> String {
         byte_size::format(answer.bytes_per_query as u64),
         answer.hops_per_query,
         answer.distance_computations_per_query,
-    )
+    ) + &remark_on_emulation(answer.emulated.as_deref())
 }

@@ -6,7 +6,7 @@ use bathyal_index::vectors::{IdFormat, IdWriter, VectorFile};
 use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
 
-use super::measurement::{Measurement, open, search_options};
+use super::measurement::{Measurement, open, remark_on_emulation, search_options};
 use super::recall;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 use crate::byte_size;
@@ -162,5 +162,5 @@ fn text(measured: &Measurement) -> String {
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
         measured.amplification,
-    )
+    ) + &remark_on_emulation(measured.emulated.as_deref())
 }

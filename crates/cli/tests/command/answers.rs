@@ -319,3 +319,31 @@ fn progress_is_shown_when_asked_for() {
     assert_eq!(ran.code, Some(0));
     ran.says(&["100% after"]);
 }
+
+#[test]
+fn an_emulated_device_changes_no_answer_and_is_named_in_all() {
+    let search = |index: &str, more: &str| {
+        let command = format!("search {index} queries.fbin --search-list 40 --groundtruth gt.ibin {more}");
+        bathyal(shared(), &command)
+    };
+    for index in INDEXES {
+        for tier in ["dram", "file"] {
+            let plain = search(index, &format!("--tier {tier} --json")).json();
+            let slow = search(index, &format!("--tier {tier} --delay rdma --json")).json();
+            for key in ["recall", "hops_per_query", "reads_per_query", "bytes_per_query"] {
+                assert_eq!(plain[key], slow[key], "{index} {tier} {key}");
+            }
+            assert_eq!((&plain["emulated"], &slow["emulated"]), (&Value::Null, &"rdma".into()));
+            assert_eq!(slow["tier"], format!("emulated rdma over {tier}"));
+            assert!(slow["method"].as_str().unwrap().starts_with("emulated over"), "{}", slow["method"]);
+        }
+        assert!(search(index, "--delay cxl").good().contains("emulated         cxl"));
+    }
+    let radius = "search idx queries.fbin --radius 0.5 --delay nvm";
+    assert!(bathyal(shared(), radius).good().contains("emulated         nvm"));
+    assert!(bathyal(shared(), "search idx queries.fbin --explain --delay nvm").good().contains("emulated nvm"));
+    let also = "search idx queries.fbin --also graph.idx --delay nvm";
+    assert!(bathyal(shared(), also).good().contains("emulated         nvm"));
+    let unknown = bathyal(shared(), "search idx queries.fbin --delay tape");
+    unknown.fails(2, &["tape", "no device of that name"]);
+}

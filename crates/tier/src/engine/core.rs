@@ -13,6 +13,10 @@ use std::time::Duration;
 /// system call, few enough that the device does not idle while other queries compute.
 const SUBMIT_BATCH: usize = 16;
 
+/// The same where reads are loads. There is no call to share, and reads held back arrive late: with four queries of
+/// four reads each in flight, all would compute first and then all wait.
+const SUBMIT_LOADS: usize = 1;
+
 /// The longest single wait while draining.
 const DRAIN_WAIT: Duration = Duration::from_millis(20);
 
@@ -102,6 +106,8 @@ pub(crate) struct Core {
     tier_len: u64,
     alignment: u64,
     addressable: bool,
+    /// Staged reads that are handed over without waiting for more.
+    submit_batch: usize,
     depth: usize,
     pub(super) ops: Vec<Op>,
     free_ops: Vec<u32>,
@@ -144,6 +150,7 @@ impl Core {
             tier_len: tier.len(),
             alignment,
             addressable: profile.addressable,
+            submit_batch: if profile.addressable { SUBMIT_LOADS } else { SUBMIT_BATCH },
             depth: depth as usize,
             ops: Vec::with_capacity(depth as usize),
             free_ops: Vec::with_capacity(depth as usize),
@@ -373,7 +380,7 @@ impl Core {
     /// Hands staged reads over once enough have gathered.
     #[inline]
     pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
-        if self.staged.len() >= SUBMIT_BATCH { self.flush() } else { Ok(()) }
+        if self.staged.len() >= self.submit_batch { self.flush() } else { Ok(()) }
     }
 
     /// Hands over as many staged reads as depth, buffers and the device allow.

@@ -1,24 +1,31 @@
 //! Another device's speed on top of a fast tier, in real time: what would this search do on CXL memory?
 //!
 //! Each read is really made; it counts as complete once the device's latency and the transfer of its bytes
-//! over the device's link have passed too. The time is the thread's own: what the system or a hypervisor
-//! takes away does not hide the injected latency (`clock`).
+//! over the device's link have passed too. Latency runs in the thread's own time: what the system or a
+//! hypervisor takes away does not hide it (`clock`). What this shows and what it cannot: docs/emulated-devices.md.
 
 mod clock;
 
 use self::clock::GapClock;
-use super::{Slots, unknown};
+use super::unknown;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Waits longer than this are slept through for the most part; shorter ones are spun through, because the
 /// system's timers are late by some 50 microseconds.
 const SLEEP_ABOVE_NS: u64 = 300_000;
+
+/// The link counts in parts of a nanosecond: 64 bytes at 60 GB/s take 1.07 of them.
+const LINK_PARTS: u64 = 1024;
+
+/// The longest latency and issue cost that a profile may ask for, in nanoseconds: a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
 
 /// The device to emulate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,15 +74,70 @@ impl DelayProfile {
         all.into_iter().find(|profile| profile.name == name)
     }
 
-    /// Nanoseconds that the link needs for the granules which a read touches.
-    fn transfer_ns(&self, read: &Read) -> u64 {
-        if self.bandwidth_bytes_per_s <= 0.0 {
+    /// The profile called `text`, or the one in the JSON file of that name.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] if it is neither, or if a number in the file makes no sense.
+    pub fn named_or_file(text: &str) -> Result<DelayProfile, TierError> {
+        if let Some(profile) = DelayProfile::named(text) {
+            return Ok(profile);
+        }
+        let refuse = |why: String| TierError::Parameter(format!("{text}: {why}"));
+        let json = std::fs::read_to_string(Path::new(text)).map_err(|e| {
+            refuse(format!("no device of that name (cxl, nvm, rdma, ssd), and no file with a profile: {e}"))
+        })?;
+        let profile: DelayProfile = serde_json::from_str(&json)
+            .map_err(|e| refuse(format!("not the profile of a device to emulate: {e}")))?;
+        profile.check().map_err(refuse)?;
+        Ok(profile)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if !(self.bandwidth_bytes_per_s.is_finite() && self.bandwidth_bytes_per_s >= 0.0) {
+            return Err("bandwidth_bytes_per_s must be a number from 0 (no limit) up".into());
+        }
+        if self.granularity == 0 {
+            return Err("granularity must be at least 1".into());
+        }
+        if self.latency_ns.max(self.issue_ns) > LONGEST_NS {
+            return Err(format!("latency_ns and issue_ns must be at most {LONGEST_NS}"));
+        }
+        Ok(())
+    }
+}
+
+/// What the link needs for a read.
+#[derive(Clone, Copy)]
+struct Transfer {
+    granule: u64,
+    /// The granule's logarithm where it is a power of two: a division costs more than all else here.
+    shift: Option<u32>,
+    parts_per_byte: f64,
+}
+
+impl Transfer {
+    fn of(delay: &DelayProfile) -> Transfer {
+        let granule = u64::from(delay.granularity.max(1));
+        let bandwidth = delay.bandwidth_bytes_per_s;
+        Transfer {
+            granule,
+            shift: granule.is_power_of_two().then(|| granule.trailing_zeros()),
+            parts_per_byte: if bandwidth > 0.0 { 1e9 * LINK_PARTS as f64 / bandwidth } else { 0.0 },
+        }
+    }
+
+    /// Link time of the granules that a read touches, in parts of a nanosecond.
+    #[inline]
+    fn parts(&self, read: &Read) -> u64 {
+        if self.parts_per_byte == 0.0 {
             return 0;
         }
-        let granule = u64::from(self.granularity.max(1));
         let last = read.offset.saturating_add(u64::from(read.len.max(1)) - 1);
-        let bytes = (last / granule - read.offset / granule + 1) * granule;
-        (bytes as f64 * 1e9 / self.bandwidth_bytes_per_s) as u64
+        let granules = match self.shift {
+            Some(shift) => (last >> shift) - (read.offset >> shift) + 1,
+            None => last / self.granule - read.offset / self.granule + 1,
+        };
+        (granules.saturating_mul(self.granule) as f64 * self.parts_per_byte) as u64
     }
 }
 
@@ -96,7 +158,7 @@ impl DelayTier {
         // Little's law: what has to be in flight to fill the link; bounded where no bandwidth is given.
         let depth = (delay.latency_ns as f64 * bandwidth / 1e9 / f64::from(granule)).ceil() as u32;
         let profile = TierProfile {
-            kind: delay.name.clone(),
+            kind: format!("emulated {}", delay.name),
             method: format!("emulated over {}, {}", below.kind, below.method),
             granularity: granule,
             alignment: below.alignment,
@@ -106,8 +168,7 @@ impl DelayTier {
             bandwidth_bytes_per_s: bandwidth,
             depth: if bandwidth > 0.0 { depth.clamp(1, 1024) } else { below.depth },
         };
-        let link = Arc::new(Link { start: Instant::now(), free_ns: AtomicU64::new(0) });
-        DelayTier { tier, delay: Arc::new(delay), link, profile }
+        DelayTier { tier, delay: Arc::new(delay), link: Arc::default(), profile }
     }
 }
 
@@ -123,36 +184,43 @@ impl Tier for DelayTier {
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
         Ok(Box::new(DelayQueue {
             queue: self.tier.open(depth)?,
-            delay: self.delay.clone(),
+            latency_ns: self.delay.latency_ns,
+            issue_ns: self.delay.issue_ns,
+            transfer: Transfer::of(&self.delay),
             link: self.link.clone(),
             clock: GapClock::new(),
             depth: depth.max(1) as usize,
-            flights: Slots::new(),
+            latest: 0,
+            flights: VecDeque::new(),
             held: VecDeque::new(),
-            renamed: Vec::new(),
             reaped: Vec::new(),
         }))
     }
 }
 
-/// The link that all queues of a device share: when it is free again, on a clock that all threads share.
+/// The link that all queues of a device share: a token bucket that holds no more than one read, in the time of
+/// the machine, because the link goes on while a thread is kept from running. A thread that comes back thus finds
+/// the link a little freer than the device's would be, by at most what its own reads in flight had left to transfer.
+#[derive(Default)]
 struct Link {
-    start: Instant,
-    free_ns: AtomicU64,
+    /// When it is free again, in parts of a nanosecond.
+    free: AtomicU64,
 }
 
 impl Link {
-    /// Books transfers of `ns` in all; how long from now until they are through.
-    fn book(&self, ns: u64) -> u64 {
-        if ns == 0 {
+    /// Books `parts` at the time `now_ns`; how long from then until the transfer begins, in parts.
+    #[inline]
+    fn book(&self, now_ns: u64, parts: u64) -> u64 {
+        if parts == 0 {
             return 0;
         }
-        let now = self.start.elapsed().as_nanos() as u64;
-        let mut free = self.free_ns.load(Ordering::Relaxed);
+        let now = now_ns.saturating_mul(LINK_PARTS);
+        let mut free = self.free.load(Ordering::Relaxed);
         loop {
-            let end = free.max(now) + ns;
-            match self.free_ns.compare_exchange_weak(free, end, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return end - now,
+            let begin = free.max(now);
+            let end = begin.saturating_add(parts);
+            match self.free.compare_exchange_weak(free, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return begin - now,
                 Err(other) => free = other,
             }
         }
@@ -174,28 +242,38 @@ struct Held {
 
 struct DelayQueue {
     queue: Box<dyn Queue>,
-    delay: Arc<DelayProfile>,
+    latency_ns: u64,
+    issue_ns: u64,
+    transfer: Transfer,
     link: Arc<Link>,
     clock: GapClock,
     depth: usize,
-    flights: Slots<Flight>,
+    /// When the last read submitted is due. The device serves a queue in order.
+    latest: u64,
+    /// In order of submission, and so of `due`.
+    flights: VecDeque<Flight>,
     /// In order of `due`.
     held: VecDeque<Held>,
-    renamed: Vec<Read>,
     reaped: Vec<Completion>,
 }
 
 impl DelayQueue {
     /// Takes over what the tier below has completed.
+    #[inline]
     fn pull(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
+        if self.flights.is_empty() {
+            return Ok(());
+        }
         let mut reaped = std::mem::take(&mut self.reaped);
         let mut outcome = self.queue.reap(&mut reaped, wait);
         for Completion { id, result } in reaped.drain(..) {
-            let Some(Flight { id, due }) = self.flights.remove(id) else {
+            // Nearly always the first: most tiers hand reads back in the order of submission. Reads of one name
+            // are the same to the caller.
+            let at = self.flights.iter().position(|flight| flight.id == id);
+            let Some(Flight { id, due }) = at.and_then(|at| self.flights.remove(at)) else {
                 outcome = outcome.and(Err(unknown(id)));
                 continue;
             };
-            // Nearly always the latest: the tier below hands most reads back in the order of submission.
             let at = self.held.iter().rposition(|h| h.due <= due).map_or(0, |i| i + 1);
             self.held.insert(at, Held { due, id, result });
         }
@@ -203,11 +281,37 @@ impl DelayQueue {
         outcome
     }
 
+    #[inline]
     fn deliver(&mut self, now: u64, done: &mut Vec<Completion>) {
         while self.held.front().is_some_and(|h| h.due <= now)
             && let Some(Held { id, result, .. }) = self.held.pop_front()
         {
             done.push(Completion { id, result });
+        }
+    }
+
+    /// Books the link for reads that were handed over between `begin` and now, and sets when they are due.
+    #[inline]
+    fn launch(&mut self, reads: &[Read], begin: u64) {
+        let handed = self.clock.now_ns();
+        let total = reads.iter().fold(0_u64, |sum, read| sum.saturating_add(self.transfer.parts(read)));
+        let mut through = self.link.book(self.clock.raw(), total);
+        for (posted, read) in (1_u64..).zip(reads) {
+            let parts = self.transfer.parts(read);
+            through = through.saturating_add(parts);
+            // With an issue cost, the processor posts one read after the other.
+            let ready = if self.issue_ns == 0 {
+                handed.saturating_add(through / LINK_PARTS)
+            } else {
+                let own = begin.saturating_add(posted * self.issue_ns).saturating_add(parts / LINK_PARTS);
+                own.max(handed.saturating_add(through / LINK_PARTS))
+            };
+            self.latest = self.latest.max(ready.saturating_add(self.latency_ns));
+            self.flights.push_back(Flight { id: read.id, due: self.latest });
+        }
+        let posted = begin.saturating_add(reads.len() as u64 * self.issue_ns);
+        while self.issue_ns > 0 && self.clock.now_ns() < posted {
+            std::hint::spin_loop();
         }
     }
 }
@@ -216,66 +320,41 @@ impl Queue for DelayQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         // What is held counts: the emulated device is still at it.
         let room = self.depth.saturating_sub(self.in_flight()).min(reads.len());
-        self.clock.enter();
-        self.renamed.clear();
-        for read in &reads[..room] {
-            let id = self.flights.insert(Flight { id: read.id, due: u64::MAX });
-            self.renamed.push(Read { id, ..*read });
-        }
+        let begin = self.clock.enter();
         // SAFETY: the same buffers under the same contract.
-        let outcome = unsafe { self.queue.submit(&self.renamed) };
-        let taken = outcome.as_ref().map_or(0, |taken| *taken);
-        for (i, read) in self.renamed.iter().enumerate() {
-            if i >= taken {
-                self.flights.remove(read.id);
-                continue;
-            }
-            let through = self.link.book(self.delay.transfer_ns(read));
-            let now = self.clock.now_ns();
-            if let Some(flight) = self.flights.get_mut(read.id) {
-                flight.due = now + through + self.delay.latency_ns;
-            }
-            if self.delay.issue_ns > 0 {
-                while self.clock.now_ns() < now + self.delay.issue_ns {}
-            }
-        }
-        self.clock.leave();
-        outcome
+        let taken = unsafe { self.queue.submit(&reads[..room])? };
+        self.launch(&reads[..taken.min(room)], begin);
+        Ok(taken)
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let first = done.len();
-        self.clock.enter();
+        let begin = self.clock.enter();
         let mut outcome = self.pull(None);
-        let begin = self.clock.now_ns();
         self.deliver(begin, done);
-        if let Some(wait) = wait {
-            let end = begin.saturating_add(wait.as_nanos() as u64);
-            while outcome.is_ok() && done.len() == first && self.in_flight() > 0 {
-                let now = self.clock.now_ns();
-                self.deliver(now, done);
-                if now >= end {
-                    break;
+        let Some(wait) = wait else { return outcome };
+        let end = begin.saturating_add(wait.as_nanos() as u64);
+        while outcome.is_ok() && done.len() == first && self.in_flight() > 0 {
+            let now = self.clock.now_ns();
+            self.deliver(now, done);
+            if now >= end {
+                break;
+            }
+            match self.held.front() {
+                None => {
+                    outcome = self.pull(Some(Duration::from_nanos(end - now)));
+                    self.clock.slept();
                 }
-                match self.held.front() {
-                    None => {
-                        self.clock.leave();
-                        outcome = self.pull(Some(Duration::from_nanos(end - now)));
-                        self.clock.slept();
-                    }
-                    Some(next) if next.due.min(end) > now + SLEEP_ABOVE_NS => {
-                        std::thread::sleep(Duration::from_nanos(
-                            next.due.min(end) - now - SLEEP_ABOVE_NS / 2,
-                        ));
-                        self.clock.slept();
-                        outcome = self.pull(None);
-                    }
-                    Some(_) if self.flights.len() > 0 => outcome = self.pull(None),
-                    Some(_) => std::hint::spin_loop(),
+                Some(next) if next.due.min(end) > now + SLEEP_ABOVE_NS => {
+                    let sleep = next.due.min(end) - now - SLEEP_ABOVE_NS / 2;
+                    std::thread::sleep(Duration::from_nanos(sleep));
+                    self.clock.slept();
+                    outcome = self.pull(None);
                 }
+                Some(_) if !self.flights.is_empty() => outcome = self.pull(None),
+                Some(_) => std::hint::spin_loop(),
             }
         }
-        self.clock.leave();
         outcome
     }
 

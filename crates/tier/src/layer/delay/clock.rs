@@ -4,13 +4,18 @@
 //! pass for nothing. Two rules take such time out. Within a queue's calls the clock is read every few
 //! nanoseconds, so a longer gap between two readings is time off the processor. Between calls the caller
 //! computes for as long as it likes; of a long stretch, what the system has not booked as this thread's
-//! processor time is time off.
+//! processor time is time off. A loss that goes unnoticed hides one latency at most, however long it was: the
+//! reads in flight arrive during it, and no others.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A gap between two readings within a call that nothing but losing the processor explains, in nanoseconds.
 const GAP_NS: u64 = 4_000;
+
+/// A stretch between two calls from which on the system's books are asked, in nanoseconds. Sixteen queries that all
+/// compute a hop take about as long. To ask is a system call, as long as a read of CXL memory.
+const STRETCH_NS: u64 = 100_000;
 
 /// The time that calibrating the processor's counter takes, once a process.
 #[cfg(target_arch = "x86_64")]
@@ -44,14 +49,21 @@ impl GapClock {
         now - self.taken
     }
 
-    /// A call begins: what of the time since the last call was the thread's own?
+    /// The last reading of the machine's clock, which all threads share, in nanoseconds.
     #[inline]
-    pub(super) fn enter(&mut self) {
+    pub(super) fn raw(&self) -> u64 {
+        self.last
+    }
+
+    /// A call begins; the thread's time. What of the time since the last call was its own?
+    #[inline]
+    pub(super) fn enter(&mut self) -> u64 {
         let now = raw_ns().max(self.last);
-        if now - self.last > GAP_NS {
+        if now - self.last > STRETCH_NS {
             self.account(now);
         }
         self.last = now;
+        now - self.taken
     }
 
     /// Settles a long stretch between calls by the system's books. These reach back to the last settlement,
@@ -68,16 +80,6 @@ impl GapClock {
             self.taken += stretch - own;
         }
         (self.processor, self.settled) = (processor, now - self.taken);
-    }
-
-    /// A call ends.
-    #[inline]
-    pub(super) fn leave(&mut self) {
-        let now = raw_ns().max(self.last);
-        if now - self.last > GAP_NS {
-            self.taken += now - self.last;
-        }
-        self.last = now;
     }
 
     /// The thread has slept on purpose: that time counts.

@@ -1,0 +1,5 @@
+//! What a search will cost before it is run: pure functions of a device's profile and of an index's counters.
+//!
+//! One file a family. Nothing here reads a file or a clock.
+
+pub mod graph;
