@@ -20,6 +20,9 @@ const LEAST_RUNS: usize = 8;
 /// Centroids that are compared exactly for each one that is chosen, in halves: codes rank them nearly right.
 const EXACT_HALVES: usize = 3;
 
+/// Groups that are handed over in order: with as many, the threshold of a scan is about as low as it will be.
+const IN_ORDER: usize = 64;
+
 /// Centroids of all groups and runs.
 #[derive(Debug)]
 pub(crate) struct Centroids {
@@ -54,7 +57,7 @@ pub(crate) struct Navigation {
     ids: Vec<u32>,
     /// What a distance of scaled vectors has to be multiplied by.
     back: f32,
-    /// The groups to scan, nearest first, with the distance of the query to their centroid.
+    /// The groups to scan, the nearest of them first, with the distance of the query to their centroid.
     pub(crate) groups: Vec<Neighbor>,
 }
 
@@ -329,7 +332,8 @@ impl Centroids {
             group.distance = distance * n.back;
         }
         keep_nearest(&mut n.groups, probes);
-        n.groups.sort_unstable();
+        // The nearest first, so that the threshold of the scan falls soon; the order of the others gains nothing.
+        order_nearest(&mut n.groups);
         let held: usize = n.groups.iter().map(|g| self.count(g.id)).sum();
         if held < least {
             // A large k: the groups asked for do not hold as many vectors.
@@ -359,6 +363,15 @@ fn keep_nearest(found: &mut Vec<Neighbor>, wanted: usize) {
         found.select_nth_unstable(wanted - 1);
         found.truncate(wanted);
     }
+}
+
+/// Moves the nearest to the front and orders them.
+fn order_nearest(found: &mut [Neighbor]) {
+    if found.len() > IN_ORDER {
+        found.select_nth_unstable(IN_ORDER);
+    }
+    let ordered = found.len().min(IN_ORDER);
+    found[..ordered].sort_unstable();
 }
 
 /// The metric that codes and centroids are compared by: normalised vectors are ordered alike by cosine and L2.
