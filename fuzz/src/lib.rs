@@ -4,7 +4,7 @@
 pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
-pub const GROUPS: [(&str, &[&str]); 9] = [
+pub const GROUPS: [(&str, &[&str]); 10] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs"]),
     ("manifest", &["manifest", "manifest_content", "cluster_manifest"]),
@@ -13,6 +13,7 @@ pub const GROUPS: [(&str, &[&str]); 9] = [
     ("codec", &["codec"]),
     ("code_blocks", &["code_blocks"]),
     ("group_page", &["group_page"]),
+    ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),
 ];
 

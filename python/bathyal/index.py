@@ -20,7 +20,7 @@ from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, S
 Metric = Literal["l2", "ip", "cosine"]
 Family = Literal["cluster", "graph"]
 Tier = str
-Layout = Literal["padded", "page_local"]
+Layout = Literal["padded", "page_local", "csr"]
 Mode = Literal["batched", "pipelined"]
 
 
@@ -455,8 +455,9 @@ def build(
         calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
         progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
             ``(stage, done, total)``.
-        layout: how the graph's file is laid out: ``"padded"``, a record a vector, or ``"page_local"``: near
-            vectors share a page, which needs a third to a half of the reads.
+        layout: how the graph's file is laid out: ``"padded"``, a record a vector; ``"page_local"``: near vectors
+            share a page, which needs a third to a half of the reads; or ``"csr"``: records as long as they are,
+            the smallest, for memory.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.

@@ -128,7 +128,8 @@ pub struct BuildArguments {
     /// Vectors of a group of a cluster index, about: whole pages are filled
     #[arg(long, value_name = "VECTORS", default_value_t = DEFAULT_GROUP_VECTORS)]
     pub group_vectors: u32,
-    /// How the graph's file is laid out: padded, or page_local, which needs a third to a half of the reads
+    /// How the graph's file is laid out: padded, page_local (a third to a half of the reads), or csr (the smallest,
+    /// for memory)
     #[arg(long, value_name = "LAYOUT", default_value = "padded")]
     pub layout: LayoutChoice,
     /// Most neighbours of a vector in the graph (R in DiskANN)

@@ -98,7 +98,7 @@ pub struct QueryStats {
     pub hops: u32,
     /// Reads.
     pub reads: u32,
-    /// Bytes asked for.
+    /// Bytes asked of the tier, with what it aligns reads to.
     pub bytes: u64,
     /// Distances estimated from codes.
     pub code_distances: u32,

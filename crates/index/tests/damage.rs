@@ -48,16 +48,22 @@ fn answers(path: &Path, queries: &VectorFile, tier: TierChoice) -> Result<Vec<u3
 
 #[test]
 fn a_flipped_bit_anywhere_is_found() {
-    for layout in [LayoutChoice::Padded, LayoutChoice::PageLocal] {
+    for layout in [LayoutChoice::Padded, LayoutChoice::PageLocal, LayoutChoice::Csr] {
         let dir = tempfile::tempdir().unwrap();
         let (queries, path) = laid_out(dir.path(), layout);
-        find_flipped_bits(&queries, &path);
+        find_flipped_bits(&queries, &path, layout);
     }
 }
 
-fn find_flipped_bits(queries: &VectorFile, path: &Path) {
+/// The files of an index.
+fn files(layout: LayoutChoice) -> Vec<&'static str> {
+    let offsets = (layout == LayoutChoice::Csr).then_some("offsets.bin");
+    FILES.into_iter().chain(offsets).collect()
+}
+
+fn find_flipped_bits(queries: &VectorFile, path: &Path, layout: LayoutChoice) {
     let sound = answers(path, queries, TierChoice::File).unwrap();
-    for name in FILES {
+    for name in files(layout) {
         let file = path.join(name);
         let original = std::fs::read(&file).unwrap();
         let mut refused = 0;
@@ -85,8 +91,8 @@ fn find_flipped_bits(queries: &VectorFile, path: &Path) {
 #[test]
 fn missing_and_truncated_files_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let (queries, path) = built(dir.path());
-    for name in FILES {
+    let (queries, path) = laid_out(dir.path(), LayoutChoice::Csr);
+    for name in files(LayoutChoice::Csr) {
         let file = path.join(name);
         let original = std::fs::read(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
@@ -173,6 +179,75 @@ fn lying_manifests_of_pages_are_refused() {
         assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
     }
+}
+
+#[test]
+fn lying_manifests_of_packed_records_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = laid_out(dir.path(), LayoutChoice::Csr);
+    let sound = Manifest::read(&path).unwrap();
+    let lies: [fn(&mut Manifest); 8] = [
+        |m| m.vectors += 1,
+        |m| m.vectors -= 1,
+        |m| graph(m).offsets = None,
+        |m| graph(m).offsets = Some(graph(m).file.clone()),
+        |m| graph(m).page_bytes = 4096,
+        |m| graph(m).page_vectors = 1,
+        |m| graph(m).file.bytes -= 1,
+        |m| graph(m).layout = "padded".into(),
+    ];
+    for (i, lie) in lies.iter().enumerate() {
+        let mut manifest = sound.clone();
+        lie(&mut manifest);
+        manifest.write(&path).unwrap();
+        assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
+        assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
+    }
+}
+
+/// Writes `bytes` as the offsets of the index at `path`, with a manifest that vouches for them.
+fn replace_offsets(path: &Path, bytes: &[u8]) {
+    let mut manifest = Manifest::read(path).unwrap();
+    let entry = graph(&mut manifest).offsets.as_mut().unwrap();
+    (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
+    std::fs::write(path.join("offsets.bin"), bytes).unwrap();
+    manifest.write(path).unwrap();
+}
+
+#[test]
+fn offsets_that_lead_elsewhere_are_refused_whatever_their_checksum() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = laid_out(dir.path(), LayoutChoice::Csr);
+    let sound = std::fs::read(path.join("offsets.bin")).unwrap();
+    let (mut refused_at_open, mut refused_later) = (0, 0);
+    for bit in (0..sound.len() * 8).step_by(3) {
+        let mut bytes = sound.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        replace_offsets(&path, &bytes);
+        let found = verify(&path, &Silent).unwrap();
+        match Index::open(&path, &OpenOptions::default()) {
+            // Not rising, past the end, too few or too many.
+            Err(error) => {
+                assert!(error.to_string().contains("offsets"), "{error}");
+                assert!(!found.sound, "bit {bit}");
+                refused_at_open += 1;
+            }
+            // They rise to the end, but by other records: the records' own checksums tell. (Bits behind the last
+            // offset mean nothing.)
+            Ok(_) if !found.sound => refused_later += 1,
+            Ok(_) => {
+                answers(&path, &queries, TierChoice::Dram).unwrap();
+            }
+        }
+    }
+    assert!(refused_at_open > 100 && refused_later > 100, "{refused_at_open} {refused_later}");
+    for cut in [0, 7, 8, sound.len() - 8, sound.len() - 1] {
+        replace_offsets(&path, &sound[..cut]);
+        assert!(answers(&path, &queries, TierChoice::Dram).is_err(), "cut to {cut}");
+        assert!(!verify(&path, &Silent).unwrap().sound);
+    }
+    replace_offsets(&path, &sound);
+    assert!(verify(&path, &Silent).unwrap().sound);
 }
 
 #[test]

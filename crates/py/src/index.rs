@@ -4,11 +4,11 @@ use crate::arrays::{matrix, vectors};
 use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
+use bathyal_index::index::WrapTier;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice,
 };
-use bathyal_index::index::WrapTier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
 use numpy::PyArray1;

@@ -26,6 +26,13 @@ impl Span {
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.len))
     }
+
+    /// Bytes of the read that covers this span on a tier aligned to `alignment`, a power of two.
+    #[inline]
+    pub fn aligned_len(&self, alignment: u32) -> u64 {
+        let mask = u64::from(alignment.max(1)) - 1;
+        (self.end().saturating_add(mask) & !mask).saturating_sub(self.offset & !mask)
+    }
 }
 
 /// What a tier can do: read by the engine (alignment), the probe and the cost models.

@@ -43,7 +43,7 @@ fn text(report: &InspectReport) -> String {
         "{} {layout}, format {}, written by {}\n\
          vectors       {} of {} {}, {}\n\
          on disk       {}, {:.2} times the data ({})\n\
-         pages         {} of {} records each, reads of {} B, {:.1}% padding\n\
+         {}, {:.2} times the data, {:.1}% padding\n\
          codes         {}: {} of {} B a vector, in memory while searching\n\
          built with    {built}, seed {}, in {:.1} s\n\
          {begins}",
@@ -57,9 +57,8 @@ fn text(report: &InspectReport) -> String {
         size(report.index_bytes),
         report.amplification,
         size(report.data_bytes),
-        size(manifest.paged_file().bytes),
-        report.records_per_page,
-        report.read_bytes,
+        paged(report),
+        report.paged_amplification,
         100.0 * report.padding_share,
         size(codes.file.bytes),
         codes.kind,
@@ -69,7 +68,21 @@ fn text(report: &InspectReport) -> String {
     );
     calibration(&mut text, manifest);
     match &report.shape {
-        Shape::Graph { mean_degree, degree_range: (lowest, highest), degree_histogram } => {
+        Shape::Graph { mean_degree, degree_range: (lowest, highest), degree_histogram, packed } => {
+            if let Some(packed) = packed {
+                let _ = writeln!(
+                    text,
+                    "links         {:.1} bits each; a record is found by {:.1} bits in memory",
+                    packed.link_bits, packed.offset_bits
+                );
+                let _ = writeln!(
+                    text,
+                    "lines         a record touches {:.2} of 64 B, {:.2} had none been moved, for {:.1}% of the file",
+                    packed.lines,
+                    packed.lines_unmoved,
+                    100.0 * packed.moved_share
+                );
+            }
             let _ = writeln!(text, "neighbours    {lowest} to {highest}, mean {mean_degree:.1}");
             let most = degree_histogram.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
             for bar in degree_histogram {
@@ -87,6 +100,20 @@ fn text(report: &InspectReport) -> String {
         }
     }
     text
+}
+
+/// The file that searches read from a tier.
+fn paged(report: &InspectReport) -> String {
+    let bytes = byte_size::format(report.manifest.paged_file().bytes);
+    match &report.shape {
+        Shape::Graph { packed: Some(_), .. } => {
+            format!("records       {bytes} of {} B each", report.read_bytes)
+        }
+        _ => {
+            let (records, read) = (report.records_per_page, report.read_bytes);
+            format!("pages         {bytes} of {records} records each, reads of {read} B")
+        }
+    }
 }
 
 /// The ends of each calibration curve. Writing to a string does not fail.

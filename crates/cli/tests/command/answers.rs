@@ -341,7 +341,9 @@ fn an_emulated_device_changes_no_answer_and_is_named_in_all() {
     }
     let radius = "search idx queries.fbin --radius 0.5 --delay nvm";
     assert!(bathyal(shared(), radius).good().contains("emulated         nvm"));
-    assert!(bathyal(shared(), "search idx queries.fbin --explain --delay nvm").good().contains("emulated nvm"));
+    assert!(
+        bathyal(shared(), "search idx queries.fbin --explain --delay nvm").good().contains("emulated nvm")
+    );
     let also = "search idx queries.fbin --also graph.idx --delay nvm";
     assert!(bathyal(shared(), also).good().contains("emulated         nvm"));
     let unknown = bathyal(shared(), "search idx queries.fbin --delay tape");

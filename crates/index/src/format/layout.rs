@@ -1,5 +1,6 @@
 //! The layouts that a graph's file can have, as one.
 
+use super::csr::CsrLayout;
 use super::local::LocalLayout;
 use super::manifest::GraphEntry;
 use super::pages::PageLayout;
@@ -12,12 +13,16 @@ pub enum GraphLayout {
     Padded(PageLayout),
     /// Near vectors share a page and its links.
     Local(LocalLayout),
+    /// A record a vector, back to back, near ones beside each other.
+    Csr(CsrLayout),
 }
 
 /// The name of the padded layout in a manifest.
 pub const PADDED: &str = "padded";
 /// The name of the page-local layout in a manifest.
 pub const PAGE_LOCAL: &str = "page_local";
+/// The name of the packed layout in a manifest: compressed sparse rows.
+pub const CSR: &str = "csr";
 
 impl GraphLayout {
     /// The layout that a manifest's entry describes.
@@ -27,37 +32,50 @@ impl GraphLayout {
     pub fn of(entry: &GraphEntry, element: Element, dim: u32, vectors: u64) -> Result<GraphLayout, String> {
         let vectors = u32::try_from(vectors).map_err(|_| format!("{vectors} vectors are too many"))?;
         match entry.layout.as_str() {
-            PADDED if entry.page_vectors != 0 => Err("page_vectors belongs to the page-local layout".into()),
+            PADDED | CSR if entry.page_vectors != 0 => {
+                Err("page_vectors belongs to the page-local layout".into())
+            }
+            PADDED | PAGE_LOCAL if entry.offsets.is_some() => {
+                Err("offsets belong to the layout of packed records".into())
+            }
             PADDED => {
                 PageLayout::new(element, dim, entry.max_degree, entry.page_bytes).map(GraphLayout::Padded)
             }
             PAGE_LOCAL => LocalLayout::new(element, dim, vectors, entry.page_bytes, entry.page_vectors)
                 .map(GraphLayout::Local),
-            other => Err(format!("the layout {other:?} is not known; known are {PADDED} and {PAGE_LOCAL}")),
+            CSR if entry.offsets.is_none() => Err("the offsets of the records are not named".into()),
+            CSR => CsrLayout::new(element, dim, vectors, entry.max_degree, entry.page_bytes)
+                .map(GraphLayout::Csr),
+            other => {
+                Err(format!("the layout {other:?} is not known; known are {PADDED}, {PAGE_LOCAL} and {CSR}"))
+            }
         }
     }
 
-    /// Bytes of one read.
+    /// Bytes of a buffer for one read, whatever a device aligns it to.
     pub fn read_bytes(&self) -> usize {
         match self {
             GraphLayout::Padded(layout) => layout.read_bytes(),
             GraphLayout::Local(layout) => layout.page_bytes(),
+            GraphLayout::Csr(layout) => layout.read_bytes(),
         }
     }
 
-    /// Bytes of the file for `vectors` vectors.
-    pub fn file_bytes(&self, vectors: u64) -> u64 {
+    /// Whether a file of `bytes` can hold `vectors` vectors.
+    pub fn fits(&self, vectors: u64, bytes: u64) -> bool {
         match self {
-            GraphLayout::Padded(layout) => layout.file_bytes(vectors),
-            GraphLayout::Local(layout) => layout.file_bytes(),
+            GraphLayout::Padded(layout) => layout.file_bytes(vectors) == bytes,
+            GraphLayout::Local(layout) => layout.file_bytes() == bytes,
+            GraphLayout::Csr(layout) => layout.file_bytes(vectors).contains(&bytes),
         }
     }
 
-    /// Vectors in one page; 0 when a vector takes several.
+    /// Vectors in one page; 0 when a vector takes several, or when there are no pages.
     pub fn records_per_page(&self) -> usize {
         match self {
             GraphLayout::Padded(layout) => layout.records_per_page(),
             GraphLayout::Local(layout) => layout.records(),
+            GraphLayout::Csr(_) => 0,
         }
     }
 }

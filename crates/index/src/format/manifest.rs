@@ -72,12 +72,15 @@ pub struct Calibration {
 pub struct GraphEntry {
     /// The file of pages.
     pub file: FileEntry,
-    /// Layout of the file; version 1 knows "padded" and "page_local".
+    /// Where the records begin, of packed ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offsets: Option<FileEntry>,
+    /// Layout of the file; version 1 knows "padded", "page_local" and "csr".
     pub layout: String,
-    /// Vectors of a page in the page-local layout; 0 in the padded one.
+    /// Vectors of a page in the page-local layout; 0 in others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_vectors: u32,
-    /// Bytes of a page.
+    /// Bytes of a page, or of the lines that packed records are placed by.
     pub page_bytes: u32,
     /// Most neighbours of a vector (R in DiskANN).
     pub max_degree: u32,
@@ -206,19 +209,12 @@ impl Manifest {
         }
     }
 
-    /// Names the pages that a later stage of the build has written.
-    pub(crate) fn replace_paged_file(&mut self, file: FileEntry) {
-        match &mut self.structure {
-            Structure::Graph(graph) => graph.file = file,
-            Structure::Cluster(cluster) => cluster.file = file,
-        }
-    }
-
     /// The files of the index besides the manifest.
     pub fn files(&self) -> Vec<&FileEntry> {
         let mut files = vec![self.paged_file(), &self.codes.file, &self.codes.codec];
-        if let Structure::Cluster(cluster) = &self.structure {
-            files.push(&cluster.centroids);
+        match &self.structure {
+            Structure::Cluster(cluster) => files.push(&cluster.centroids),
+            Structure::Graph(graph) => files.extend(&graph.offsets),
         }
         files
     }
@@ -322,7 +318,7 @@ impl Manifest {
         require(graph.alpha.is_finite(), "alpha is no number")?;
         let layout = GraphLayout::of(graph, element, self.dim, self.vectors)?;
         require(
-            graph.file.bytes == layout.file_bytes(self.vectors),
+            layout.fits(self.vectors, graph.file.bytes),
             "the graph's length does not follow from its layout",
         )?;
         let codes = self.vectors * u64::from(self.codes.code_bytes);

@@ -3,11 +3,14 @@
 //! Every field is specified in `docs/format/`.
 
 pub(crate) mod appender;
+pub mod csr;
 pub mod directory;
 pub mod groups;
 pub mod layout;
 pub mod links;
 pub mod local;
 pub mod manifest;
+pub mod offsets;
+pub mod packed;
 pub mod pages;
 pub(crate) mod seal;

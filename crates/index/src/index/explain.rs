@@ -149,6 +149,7 @@ impl Index {
             part("codes", split.codes),
             part("codec", split.codec),
             part("centroids", split.centroids),
+            part("offsets", split.offsets),
             part("pages", split.pages),
             part("page cache", split.cache),
             part("read buffers of a thread", buffers),

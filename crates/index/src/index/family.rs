@@ -6,12 +6,14 @@ use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
+use crate::format::offsets::Offsets;
 use crate::index::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
 use crate::vamana::page_search::pivots;
 use crate::vamana::search::{self as vamana, Graph};
 use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, Metric, Neighbor};
+use bathyal_tier::memory::CACHE_LINE;
 use bathyal_tier::{Cx, TierError};
 use std::io::Read;
 use std::path::Path;
@@ -160,6 +162,7 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
     let dim = manifest.dim as usize;
     Ok(Graph {
         layout,
+        offsets: load_offsets(directory, manifest, entry)?,
         vectors: manifest.vectors as u32,
         dim,
         element,
@@ -172,6 +175,17 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
         pivots: pivots(manifest.vectors as u32, &[]),
         absent: Vec::new(),
     })
+}
+
+/// Where the records of a packed graph lie; nothing of others.
+pub(super) fn load_offsets(
+    directory: &Path,
+    manifest: &Manifest,
+    entry: &GraphEntry,
+) -> Result<Offsets, IndexError> {
+    let Some(file) = &entry.offsets else { return Ok(Offsets::default()) };
+    Offsets::from_bytes(&load(directory, manifest, file)?, manifest.vectors, entry.file.bytes)
+        .map_err(|reason| IndexError::damaged(directory.join(&file.name), "the offsets", reason))
 }
 
 fn load_cluster(
@@ -321,7 +335,8 @@ pub(super) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec,
 pub(super) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
     let path = manifest.checked_path(directory, entry)?;
     let failed = |e| TierError::io("read", &path, e);
-    let mut bytes = Vec::with_capacity(usize::try_from(entry.bytes).unwrap_or(0));
+    // A line more, so that a tier can move it to the start of one.
+    let mut bytes = Vec::with_capacity(usize::try_from(entry.bytes).unwrap_or(0) + CACHE_LINE);
     bathyal_tier::advise_huge_pages(&mut bytes);
     // One byte more than expected is enough to see that a file has grown.
     let mut file = std::fs::File::open(&path).map_err(failed)?.take(entry.bytes.saturating_add(1));

@@ -1,7 +1,9 @@
 //! `inspect`: what an index is made of.
 
-use super::verify::read_through;
+use super::family::load_offsets;
+use super::verify::{read_records, read_through};
 use crate::error::IndexError;
+use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
@@ -38,8 +40,10 @@ pub struct InspectReport {
     pub amplification: f64,
     /// Records in one page; 0 when a record takes several.
     pub records_per_page: usize,
-    /// Bytes of one read.
+    /// Bytes of one read; of packed records the mean.
     pub read_bytes: usize,
+    /// Bytes of the file that searches read from a tier, by those of the vectors alone.
+    pub paged_amplification: f64,
     /// Share of the paged file that carries nothing: page ends, unused neighbour slots, empty places.
     pub padding_share: f64,
     /// What only this family has.
@@ -59,6 +63,9 @@ pub enum Shape {
         degree_range: (u32, u32),
         /// How many vectors (or pages) have how many.
         degree_histogram: Vec<HistogramBar>,
+        /// Of packed records only.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        packed: Option<PackedShape>,
     },
     /// Of a cluster index.
     Cluster {
@@ -71,6 +78,21 @@ pub enum Shape {
         /// Bytes of the codes in memory.
         code_bytes: u64,
     },
+}
+
+/// How tightly records are packed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PackedShape {
+    /// Bits of a link, the degree not counted.
+    pub link_bits: f64,
+    /// Bits of memory a vector to find its record by.
+    pub offset_bits: f64,
+    /// Lines of memory that a record touches, in the mean.
+    pub lines: f64,
+    /// Lines that it would touch if none had been moved to the next line.
+    pub lines_unmoved: f64,
+    /// Share of the file that this moving takes.
+    pub moved_share: f64,
 }
 
 /// Reads through the index at `path` and describes it.
@@ -94,21 +116,36 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
     progress.stage("reading the graph", graph.file.bytes);
     let vector_bytes = u64::from(manifest.dim) * element.size() as u64;
     let mut degrees = Degrees::default();
+    let offsets = load_offsets(directory, &manifest, graph)?;
     let mut failure = None;
     let (total, unit) = (graph.file.bytes, layout.read_bytes());
-    read_through(&file, total, unit, progress, |number, bytes| {
-        let counted = match &layout {
-            GraphLayout::Padded(layout) => degrees.count_records(layout, manifest.vectors, number, bytes),
-            GraphLayout::Local(layout) => degrees.count_page(layout, number, bytes),
-        };
+    let mut note = |counted: Result<(), (String, String)>| {
         if let Err(fault) = counted {
             failure.get_or_insert(fault);
         }
-    })?;
+    };
+    match &layout {
+        GraphLayout::Padded(layout) => read_through(&file, total, unit, progress, |number, bytes| {
+            note(degrees.count_records(layout, manifest.vectors, number, bytes))
+        })?,
+        GraphLayout::Local(layout) => read_through(&file, total, unit, progress, |number, bytes| {
+            note(degrees.count_page(layout, number, bytes))
+        })?,
+        GraphLayout::Csr(layout) => read_records(&file, &offsets, progress, |place, bytes| {
+            note(degrees.count_packed(layout, place, bytes))
+        })?,
+    };
     if let Some((place, reason)) = failure {
         return Err(IndexError::damaged(file, place, reason));
     }
     let used = manifest.vectors * vector_bytes + degrees.used_bytes;
+    let (read_bytes, packed) = match layout {
+        GraphLayout::Csr(_) => {
+            let offset_bits = 8.0 * offsets.memory_bytes() as f64 / manifest.vectors as f64;
+            ((total / manifest.vectors) as usize, Some(degrees.packed(total, manifest.vectors, offset_bits)))
+        }
+        _ => (layout.read_bytes(), None),
+    };
     let Degrees { counts: degrees, .. } = degrees;
     let nodes: u64 = degrees.iter().sum();
     let links: u64 = degrees.iter().enumerate().map(|(degree, count)| degree as u64 * count).sum();
@@ -120,12 +157,14 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
         data_bytes: manifest.data_bytes,
         amplification: index_bytes as f64 / manifest.data_bytes as f64,
         records_per_page: layout.records_per_page(),
-        read_bytes: layout.read_bytes(),
+        read_bytes,
+        paged_amplification: total as f64 / manifest.data_bytes as f64,
         padding_share: 1.0 - used as f64 / graph.file.bytes as f64,
         shape: Shape::Graph {
             mean_degree: links as f64 / nodes.max(1) as f64,
             degree_range: (lowest, highest),
             degree_histogram: bars(&degrees),
+            packed,
         },
         manifest,
     })
@@ -144,6 +183,7 @@ fn describe_groups(
         amplification: index_bytes as f64 / manifest.data_bytes as f64,
         records_per_page: layout.page_vectors(),
         read_bytes: layout.page_bytes(),
+        paged_amplification: entry.file.bytes as f64 / manifest.data_bytes as f64,
         // Every vector has its bytes and its id.
         padding_share: 1.0 - (manifest.data_bytes + 4 * manifest.vectors) as f64 / entry.file.bytes as f64,
         shape: Shape::Cluster {
@@ -164,6 +204,19 @@ struct Degrees {
     /// Bytes in use besides the vectors.
     used_bytes: u64,
     links: Vec<u32>,
+    /// Of packed records: where the next one begins, where it would without any moving, lines touched either way, bits
+    /// of links.
+    at: u64,
+    unmoved_at: u64,
+    lines: u64,
+    lines_unmoved: u64,
+    link_bits: u64,
+}
+
+/// Lines of memory that `bytes` bytes from `at` on touch.
+fn lines(at: u64, bytes: u64) -> u64 {
+    let line = u64::from(LINE_BYTES);
+    (at + bytes).div_ceil(line) - at / line
 }
 
 impl Degrees {
@@ -203,6 +256,34 @@ impl Degrees {
         self.count(page.link_count());
         self.used_bytes += 12 + 4 * page.ids().len() as u64 + bits.div_ceil(8) as u64;
         Ok(())
+    }
+}
+
+impl Degrees {
+    fn count_packed(&mut self, layout: &CsrLayout, place: u32, bytes: &[u8]) -> Result<(), (String, String)> {
+        let failed = |reason| (format!("record {place}"), reason);
+        let record = layout.decode(bytes, place).map_err(failed)?;
+        let end = layout.links(&record, &mut self.links).map_err(failed)?;
+        self.count(record.degree);
+        let used = end.div_ceil(8) as u64;
+        self.used_bytes += used - record.vector.len() as u64;
+        self.lines += lines(self.at, used);
+        self.lines_unmoved += lines(self.unmoved_at, used);
+        self.link_bits += (end - record.links_start()) as u64;
+        self.at += bytes.len() as u64;
+        self.unmoved_at += used;
+        Ok(())
+    }
+
+    fn packed(&self, total: u64, vectors: u64, offset_bits: f64) -> PackedShape {
+        let links: u64 = self.counts.iter().enumerate().map(|(degree, count)| degree as u64 * count).sum();
+        PackedShape {
+            link_bits: self.link_bits as f64 / links.max(1) as f64,
+            offset_bits,
+            lines: self.lines as f64 / vectors as f64,
+            lines_unmoved: self.lines_unmoved as f64 / vectors as f64,
+            moved_share: 1.0 - self.unmoved_at as f64 / total as f64,
+        }
     }
 }
 

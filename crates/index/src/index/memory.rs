@@ -4,6 +4,7 @@ use super::family::Sizes;
 use super::{ENGINE_DEPTH, FRAMES, TierChoice};
 use crate::error::IndexError;
 use crate::format::manifest::{Manifest, Structure};
+use crate::format::offsets::Offsets;
 use serde::Serialize;
 
 /// A page cache smaller than this holds nothing long enough to matter.
@@ -22,6 +23,8 @@ pub struct MemorySplit {
     pub codec: u64,
     /// Centroids of a cluster index.
     pub centroids: u64,
+    /// Where the records of a packed graph begin.
+    pub offsets: u64,
     /// Codes in memory.
     pub codes: u64,
     /// Codes that the budget leaves on the tier.
@@ -38,7 +41,7 @@ pub struct MemorySplit {
 impl MemorySplit {
     /// Bytes that are taken from the moment the index is open.
     pub fn fixed(&self) -> u64 {
-        self.codec + self.centroids + self.codes + self.pages + self.cache
+        self.codec + self.centroids + self.offsets + self.codes + self.pages + self.cache
     }
 
     /// Divides `budget`: first what a search cannot do without, then codes, then pages.
@@ -58,6 +61,11 @@ impl MemorySplit {
             // A trained codec takes about twice its file once unpacked.
             codec: 2 * manifest.codes.codec.bytes,
             centroids: manifest.cluster().map_or(0, |cluster| cluster.centroids.bytes),
+            offsets: manifest
+                .graph()
+                .ok()
+                .and_then(|graph| graph.offsets.as_ref())
+                .map_or(0, |file| Offsets::planned_bytes(file.bytes, manifest.vectors)),
             codes: manifest.codes.file.bytes,
             pages: all_pages,
             ..MemorySplit::default()
@@ -67,8 +75,12 @@ impl MemorySplit {
         let unit = sizes.group_codes;
         let frame = sizes.frame_bytes(divisible) as u64;
         let one = u64::from(FRAMES) * frame + sizes.query_bytes(PLANNED_LIST);
-        let least =
-            split.codec + split.centroids + split.pages + one + if divisible { 0 } else { split.codes };
+        let least = split.codec
+            + split.centroids
+            + split.offsets
+            + split.pages
+            + one
+            + if divisible { 0 } else { split.codes };
         let Some(mut left) = budget.checked_sub(least) else {
             return Err(IndexError::Memory {
                 what: "opening this index",

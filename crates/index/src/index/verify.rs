@@ -3,10 +3,12 @@
 use super::family;
 use crate::cluster::centroids::Centroids;
 use crate::error::IndexError;
+use crate::format::csr::CsrLayout;
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::{ClusterEntry, Manifest, Structure};
+use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
 use bathyal_kernels::quantize::Codec;
@@ -92,7 +94,16 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     }
     match (manifest.checked_path(directory, manifest.paged_file()), &manifest.structure) {
         (Err(damage), _) => report.fault(damage.to_string()),
-        (Ok(path), Structure::Graph(_)) => walk_graph(&path, &manifest, &mut report, progress)?,
+        (Ok(path), Structure::Graph(entry)) => match family::load_offsets(directory, &manifest, entry) {
+            Err(damage @ (IndexError::Damaged { .. } | IndexError::Tier(_))) => {
+                // A damaged file of offsets has been reported; one whose checksum is right may still be wrong.
+                if report.sound {
+                    report.fault(damage.to_string());
+                }
+            }
+            Err(other) => return Err(other),
+            Ok(offsets) => walk_graph(&path, &offsets, &manifest, &mut report, progress)?,
+        },
         (Ok(path), Structure::Cluster(entry)) => {
             let held = walk_groups(&path, &manifest, entry, &mut report, progress)?;
             if report.sound {
@@ -193,8 +204,43 @@ pub(super) fn read_through(
     Ok(crc)
 }
 
+/// Calls `record` with the place and the bytes of each record of a packed file, and returns the file's CRC-32C.
+pub(super) fn read_records(
+    path: &Path,
+    offsets: &Offsets,
+    progress: &dyn Progress,
+    mut record: impl FnMut(u32, &[u8]),
+) -> Result<u32, IndexError> {
+    let failed = |e| TierError::io("read", path, e);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut buffer = Vec::new();
+    let (mut place, mut crc) = (0, 0_u32);
+    let count = offsets.records() as u32;
+    while place < count {
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let first = offsets.span(place);
+        // One record at least, and as many as fit.
+        let within = |p: &u32| offsets.span(*p).end() - first.offset <= READ_BYTES as u64;
+        let end = (place + 1..count).take_while(within).last().map_or(place, |last| last) + 1;
+        buffer.resize((offsets.span(end - 1).end() - first.offset) as usize, 0);
+        file.read_exact(&mut buffer).map_err(failed)?;
+        crc = crc32c::crc32c_append(crc, &buffer);
+        for place in place..end {
+            let span = offsets.span(place);
+            let start = (span.offset - first.offset) as usize;
+            record(place, &buffer[start..start + span.len as usize]);
+        }
+        place = end;
+        progress.advance(first.offset + buffer.len() as u64);
+    }
+    Ok(crc)
+}
+
 fn walk_graph(
     path: &Path,
+    offsets: &Offsets,
     manifest: &Manifest,
     report: &mut VerifyReport,
     progress: &dyn Progress,
@@ -225,6 +271,10 @@ fn walk_graph(
                 seen.check_page(layout, number as u32, bytes)
             })?
         }
+        GraphLayout::Csr(layout) => {
+            seen.linked.mark(graph.entry_point);
+            read_records(path, offsets, progress, |place, bytes| seen.check_packed(layout, place, bytes))?
+        }
     };
     let (linked, ids) = (seen.linked.count(), seen.ids.count());
     report.bytes += graph.file.bytes;
@@ -235,7 +285,7 @@ fn walk_graph(
         ));
     }
     let (nodes, name) = match &layout {
-        GraphLayout::Padded(_) => (manifest.vectors, "vectors"),
+        GraphLayout::Padded(_) | GraphLayout::Csr(_) => (manifest.vectors, "vectors"),
         GraphLayout::Local(layout) => (u64::from(layout.pages()), "pages"),
     };
     report.unlinked = nodes.saturating_sub(linked);
@@ -310,6 +360,34 @@ impl Seen<'_> {
         self.check_vector(&format!("vector {id}"), record.vector);
         if !layout.padding_is_zero(bytes, id, record.degree()) {
             self.report.fault(format!("vector {id}: unused bytes are not zero"));
+        }
+    }
+
+    fn check_packed(&mut self, layout: &CsrLayout, place: u32, bytes: &[u8]) {
+        self.report.vectors += 1;
+        let decoded = layout
+            .decode(bytes, place)
+            .and_then(|record| layout.links(&record, &mut self.links).map(|end| (record, end)));
+        let (record, end) = match decoded {
+            Ok(decoded) => decoded,
+            Err(reason) => return self.report.fault(format!("record {place}: {reason}")),
+        };
+        if record.id >= self.vectors || !self.ids.mark(record.id) {
+            self.report.fault(format!(
+                "record {place}: holds vector {}, which is elsewhere too or none of {}",
+                record.id, self.vectors
+            ));
+        }
+        self.report.links += self.links.len() as u64;
+        for link in &self.links {
+            if *link == place {
+                self.report.fault(format!("record {place}: links to itself"));
+            }
+            self.linked.mark(*link);
+        }
+        self.check_vector(&format!("record {place}"), record.vector);
+        if !layout.padding_is_zero(&record, end) {
+            self.report.fault(format!("record {place}: unused bytes are not zero"));
         }
     }
 

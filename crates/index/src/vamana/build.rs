@@ -5,13 +5,15 @@ use super::calibrate::{self, HeldOut};
 use super::grow::Growth;
 use super::local::Placed;
 use super::options::{BuildOptions, BuildReport, LayoutChoice};
+use super::pack::{self, Packer};
+use super::places::Places;
 use super::repair;
 use super::space::Space;
 use super::write;
 use crate::build::{Stages, code_bytes, least_manifest};
 use crate::error::IndexError;
+use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::directory::BuildDirectory;
-use crate::format::layout::{PADDED, PAGE_LOCAL};
 use crate::format::local::LocalLayout;
 use crate::format::manifest::{FileEntry, GraphEntry, Structure};
 use crate::format::pages::{PAGE_BYTES, PageLayout};
@@ -35,6 +37,7 @@ pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
         LayoutChoice::PageLocal => {
             local_layout(data, options).map_or(0, |layout| Placed::planned_bytes(&layout, count))
         }
+        LayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
     };
     Space::planned_bytes(data, options.metric) + growing + placed + mapped.max(sample).max(codes)
 }
@@ -64,12 +67,12 @@ pub(crate) fn build(
     stages.end("grow graph");
     let layout = Layout::new(data, &space, options, threads, progress)?;
     stages.end("place vectors");
-    let file = layout.write(directory.path(), &growth)?;
+    let files = layout.write(directory.path(), &growth)?;
     stages.end("write graph");
     let codes = write::write_codes(directory.path(), &space, layout.order(), options, threads, progress)?;
     stages.end("codes");
 
-    let graph_entry = layout.entry(file, entry, options);
+    let graph_entry = layout.entry(files, entry, options);
     let mut manifest = least_manifest(data, options, "vamana", Structure::Graph(graph_entry), codes);
     // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
     let graph_bytes = manifest.paged_file().bytes;
@@ -83,8 +86,8 @@ pub(crate) fn build(
         growth.insert("inserting held-out vectors", &held_out, options.alpha, options.search_list)?;
         order.extend(&held_out);
         growth.finish(&order)?;
-        let file = layout.write(directory.path(), &growth)?;
-        manifest.replace_paged_file(file);
+        let files = layout.write(directory.path(), &growth)?;
+        manifest.structure = Structure::Graph(layout.entry(files, entry, options));
         stages.end("held-out vectors");
     }
     let links: u64 = (0..space.count() as u32).map(|id| growth.graph.degree(id) as u64).sum();
@@ -99,7 +102,11 @@ pub(crate) fn build(
 enum Layout {
     Padded(PageLayout),
     Local(Placed),
+    Csr(CsrLayout, Places),
 }
+
+/// What was written: the graph, and where its records begin.
+type GraphFiles = (FileEntry, Option<FileEntry>);
 
 impl Layout {
     fn new(
@@ -119,16 +126,30 @@ impl Layout {
                 Placed::new(space, local_layout(data, options)?, options, threads, progress)
                     .map(Layout::Local)
             }
+            LayoutChoice::Csr => {
+                let (dim, count) = (data.dim() as u32, data.count());
+                let layout =
+                    CsrLayout::new(data.element(), dim, count as u32, options.max_degree, LINE_BYTES);
+                let layout = layout.map_err(IndexError::Parameter)?;
+                let places = Places::new(space, count, 1, options.seed, threads, progress)?;
+                Ok(Layout::Csr(layout, places))
+            }
         }
     }
 
-    fn write(&self, directory: &Path, growth: &Growth<'_>) -> Result<FileEntry, IndexError> {
-        let (space, progress) = (growth.space, growth.progress);
+    fn write(&self, directory: &Path, growth: &Growth<'_>) -> Result<GraphFiles, IndexError> {
+        let (space, graph, progress) = (growth.space, &growth.graph, growth.progress);
         match self {
-            Layout::Padded(layout) => write::write_graph(directory, layout, space, &growth.graph, progress),
+            Layout::Padded(layout) => {
+                Ok((write::write_graph(directory, layout, space, graph, progress)?, None))
+            }
             Layout::Local(placed) => {
-                let links = placed.links(&growth.graph, growth.entry, growth.threads, progress)?;
-                placed.write(directory, space, &links, progress)
+                let links = placed.links(graph, growth.entry, growth.threads, progress)?;
+                Ok((placed.write(directory, space, &links, progress)?, None))
+            }
+            Layout::Csr(layout, places) => {
+                let (file, offsets) = pack::write_packed(directory, layout, places, space, graph, progress)?;
+                Ok((file, Some(offsets)))
             }
         }
     }
@@ -137,7 +158,8 @@ impl Layout {
     fn order(&self) -> Option<&[u32]> {
         match self {
             Layout::Padded(_) => None,
-            Layout::Local(placed) => Some(&placed.ids),
+            Layout::Local(placed) => Some(&placed.order.ids),
+            Layout::Csr(_, places) => Some(&places.ids),
         }
     }
 
@@ -146,23 +168,26 @@ impl Layout {
         let mut places = match self {
             Layout::Padded(_) => held_out.to_vec(),
             Layout::Local(placed) => held_out.iter().map(|id| placed.place_of(*id)).collect(),
+            Layout::Csr(_, places) => held_out.iter().map(|id| places.place_of(*id)).collect(),
         };
         places.sort_unstable();
         places
     }
 
-    fn entry(&self, file: FileEntry, entry: u32, options: &BuildOptions) -> GraphEntry {
-        let (layout, page_bytes, page_vectors, entry_point) = match self {
-            Layout::Padded(_) => (PADDED, PAGE_BYTES, 0, entry),
+    fn entry(&self, files: GraphFiles, entry: u32, options: &BuildOptions) -> GraphEntry {
+        let (page_bytes, page_vectors, entry_point) = match self {
+            Layout::Padded(_) => (PAGE_BYTES, 0, entry),
             Layout::Local(placed) => {
                 let layout = &placed.layout;
-                let (page_bytes, records) = (layout.page_bytes() as u32, layout.records() as u32);
-                (PAGE_LOCAL, page_bytes, records, placed.place_of(entry))
+                (layout.page_bytes() as u32, layout.records() as u32, placed.place_of(entry))
             }
+            Layout::Csr(_, places) => (LINE_BYTES, 0, places.place_of(entry)),
         };
+        let (file, offsets) = files;
         GraphEntry {
             file,
-            layout: layout.into(),
+            offsets,
+            layout: options.layout.name().into(),
             page_bytes,
             page_vectors,
             max_degree: options.max_degree,

@@ -5,6 +5,7 @@
 
 use super::adjacency::Adjacency;
 use super::options::BuildOptions;
+use super::places::Places;
 use super::space::Space;
 use super::visited::VisitedSet;
 use super::write::GRAPH_NAME;
@@ -13,7 +14,6 @@ use crate::format::appender::Appender;
 use crate::format::links::encoded_bits;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::FileEntry;
-use crate::order::Placement;
 use crate::progress::Progress;
 use std::path::Path;
 use std::sync::Mutex;
@@ -27,10 +27,7 @@ const UNREACHED: u32 = u32::MAX;
 /// Where each vector lies.
 pub(crate) struct Placed {
     pub(crate) layout: LocalLayout,
-    /// The vectors' ids by place.
-    pub(crate) ids: Vec<u32>,
-    /// The places of the vectors by id.
-    places: Vec<u32>,
+    pub(crate) order: Places,
 }
 
 /// The links of each page, the most useful first.
@@ -40,7 +37,7 @@ impl Placed {
     /// Bytes of a placement and of the links of its pages for `count` vectors.
     pub(crate) fn planned_bytes(layout: &LocalLayout, count: u64) -> u64 {
         // A link takes a byte and more on its page and four in memory; then a list's header and the flood.
-        count * 8 + u64::from(layout.pages()) * (4 * layout.link_bits() as u64 / 8 + 32)
+        Places::planned_bytes(count) + u64::from(layout.pages()) * (4 * layout.link_bits() as u64 / 8 + 32)
     }
 
     /// Places all vectors so that near ones share pages.
@@ -51,26 +48,20 @@ impl Placed {
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<Placed, IndexError> {
-        progress.stage("placing vectors", space.count() as u64);
-        let mut ids: Vec<u32> = (0..space.count() as u32).collect();
-        let placement = Placement { units: vec![layout.records()], threads, seed: options.seed };
-        placement.order(space, &mut ids, progress)?;
-        let mut places = vec![0; ids.len()];
-        for (place, id) in ids.iter().enumerate() {
-            places[*id as usize] = place as u32;
-        }
-        Ok(Placed { layout, ids, places })
+        let count = space.count();
+        let order = Places::new(space, count, layout.records(), options.seed, threads, progress)?;
+        Ok(Placed { layout, order })
     }
 
     /// Where vector `id` lies.
     pub(crate) fn place_of(&self, id: u32) -> u32 {
-        self.places[id as usize]
+        self.order.place_of(id)
     }
 
     /// The vectors of `page`.
     fn page_ids(&self, page: u32) -> &[u32] {
         let places = self.layout.places(page);
-        &self.ids[places.start as usize..places.end as usize]
+        &self.order.ids[places.start as usize..places.end as usize]
     }
 
     /// Chooses the links of all pages, so that every page can be reached from that of the vector `entry`.

@@ -1,7 +1,7 @@
 //! What a builder is told and what it reports.
 
 use crate::error::IndexError;
-use crate::format::layout::{PADDED, PAGE_LOCAL};
+use crate::format::layout::{CSR, PADDED, PAGE_LOCAL};
 use crate::format::pages::{MAX_DEGREE, PAGE_BYTES};
 use crate::vectors::VectorFile;
 use bathyal_kernels::Metric;
@@ -41,6 +41,20 @@ pub enum LayoutChoice {
     Padded,
     /// Near vectors share a page and its links: a third to a half of the reads.
     PageLocal,
+    /// The records of `padded` without its padding, near ones beside each other, links in few bits: for memory that
+    /// serves small reads (second-tier-memory, section 5).
+    Csr,
+}
+
+impl LayoutChoice {
+    /// Its name in a manifest and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LayoutChoice::Padded => PADDED,
+            LayoutChoice::PageLocal => PAGE_LOCAL,
+            LayoutChoice::Csr => CSR,
+        }
+    }
 }
 
 impl std::str::FromStr for LayoutChoice {
@@ -50,7 +64,8 @@ impl std::str::FromStr for LayoutChoice {
         match text {
             PADDED => Ok(LayoutChoice::Padded),
             PAGE_LOCAL => Ok(LayoutChoice::PageLocal),
-            _ => Err(format!("unknown layout {text:?}; known are {PADDED} and {PAGE_LOCAL}")),
+            CSR => Ok(LayoutChoice::Csr),
+            _ => Err(format!("unknown layout {text:?}; known are {PADDED}, {PAGE_LOCAL} and {CSR}")),
         }
     }
 }

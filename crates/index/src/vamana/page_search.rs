@@ -14,8 +14,8 @@ use bathyal_kernels::Neighbor;
 /// Pivots a square root of the number of vectors: scoring them costs some microseconds and saves most of the way from
 /// the entry point (`docs/reads.md`).
 const PIVOTS_A_ROOT: f64 = 4.0;
-/// Of so many pivots the padded layout looks at one: its searches score so few codes that more would show.
-const PADDED_SHARE: usize = 4;
+/// Of so many pivots a graph of single records looks at one: its searches score so few codes that more would show.
+const RECORD_SHARE: usize = 4;
 /// Nearest pivots that a search begins at.
 const STARTS: usize = 8;
 /// A page is looked at if its linked vector is this many error bounds of the code too far to be a candidate itself:
@@ -55,7 +55,7 @@ impl Scratch {
     /// Puts the nearest pivots and the entry point into `self.ids`.
     pub(super) fn find_starts(&mut self, graph: &Graph) {
         let step = match &graph.layout {
-            GraphLayout::Padded(_) => PADDED_SHARE,
+            GraphLayout::Padded(_) | GraphLayout::Csr(_) => RECORD_SHARE,
             GraphLayout::Local(_) => 1,
         };
         self.ids.clear();

@@ -7,7 +7,9 @@
 use super::page_search::width_after;
 use super::visited::VisitedSet;
 use crate::error::IndexError;
+use crate::format::csr::CsrLayout;
 use crate::format::layout::GraphLayout;
+use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
@@ -18,6 +20,8 @@ use std::path::PathBuf;
 /// The part of an open index that a search reads.
 pub(crate) struct Graph {
     pub(crate) layout: GraphLayout,
+    /// Where packed records lie; empty in other layouts.
+    pub(crate) offsets: Offsets,
     pub(crate) vectors: u32,
     pub(crate) dim: usize,
     pub(crate) element: Element,
@@ -50,14 +54,14 @@ pub(crate) struct Scratch {
     /// Vectors scored by their codes; in the page-local layout the pages of which all are.
     pub(super) visited: VisitedSet,
     pub(super) found: TopK,
-    /// What is being read: vectors, or pages in the page-local layout.
+    /// What is being read: vectors (by place in a packed graph), or pages in the page-local layout.
     pub(super) beam: Vec<u32>,
     pub(super) spans: Vec<Span>,
     pub(super) ids: Vec<u32>,
     pub(super) scores: Vec<f32>,
     /// Page-local layout: pages read or being read.
     pub(super) opened: VisitedSet,
-    /// Page-local layout: vectors whose pages are worth a look.
+    /// Page-local layout: vectors whose pages are worth a look. Packed layout: the links of a record.
     pub(super) near: Vec<u32>,
     pub(super) starts: Vec<Neighbor>,
     pub(super) bounds: Vec<f32>,
@@ -117,7 +121,7 @@ impl Scratch {
         self.visited.clear();
         self.found = TopK::new(params.k);
         match &graph.layout {
-            GraphLayout::Padded(_) => {
+            GraphLayout::Padded(_) | GraphLayout::Csr(_) => {
                 self.find_starts(graph);
                 let visited = &mut self.visited;
                 self.ids.retain(|id| visited.insert(*id));
@@ -155,6 +159,7 @@ impl Scratch {
         match &graph.layout {
             GraphLayout::Padded(layout) => self.expand_record(graph, layout, self.beam[i], pages),
             GraphLayout::Local(layout) => self.expand_page(graph, layout, self.beam[i], pages),
+            GraphLayout::Csr(layout) => self.expand_packed(graph, layout, self.beam[i], pages),
         }
     }
 
@@ -188,6 +193,34 @@ impl Scratch {
         Ok(())
     }
 
+    /// The same with a packed record, whose links are places.
+    #[inline]
+    fn expand_packed(
+        &mut self,
+        graph: &Graph,
+        layout: &CsrLayout,
+        place: u32,
+        bytes: &[u8],
+    ) -> Result<(), IndexError> {
+        let damaged = |reason: String| {
+            let place = format!("record {place} at byte {}", graph.offsets.span(place).offset);
+            IndexError::damaged(&graph.file, place, reason)
+        };
+        let record = layout.decode(bytes, place).map_err(damaged)?;
+        if record.id >= graph.vectors {
+            return Err(damaged(format!("id {} is not among {} vectors", record.id, graph.vectors)));
+        }
+        self.found.push(record.id, graph.exact.between(&self.query, record.vector));
+        self.stats.full_distances += 1;
+        self.clock.spent(Phase::Rerank);
+        layout.links(&record, &mut self.near).map_err(damaged)?;
+        self.ids.clear();
+        let visited = &mut self.visited;
+        self.ids.extend(self.near.iter().copied().filter(|place| visited.insert(*place)));
+        self.offer(graph);
+        Ok(())
+    }
+
     /// Moves the nearest unexpanded candidates into the beam until it is `width` wide.
     fn fill_beam(&mut self, graph: &Graph, width: usize) {
         match &graph.layout {
@@ -199,6 +232,14 @@ impl Scratch {
                     self.spans.push(layout.span(next.id));
                 }
             }
+            GraphLayout::Csr(_) => {
+                while self.beam.len() < width
+                    && let Some(next) = self.candidates.next_unexpanded()
+                {
+                    self.beam.push(next.id);
+                    self.spans.push(graph.offsets.span(next.id));
+                }
+            }
             GraphLayout::Local(layout) => self.fill_beam_with_pages(layout, width),
         }
     }
@@ -206,7 +247,7 @@ impl Scratch {
     /// Reads of the next hop.
     fn width(&self, graph: &Graph, beam_width: usize) -> usize {
         match &graph.layout {
-            GraphLayout::Padded(_) => beam_width,
+            GraphLayout::Padded(_) | GraphLayout::Csr(_) => beam_width,
             GraphLayout::Local(_) => width_after(self.stats.reads, beam_width),
         }
     }
@@ -221,6 +262,7 @@ pub(crate) async fn search(
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
     scratch.begin(graph, query, &params);
+    let alignment = cx.alignment();
     let failed = |source: ReadError| IndexError::Read { file: graph.file.clone(), source };
     match params.mode {
         SearchMode::Batched => loop {
@@ -232,7 +274,7 @@ pub(crate) async fn search(
             }
             scratch.stats.hops += 1;
             scratch.stats.reads += scratch.beam.len() as u32;
-            scratch.stats.bytes += (scratch.beam.len() * graph.layout.read_bytes()) as u64;
+            scratch.stats.bytes += scratch.spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
             scratch.clock.spent(Phase::Navigate);
             let pages = cx.read(&scratch.spans).await.map_err(failed)?;
             scratch.clock.spent(Phase::Read);
@@ -251,7 +293,7 @@ pub(crate) async fn search(
                 for span in &scratch.spans[pushed..] {
                     stream.push(*span);
                     scratch.stats.reads += 1;
-                    scratch.stats.bytes += u64::from(span.len);
+                    scratch.stats.bytes += span.aligned_len(alignment);
                 }
                 scratch.stats.hops += u32::from(scratch.beam.len() > pushed);
                 scratch.clock.spent(Phase::Navigate);

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bathyal_index::cluster::{check_centroids, check_journal};
+use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
 use bathyal_index::format::links;
 use bathyal_index::format::local::LocalLayout;
@@ -15,6 +16,7 @@ use bathyal_index::format::manifest::{
     Calibration, CalibrationCurve, CalibrationPoint, ClusterEntry, CodesEntry, FORMAT_VERSION, FileEntry,
     GraphEntry, Manifest, Structure,
 };
+use bathyal_index::format::offsets::{self, Offsets};
 use bathyal_index::format::pages::PageLayout;
 use bathyal_index::vectors::{FileFormat, IdFile, IdFormat, VectorFile};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
@@ -31,7 +33,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -49,6 +51,8 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "graph_page", seeds: || vec![graph_page()], read: graph_records },
     Target { name: "local_page", seeds: || vec![local_page()], read: local_pages },
     Target { name: "links", seeds: link_codes, read: links },
+    Target { name: "packed_record", seeds: || vec![packed_record()], read: packed_records },
+    Target { name: "offsets", seeds: offset_files, read: offset_file },
     Target { name: "codec", seeds: codecs, read: codec },
     Target { name: "code_blocks", seeds: code_blocks, read: blocks_of_codes },
     Target { name: "group_page", seeds: || vec![group_page()], read: group_records },
@@ -175,6 +179,62 @@ fn local_page() -> Vec<u8> {
     let links: Vec<u32> = (0..50).map(|i| i * 19).collect();
     layout.encode(&mut page, 1, &ids, std::iter::repeat_n([7; 16].as_slice(), 20), &links);
     page
+}
+
+fn packed_layout() -> CsrLayout {
+    CsrLayout::new(Element::U8, 16, 1000, 60, LINE_BYTES).expect("in range")
+}
+
+/// The record as it is, and with a checksum that fits.
+fn packed_records(bytes: &[u8]) {
+    let layout = packed_layout();
+    let mut sealed = bytes.to_vec();
+    sealed.resize(bytes.len().max(4), 0);
+    layout.seal(1, &mut sealed);
+    for (bytes, place) in [(bytes, 0), (bytes, u32::MAX), (&sealed, 1)] {
+        let Ok(record) = layout.decode(bytes, place) else { continue };
+        assert!(record.vector.len() == 16 && record.degree <= 60);
+        let mut links = Vec::new();
+        let Ok(end) = layout.links(&record, &mut links) else { continue };
+        assert!(links.len() == record.degree && links.is_sorted() && links.iter().all(|l| *l < 1000));
+        assert!(end <= 8 * bytes.len());
+        let _ = layout.padding_is_zero(&record, end);
+    }
+}
+
+fn packed_record() -> Vec<u8> {
+    let layout = packed_layout();
+    let mut bytes = Vec::new();
+    layout.encode(77, &[7; 16], &(0..50).map(|i| i * 19).collect::<Vec<u32>>(), &mut bytes);
+    layout.seal(1, &mut bytes);
+    bytes
+}
+
+/// Records and bytes of the file that a file of offsets is said to be of: the first bytes of the input.
+fn offset_file(bytes: &[u8]) {
+    let Some((head, bytes)) = bytes.split_first_chunk::<12>() else { return };
+    let (records, length) = head.split_at(4);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    let (records, length) = (number(records), number(length));
+    let Ok(offsets) = Offsets::from_bytes(bytes, records, length) else { return };
+    let mut end = 0;
+    for record in 0..records as u32 {
+        let span = offsets.span(record);
+        assert!(span.offset == end && span.len > 0 && span.len <= offsets.longest());
+        end = span.end();
+    }
+    assert_eq!(end, length);
+}
+
+fn offset_files() -> Vec<Vec<u8>> {
+    [(1_u32, 0), (100, 0), (130, 90), (300, 5000)]
+        .map(|(count, spread)| {
+            let lengths: Vec<u32> = (0..count).map(|i| 40 + i * 7919 % (spread + 1)).collect();
+            let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+            let head = count.to_le_bytes().into_iter().chain(total.to_le_bytes());
+            head.chain(offsets::encode(&lengths)).collect()
+        })
+        .to_vec()
 }
 
 fn group_layout() -> GroupLayout {
@@ -368,6 +428,7 @@ fn manifest_value() -> Manifest {
         build_seconds: 1.5,
         structure: Structure::Graph(GraphEntry {
             file: file("graph.bin", layout.file_bytes(100)),
+            offsets: None,
             layout: "padded".into(),
             page_bytes: 512,
             page_vectors: 0,

@@ -9,12 +9,37 @@ use std::sync::Arc;
 /// A tier whose bytes lie in DRAM. Reads are served in place.
 #[derive(Debug, Clone)]
 pub struct DramTier {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Lined>,
     profile: TierProfile,
 }
 
+/// Bytes of which the first begins on a cache line, where their vector has room for that.
+#[derive(Debug)]
+struct Lined {
+    vector: Vec<u8>,
+    lead: usize,
+}
+
+impl Lined {
+    fn new(mut vector: Vec<u8>) -> Lined {
+        let (len, room) = (vector.len(), vector.capacity() - vector.len());
+        let lead = vector.as_ptr().align_offset(CACHE_LINE);
+        let lead = if lead <= room { lead } else { 0 };
+        // Within its capacity, so it stays where it is.
+        vector.resize(len + lead, 0);
+        vector.copy_within(..len, lead);
+        Lined { vector, lead }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.vector[self.lead..]
+    }
+}
+
 impl DramTier {
-    /// A tier over `bytes`.
+    /// A tier over `bytes`. They are moved to the start of a cache line if `bytes` has capacity for one more line, so
+    /// that what is aligned in the file is aligned in memory.
     pub fn new(bytes: Vec<u8>) -> DramTier {
         let profile = TierProfile {
             kind: "dram".into(),
@@ -27,7 +52,7 @@ impl DramTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
         };
-        DramTier { bytes: Arc::new(bytes), profile }
+        DramTier { bytes: Arc::new(Lined::new(bytes)), profile }
     }
 }
 
@@ -37,7 +62,7 @@ impl Tier for DramTier {
     }
 
     fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.bytes.bytes().len() as u64
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
@@ -45,9 +70,9 @@ impl Tier for DramTier {
     }
 }
 
-impl InPlace for Arc<Vec<u8>> {
+impl InPlace for Arc<Lined> {
     fn bytes(&self) -> &[u8] {
-        self
+        Lined::bytes(self)
     }
 
     fn check(&self, _thorough: bool) -> Result<(), TierError> {

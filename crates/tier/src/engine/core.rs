@@ -169,6 +169,10 @@ impl Core {
         })
     }
 
+    pub(crate) fn alignment(&self) -> u32 {
+        self.alignment as u32
+    }
+
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.pool.allocated_bytes()
     }

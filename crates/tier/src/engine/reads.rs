@@ -25,6 +25,11 @@ impl Cx {
         Reading { cx: self, spans, group: None }
     }
 
+    /// What reads on this tier are aligned to, in bytes: 1 where they are served as they are.
+    pub fn alignment(&self) -> u32 {
+        self.0.borrow().alignment()
+    }
+
     /// Opens a stream of reads that are taken one by one as they arrive (pipelined mode).
     pub fn stream(&self) -> Stream {
         Stream { cx: self.clone(), group: self.0.borrow_mut().open_group(true), pending: 0 }
