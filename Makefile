@@ -128,7 +128,7 @@ check-calibration: ## recall asked for and measured, and the same answers on all
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
 	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
 
-check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; a minute, 150 MB the first time
+check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
 
 check-memory: ## tests of distances and lists under valgrind, which knows AVX2 and hides AVX-512

@@ -1,20 +1,21 @@
 # What the guest checks. The host reads the names of the lines that begin with "check" and wants a verdict of each.
 
+. /data/searches.sh
+set -o pipefail
+
 families="cluster graph"
-queries=/data/queries.f16bin
-# A fixed effort: one that is derived from a recall depends on what reads cost on the tier.
-search_list=40
 nvdimm=/dev/dax0.0
 cxl_rest=dax1.0
 cxl_small=dax1.1
-# The least that a DAX device can have, and with its header less than any of the indexes.
+# The least that a DAX device can have; with its header less than the pages of the graph, more than those of the cluster
+# index.
 small_bytes=2097152
 
 # Runs a function and tells the host how it went: one line on a port of its own, where the kernel writes nothing.
+# A pipe, because the console is a terminal, on which commands draw bars of progress.
 check() {
     echo "begin $1"
-    if "$@" > /run/output 2>&1; then verdict=pass; else verdict=fail; fi
-    cat /run/output
+    if "$@" 2>&1 | cat; then verdict=pass; else verdict=fail; fi
     echo "end $1"
     echo "$verdict $1 $(cut -d ' ' -f 1 /proc/uptime)" > /dev/ttyS1
 }
@@ -27,30 +28,6 @@ await() {
     done
     echo "$1 does not appear"
     return 1
-}
-
-# Searches the index of a family on a tier; the answers go to the file named last.
-search() {
-    bathyal search "/data/$1.index" "$queries" -k 10 --search-list "$search_list" \
-        --groundtruth /data/truth.ibin --tier "$2" --output "$3"
-}
-
-# The same, and the answers, with their distances, have to be those of the DRAM tier to the bit.
-same_as_dram() {
-    search "$1" "$2" /run/found.ibin && cmp /run/found.ibin "/run/$1.ibin"
-}
-
-# Runs a command that has to end with an error, not with a crash, and to say all of the given words.
-fails_saying() {
-    words=$1
-    shift
-    "$@" > /run/said 2>&1
-    ended=$?
-    cat /run/said
-    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] || { echo "ended with $ended"; return 1; }
-    for word in $words; do
-        grep -qF -- "$word" /run/said || { echo "does not say $word"; return 1; }
-    done
 }
 
 modules_load() {
@@ -72,19 +49,20 @@ cxl_memory_is_two_dax_devices() {
     [ "$size" = "$small_bytes" ] || { echo "$cxl_small has $size bytes"; return 1; }
 }
 
-# The module takes the device without a driver as it is loaded.
+cxl_node() { cat "/sys/bus/dax/devices/$cxl_rest/target_node"; }
+
+# The module takes the device that has no driver as soon as it is loaded; its blocks come online one by one.
 cxl_memory_is_a_node_without_processors() {
     modprobe kmem || return
-    node=$(cat "/sys/bus/dax/devices/$cxl_rest/target_node")
-    about=/sys/devices/system/node/node$node
+    about=/sys/devices/system/node/node$(cxl_node)
     await "$about/meminfo" || return
-    echo "processors of node $node: '$(cat "$about/cpulist")'"
     for _ in $(seq 200); do
-        [ "$(sed -n 's/.*MemTotal: *\([0-9]*\) kB/\1/p' "$about/meminfo")" -eq 0 ] || break
+        grep -q 'MemTotal: *0 kB' "$about/meminfo" || break
         usleep 100000
     done
     head -n 2 "$about/meminfo"
-    [ -z "$(cat "$about/cpulist")" ] && ! grep -q 'MemTotal: *0 kB' "$about/meminfo"
+    echo "processors: '$(cat "$about/cpulist")'"
+    ! grep -q 'MemTotal: *0 kB' "$about/meminfo" && [ -z "$(cat "$about/cpulist")" ]
 }
 
 dram_answers() {
@@ -95,9 +73,89 @@ files_answer_like_dram() {
     for family in $families; do same_as_dram "$family" file || return; done
 }
 
+# Each index twice, in turns: loaded over what was there, then found there.
+devdax_answers_like_dram() {
+    for family in $families $families; do
+        same_as_dram "$family" "mapped:$nvdimm" && same_as_dram "$family" "mapped:$nvdimm,verify" || return
+    done
+}
+
+# Who may only read the device finds what another process has loaded there, and cannot load anything else.
+devdax_is_loaded_once() {
+    same_as_dram cluster "mapped:$nvdimm" || return
+    chmod 644 "$nvdimm"
+    su reader -c ". /data/searches.sh; same_as_dram cluster mapped:$nvdimm" || return
+    fails_saying "$nvdimm: the index is not loaded there" su reader -c ". /data/searches.sh; search graph mapped:$nvdimm /run/none.ibin"
+}
+
+# Both find another index there: one loads, the other waits for it.
+devdax_is_shared_by_two_processes() {
+    same_as_dram cluster "mapped:$nvdimm" || return
+    same_as_dram graph "mapped:$nvdimm" > /run/first 2>&1 &
+    same_as_dram graph "mapped:$nvdimm"
+    second=$?
+    wait $!
+    first=$?
+    cat /run/first
+    [ "$first" = 0 ] && [ "$second" = 0 ]
+}
+
+# CXL memory as a device, just large enough.
+cxl_devdax_answers_like_dram() {
+    same_as_dram cluster "mapped:/dev/$cxl_small" && same_as_dram cluster "mapped:/dev/$cxl_small"
+}
+
+# The system counts pages that a node was asked for and gave.
+pages_given() { sed -n 's/^numa_hit //p' "/sys/devices/system/node/node$(cxl_node)/numastat"; }
+
+cxl_node_answers_like_dram() {
+    for family in $families; do
+        before=$(pages_given)
+        same_as_dram "$family" "mapped:node=$(cxl_node)" || return
+        given=$(($(pages_given) - before))
+        echo "the node gave $given pages"
+        [ "$given" -gt 0 ] || return
+    done
+}
+
+# The NVDIMM again, now as a block device. busybox makes ext2, which the driver of ext4 mounts.
+dax_file_system_answers_like_dram() {
+    ndctl create-namespace -f -e namespace0.0 -m fsdax && await /dev/pmem0 || return
+    modprobe -a crc32c_generic ext4 && mke2fs -b 4096 /dev/pmem0 > /run/mke2fs && mkdir -p /run/pmem || return
+    mount -t ext4 -o dax=always /dev/pmem0 /run/pmem || return
+    for family in $families $families; do
+        same_as_dram "$family" mapped:/run/pmem > /run/said || { cat /run/said; return 1; }
+        cat /run/said
+        grep -q "DAX file system, MAP_SYNC" /run/said || return
+    done
+    # A file for each index, named after its content.
+    [ "$(find /run/pmem -type f | wc -l)" = 2 ] && umount /run/pmem
+}
+
+missing_node_is_an_error() {
+    fails_saying "no NUMA node 7" search cluster mapped:node=7 /run/none.ibin
+}
+
+missing_device_is_an_error() {
+    fails_saying "/dev/dax7.0.*[Nn]o such file" search cluster mapped:/dev/dax7.0 /run/none.ibin && [ ! -e /dev/dax7.0 ]
+}
+
+small_device_is_an_error() {
+    fails_saying "/dev/$cxl_small: the device has $small_bytes bytes" search graph "mapped:/dev/$cxl_small" /run/none.ibin
+}
+
 check modules_load
 check nvdimm_is_a_dax_device
 check cxl_memory_is_two_dax_devices
 check cxl_memory_is_a_node_without_processors
 check dram_answers
 check files_answer_like_dram
+check devdax_answers_like_dram
+check devdax_is_loaded_once
+check devdax_is_shared_by_two_processes
+check cxl_devdax_answers_like_dram
+check cxl_node_answers_like_dram
+check dax_file_system_answers_like_dram
+check missing_node_is_an_error
+check missing_device_is_an_error
+check small_device_is_an_error

@@ -26,7 +26,7 @@ pack_initramfs() {
     local root=$work/root version program
     version=$(basename "$work"/system/usr/lib/modules/*)
     rm -rf "$root"
-    mkdir -p "$root"/{bin,lib,lib64,proc,sys,dev,run,data}
+    mkdir -p "$root"/{bin,lib,lib64,proc,sys,dev,etc,run,data}
     ln -s . "$root/usr"
     cp "$busybox" "$root/bin/"
     cp -L "$loader" "$root/lib64/ld-linux-x86-64.so.2"
@@ -35,7 +35,9 @@ pack_initramfs() {
     cp "$binary" "$root/bin/bathyal"
     cp -r "$work/data/." "$root/data/"
     cp "$here/guest_checks.sh" "$root/data/checks.sh"
+    cp "$here/guest_searches.sh" "$root/data/searches.sh"
     cp "$here/guest_init.sh" "$root/init"
     chmod 755 "$root/init"
+    chmod -R a+rX "$root"
     (cd "$root" && find . | "$busybox" cpio -o -H newc -R 0:0 2> "$work/cpio.log") | gzip -1 > "$work/initramfs.gz"
 }

@@ -51,16 +51,21 @@ unpack() {
             */linux-image-*)
                 dpkg-deb --fsys-tarfile "$package" | tar -x -C "$into" --wildcards './boot/vmlinuz*' \
                     '*/drivers/acpi/*' '*/drivers/cxl/*' '*/drivers/dax/*' '*/drivers/nvdimm/*' \
+                    '*/fs/ext4/*' '*/fs/jbd2/*' '*/fs/mbcache*' '*/kernel/lib/crc*' '*/kernel/crypto/crc32c*' \
                     '*/modules.builtin*' '*/modules.order' || return ;;
             *) dpkg-deb -x "$package" "$into" || return ;;
         esac
     done
 }
 
+# The first thing that went wrong, which is the cause of the others.
+complaint() { grep -m 1 -E '^(E|W|dpkg-deb|tar): ' "$work/packages.log" || tail -n 1 "$work/packages.log"; }
+
 # Makes $work/system, or skips the check with the reason.
 prepare_system() {
-    local mirror
-    [ ! -e "$work/system" ] || return 0
+    local mirror tool
+    # Made anew when this file has changed.
+    [ ! "$work/system" -nt "$here/system.sh" ] || return 0
     [ "$(uname -m)" = x86_64 ] || skip "the guest's programs are for x86_64, this machine is $(uname -m)"
     for tool in apt-get dpkg-deb tar; do
         command -v "$tool" > /dev/null || skip "$tool was not found: QEMU and a kernel are taken from Debian packages"
@@ -70,12 +75,13 @@ prepare_system() {
     [ -n "$mirror" ] || skip "no Debian mirror among this machine's package sources: name one in DEBIAN_MIRROR"
     say "fetching QEMU and a kernel (Debian $release, 150 MB) into $work"
     private_apt "$mirror"
-    download > "$work/packages.log" 2>&1 || skip "packages cannot be had: $(tail -n 1 "$work/packages.log")"
+    download > "$work/packages.log" 2>&1 || skip "packages cannot be had: $(complaint)"
     rm -rf "$work/system.part" && mkdir "$work/system.part"
     unpack "$work/system.part" >> "$work/packages.log" 2>&1 \
-        || skip "packages cannot be unpacked: $(tail -n 1 "$work/packages.log")"
+        || skip "packages cannot be unpacked: $(complaint)"
+    rm -rf "$work/system" "$work/apt"
     mv "$work/system.part" "$work/system"
-    rm -rf "$work/apt"
+    touch "$work/system"
 }
 
 # Runs a program of $work/system with its libraries, and not with this machine's.
