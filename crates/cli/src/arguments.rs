@@ -85,7 +85,7 @@ pub enum Command {
     Inspect(InspectArguments),
     /// Read every byte of an index and say whether all is well
     Verify(VerifyArguments),
-    /// Measure the device under a folder: latency, IOPS, bandwidth
+    /// Measure the device under a folder, or memory: latency, IOPS, bandwidth
     Probe(ProbeArguments),
 }
 
@@ -383,14 +383,25 @@ pub struct VerifyArguments {
 /// `bathyal probe`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Makes a file in the folder, reads it at random past the page cache, and removes it.
+Makes a file in the folder, reads it at random past the page cache, and removes it. With --tier mapped it measures
+memory instead: the latency of dependent loads, the bandwidth of random reads by payload and reads in flight, and what
+small reads mixed in cost. What lies in a file or on a device is read and left as it is.
 
 Examples:
   bathyal probe /mnt/nvme
+  bathyal probe --tier mapped:node=1
+  bathyal probe --tier mapped:/dev/dax0.0 --size 4GB --output dax.json
   bathyal probe . --thorough --json")]
 pub struct ProbeArguments {
     /// A folder on the device to measure
-    pub folder: PathBuf,
+    #[arg(required_unless_present = "tier", conflicts_with = "tier")]
+    pub folder: Option<PathBuf>,
+    /// Memory to measure instead: mapped, mapped:node=N or mapped:PATH
+    #[arg(long, value_name = "TIER")]
+    pub tier: Option<TierChoice>,
+    /// Bytes to spread the reads over [default: 1 GiB of a device, 512 MiB of memory; with --thorough 4 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub size: Option<u64>,
     /// Take tens of seconds instead of a few, for steadier figures
     #[arg(long)]
     pub thorough: bool,

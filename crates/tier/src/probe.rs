@@ -1,9 +1,12 @@
 //! Measures a device: latency, reads and bytes a second against block size and depth.
 //!
 //! The reads go through the same queue that a search uses, so that the profile says what a search can have,
-//! not what the device's data sheet promises.
+//! not what the device's data sheet promises. [`probe_memory`] measures memory that is read in place.
 
+mod memory;
 mod scratch;
+
+pub use memory::{MemoryCell, MemoryProbeOptions, MemoryReport, MixCell, probe_memory};
 
 use self::scratch::ScratchFile;
 use crate::backend::file::{FileOptions, FileTier};

@@ -1,8 +1,12 @@
 //! The probe: what it measures cannot be better than the device, and it leaves nothing behind.
 
 use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::mapped::{MappedOptions, Place};
 use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
-use bathyal_tier::probe::{Mode, ProbeOptions, ProbeReport, probe_directory_with, probe_tier};
+use bathyal_tier::probe::{
+    MemoryProbeOptions, MemoryReport, Mode, ProbeOptions, ProbeReport, probe_directory_with, probe_memory,
+    probe_tier,
+};
 use bathyal_tier::{Tier, TierError};
 use std::cell::Cell;
 use std::path::Path;
@@ -82,4 +86,40 @@ fn what_cannot_be_probed_is_said() {
     assert!(missing.unwrap_err().to_string().contains("/no/such/directory"));
     let nothing: Arc<dyn Tier> = Arc::new(DramTier::new(Vec::new()));
     assert!(matches!(probe_tier(&nothing, &short(), &|_| true), Err(TierError::Parameter(_))));
+}
+
+#[test]
+fn memory_of_every_kind_is_measured_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i >> 6) as u8).collect();
+    std::fs::write(&file, &content).unwrap();
+    let options = MemoryProbeOptions {
+        bytes: 2 << 20,
+        cell_time: Duration::from_millis(2),
+        payloads: vec![64, 4096],
+        in_flight: vec![1, 8],
+        threads: vec![1, 2],
+    };
+    let folder = dir.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let places = [Place::Anonymous, Place::Path(folder.clone()), Place::Path(file.clone())];
+    for place in places.map(MappedOptions::at) {
+        let report = probe_memory(&place, &options, &|done| (0.0..=1.0).contains(&done)).unwrap();
+        assert_eq!((report.cells.len(), report.mixed.len()), (8, 20), "{place}");
+        assert!(report.bytes <= 2 << 20 && report.dependent_load_ns > 0.0);
+        assert!(report.cells.iter().all(|cell| cell.reads_per_s > 0.0));
+        for lone in report.mixed.iter().filter(|cell| cell.small_share == 0.0) {
+            assert_eq!(lone.slowdown, 0.0);
+        }
+        assert!(report.profile.iops > 0.0 && [1, 8].contains(&report.profile.depth));
+        let json = serde_json::to_string(&report).unwrap();
+        let back: MemoryReport = serde_json::from_str(&json).unwrap();
+        assert_eq!((back.cells.len(), back.profile.kind.as_str()), (8, "mapped"));
+        let cancelled = probe_memory(&place, &options, &|done| done < 0.5);
+        assert!(matches!(cancelled, Err(TierError::Cancelled)), "{cancelled:?}");
+    }
+    assert!(empty(&folder) && std::fs::read(&file).unwrap() == content);
+    let few = MemoryProbeOptions { bytes: 4096, ..options };
+    assert!(matches!(probe_memory(&MappedOptions::default(), &few, &|_| true), Err(TierError::Parameter(_))));
 }

@@ -10,6 +10,7 @@ mod many;
 mod measurement;
 mod plot;
 mod probe;
+mod probe_memory;
 mod range;
 mod recall;
 mod search;

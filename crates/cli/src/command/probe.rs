@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use bathyal_index::TierChoice;
 use bathyal_index::progress::Progress;
 use bathyal_tier::TierProfile;
-use bathyal_tier::probe::{self, Mode, ProbeReport};
+use bathyal_tier::probe::{self, Mode, ProbeOptions, ProbeReport};
 
 use crate::arguments::ProbeArguments;
 use crate::byte_size;
@@ -13,26 +14,38 @@ use crate::console::Console;
 use crate::failure::Failure;
 
 /// Steps of the progress of a probe, which counts in shares.
-const PROGRESS_STEPS: u64 = 1000;
+pub(super) const PROGRESS_STEPS: u64 = 1000;
 
 pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
+    let folder = match (&arguments.tier, &arguments.folder) {
+        (Some(TierChoice::Mapped(place)), _) => return super::probe_memory::run(arguments, place, console),
+        (None, Some(folder)) => folder,
+        (tier, _) => {
+            let tier = tier.as_ref().map_or(String::new(), |tier| format!(" {tier}"));
+            let what =
+                format!("--tier{tier}: only mapped memory is probed by tier; give a folder for a device");
+            return Err(Failure::usage(what));
+        }
+    };
     let mode = if arguments.thorough { Mode::Thorough } else { Mode::Quick };
+    let mut options = ProbeOptions::from(mode);
+    options.file_bytes = arguments.size.unwrap_or(options.file_bytes);
     let progress = console.progress();
     progress.stage("measuring the device", PROGRESS_STEPS);
     let go_on = |share: f64| {
         progress.advance((share * PROGRESS_STEPS as f64) as u64);
         !progress.cancelled()
     };
-    let report = probe::probe_directory(&arguments.folder, mode, &go_on)?;
+    let report = probe::probe_directory_with(folder, &options, &go_on)?;
     drop(progress);
     if let Some(output) = &arguments.output {
         save(output, &report.profile)?;
     }
-    console.answer(&report, &text(&arguments.folder, &report))
+    console.answer(&report, &text(folder, &report))
 }
 
 /// Writes the profile alone: what the cost models read.
-fn save(path: &Path, profile: &TierProfile) -> Result<(), Failure> {
+pub(super) fn save(path: &Path, profile: &TierProfile) -> Result<(), Failure> {
     let failed = |e: String| Failure::new(format!("{}: cannot write the profile: {e}", path.display()));
     let json = serde_json::to_string_pretty(profile).map_err(|e| failed(e.to_string()))?;
     std::fs::write(path, json + "\n").map_err(|e| failed(e.to_string()))

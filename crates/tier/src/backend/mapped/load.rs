@@ -1,6 +1,7 @@
 //! Filling a region: in parallel, with every byte read back and compared by checksum.
 
 use super::region::Mapping;
+use crate::backend::sim::random::mix;
 use crate::error::TierError;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -47,6 +48,14 @@ pub(super) fn from_file<'a>(
     Ok(move |offset, bytes: &mut [u8]| {
         file.read_exact_at(bytes, offset).map_err(|e| TierError::io("read", source.path, e))
     })
+}
+
+/// Bytes without any meaning, of which no two lines are alike.
+pub(super) fn noise(offset: u64, bytes: &mut [u8]) -> Result<(), TierError> {
+    for (word, number) in bytes.chunks_mut(8).zip(offset / 8..) {
+        word.copy_from_slice(&mix(number).to_le_bytes()[..word.len()]);
+    }
+    Ok(())
 }
 
 /// Fills `len` bytes of `mapping` from `skip` on, and returns the CRC-32C of what was given to it, after having found

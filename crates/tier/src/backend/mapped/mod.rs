@@ -51,13 +51,31 @@ impl MappedTier {
     ) -> Result<MappedTier, TierError> {
         let identity = Identity { len: source.len, crc32c: source.crc32c };
         let fill = load::from_file(source)?;
-        let region = match &options.place {
-            Place::Anonymous => private(identity, None, &fill, go_on)?,
+        let (region, found) = match &options.place {
+            Place::Anonymous => private(identity.len, None, &fill, go_on)?,
             Place::Node(number) => {
                 let node = numa::find(*number, identity.len)?;
-                private(identity, Some(&node), &fill, go_on)?
+                private(identity.len, Some(&node), &fill, go_on)?
             }
-            Place::Path(path) => shared::attach_or_load(path, options, identity, &fill, go_on)?,
+            Place::Path(path) => {
+                let region = shared::attach_or_load(path, options, identity, &fill, go_on)?;
+                return Ok(MappedTier::over(region));
+            }
+        };
+        if found != identity.crc32c {
+            return Err(TierError::Checksum { found, expected: identity.crc32c });
+        }
+        Ok(MappedTier::over(region))
+    }
+
+    /// About `len` bytes of any content at the place: of this process's memory, of a file that is gone with this tier
+    /// where the place is a folder, else what lies there already, for reading alone. For measuring it.
+    pub(crate) fn any(options: &MappedOptions, len: u64, go_on: GoOn<'_>) -> Result<MappedTier, TierError> {
+        let region = match &options.place {
+            Place::Anonymous => private(len, None, &load::noise, go_on)?.0,
+            Place::Node(number) => private(len, Some(&numa::find(*number, len)?), &load::noise, go_on)?.0,
+            Place::Path(path) if path.is_dir() => shared::scratch(path, len, go_on)?,
+            Place::Path(path) => shared::look(path, len)?,
         };
         Ok(MappedTier::over(region))
     }
@@ -88,21 +106,18 @@ impl MappedTier {
     }
 }
 
-/// Memory of this process, filled.
+/// Memory of this process, filled, and the checksum of what it was filled with.
 fn private(
-    identity: Identity,
+    len: u64,
     node: Option<&Node>,
     fill: Fill<'_>,
     go_on: GoOn<'_>,
-) -> Result<Region, TierError> {
-    let Ok(len) = usize::try_from(identity.len) else {
+) -> Result<(Region, u32), TierError> {
+    let Ok(len) = usize::try_from(len) else {
         return Err(TierError::Parameter("the index is longer than the address space".into()));
     };
     let (mapping, pages) = Mapping::anonymous(len, node)?;
     let found = load::fill(&mapping, 0, len, fill, go_on)?;
-    if found != identity.crc32c {
-        return Err(TierError::Checksum { found, expected: identity.crc32c });
-    }
     let name = match node {
         None => format!("anonymous memory, {pages}"),
         Some(node) => {
@@ -112,7 +127,7 @@ fn private(
         }
     };
     mapping.seal();
-    Ok(Region { mapping, skip: 0, len, backing: None, name })
+    Ok((Region { mapping, skip: 0, len, backing: None, name }, found))
 }
 
 impl Tier for MappedTier {

@@ -72,6 +72,57 @@ pub(super) fn attach_or_load(
     }
 }
 
+/// Maps up to `len` bytes of what lies at `path`, whatever it is, for reading.
+pub(super) fn look(path: &Path, len: u64) -> Result<Region, TierError> {
+    let file = File::open(path).map_err(|e| TierError::io("open", path, e))?;
+    let medium = Medium::of(&file, path)?;
+    let there = match medium.device_bytes {
+        Some(bytes) => bytes,
+        None => file.metadata().map_err(|e| TierError::io("read the length of", path, e))?.len(),
+    };
+    let len = usize::try_from(len.min(there)).unwrap_or(usize::MAX) / medium.granule * medium.granule;
+    if len == 0 {
+        return Err(TierError::Parameter(format!(
+            "{}: {there} bytes are too few to map in pages of {}",
+            path.display(),
+            medium.granule
+        )));
+    }
+    view(file, path, &medium, len)
+}
+
+/// A new file in the folder `path`, filled with noise, that has no name by the time this returns.
+pub(super) fn scratch(path: &Path, len: u64, go_on: GoOn<'_>) -> Result<Region, TierError> {
+    let path = path.join(format!(".bathyal-probe-{}.region", std::process::id()));
+    let mut options = File::options();
+    let file = options.read(true).write(true).create_new(true).open(&path);
+    let file = file.map_err(|e| TierError::io("create", &path, e))?;
+    // From here on the file goes with its last descriptor or mapping, however this process ends.
+    std::fs::remove_file(&path).map_err(|e| TierError::io("remove", &path, e))?;
+    let medium = Medium::of(&file, &path)?;
+    let len = usize::try_from(len).ok().and_then(|len| len.checked_next_multiple_of(medium.granule));
+    let Some(len) = len.filter(|len| *len > 0) else {
+        return Err(TierError::Parameter(
+            "nothing, or more than the address space, cannot be measured".into(),
+        ));
+    };
+    reserve(&file, &path, len)?;
+    let (mapping, _) = Mapping::shared(&file, &path, len, medium.granule, true)?;
+    load::fill(&mapping, 0, len, &load::noise, go_on)?;
+    drop(mapping);
+    view(file, &path, &medium, len)
+}
+
+/// The first `len` bytes as they are.
+fn view(file: File, path: &Path, medium: &Medium, len: usize) -> Result<Region, TierError> {
+    let (mapping, synchronous) = Mapping::shared(&file, path, len, medium.granule, false)?;
+    let name = format!("{} ({})", path.display(), medium.describe(synchronous));
+    let backing = Backing { file, is_file: medium.device_bytes.is_none() };
+    let region = Region { mapping, skip: 0, len, backing: Some(backing), name };
+    region.populate();
+    Ok(region)
+}
+
 /// A file within `path` if that is a folder, named after its content.
 fn name_within(path: &Path, identity: Identity) -> PathBuf {
     match path.is_dir() {
@@ -237,7 +288,7 @@ impl Opened<'_> {
     /// Puts the content there, the header last. The exclusive lock is held.
     fn load(&self, identity: Identity, fill: Fill<'_>, go_on: GoOn<'_>) -> Result<(), TierError> {
         if self.medium.device_bytes.is_none() {
-            self.reserve()?;
+            reserve(&self.file, self.path, self.mapped)?;
         }
         let (mapping, _) = self.map(true)?;
         let say = |ready| {
@@ -259,26 +310,6 @@ impl Opened<'_> {
         }
     }
 
-    /// Gives a file its length and its blocks, so that a full file system is an error now and not a fault later.
-    fn reserve(&self) -> Result<(), TierError> {
-        let failed = |e| TierError::io("make room for the index in", self.path, e);
-        self.file.set_len(self.mapped as u64).map_err(failed)?;
-        #[cfg(target_os = "linux")]
-        {
-            use std::os::fd::AsRawFd;
-            let len = libc::off_t::try_from(self.mapped)
-                .map_err(|_| TierError::Parameter("the index is longer than a file can be".into()))?;
-            // SAFETY: the descriptor is open.
-            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, len) } != 0 {
-                let error = std::io::Error::last_os_error();
-                if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
-                    return Err(failed(error));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Has a file's bytes reach its medium. Stores to a device have, by the way they are written.
     fn persist(&self) -> Result<(), TierError> {
         if self.medium.device_bytes.is_some() {
@@ -286,4 +317,24 @@ impl Opened<'_> {
         }
         self.file.sync_data().map_err(|e| TierError::io("sync", self.path, e))
     }
+}
+
+/// Gives a file its length and its blocks, so that a full file system is an error now and not a fault later.
+fn reserve(file: &File, path: &Path, len: usize) -> Result<(), TierError> {
+    let failed = |e| TierError::io("make room for the index in", path, e);
+    file.set_len(len as u64).map_err(failed)?;
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let len = libc::off_t::try_from(len)
+            .map_err(|_| TierError::Parameter("the index is longer than a file can be".into()))?;
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } != 0 {
+            let error = std::io::Error::last_os_error();
+            if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
+                return Err(failed(error));
+            }
+        }
+    }
+    Ok(())
 }

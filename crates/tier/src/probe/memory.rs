@@ -1,0 +1,347 @@
+//! Measures addressable memory: the latency of dependent loads, the bandwidth of random reads against their payload
+//! and the number in flight, and what small reads mixed in cost (second-tier-memory, figures 6 and 7).
+//!
+//! Reads are what a search makes of them: prefetches of every line of a span, and loads of it when the reads that
+//! were begun before have been used. Each of the reads in flight is a chain: where the next one goes depends on the
+//! bytes of the last, as in a graph, so no more are in flight than the figure says. Nothing is written.
+
+use super::{Mode, NEARLY_PEAK};
+use crate::backend::mapped::{GoOn, LoadEvent, MappedOptions, MappedTier};
+use crate::backend::sim::random::mix;
+use crate::contract::{Tier, TierProfile};
+use crate::error::TierError;
+use crate::memory::{CACHE_LINE, prefetch};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Payloads of figure 6 that matter to vectors, in bytes.
+const PAYLOADS: [u32; 7] = [64, 128, 256, 512, 1024, 2048, 4096];
+/// Reads in flight on each thread.
+const IN_FLIGHT: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Payload of the reads that small ones are mixed into: the largest of figure 6.
+const LARGE_PAYLOAD: u32 = 4096;
+/// Payload of the small reads of figure 7: a vector of 128 bytes.
+const SMALL_PAYLOAD: u32 = 128;
+/// Tenths of the reads that are small in figure 7.
+const SMALL_TENTHS: std::ops::RangeInclusive<u32> = 0..=9;
+/// Bytes that surely lie in the first-level cache: what the chain itself costs.
+const CACHED_BYTES: usize = 4096;
+/// Dependent loads between two looks at the clock: even an emulated memory does them in milliseconds.
+const CHAIN: u32 = 256;
+/// Less memory than this is no place to choose from.
+const LEAST_BYTES: usize = 1 << 20;
+/// Share of the time for figure 6 and of the progress that filling the memory takes.
+const FILLING_SHARE: f64 = 0.3;
+
+/// A probe of memory in numbers; usually made from a [`Mode`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryProbeOptions {
+    /// Bytes to spread the reads over; more than all caches, and less where the place has less.
+    pub bytes: u64,
+    /// Time for the dependent loads, and for each combination.
+    pub cell_time: Duration,
+    /// Payloads in bytes.
+    pub payloads: Vec<u32>,
+    /// Reads in flight on each thread.
+    pub in_flight: Vec<u32>,
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+}
+
+impl From<Mode> for MemoryProbeOptions {
+    fn from(mode: Mode) -> MemoryProbeOptions {
+        let (bytes, cell) = match mode {
+            Mode::Quick => (512 << 20, 30),
+            Mode::Thorough => (4 << 30, 300),
+        };
+        let all = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let mut threads = vec![1, all];
+        threads.dedup();
+        MemoryProbeOptions {
+            bytes,
+            cell_time: Duration::from_millis(cell),
+            payloads: PAYLOADS.to_vec(),
+            in_flight: IN_FLIGHT.to_vec(),
+            threads,
+        }
+    }
+}
+
+/// Random reads of one payload.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MemoryCell {
+    /// Bytes of each read.
+    pub payload_bytes: u32,
+    /// Reads in flight on each thread.
+    pub in_flight: u32,
+    /// Threads.
+    pub threads: usize,
+    /// Reads a second of all threads.
+    pub reads_per_s: f64,
+    /// Bytes a second of all threads.
+    pub bandwidth_bytes_per_s: f64,
+}
+
+/// Reads of 4,096 bytes with some of 128 among them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MixCell {
+    /// Share of the reads that are small.
+    pub small_share: f64,
+    /// Threads.
+    pub threads: usize,
+    /// Reads in flight on each thread: the number that was best without small reads.
+    pub in_flight: u32,
+    /// Bytes a second of all threads.
+    pub bandwidth_bytes_per_s: f64,
+    /// What is missing of the bandwidth without small reads, as a share of that.
+    pub slowdown: f64,
+}
+
+/// What a probe of memory has found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// The tier's profile with everything measured filled in: what the cost model reads.
+    pub profile: TierProfile,
+    /// Bytes that the reads were spread over.
+    pub bytes: u64,
+    /// Size of the last-level cache in bytes, where the system says; much more must be read to see past it.
+    pub cache_bytes: Option<u64>,
+    /// Wall time of the whole probe in seconds.
+    pub seconds: f64,
+    /// Nanoseconds of a load whose address depends on the one before, over all bytes.
+    pub dependent_load_ns: f64,
+    /// The same within the first-level cache: the arithmetic of the chain, and that cache.
+    pub cached_load_ns: f64,
+    /// Figure 6, by threads, then payload, then reads in flight.
+    pub cells: Vec<MemoryCell>,
+    /// Figure 7, by threads, then share.
+    pub mixed: Vec<MixCell>,
+}
+
+/// Measures the memory that `place` names. A folder gets a file that is gone afterwards; what lies in a file or on a
+/// device is read and left as it is. `progress` is told the finished share (0 to 1) and says whether to go on;
+/// [`TierError::Cancelled`] if not.
+pub fn probe_memory(
+    place: &MappedOptions,
+    options: &MemoryProbeOptions,
+    progress: &(dyn Fn(f64) -> bool + Sync),
+) -> Result<MemoryReport, TierError> {
+    let start = Instant::now();
+    let wanted = options.bytes.max(1);
+    let go_on: GoOn<'_> = &|event| match event {
+        LoadEvent::Begin(..) => progress(0.0),
+        LoadEvent::Done(done) => progress(FILLING_SHARE * (done as f64 / wanted as f64).min(1.0)),
+    };
+    let tier = MappedTier::any(place, options.bytes, go_on)?;
+    let advance = |share: f64| match progress(FILLING_SHARE + share * (1.0 - FILLING_SHARE)) {
+        true => Ok(()),
+        false => Err(TierError::Cancelled),
+    };
+    let mut report = measure(&tier, options, &advance)?;
+    tier.check()?;
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn measure(
+    tier: &MappedTier,
+    options: &MemoryProbeOptions,
+    advance: &dyn Fn(f64) -> Result<(), TierError>,
+) -> Result<MemoryReport, TierError> {
+    let bytes = tier.bytes();
+    if bytes.len() < LEAST_BYTES {
+        return Err(TierError::Parameter(format!(
+            "{} bytes are too few to measure; give at least {LEAST_BYTES}",
+            bytes.len()
+        )));
+    }
+    let time = options.cell_time;
+    let cached_load_ns = chain(&bytes[..CACHED_BYTES], time);
+    let dependent_load_ns = chain(bytes, time);
+    let grid = options.threads.len() * options.payloads.len() * options.in_flight.len();
+    let all = (grid + options.threads.len() * SMALL_TENTHS.count()).max(1) as f64;
+    let (mut cells, mut mixed) = (Vec::new(), Vec::<MixCell>::new());
+    for &threads in &options.threads {
+        let threads = threads.max(1);
+        let run = |payload, in_flight, small_tenths| {
+            run_threads(bytes, threads, &Load { payload, in_flight, small_tenths }, time)
+        };
+        for &payload_bytes in options.payloads.iter().filter(|bytes| **bytes > 0) {
+            for &in_flight in &options.in_flight {
+                let (reads_per_s, bandwidth_bytes_per_s) = run(payload_bytes, in_flight.max(1), 0);
+                cells.push(MemoryCell {
+                    payload_bytes,
+                    in_flight,
+                    threads,
+                    reads_per_s,
+                    bandwidth_bytes_per_s,
+                });
+                advance(cells.len() as f64 / all)?;
+            }
+        }
+        let of_large = |cell: &&MemoryCell| (cell.threads, cell.payload_bytes) == (threads, LARGE_PAYLOAD);
+        let faster = |a: &&MemoryCell, b: &&MemoryCell| a.reads_per_s.total_cmp(&b.reads_per_s);
+        let in_flight = cells.iter().filter(of_large).max_by(faster).map_or(16, |cell| cell.in_flight);
+        let mut without = 0.0;
+        for tenths in SMALL_TENTHS {
+            let (_, bandwidth) = run(LARGE_PAYLOAD, in_flight, tenths);
+            without = if tenths == 0 { bandwidth } else { without };
+            let slowdown = 1.0 - bandwidth / f64::max(without, 1.0);
+            let small_share = f64::from(tenths) / 10.0;
+            mixed.push(MixCell {
+                small_share,
+                threads,
+                in_flight,
+                bandwidth_bytes_per_s: bandwidth,
+                slowdown,
+            });
+            advance((cells.len() + mixed.len()) as f64 / all)?;
+        }
+    }
+    let profile = summarise(tier.profile(), dependent_load_ns, &cells);
+    let bytes = bytes.len() as u64;
+    let cache_bytes = last_level_cache();
+    Ok(MemoryReport {
+        profile,
+        bytes,
+        cache_bytes,
+        seconds: 0.0,
+        dependent_load_ns,
+        cached_load_ns,
+        cells,
+        mixed,
+    })
+}
+
+/// Fills what was measured into the profile. The useful depth is that of one thread.
+fn summarise(profile: &TierProfile, dependent_load_ns: f64, cells: &[MemoryCell]) -> TierProfile {
+    let most = |value: fn(&MemoryCell) -> f64, cells: &[&MemoryCell]| {
+        cells.iter().map(|cell| value(cell)).fold(0.0, f64::max)
+    };
+    let smallest = cells.iter().map(|cell| cell.payload_bytes).min().unwrap_or(0);
+    let lines: Vec<&MemoryCell> = cells.iter().filter(|cell| cell.payload_bytes == smallest).collect();
+    let fewest = lines.iter().map(|cell| cell.threads).min().unwrap_or(1);
+    let lone: Vec<&MemoryCell> = lines.iter().copied().filter(|cell| cell.threads == fewest).collect();
+    let peak = most(|cell| cell.reads_per_s, &lone);
+    let reaches = lone.iter().filter(|cell| cell.reads_per_s >= NEARLY_PEAK * peak);
+    TierProfile {
+        latency_ns: dependent_load_ns.round() as u64,
+        iops: most(|cell| cell.reads_per_s, &lines),
+        bandwidth_bytes_per_s: most(|cell| cell.bandwidth_bytes_per_s, &cells.iter().collect::<Vec<_>>()),
+        depth: reaches.map(|cell| cell.in_flight).min().unwrap_or(profile.depth),
+        ..profile.clone()
+    }
+}
+
+/// Nanoseconds of one of a chain of dependent loads at random places.
+fn chain(bytes: &[u8], time: Duration) -> f64 {
+    let lines = (bytes.len() / CACHE_LINE) as u64;
+    // The compiler cannot know, and the processor cannot guess, that what was loaded does not matter.
+    let nothing = black_box(0_u64);
+    let (mut state, mut loads) = (1_u64, 0_u64);
+    let start = Instant::now();
+    loop {
+        for _ in 0..CHAIN {
+            let line = place(state, lines);
+            let loaded = u64::from(bytes[line as usize * CACHE_LINE]);
+            state = step(state) ^ (loaded & nothing);
+        }
+        loads += u64::from(CHAIN);
+        let elapsed = start.elapsed();
+        if elapsed >= time {
+            black_box(state);
+            return elapsed.as_nanos() as f64 / loads as f64;
+        }
+    }
+}
+
+/// The next number of a cheap random sequence; its upper half is random enough.
+#[inline]
+fn step(state: u64) -> u64 {
+    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+}
+
+/// A place below `count` for a number of [`step`].
+#[inline]
+fn place(state: u64, count: u64) -> u64 {
+    ((u128::from(state) * u128::from(count)) >> 64) as u64
+}
+
+/// What each thread reads.
+struct Load {
+    payload: u32,
+    in_flight: u32,
+    small_tenths: u32,
+}
+
+/// Reads and bytes a second of `threads` threads together.
+fn run_threads(bytes: &[u8], threads: usize, load: &Load, time: Duration) -> (f64, f64) {
+    let (start, stop) = (Barrier::new(threads), AtomicBool::new(false));
+    let work = |number: usize| {
+        start.wait();
+        let begun = Instant::now();
+        let (reads, moved) = interleave(bytes, load, mix(number as u64 + 1), time, &stop);
+        // The first to end ends all, so that none is measured alone.
+        stop.store(true, Ordering::Relaxed);
+        let seconds = begun.elapsed().as_secs_f64().max(1e-9);
+        (reads as f64 / seconds, moved as f64 / seconds)
+    };
+    let work = &work;
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || work(number))).collect();
+        let own = work(0);
+        let rates = others.into_iter().filter_map(|thread| thread.join().ok());
+        rates.fold(own, |sum, rate| (sum.0 + rate.0, sum.1 + rate.1))
+    })
+}
+
+/// Runs `in_flight` chains of reads, one step of each after the other; returns reads and bytes.
+fn interleave(bytes: &[u8], load: &Load, seed: u64, time: Duration, stop: &AtomicBool) -> (u64, u64) {
+    struct Lane {
+        state: u64,
+        offset: usize,
+        len: usize,
+    }
+    let nothing = black_box(0_u64);
+    let lines = (bytes.len().saturating_sub(load.payload as usize) / CACHE_LINE + 1) as u64;
+    let begin = |state: u64| {
+        let offset = place(state, lines) as usize * CACHE_LINE;
+        let small = (state >> 8) as u32 % 10 < load.small_tenths;
+        let len = if small { SMALL_PAYLOAD } else { load.payload } as usize;
+        let len = len.min(bytes.len() - offset);
+        prefetch(bytes[offset..].as_ptr(), len);
+        Lane { state, offset, len }
+    };
+    let mut lanes: Vec<Lane> = (0..u64::from(load.in_flight)).map(|i| begin(mix(seed ^ i << 32))).collect();
+    let (mut reads, mut moved) = (0_u64, 0_u64);
+    let start = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        // Rounds of about as many reads whatever is in flight: the clock costs some reads too.
+        for _ in 0..(CHAIN / load.in_flight).max(1) {
+            for lane in &mut lanes {
+                let span = &bytes[lane.offset..][..lane.len];
+                let sum = span.iter().step_by(CACHE_LINE).fold(0_u64, |sum, byte| sum ^ u64::from(*byte));
+                (reads, moved) = (reads + 1, moved + lane.len as u64);
+                *lane = begin(step(lane.state) ^ (sum & nothing));
+            }
+        }
+        if start.elapsed() >= time {
+            break;
+        }
+    }
+    black_box(&lanes);
+    (reads, moved)
+}
+
+/// Size of the largest cache of the first processor in bytes.
+fn last_level_cache() -> Option<u64> {
+    let folder = std::path::Path::new("/sys/devices/system/cpu/cpu0/cache");
+    let sizes = folder.read_dir().ok()?.flatten().filter_map(|entry| {
+        let text = std::fs::read_to_string(entry.path().join("size")).ok()?;
+        text.trim().strip_suffix('K')?.parse::<u64>().ok()
+    });
+    sizes.max().map(|kilobytes| kilobytes << 10)
+}
