@@ -29,8 +29,9 @@ const SMALL_PAYLOAD: u32 = 128;
 const SMALL_TENTHS: std::ops::RangeInclusive<u32> = 0..=9;
 /// Bytes that surely lie in the first-level cache: what the chain itself costs.
 const CACHED_BYTES: usize = 4096;
-/// Dependent loads between two looks at the clock: even an emulated memory does them in milliseconds.
-const CHAIN: u32 = 256;
+/// Reads between two looks at the clock: even an emulated memory does them in milliseconds. The median round counts, so
+/// that what the system or a hypervisor takes away from a few does not.
+const ROUND: u32 = 512;
 /// Less memory than this is no place to choose from.
 const LEAST_BYTES: usize = 1 << 20;
 /// Share of the time for figure 6 and of the progress that filling the memory takes.
@@ -241,21 +242,27 @@ fn chain(bytes: &[u8], time: Duration) -> f64 {
     let lines = (bytes.len() / CACHE_LINE) as u64;
     // The compiler cannot know, and the processor cannot guess, that what was loaded does not matter.
     let nothing = black_box(0_u64);
-    let (mut state, mut loads) = (1_u64, 0_u64);
+    let mut state = 1_u64;
+    let mut rounds = Vec::new();
     let start = Instant::now();
-    loop {
-        for _ in 0..CHAIN {
+    let mut last = start;
+    while last - start < time || rounds.is_empty() {
+        for _ in 0..ROUND {
             let line = place(state, lines);
             let loaded = u64::from(bytes[line as usize * CACHE_LINE]);
             state = step(state) ^ (loaded & nothing);
         }
-        loads += u64::from(CHAIN);
-        let elapsed = start.elapsed();
-        if elapsed >= time {
-            black_box(state);
-            return elapsed.as_nanos() as f64 / loads as f64;
-        }
+        let now = Instant::now();
+        rounds.push((now - last).as_nanos() as u64);
+        last = now;
     }
+    black_box(state);
+    median(&mut rounds) as f64 / f64::from(ROUND)
+}
+
+fn median(rounds: &mut [u64]) -> u64 {
+    rounds.sort_unstable();
+    rounds.get(rounds.len() / 2).copied().unwrap_or(0)
 }
 
 /// The next number of a cheap random sequence; its upper half is random enough.
@@ -282,12 +289,10 @@ fn run_threads(bytes: &[u8], threads: usize, load: &Load, time: Duration) -> (f6
     let (start, stop) = (Barrier::new(threads), AtomicBool::new(false));
     let work = |number: usize| {
         start.wait();
-        let begun = Instant::now();
-        let (reads, moved) = interleave(bytes, load, mix(number as u64 + 1), time, &stop);
+        let rates = interleave(bytes, load, mix(number as u64 + 1), time, &stop);
         // The first to end ends all, so that none is measured alone.
         stop.store(true, Ordering::Relaxed);
-        let seconds = begun.elapsed().as_secs_f64().max(1e-9);
-        (reads as f64 / seconds, moved as f64 / seconds)
+        rates
     };
     let work = &work;
     std::thread::scope(|scope| {
@@ -298,8 +303,8 @@ fn run_threads(bytes: &[u8], threads: usize, load: &Load, time: Duration) -> (f6
     })
 }
 
-/// Runs `in_flight` chains of reads, one step of each after the other; returns reads and bytes.
-fn interleave(bytes: &[u8], load: &Load, seed: u64, time: Duration, stop: &AtomicBool) -> (u64, u64) {
+/// Runs `in_flight` chains of reads, one step of each after the other; returns reads and bytes a second.
+fn interleave(bytes: &[u8], load: &Load, seed: u64, time: Duration, stop: &AtomicBool) -> (f64, f64) {
     struct Lane {
         state: u64,
         offset: usize,
@@ -316,24 +321,27 @@ fn interleave(bytes: &[u8], load: &Load, seed: u64, time: Duration, stop: &Atomi
         Lane { state, offset, len }
     };
     let mut lanes: Vec<Lane> = (0..u64::from(load.in_flight)).map(|i| begin(mix(seed ^ i << 32))).collect();
-    let (mut reads, mut moved) = (0_u64, 0_u64);
+    let steps = (ROUND / load.in_flight).max(1);
+    let (mut moved, mut rounds) = (0_u64, Vec::new());
     let start = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
-        // Rounds of about as many reads whatever is in flight: the clock costs some reads too.
-        for _ in 0..(CHAIN / load.in_flight).max(1) {
+    let mut last = start;
+    while rounds.is_empty() || (last - start < time && !stop.load(Ordering::Relaxed)) {
+        for _ in 0..steps {
             for lane in &mut lanes {
                 let span = &bytes[lane.offset..][..lane.len];
                 let sum = span.iter().step_by(CACHE_LINE).fold(0_u64, |sum, byte| sum ^ u64::from(*byte));
-                (reads, moved) = (reads + 1, moved + lane.len as u64);
+                moved += lane.len as u64;
                 *lane = begin(step(lane.state) ^ (sum & nothing));
             }
         }
-        if start.elapsed() >= time {
-            break;
-        }
+        let now = Instant::now();
+        rounds.push((now - last).as_nanos() as u64);
+        last = now;
     }
     black_box(&lanes);
-    (reads, moved)
+    let bytes_a_round = moved as f64 / rounds.len() as f64;
+    let seconds = median(&mut rounds).max(1) as f64 / 1e9;
+    (f64::from(steps * load.in_flight) / seconds, bytes_a_round / seconds)
 }
 
 /// Size of the largest cache of the first processor in bytes.

@@ -74,7 +74,10 @@ pub(super) fn attach_or_load(
 
 /// Maps up to `len` bytes of what lies at `path`, whatever it is, for reading.
 pub(super) fn look(path: &Path, len: u64) -> Result<Region, TierError> {
-    let file = File::open(path).map_err(|e| TierError::io("open", path, e))?;
+    let file = File::open(path).map_err(|e| match path.starts_with("/dev") && !path.exists() {
+        true => no_device(path),
+        false => TierError::io("open", path, e),
+    })?;
     let medium = Medium::of(&file, path)?;
     let there = match medium.device_bytes {
         Some(bytes) => bytes,
@@ -172,6 +175,9 @@ impl Opened<'_> {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM)) => {
                 let file = File::open(path).map_err(|_| TierError::io("open for loading", path, e))?;
                 (file, false)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && path.starts_with("/dev") => {
+                return Err(no_device(path));
             }
             Err(e) => return Err(TierError::io("open", path, e)),
         };
@@ -317,6 +323,19 @@ impl Opened<'_> {
         }
         self.file.sync_data().map_err(|e| TierError::io("sync", self.path, e))
     }
+}
+
+/// Says which DAX devices there are instead.
+fn no_device(path: &Path) -> TierError {
+    let names = Path::new("/sys/bus/dax/devices").read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        names.map(|entry| format!("/dev/{}", entry.file_name().to_string_lossy())).collect();
+    names.sort();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    TierError::Parameter(format!(
+        "{}: there is no such device; DAX devices here: {names} (docs/mapped-memory.md says how to make one)",
+        path.display()
+    ))
 }
 
 /// Gives a file its length and its blocks, so that a full file system is an error now and not a fault later.
