@@ -77,7 +77,8 @@ microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machi
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
 
 soak: ## the engine under faults, for SOAK_SECONDS
-	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak -- --nocapture
+	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak --test mapped -- \
+		--nocapture random
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
 	SECONDS_EACH=$(FUZZ_SECONDS) RUNS_EACH=$(FUZZ_RUNS) fuzz/run.sh

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 const LEN: usize = (3 << 20) + 777;
 
@@ -238,6 +239,144 @@ fn a_file_truncated_while_it_is_searched_is_an_error_and_no_crash() {
         drop((queue, engine, tier));
         assert!(original.load(&at(&region)).unwrap().bytes() == original.bytes);
     }
+}
+
+/// Searches of several threads in files that are cut off at random moments and places and loaded again.
+/// `BATHYAL_SOAK_SECONDS` makes it longer.
+#[test]
+#[cfg(target_os = "linux")]
+fn random_truncations_under_several_threads() {
+    let seconds = std::env::var("BATHYAL_SOAK_SECONDS").ok().map(|s| s.parse::<u64>().unwrap());
+    let rounds = if seconds.is_some() { u64::MAX } else { 30 };
+    let start = Instant::now();
+    let dir = folder();
+    let original = Original::write(dir.path().join("original"), content(LEN));
+    let region = dir.path().join("region");
+    let (mut round, mut lost, mut sound) = (0_u64, 0, 0);
+    while round < rounds && seconds.is_none_or(|s| start.elapsed().as_secs() < s) {
+        round += 1;
+        let tier: Arc<dyn Tier> = Arc::new(original.load(&at(&region)).unwrap());
+        let cut = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (LEN as u64 + 4096);
+        let runs: Vec<(Result<(), RunError>, u32)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|thread| {
+                    let (tier, bytes) = (tier.clone(), &original.bytes);
+                    scope.spawn(move || {
+                        let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
+                        let (mut made, mut wrong) = (0, 0);
+                        let next = |cx: &Cx| {
+                            made += 1;
+                            (made < 20 + cut % 60).then(|| walk(cx.clone(), bytes, made * 4 + thread))
+                        };
+                        let sink = |genuine: bool| wrong += u32::from(!genuine);
+                        (engine.run(8, next, sink, Control::default()), wrong)
+                    })
+                })
+                .collect();
+            File::options().write(true).open(&region).unwrap().set_len(cut).unwrap();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for (outcome, wrong) in runs {
+            match outcome {
+                Ok(()) => {
+                    assert_eq!(wrong, 0, "round {round}: zeros were taken for an answer");
+                    sound += 1;
+                }
+                Err(RunError::Tier(TierError::Lost { .. })) => lost += 1,
+                Err(other) => panic!("round {round}: {other}"),
+            }
+        }
+    }
+    println!("{round} rounds: {sound} runs before the cut, {lost} told of it");
+    assert!(lost > 0);
+}
+
+/// Runs one test of this program again, as a process of its own with the variable set to `what`.
+#[cfg(target_os = "linux")]
+fn child(test: &str, what: &str) -> std::process::Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("BATHYAL_MAPPED_CHILD", what)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// What this process was told by [`child`]; `None` in the first.
+#[cfg(target_os = "linux")]
+fn told() -> Option<String> {
+    std::env::var("BATHYAL_MAPPED_CHILD").ok()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_loader_that_is_killed_leaves_nothing_that_is_trusted() {
+    const TEST: &str = "a_loader_that_is_killed_leaves_nothing_that_is_trusted";
+    if let Some(dir) = told() {
+        // Loads, and is never done: waits at the middle to be killed.
+        let dir = PathBuf::from(dir);
+        let bytes = std::fs::read(dir.join("original")).unwrap();
+        let (len, crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
+        let source = Source { path: &dir.join("original"), len, crc32c };
+        let go_on = |event| {
+            if matches!(event, LoadEvent::Done(done) if done >= len / 2) {
+                std::fs::write(dir.join("half"), "").unwrap();
+                loop {
+                    std::thread::park();
+                }
+            }
+            true
+        };
+        let _ = MappedTier::load(&at(dir.join("region")), &source, &go_on);
+        return;
+    }
+    let dir = folder();
+    let original = Original::write(dir.path().join("original"), content(LEN));
+    let mut loader = child(TEST, dir.path().to_str().unwrap());
+    while !dir.path().join("half").exists() {
+        assert!(loader.try_wait().unwrap().is_none(), "the loader ended early");
+        std::thread::yield_now();
+    }
+    // As long as it lives, others wait for it and can stop to.
+    let source = Source { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
+    let looks = AtomicU64::new(0);
+    let waited = MappedTier::load(&at(dir.path().join("region")), &source, &|event| {
+        assert!(matches!(event, LoadEvent::Begin("waiting", _) | LoadEvent::Done(0)), "{event:?}");
+        looks.fetch_add(1, Ordering::Relaxed) < 3
+    });
+    assert!(matches!(waited, Err(TierError::Cancelled)), "{waited:?}");
+    loader.kill().unwrap();
+    loader.wait().unwrap();
+    let (tier, copied) = original.load_counted(&at(dir.path().join("region")));
+    assert!(copied == LEN as u64 && tier.unwrap().bytes() == original.bytes);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_fault_of_somebody_else_still_ends_the_process() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::ExitStatusExt;
+    const TEST: &str = "a_fault_of_somebody_else_still_ends_the_process";
+    if let Some(dir) = told() {
+        let dir = PathBuf::from(dir);
+        let original = Original::write(dir.join("original"), content(LEN));
+        let _watched = original.load(&at(dir.join("region"))).unwrap();
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(dir.join("other"));
+        let file = file.unwrap();
+        file.set_len(4096).unwrap();
+        let (access, how) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping of a file of its own.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, how, file.as_raw_fd(), 0) };
+        assert!(start != libc::MAP_FAILED);
+        file.set_len(0).unwrap();
+        // SAFETY: mapped; that it is beyond the end of its file is the point.
+        let byte = unsafe { start.cast::<u8>().read_volatile() };
+        unreachable!("read {byte}");
+    }
+    let dir = folder();
+    let ended = child(TEST, dir.path().to_str().unwrap()).wait().unwrap();
+    assert_eq!(ended.signal(), Some(libc::SIGBUS), "{ended}");
 }
 
 #[test]

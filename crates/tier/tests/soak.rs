@@ -3,6 +3,7 @@
 //!
 //! Everything follows from one seed, printed when a run fails. `BATHYAL_SOAK_SECONDS` makes it longer.
 
+use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Source};
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
@@ -257,14 +258,28 @@ fn options(dice: &mut Dice, seed: u64, clock: &SimClock) -> SimOptions {
     }
 }
 
+/// The bytes in mapped memory.
+fn mapped(bytes: &[u8]) -> Arc<dyn Tier> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    let (len, crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
+    let source = Source { path: file.path(), len, crc32c };
+    Arc::new(MappedTier::load(&MappedOptions::default(), &source, &|_| true).unwrap())
+}
+
 /// One device, one engine, several runs.
 fn round(seed: u64) -> (u64, u64, u64) {
     let mut dice = Dice(seed);
     let bytes: Vec<u8> = (0..LEN.div_ceil(8)).flat_map(|i| word(seed, i)).take(LEN as usize).collect();
     let clock = SimClock::virtual_time();
     let mut handles = Vec::new();
-    let mut sim = |bytes, dice: &mut Dice| -> Arc<dyn Tier> {
-        let tier = SimTier::new(bytes, options(dice, seed, &clock));
+    let mut sim = |bytes: Vec<u8>, dice: &mut Dice| -> Arc<dyn Tier> {
+        // Of every four devices one has its bytes in mapped memory.
+        let options = options(dice, seed, &clock);
+        let tier = match dice.below(4) {
+            0 => SimTier::over(mapped(&bytes), options),
+            _ => SimTier::new(bytes, options),
+        };
         handles.push(tier.handle());
         Arc::new(tier)
     };

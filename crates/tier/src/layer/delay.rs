@@ -261,7 +261,8 @@ impl DelayQueue {
     /// Takes over what the tier below has completed.
     #[inline]
     fn pull(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
-        if self.flights.is_empty() {
+        // With nothing in flight at all, the tier below is asked whether the bytes that it lent were there.
+        if self.flights.is_empty() && !self.held.is_empty() {
             return Ok(());
         }
         let mut reaped = std::mem::take(&mut self.reaped);
