@@ -1,0 +1,210 @@
+//! Whole indexes whose files are damaged behind checksums that fit, as an attacker or a defect of a builder makes them:
+//! whatever they say, opening, searching and verifying end with answers or errors.
+//!
+//! Seeded: a failure names its index and round, and comes again. `BATHYAL_MUTATIONS=100000` sets the rounds.
+
+mod clustered;
+#[path = "mutations/mutate.rs"]
+mod mutate;
+
+use bathyal_index::format::groups::GroupLayout;
+use bathyal_index::format::layout::GraphLayout;
+use bathyal_index::format::manifest::{FileEntry, Manifest, Structure};
+use bathyal_index::format::offsets::Offsets;
+use bathyal_index::progress::Silent;
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
+    TierChoice, build, inspect, verify,
+};
+use bathyal_kernels::Element;
+use bathyal_kernels::quantize::CodeKind;
+use bathyal_tier::Control;
+use clustered::vectors;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Rounds an index without being told: some seconds for all.
+const ROUNDS: u64 = 100;
+const MANIFEST: &str = "manifest.json";
+
+/// The files of an index that a round changes, as they are when sound.
+struct Sound {
+    manifest: Manifest,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+impl Sound {
+    fn of(path: &Path) -> Sound {
+        let manifest = Manifest::read(path).unwrap();
+        let names = manifest.files().into_iter().map(|file| file.name.clone()).chain([MANIFEST.into()]);
+        let files = names.map(|name| (name.clone(), std::fs::read(path.join(&name)).unwrap())).collect();
+        Sound { manifest, files }
+    }
+
+    /// Writes the index with one file damaged, or two, and every checksum right.
+    fn write_lie(&self, path: &Path, rng: &mut StdRng) {
+        let mut manifest = self.manifest.clone();
+        let first = rng.random_range(0..self.files.len());
+        let second = if rng.random_range(0..4) == 0 { rng.random_range(0..self.files.len()) } else { first };
+        let mut json = None;
+        for (i, (name, sound)) in self.files.iter().enumerate() {
+            let mut bytes = sound.clone();
+            if i == first || i == second {
+                // Another length is mostly refused at once.
+                let cut = rng.random_range(0..8) == 0;
+                bytes = mutate::mutated(std::slice::from_ref(sound), rng);
+                if !cut && name != MANIFEST {
+                    bytes.resize(sound.len(), 0);
+                }
+                if name == MANIFEST {
+                    json = Some(bytes);
+                    continue;
+                }
+                self.seal_pages(name, &mut bytes);
+            }
+            if name != MANIFEST {
+                std::fs::write(path.join(name), &bytes).unwrap();
+                let entry = entry(&mut manifest, name);
+                (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
+            }
+        }
+        let bytes = match json {
+            None => manifest.to_bytes().unwrap(),
+            Some(mut json) => {
+                // The checksum's line stays where it was, whatever became of what is before it.
+                json.truncate(json.len().saturating_sub("\ncrc32c 00000000\n".len()));
+                let seal = format!("\ncrc32c {:08x}\n", crc32c::crc32c(&json));
+                [&json[..], seal.as_bytes()].concat()
+            }
+        };
+        std::fs::write(path.join(MANIFEST), bytes).unwrap();
+    }
+
+    /// Makes the checksums of pages or records fit, if `name` is a file of these.
+    fn seal_pages(&self, name: &str, bytes: &mut [u8]) {
+        if name != self.manifest.paged_file().name {
+            return;
+        }
+        let (element, dim) = (self.manifest.element().unwrap(), self.manifest.dim);
+        let layout = match &self.manifest.structure {
+            Structure::Cluster(c) => {
+                let layout = GroupLayout::new(element, dim, c.page_bytes, c.group_pages).unwrap();
+                for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
+                    let crc = crc32c::crc32c(&(page as u64).to_le_bytes());
+                    let crc = crc32c::crc32c_append(crc, &bytes[4..]);
+                    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+                }
+                return;
+            }
+            Structure::Graph(graph) => GraphLayout::of(graph, element, dim, self.manifest.vectors).unwrap(),
+        };
+        match layout {
+            GraphLayout::Local(layout) => {
+                for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
+                    let crc = crc32c::crc32c(&(page as u32).to_le_bytes());
+                    let crc = crc32c::crc32c_append(crc, &bytes[4..]);
+                    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+                }
+            }
+            GraphLayout::Csr(layout) => {
+                let offsets = self.manifest.graph().unwrap().offsets.as_ref().unwrap();
+                let (_, stored) = self.files.iter().find(|(name, _)| *name == offsets.name).unwrap();
+                let vectors = self.manifest.vectors;
+                let offsets = Offsets::from_bytes(stored, vectors, bytes.len() as u64);
+                // Records of a file of another length are nowhere.
+                let Ok(offsets) = offsets else { return };
+                for place in 0..vectors as u32 {
+                    let span = offsets.span(place);
+                    layout.seal(place, &mut bytes[span.offset as usize..][..span.len as usize]);
+                }
+            }
+            GraphLayout::Padded(layout) => {
+                let most = self.manifest.graph().unwrap().max_degree as usize;
+                let (records, length) = (layout.records_per_page(), layout.record_bytes());
+                for (page, bytes) in bytes.chunks_exact_mut(layout.read_bytes()).enumerate() {
+                    for (slot, record) in bytes.chunks_exact_mut(length).take(records).enumerate() {
+                        let id = (page * records + slot) as u32;
+                        let degree =
+                            u32::from_le_bytes([record[4], record[5], record[6], record[7]]) as usize;
+                        let vector = 8 + 4 * most..8 + 4 * most + dim as usize * element.size();
+                        let crc = crc32c::crc32c(&id.to_le_bytes());
+                        let crc = crc32c::crc32c_append(crc, &record[4..8 + 4 * degree.min(most)]);
+                        let crc = crc32c::crc32c_append(crc, &record[vector]);
+                        record[..4].copy_from_slice(&crc.to_le_bytes());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn entry<'a>(manifest: &'a mut Manifest, name: &str) -> &'a mut FileEntry {
+    let (paged, other) = match &mut manifest.structure {
+        Structure::Graph(graph) => (&mut graph.file, graph.offsets.as_mut()),
+        Structure::Cluster(cluster) => (&mut cluster.file, Some(&mut cluster.centroids)),
+    };
+    let codes = [&mut manifest.codes.file, &mut manifest.codes.codec];
+    let mut all = codes.into_iter().chain([paged]).chain(other);
+    all.find(|file| file.name == name).unwrap()
+}
+
+/// Does with the index what users do; an error is fine unless it is a defect.
+fn use_index(path: &Path, queries: &VectorFile, round: u64) -> Result<(), IndexError> {
+    verify(path, &Silent)?;
+    let _ = inspect(path, &Silent);
+    let tier = if round.is_multiple_of(2) { TierChoice::File } else { TierChoice::Dram };
+    let index = Index::open(path, &OpenOptions { tier, ..OpenOptions::default() })?;
+    let effort = if round % 4 < 2 { Effort::SearchList(30) } else { Effort::Recall(0.9) };
+    let options = SearchOptions { effort, threads: 1, ..SearchOptions::default() };
+    index.search(queries, &options, Control::default())?;
+    Ok(())
+}
+
+fn lie(name: &str, options: &BuildOptions) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    build(&vectors(Element::F32, 200, 8, 1), &path, options, &Silent).unwrap();
+    let queries = vectors(Element::F32, 2, 8, 2);
+    let sound = Sound::of(&path);
+    let rounds = std::env::var("BATHYAL_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let mut answered = 0;
+    for round in 0..rounds {
+        sound.write_lie(&path, &mut StdRng::seed_from_u64(round));
+        match catch_unwind(AssertUnwindSafe(|| use_index(&path, &queries, round))) {
+            Ok(Err(IndexError::Internal(what))) => panic!("{name}, round {round}: {what}"),
+            Ok(outcome) => answered += u64::from(outcome.is_ok()),
+            Err(_) => panic!("{name} panicked in round {round}"),
+        }
+    }
+    // Most lies about numbers go unnoticed, or the test would show little.
+    assert!((rounds / 10..rounds).contains(&answered), "{name}: {answered} of {rounds} were answered");
+}
+
+fn options() -> BuildOptions {
+    BuildOptions {
+        max_degree: 8,
+        search_list: 20,
+        threads: 1,
+        code_bytes: Some(8),
+        ..BuildOptions::default()
+    }
+}
+
+#[test]
+fn lying_cluster_indexes_do_no_harm() {
+    lie("cluster", &BuildOptions { family: FamilyChoice::Cluster, group_vectors: 20, ..options() });
+}
+
+#[test]
+fn lying_graphs_do_no_harm() {
+    for (name, layout, code_kind) in [
+        ("padded", LayoutChoice::Padded, Some(CodeKind::Pq)),
+        ("page_local", LayoutChoice::PageLocal, Some(CodeKind::Axes)),
+        ("csr", LayoutChoice::Csr, None),
+    ] {
+        lie(name, &BuildOptions { family: FamilyChoice::Graph, layout, code_kind, ..options() });
+    }
+}
