@@ -129,7 +129,11 @@ dax_file_system_answers_like_dram() {
         grep -q "DAX file system, MAP_SYNC" /run/said || return
     done
     # A file for each index, named after its content.
-    [ "$(find /run/pmem -type f | wc -l)" = 2 ] && umount /run/pmem
+    [ "$(find /run/pmem -type f | wc -l)" = 2 ]
+}
+
+truncated_dax_file_is_an_error() {
+    fails_when_taken /run/pmem/taken truncate -s 4096 /run/pmem/taken
 }
 
 missing_node_is_an_error() {
@@ -144,6 +148,10 @@ small_device_is_an_error() {
     fails_saying "/dev/$cxl_small: the device has $small_bytes bytes" search graph "mapped:/dev/$cxl_small" /run/none.ibin
 }
 
+removed_device_is_an_error() {
+    fails_when_taken "/dev/$cxl_small" daxctl disable-device "$cxl_small"
+}
+
 check modules_load
 check nvdimm_is_a_dax_device
 check cxl_memory_is_two_dax_devices
@@ -156,6 +164,8 @@ check devdax_is_shared_by_two_processes
 check cxl_devdax_answers_like_dram
 check cxl_node_answers_like_dram
 check dax_file_system_answers_like_dram
+check truncated_dax_file_is_an_error
 check missing_node_is_an_error
 check missing_device_is_an_error
 check small_device_is_an_error
+check removed_device_is_an_error

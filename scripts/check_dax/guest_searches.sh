@@ -30,3 +30,26 @@ fails_saying() {
     [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] || { echo "ended with $ended"; return 1; }
     echo "$said" | grep -q -e "$pattern" || { echo "does not say '$pattern'"; return 1; }
 }
+
+# Takes the memory at a path away, by the command that follows, from a search that goes on for as long as nothing ends
+# it. It has to end with the error that says so.
+fails_when_taken() {
+    path=$1
+    shift
+    same_as_dram cluster "mapped:$path" || return
+    bathyal bench /data/cluster.index "$queries" --groundtruth /data/truth.ibin --search-lists "$search_list" \
+        --repeats 1000 --tier "mapped:$path" --output /run/bench > /run/bench.said 2>&1 &
+    bench=$!
+    for _ in $(seq 200); do
+        ! grep -q "$path" "/proc/$bench/maps" || break
+        usleep 100000
+    done
+    # Past the opening, which would fail in another way.
+    sleep 3
+    "$@"
+    wait "$bench"
+    ended=$?
+    cat /run/bench.said
+    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] && grep -q "$path.*the mapped bytes are gone" /run/bench.said \
+        || { echo "ended with $ended"; return 1; }
+}

@@ -65,7 +65,7 @@ complaint() { grep -m 1 -E '^(E|W|dpkg-deb|tar): ' "$work/packages.log" || tail 
 prepare_system() {
     local mirror tool
     # Made anew when this file has changed.
-    [ ! "$work/system" -nt "$here/system.sh" ] || return 0
+    [ "$(cat "$work/system/recipe" 2>/dev/null)" != "$(cksum < "$here/system.sh")" ] || return 0
     [ "$(uname -m)" = x86_64 ] || skip "the guest's programs are for x86_64, this machine is $(uname -m)"
     for tool in apt-get dpkg-deb tar; do
         command -v "$tool" > /dev/null || skip "$tool was not found: QEMU and a kernel are taken from Debian packages"
@@ -81,7 +81,7 @@ prepare_system() {
         || skip "packages cannot be unpacked: $(complaint)"
     rm -rf "$work/system" "$work/apt"
     mv "$work/system.part" "$work/system"
-    touch "$work/system"
+    cksum < "$here/system.sh" > "$work/system/recipe"
 }
 
 # Runs a program of $work/system with its libraries, and not with this machine's.
