@@ -1,5 +1,9 @@
 //! What can be typed after `bathyal`.
 
+mod repro;
+
+pub use repro::{GraphLayoutName, GraphReproArguments, Paper, ReproArguments, SecondTier};
+
 use std::path::PathBuf;
 
 use bathyal_index::index::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
@@ -87,6 +91,8 @@ pub enum Command {
     Verify(VerifyArguments),
     /// Measure the device under a folder, or memory: latency, IOPS, bandwidth
     Probe(ProbeArguments),
+    /// Reproduce the figures of a paper on this machine: tables, plots, records
+    Repro(ReproArguments),
 }
 
 /// The index families.

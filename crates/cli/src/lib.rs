@@ -12,6 +12,7 @@ pub mod console;
 pub mod failure;
 pub mod interrupt;
 pub mod process_memory;
+pub mod process_time;
 mod progress_bar;
 
 use std::ffi::OsString;

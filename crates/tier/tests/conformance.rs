@@ -10,6 +10,7 @@ use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::stripe::StripeTier;
+use bathyal_tier::layer::switch::SwitchTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -187,6 +188,17 @@ fn end_to_end() {
 #[test]
 fn delay() {
     layer(|bytes, below| Arc::new(DelayTier::new(below(bytes), DelayProfile::rdma())));
+}
+
+#[test]
+fn switch() {
+    layer(|bytes, below| {
+        let below = below(bytes);
+        let slow = Arc::new(DelayTier::new(below.clone(), DelayProfile::cxl()));
+        let switch = SwitchTier::new(vec![below, slow]).unwrap();
+        assert!(switch.choose(1) && !switch.choose(2));
+        Arc::new(switch)
+    });
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod probe;
 mod probe_memory;
 mod range;
 mod recall;
+mod repro;
 mod search;
 mod verify;
 
@@ -34,5 +35,6 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),
+        Command::Repro(arguments) => repro::run(arguments, console),
     }
 }

@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod delay;
 pub mod stripe;
+pub mod switch;
 pub mod trace;
 
 /// What a layer remembers of its reads in flight, by a number that it puts in the place of the caller's id.

@@ -1,0 +1,139 @@
+//! What can be typed after `bathyal repro`.
+
+use std::path::PathBuf;
+
+use bathyal_kernels::Metric;
+use bathyal_tier::layer::delay::DelayProfile;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{parse_device, parse_recall};
+
+/// Recall of the paper's figures: "at least 90% across all experiments".
+const PAPER_RECALL: f32 = 0.9;
+
+/// Queries interleaved on a thread in the figures: enough for the slowest of the emulated memories.
+const PAPER_IN_FLIGHT: u32 = 16;
+
+/// Times that each cell is measured: a median of five survives two disturbed runs.
+const REPRO_REPEATS: u32 = 5;
+
+/// `bathyal repro`.
+#[derive(Debug, Args)]
+pub struct ReproArguments {
+    /// Whose figures
+    #[command(subcommand)]
+    pub paper: Paper,
+}
+
+/// The papers.
+#[derive(Debug, Subcommand)]
+pub enum Paper {
+    /// Breaking the dilemma of performance and index size with second-tier memory
+    SecondTier {
+        /// Which of its experiments
+        #[command(subcommand)]
+        experiment: SecondTier,
+    },
+}
+
+/// The experiments of second-tier-memory.
+#[derive(Debug, Subcommand)]
+pub enum SecondTier {
+    /// The graph on slow memory: figures 4 (upper half), 8 and 9, and the cost model beside each measurement
+    Graph(Box<GraphReproArguments>),
+}
+
+/// The layouts of a graph that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GraphLayoutName {
+    /// Whole records in pages.
+    Padded,
+    /// Records back to back.
+    Csr,
+}
+
+impl GraphLayoutName {
+    /// The name that is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            GraphLayoutName::Padded => "padded",
+            GraphLayoutName::Csr => "csr",
+        }
+    }
+}
+
+/// `bathyal repro second-tier graph`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Indexes are built once into the work folder, as rDEGREE-LAYOUT, and used again. Devices are emulated in real time on
+top of DRAM (docs/emulated-devices.md), and every result says so.
+
+Examples:
+  bathyal repro second-tier graph base.u8bin queries.u8bin --groundtruth gt.ibin --work graphs --output report
+  bathyal repro second-tier graph base.u8bin queries.u8bin --vectors 100000 --degrees 16,32 --devices cxl --repeats 3")]
+pub struct GraphReproArguments {
+    /// Vectors
+    pub data: PathBuf,
+    /// Queries, with the same dim and element
+    pub queries: PathBuf,
+    /// Exact neighbours of the queries among the vectors that are used [default: computed once, kept in the work folder]
+    #[arg(long, value_name = "GT")]
+    pub groundtruth: Option<PathBuf>,
+    /// Folder of the indexes, made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph-work")]
+    pub work: PathBuf,
+    /// Folder of the report, made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph")]
+    pub output: PathBuf,
+    /// Take the first N vectors only
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub vectors: Option<u32>,
+    /// Take the first N queries only
+    #[arg(long = "first-queries", value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub first_queries: Option<u32>,
+    /// What near means
+    #[arg(long, default_value_t = Metric::L2)]
+    pub metric: Metric,
+    /// Neighbours a query
+    #[arg(short, default_value_t = super::DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=super::MAX_K))]
+    pub k: u32,
+    /// Largest degrees of the graphs
+    #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_value = "8,16,24,32,48,64",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
+    pub degrees: Vec<u32>,
+    /// Layouts; figure 9 takes the last
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [GraphLayoutName::Padded, GraphLayoutName::Csr])]
+    pub layouts: Vec<GraphLayoutName>,
+    /// The degree whose graph the sweep of queries in flight uses [default: the middle one]
+    #[arg(long, value_name = "R", value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
+    pub sweep_degree: Option<u32>,
+    /// Recall that every graph is searched for; the effort is found on the queries themselves
+    #[arg(long, default_value_t = PAPER_RECALL, value_parser = parse_recall)]
+    pub recall: f32,
+    /// Devices to emulate: cxl, nvm, rdma, ssd, or JSON files with profiles
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cxl,nvm,rdma", value_parser = parse_device)]
+    pub devices: Vec<DelayProfile>,
+    /// Queries in flight on each thread, of the pipelined search
+    #[arg(long, value_name = "QUERIES", default_value_t = PAPER_IN_FLIGHT, value_parser = RangedU64ValueParser::<u32>::new().range(2..=1024))]
+    pub in_flight: u32,
+    /// Numbers of queries in flight of the sweep
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
+    pub sweep: Vec<u32>,
+    /// Threads that search; 0 means all cores
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// Vectors that a query reads at once (W in DiskANN)
+    #[arg(long, value_name = "W", default_value_t = bathyal_index::index::DEFAULT_BEAM_WIDTH)]
+    pub beam_width: u32,
+    /// Times that each cell is measured, in turn with all others; medians are reported
+    #[arg(long, default_value_t = REPRO_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub repeats: u32,
+    /// Seconds that one measurement of a cell takes at least, in whole passes over the queries
+    #[arg(long, default_value_t = 0.5)]
+    pub seconds: f64,
+    /// Leave out figure 4: the search of the files themselves
+    #[arg(long)]
+    pub without_file: bool,
+}

@@ -1,0 +1,102 @@
+//! One of several tiers over the same bytes, chosen while nothing is in flight: measurements that compare devices
+//! then differ in the device alone, not in where an index happens to lie in memory.
+
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::error::TierError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// See the module's description. Clones share the choice.
+#[derive(Clone)]
+pub struct SwitchTier {
+    tiers: Arc<Vec<Arc<dyn Tier>>>,
+    chosen: Arc<AtomicUsize>,
+    profile: TierProfile,
+}
+
+impl SwitchTier {
+    /// A tier that reads from the first of `tiers` until another is chosen. Its profile is that of the first.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] without a tier, or where lengths, alignments or addressability differ.
+    pub fn new(tiers: Vec<Arc<dyn Tier>>) -> Result<SwitchTier, TierError> {
+        let Some(first) = tiers.first() else {
+            return Err(TierError::Parameter("a switch needs at least one tier".into()));
+        };
+        let profile = first.profile().clone();
+        let same = |tier: &Arc<dyn Tier>| {
+            let other = tier.profile();
+            tier.len() == first.len()
+                && (other.alignment, other.addressable) == (profile.alignment, profile.addressable)
+        };
+        if !tiers.iter().all(same) {
+            return Err(TierError::Parameter("the tiers of a switch have to hold the same bytes".into()));
+        }
+        Ok(SwitchTier { tiers: Arc::new(tiers), chosen: Arc::default(), profile })
+    }
+
+    /// Reads from tier number `tier` from now on; a queue with reads in flight follows when these have ended.
+    /// `false` where there is no such tier.
+    pub fn choose(&self, tier: usize) -> bool {
+        let exists = tier < self.tiers.len();
+        if exists {
+            self.chosen.store(tier, Ordering::Relaxed);
+        }
+        exists
+    }
+}
+
+impl Tier for SwitchTier {
+    fn profile(&self) -> &TierProfile {
+        &self.profile
+    }
+
+    fn len(&self) -> u64 {
+        self.tiers[0].len()
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        let queues = self.tiers.iter().map(|tier| tier.open(depth)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Box::new(SwitchQueue { queues, chosen: self.chosen.clone(), active: 0 }))
+    }
+}
+
+struct SwitchQueue {
+    /// At least one, as many as the tier has tiers.
+    queues: Vec<Box<dyn Queue>>,
+    chosen: Arc<AtomicUsize>,
+    /// Always the number of a queue.
+    active: usize,
+}
+
+impl Queue for SwitchQueue {
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
+        let chosen = self.chosen.load(Ordering::Relaxed);
+        if chosen != self.active && self.queues[self.active].in_flight() == 0 {
+            self.active = chosen;
+        }
+        // SAFETY: passed on under the same contract.
+        unsafe { self.queues[self.active].submit(reads) }
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
+        self.queues[self.active].reap(done, wait)
+    }
+
+    fn map(&self, span: Span) -> Option<&[u8]> {
+        self.queues[self.active].map(span)
+    }
+
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
+        for queue in &mut self.queues {
+            // SAFETY: passed on under the same contract.
+            unsafe { queue.register(region, len)? };
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queues[self.active].in_flight()
+    }
+}
