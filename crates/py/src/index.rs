@@ -231,7 +231,7 @@ impl IndexHandle {
     /// Bytes of memory while `threads` threads search with a candidate list of `search_list`.
     fn dram_bytes(&self, threads: usize, search_list: u32) -> PyResult<u64> {
         let index = self.index()?;
-        Ok(index.dram_bytes(threads, index.default_width(), search_list))
+        Ok(index.dram_bytes(threads, index.default_width(search_list), search_list))
     }
 
     /// The manifest as JSON.

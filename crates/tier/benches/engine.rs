@@ -7,6 +7,7 @@
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Place, Source};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
@@ -169,6 +170,15 @@ fn write_file(path: &Path) {
     file.sync_all().unwrap();
 }
 
+/// Bytes in huge pages of their own, as an index in mapped memory.
+fn mapped() -> Arc<dyn Tier> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let bytes = vec![1; 1 << 16];
+    std::io::Write::write_all(&mut file, &bytes).unwrap();
+    let source = Source { path: file.path(), len: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) };
+    Arc::new(MappedTier::load(&MappedOptions::at(Place::Anonymous), &source, &|_| true).unwrap())
+}
+
 /// Prints what a suspension costs over memory, and what the emulation of a device that takes no time adds to it.
 fn suspensions() {
     const RUNS: usize = REPEATS + 2;
@@ -178,8 +188,9 @@ fn suspensions() {
         DelayProfile { name, latency_ns: 0, bandwidth_bytes_per_s, granularity: 64, issue_ns: 0 }
     };
     let dram = || -> Arc<dyn Tier> { Arc::new(DramTier::new(vec![1; 1 << 16])) };
-    let tiers: [(&str, Arc<dyn Tier>); 2] = [
+    let tiers: [(&str, Arc<dyn Tier>); 3] = [
         ("dram", dram()),
+        ("mapped", mapped()),
         ("dram, emulating a device of no latency", Arc::new(DelayTier::new(dram(), free))),
     ];
     let widths = [1, 8, 32, 128];

@@ -98,7 +98,7 @@ impl Measurement {
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let totals = &found.totals;
         let options = search_options(settings, effort);
-        let width = options.width.unwrap_or_else(|| index.default_width());
+        let width = options.width.unwrap_or_else(|| index.default_width(found.search_list));
         let manifest = index.manifest();
         Measurement {
             recall,

@@ -6,4 +6,5 @@ mod bad_usage;
 mod bad_vectors;
 mod interrupted;
 mod memory;
+mod repro;
 mod workshop;

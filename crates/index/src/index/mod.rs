@@ -13,6 +13,7 @@ mod stats;
 mod tier;
 mod verify;
 mod warm;
+mod width;
 mod workers;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
@@ -59,10 +60,6 @@ pub const MAX_SEARCH_LIST: u32 = 1 << 20;
 const ENGINE_DEPTH: u32 = 128;
 /// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
 const FRAMES: u32 = 2 * ENGINE_DEPTH;
-/// Queries interleaved a thread where reads come from a device.
-const DEVICE_WIDTH: usize = 16;
-/// Queries interleaved a thread where reads are loads: enough to hide cache misses, few enough to stay in cache.
-const MEMORY_WIDTH: usize = 4;
 
 /// How to open an index.
 #[derive(Clone, Default)]
@@ -349,9 +346,10 @@ impl Index {
         self.split.fixed() + threads as u64 * self.thread_memory(width, search_list as usize)
     }
 
-    /// Queries interleaved a thread when the caller does not say.
-    pub fn default_width(&self) -> usize {
-        if self.tier.profile().addressable { MEMORY_WIDTH } else { DEVICE_WIDTH }
+    /// Queries interleaved a thread, each with a candidate list of `search_list`, when the caller does not say: what
+    /// hides the tier's latency, within the cache (second-tier-memory, section 5).
+    pub fn default_width(&self, search_list: u32) -> usize {
+        width::suited(self.tier.profile(), self.sizes.query_bytes(search_list as usize))
     }
 
     fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
@@ -536,9 +534,9 @@ impl Index {
     ) -> Result<SearchResult, IndexError> {
         let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
-        let wanted = width.unwrap_or_else(|| self.default_width()).max(1);
-        let width = self.affordable_width(wanted, threads, params.search_list)?;
         let (count, search_list) = (queries.count, params.search_list as u32);
+        let wanted = width.unwrap_or_else(|| self.default_width(search_list)).max(1);
+        let width = self.affordable_width(wanted, threads, params.search_list)?;
         let job = Job::new(self.family.clone(), queries, params, width, waiting.control.deadline);
         let job = Arc::new(job.counted(self.counters.clone()));
         let answers = self.answers(&job, threads, waiting)?;

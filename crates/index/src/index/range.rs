@@ -140,7 +140,7 @@ impl Index {
             |round: &(usize, SearchParams)| self.affordable_width(1, threads, round.1.search_list).is_ok();
         let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
         plan.rounds.truncate(fitting.max(1));
-        let wanted = options.width.unwrap_or_else(|| self.default_width()).max(1);
+        let wanted = options.width.unwrap_or_else(|| self.default_width(plan.longest() as u32)).max(1);
         let width = self.affordable_width(wanted, threads, plan.longest())?;
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();

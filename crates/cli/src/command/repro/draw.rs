@@ -46,7 +46,8 @@ pub(super) fn curves(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Result<(
 }
 
 fn draw(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Result<(), Box<dyn Error>> {
-    let points = || curves.iter().flat_map(|curve| &curve.points).filter(|p| p.0.is_finite() && p.1.is_finite());
+    let points =
+        || curves.iter().flat_map(|curve| &curve.points).filter(|p| p.0.is_finite() && p.1.is_finite());
     let (mut left, mut right, mut top) = (f64::MAX, 0.0_f64, 0.0_f64);
     for point in points() {
         (left, right, top) = (left.min(point.0), right.max(point.0), top.max(point.1));

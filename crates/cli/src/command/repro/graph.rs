@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::graph_cells::{Bench, Cell, How, Record, measure, record};
 use super::graph_indexes::{GraphIndex, OnDevices, Reached, effort_for, find_or_build};
-use super::graph_report::{Report, ModelError};
+use super::graph_report::{ModelError, Report};
 use super::workload::{Given, Workload};
 use crate::arguments::{GraphLayoutName, GraphReproArguments};
 use crate::console::Console;
@@ -132,7 +132,10 @@ fn cells(arguments: &GraphReproArguments, max_degree: u32, layout: GraphLayoutNa
     widths.sort_unstable();
     widths.dedup();
     let devices = 0..=arguments.devices.len();
-    widths.into_iter().flat_map(|in_flight| devices.clone().map(move |device| Cell { device, in_flight })).collect()
+    widths
+        .into_iter()
+        .flat_map(|in_flight| devices.clone().map(move |device| Cell { device, in_flight }))
+        .collect()
 }
 
 /// Single measurements of the whole run.

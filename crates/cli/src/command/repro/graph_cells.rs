@@ -90,7 +90,8 @@ pub(super) fn measure(
 ) -> Result<(Sample, SearchTotals), Failure> {
     let how = options(arguments, search_list, in_flight);
     let (began, before) = (Instant::now(), processor_seconds());
-    let (mut seconds, mut queries, mut latency_ns, mut totals) = (0.0, 0_usize, 0_u64, SearchTotals::default());
+    let (mut seconds, mut queries, mut latency_ns, mut totals) =
+        (0.0, 0_usize, 0_u64, SearchTotals::default());
     let mut threads = 1;
     while queries == 0 || began.elapsed().as_secs_f64() < arguments.seconds {
         let found = index.search(&work.queries, &how, control)?;
@@ -129,8 +130,14 @@ impl Bench<'_> {
         self.samples.resize(self.cells.len(), Vec::new());
         for (cell, samples) in self.cells.iter().zip(&mut self.samples) {
             self.open.choose(cell.device);
-            let (sample, totals) =
-                measure(&self.open.index, work, arguments, self.reached.search_list, cell.in_flight, control)?;
+            let (sample, totals) = measure(
+                &self.open.index,
+                work,
+                arguments,
+                self.reached.search_list,
+                cell.in_flight,
+                control,
+            )?;
             if totals != self.reached.totals {
                 return Err(Failure::new(format!(
                     "{}: the counters of a search differ between devices: {totals:?} and {:?}",
@@ -151,7 +158,12 @@ impl Bench<'_> {
     }
 
     /// The records of all cells, with what the model says of those on devices.
-    pub(super) fn records(&self, work: &Workload, arguments: &GraphReproArguments, issue_ns: &[u64]) -> Vec<Record> {
+    pub(super) fn records(
+        &self,
+        work: &Workload,
+        arguments: &GraphReproArguments,
+        issue_ns: &[u64],
+    ) -> Vec<Record> {
         let cells = self.cells.iter().zip(&self.samples);
         cells.map(|(cell, samples)| self.record(*cell, samples, work, arguments, issue_ns)).collect()
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::index::MAX_SEARCH_LIST;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, LayoutChoice, OpenOptions, SearchOptions, SearchTotals, TierChoice,
+    BuildOptions, Effort, FamilyChoice, Index, LayoutChoice, OpenOptions, SearchOptions, SearchTotals,
+    TierChoice,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::switch::SwitchTier;
@@ -101,9 +102,9 @@ impl OnDevices {
         let made: Arc<Mutex<Option<(SwitchTier, Vec<TierProfile>)>>> = Arc::default();
         let (slot, devices) = (made.clone(), devices.to_vec());
         let wrap = move |dram: Arc<dyn Tier>| {
-            let slow = devices.iter().map(|device| {
-                Arc::new(DelayTier::new(dram.clone(), device.clone())) as Arc<dyn Tier>
-            });
+            let slow = devices
+                .iter()
+                .map(|device| Arc::new(DelayTier::new(dram.clone(), device.clone())) as Arc<dyn Tier>);
             let tiers: Vec<Arc<dyn Tier>> = std::iter::once(dram.clone()).chain(slow).collect();
             let profiles = tiers.iter().map(|tier| tier.profile().clone()).collect();
             let switch = SwitchTier::new(tiers)?;
@@ -142,7 +143,8 @@ pub(super) fn effort_for(
     let target = f64::from(arguments.recall);
     let k = (arguments.k as usize).min(index.len());
     let run = |search_list: u32| -> Result<Reached, Failure> {
-        let found = index.search(&work.queries, &options(arguments, search_list, arguments.in_flight), control)?;
+        let found =
+            index.search(&work.queries, &options(arguments, search_list, arguments.in_flight), control)?;
         let recall = recall(&work.exact, &found.ids, found.k, work.queries.count())?;
         Ok(Reached { search_list, recall, totals: found.totals })
     };

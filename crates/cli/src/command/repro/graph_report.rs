@@ -41,7 +41,8 @@ impl Report<'_> {
             lines += &line.map_err(|e| Failure::new(format!("cannot write a record as JSON: {e}")))?;
             lines.push('\n');
         }
-        let (records, report) = (output(self.arguments, "records.jsonl"), output(self.arguments, "report.md"));
+        let (records, report) =
+            (output(self.arguments, "records.jsonl"), output(self.arguments, "report.md"));
         write(&records, &lines)?;
         let mut files = vec![report.clone(), records];
         let text = self.text(&mut files)?;
@@ -110,20 +111,28 @@ impl Report<'_> {
         let arguments = self.arguments;
         let mut text = String::new();
         for (number, device) in arguments.devices.iter().enumerate() {
-            let best = self.pipelined(number + 1).filter(|record| record.amplification < PAPER_AMPLIFICATION);
-            let best = best.max_by(|a, b| share(a).total_cmp(&share(b)));
-            let line = match best {
-                Some(record) => format!(
-                    "{:.1}% of the compute bound (cpu {:.1}%) at amplification {:.2} (degree {}, {})",
-                    100.0 * share(record),
-                    100.0 * record.processor_share_of_dram.unwrap_or(f64::NAN),
-                    record.amplification,
-                    record.max_degree,
-                    record.layout
-                ),
-                None => format!("no graph of an amplification below {PAPER_AMPLIFICATION}"),
-            };
-            let _ = writeln!(text, "* emulated {}: {line}", device.name);
+            let small =
+                self.pipelined(number + 1).filter(|record| record.amplification < PAPER_AMPLIFICATION);
+            let best = small.max_by(|a, b| a.qps.total_cmp(&b.qps));
+            // Where every graph is larger, the smallest comes nearest to the question.
+            let smallest =
+                || self.pipelined(number + 1).min_by(|a, b| a.amplification.total_cmp(&b.amplification));
+            let Some(record) = best.or_else(smallest) else { continue };
+            let _ = writeln!(
+                text,
+                "* emulated {}: {} of the compute bound (cpu {}) at amplification {:.2}, {} degree {}, {}",
+                device.name,
+                percent(record.share_of_dram),
+                percent(record.processor_share_of_dram),
+                record.amplification,
+                if record.amplification < PAPER_AMPLIFICATION {
+                    "the fastest below the paper's 1.7:"
+                } else {
+                    "above the paper's 1.7:"
+                },
+                record.max_degree,
+                record.layout,
+            );
         }
         if let Some(error) = self.model_error() {
             let _ = writeln!(
@@ -162,7 +171,8 @@ impl Report<'_> {
             n => self.arguments.devices.get(n - 1).map_or(String::new(), |d| format!("emulated {}", d.name)),
         };
         self.records.iter().filter(move |record| {
-            (record.device.as_str(), record.layout, record.in_flight) == (kind.as_str(), layout.name(), in_flight)
+            (record.device.as_str(), record.layout, record.in_flight)
+                == (kind.as_str(), layout.name(), in_flight)
         })
     }
 
@@ -318,9 +328,11 @@ impl Report<'_> {
         let (degree, layout) = (sweep_degree(arguments), main_layout(arguments));
         let of = |device: usize| -> Vec<&Record> {
             let swept = |record: &&Record| {
-                arguments.sweep.contains(&record.in_flight) || [1, arguments.in_flight].contains(&record.in_flight)
+                arguments.sweep.contains(&record.in_flight)
+                    || [1, arguments.in_flight].contains(&record.in_flight)
             };
-            let mut widths: Vec<u32> = self.records.iter().filter(swept).map(|record| record.in_flight).collect();
+            let mut widths: Vec<u32> =
+                self.records.iter().filter(swept).map(|record| record.in_flight).collect();
             widths.sort_unstable();
             widths.dedup();
             let one = |width: u32| self.of(device, layout, width).find(|record| record.max_degree == degree);
@@ -330,8 +342,8 @@ impl Report<'_> {
             text,
             "\n## Queries in flight\n\n\
              max_degree {degree}, layout {}. The share is that of plain DRAM with as many in flight.\n\n\
-             | device | in flight | queries/s | cpu | share | share, cpu | mean latency us | model | error | bound |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n",
+             | device | in flight | queries/s | cpu | share | share, cpu | mean latency us | model | error | error, cpu | bound |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|\n",
             layout.name()
         );
         let mut drawn = Vec::new();
@@ -340,7 +352,8 @@ impl Report<'_> {
             for record in &records {
                 let _ = writeln!(text, "{}", sweep_row(record));
             }
-            let points = records.iter().map(|record| (f64::from(record.in_flight).log2(), record.qps)).collect();
+            let points =
+                records.iter().map(|record| (f64::from(record.in_flight).log2(), record.qps)).collect();
             let name = records.first().map_or(String::new(), |record| record.device.clone());
             drawn.push(Curve { name, points, pen: Pen::Marks });
         }
@@ -377,11 +390,6 @@ const TABLE_HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// The share of the compute bound that a device reaches.
-fn share(record: &Record) -> f64 {
-    record.share_of_dram.unwrap_or(f64::NAN)
-}
-
 fn percent(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
 }
@@ -410,7 +418,7 @@ fn row(record: &Record, bound: &Record) -> String {
 
 fn sweep_row(record: &Record) -> String {
     format!(
-        "| {} | {} | {:.0} | {:.0} | {} | {} | {:.0} | {} | {} | {} |",
+        "| {} | {} | {:.0} | {:.0} | {} | {} | {:.0} | {} | {} | {} | {} |",
         record.device,
         record.in_flight,
         record.qps,
@@ -420,6 +428,7 @@ fn sweep_row(record: &Record) -> String {
         record.latency_us,
         record.predicted.map_or("-".to_owned(), |told| format!("{:.0}", told.qps)),
         percent(record.error),
+        percent(record.processor_error),
         record.predicted.map_or("-", |told| told.bound.name()),
     )
 }

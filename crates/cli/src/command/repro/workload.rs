@@ -21,7 +21,8 @@ impl Workload {
     pub(super) fn open(given: &Given<'_>, console: &Console) -> Result<Workload, Failure> {
         let base = first_rows(given.data, given.vectors)?;
         let queries = first_rows(given.queries, given.first_queries)?;
-        let kept = given.work.join(format!("groundtruth-{}-{}-{}.ibin", base.count(), queries.count(), given.k));
+        let kept =
+            given.work.join(format!("groundtruth-{}-{}-{}.ibin", base.count(), queries.count(), given.k));
         let exact = match given.groundtruth {
             Some(path) => IdFile::open(path)?,
             None if kept.exists() => IdFile::open(&kept)?,
@@ -34,8 +35,7 @@ impl Workload {
             }
         };
         exact.check_ids(base.count())?;
-        let exact =
-            if exact.queries() > queries.count() { exact.slice(0..queries.count())? } else { exact };
+        let exact = if exact.queries() > queries.count() { exact.slice(0..queries.count())? } else { exact };
         Ok(Workload { base, queries, exact })
     }
 }
@@ -55,7 +55,9 @@ pub(super) struct Given<'a> {
 /// The first rows of a file of vectors; all where no number is given.
 fn first_rows(path: &Path, rows: Option<u32>) -> Result<VectorFile, Failure> {
     let file = VectorFile::open(path)?;
-    let Some(rows) = rows.map(|rows| rows as usize).filter(|rows| *rows < file.count()) else { return Ok(file) };
+    let Some(rows) = rows.map(|rows| rows as usize).filter(|rows| *rows < file.count()) else {
+        return Ok(file);
+    };
     let mut bytes = Vec::with_capacity(rows * file.row_bytes());
     (0..rows).for_each(|row| bytes.extend_from_slice(file.row(row)));
     Ok(VectorFile::from_rows(file.element(), file.dim(), bytes)?)
