@@ -124,7 +124,19 @@ def test_fewer_neighbours_than_asked_for_are_said(tmp_path):
     assert sorted(found.ids.tolist()) == [0, 1, 2, 3] and found.notes
 
 
-@pytest.mark.parametrize("tier", ["file", "dram"])
+def test_mapped_memory_answers_like_files(index, index_path, queries, tmp_path):
+    found = index.search(queries, k=5, search_list=50)
+    stages = []
+    for tier in ["mapped", f"mapped:{tmp_path}", f"mapped:{tmp_path},verify"]:
+        with bathyal.open(index_path, tier=tier, progress=lambda *step: stages.append(step[0])) as mapped:
+            again = mapped.search(queries, k=5, search_list=50)
+            assert mapped.stats()["place"].startswith("mapped: ")
+        assert np.array_equal(found.ids, again.ids)
+        assert np.array_equal(found.distances, again.distances)
+    assert set(stages) == {"loading the pages", "verifying the pages"}
+
+
+@pytest.mark.parametrize("tier", ["file", "dram", "mapped"])
 @pytest.mark.parametrize("lone", [False, True])
 def test_threads_search_one_index_at_once(lone, tier, index_path, queries):
     index = bathyal.open(index_path, tier=tier)
