@@ -23,11 +23,12 @@ fn built(path: &Path, family: FamilyChoice, layout: LayoutChoice) -> VectorFile 
 }
 
 /// All families and layouts.
-fn kinds() -> [(FamilyChoice, LayoutChoice); 3] {
+fn kinds() -> [(FamilyChoice, LayoutChoice); 4] {
     [
         (FamilyChoice::Cluster, LayoutChoice::Padded),
         (FamilyChoice::Graph, LayoutChoice::Padded),
         (FamilyChoice::Graph, LayoutChoice::PageLocal),
+        (FamilyChoice::Graph, LayoutChoice::Csr),
     ]
 }
 

@@ -60,8 +60,11 @@ fn at(path: impl Into<PathBuf>) -> MappedOptions {
     MappedOptions::at(Place::Path(path.into()))
 }
 
+/// Puts a layer over a tier.
+type Wrap = fn(Arc<dyn Tier>) -> Arc<dyn Tier>;
+
 /// The conformance suite on tiers at `place`, which is told how many were made before.
-fn conforms(place: impl Fn(usize) -> MappedOptions, wrap: fn(Arc<dyn Tier>) -> Arc<dyn Tier>) {
+fn conforms(place: impl Fn(usize) -> MappedOptions, wrap: Wrap) {
     let dir = tempfile::tempdir().unwrap();
     let made = Cell::new(0);
     let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
@@ -150,7 +153,7 @@ fn what_is_in_use_or_not_ours_is_not_overwritten() {
     let region = dir.path().join("region");
     let held = one.load(&at(&region)).unwrap();
     let refused = other.load(&at(&region)).unwrap_err().to_string();
-    assert!(refused.contains("another process searches other bytes"), "{refused}");
+    assert!(refused.contains("other bytes are searched there"), "{refused}");
     drop(held);
     assert!(other.load(&at(&region)).unwrap().bytes() == other.bytes);
 
@@ -382,7 +385,7 @@ fn a_fault_of_somebody_else_still_ends_the_process() {
 #[test]
 #[cfg(target_os = "linux")]
 fn layers_pass_on_that_bytes_are_lost() {
-    let wraps: [fn(Arc<dyn Tier>) -> Arc<dyn Tier>; 2] = [
+    let wraps: [Wrap; 2] = [
         |tier| Arc::new(TraceTier::new(tier, Trace::in_memory(10))),
         |tier| Arc::new(DelayTier::new(tier, DelayProfile::nvm())),
     ];

@@ -56,7 +56,8 @@ pub(super) fn attach_or_load(
             waiting.looks += 1;
             if waiting.looks > MOST_LOOKS && matches!(found, Found::Ready(_)) {
                 return Err(TierError::Parameter(format!(
-                    "{}: another process searches other bytes there; name another place, or end that process",
+                    "{}: other bytes are searched there, by this process or another; name another place (a folder holds \
+                     a file for each index), or close that index",
                     path.display()
                 )));
             }
