@@ -3,7 +3,7 @@
 //! The reads go through the same queue that a search uses, so that the profile says what a search can have,
 //! not what the device's data sheet promises. [`probe_memory`] measures memory that is read in place.
 
-mod memory;
+pub(crate) mod memory;
 mod scratch;
 
 pub use memory::{MemoryCell, MemoryProbeOptions, MemoryReport, MixCell, probe_memory};

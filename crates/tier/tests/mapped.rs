@@ -168,6 +168,15 @@ fn what_is_in_use_or_not_ours_is_not_overwritten() {
 }
 
 #[test]
+fn the_latency_of_what_exceeds_a_cache_is_in_the_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, len, measured) in [("small", LEN, false), ("large", 6 << 20, true)] {
+        let tier = Original::write(dir.path().join(name), content(len)).load(&MappedOptions::default());
+        assert_eq!(tier.unwrap().profile().latency_ns > 0, measured);
+    }
+}
+
+#[test]
 fn a_damaged_source_is_refused_everywhere() {
     let dir = folder();
     let original = Original::write(dir.path().join("original"), content(LEN));

@@ -237,8 +237,8 @@ fn summarise(profile: &TierProfile, dependent_load_ns: f64, cells: &[MemoryCell]
     }
 }
 
-/// Nanoseconds of one of a chain of dependent loads at random places.
-fn chain(bytes: &[u8], time: Duration) -> f64 {
+/// Nanoseconds of one of a chain of dependent loads at random places among `bytes`, which hold a cache line at least.
+pub(crate) fn chain(bytes: &[u8], time: Duration) -> f64 {
     let lines = (bytes.len() / CACHE_LINE) as u64;
     // The compiler cannot know, and the processor cannot guess, that what was loaded does not matter.
     let nothing = black_box(0_u64);

@@ -24,11 +24,18 @@ use super::in_place::InPlaceQueue;
 use crate::contract::{Queue, Tier, TierProfile};
 use crate::error::TierError;
 use crate::memory::CACHE_LINE;
+use crate::probe::memory::chain;
 use header::Identity;
 use load::Fill;
 use numa::Node;
 use region::{Mapping, Region};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time for measuring the latency of a memory when it is opened.
+const TIMING: Duration = Duration::from_millis(1);
+/// Less memory than this lies in the caches.
+const TIMED_BYTES: usize = 4 << 20;
 
 /// A tier whose bytes lie in mapped memory. Clones share it; it is unmapped with the last queue.
 #[derive(Debug, Clone)]
@@ -59,13 +66,23 @@ impl MappedTier {
             }
             Place::Path(path) => {
                 let region = shared::attach_or_load(path, options, identity, &fill, go_on)?;
-                return Ok(MappedTier::over(region));
+                return MappedTier::over(region).timed();
             }
         };
         if found != identity.crc32c {
             return Err(TierError::Checksum { found, expected: identity.crc32c });
         }
-        Ok(MappedTier::over(region))
+        MappedTier::over(region).timed()
+    }
+
+    /// With the latency of its memory in the profile, by which searches choose how many queries to interleave. What
+    /// fits into a cache has none to speak of.
+    fn timed(mut self) -> Result<MappedTier, TierError> {
+        if self.bytes().len() >= TIMED_BYTES {
+            self.profile.latency_ns = chain(self.bytes(), TIMING).round() as u64;
+            self.check()?;
+        }
+        Ok(self)
     }
 
     /// About `len` bytes of any content at the place: of this process's memory, of a file that is gone with this tier

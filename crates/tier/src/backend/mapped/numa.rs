@@ -3,15 +3,12 @@
 //! Raw system calls, so that it works in a static binary without libnuma.
 
 use crate::error::TierError;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where the system describes its nodes.
 const NODES: &str = "/sys/devices/system/node";
 /// Nodes that a mask of the system calls holds here; Linux is built for 1,024 at most.
 const MASK_NODES: usize = 1024;
-/// Pages whose place is looked up after loading.
-const SAMPLED_PAGES: usize = 1024;
 
 /// A node as the system describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +29,11 @@ impl Node {
         }
     }
 
-    fn folder(&self) -> PathBuf {
-        Path::new(NODES).join(format!("node{}", self.number))
-    }
-
     /// Free huge pages of 2 MiB.
+    #[cfg(target_os = "linux")]
     pub(super) fn free_huge_pages(&self) -> u64 {
-        read_number(&self.folder().join("hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0)
+        let folder = Path::new(NODES).join(format!("node{}", self.number));
+        read_number(&folder.join("hugepages/hugepages-2048kB/free_hugepages")).unwrap_or(0)
     }
 }
 
@@ -105,8 +100,12 @@ pub(super) use system::{bind, confirm};
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::{MASK_NODES, Node, SAMPLED_PAGES, TierError, io};
+    use super::{MASK_NODES, Node, TierError};
     use libc::{c_int, c_ulong, c_void};
+    use std::io;
+
+    /// Pages whose place is looked up after loading.
+    const SAMPLED_PAGES: usize = 1024;
 
     const MPOL_BIND: c_int = 2;
     const MPOL_F_ADDR: c_ulong = 2;
