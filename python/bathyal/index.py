@@ -569,3 +569,33 @@ def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
     with shown(progress) as receiver:
         report: dict[str, Any] = json.loads(_bathyal.inspect(path, receiver))
     return report
+
+
+def convert_layout(
+    index: Path,
+    output: Path,
+    layout: Literal["padded", "csr"],
+    threads: int = 0,
+    progress: bool | Receiver = True,
+) -> dict[str, Any]:
+    """Copies a graph index to another layout: the same links, codes and calibration, not a rebuild.
+
+    ``"csr"`` is the smallest, for memory; ``"padded"`` suits disks. ``page_local`` keeps no links of single vectors, so
+    it is neither read nor written here. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
+    ``index_bytes``, ``index_bytes_before``, ``amplification``.
+
+    Raises:
+        FileExistsError: something is at ``output``.
+        ValueError: the index is no graph, or has that layout already.
+
+    >>> import numpy as np, bathyal
+    >>> rows = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
+    >>> bathyal.build(rows, "disk.index", family="graph", max_degree=16).close()
+    >>> report = bathyal.convert_layout("disk.index", "memory.index", layout="csr")
+    >>> report["to"], report["index_bytes"] < report["index_bytes_before"]
+    ('csr', True)
+    """
+    with shown(progress) as receiver:
+        count = whole("threads", threads)
+        report: dict[str, Any] = json.loads(_bathyal.convert_layout(index, output, layout, count, receiver))
+    return report

@@ -85,6 +85,8 @@ pub enum Command {
     Groundtruth(GroundtruthArguments),
     /// Convert a file of vectors or ids to another format or element
     Convert(ConvertArguments),
+    /// Copy a graph index to another layout, its links and calibration with it: not a rebuild
+    ConvertLayout(ConvertLayoutArguments),
     /// Say what an index holds: manifest, sizes, groups or degrees
     Inspect(InspectArguments),
     /// Read every byte of an index and say whether all is well
@@ -364,6 +366,27 @@ pub struct ConvertArguments {
     /// Rows to take, the first included and the last not [default: all]
     #[arg(long, value_name = "FIRST..LAST", value_parser = parse_rows)]
     pub rows: Option<std::ops::Range<u64>>,
+}
+
+/// `bathyal convert-layout`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The graph is the same, so recall and reads are. page_local keeps no links of single vectors: build it.
+
+Examples:
+  bathyal convert-layout my.index small.index --layout csr
+  bathyal convert-layout small.index disk.index --layout padded")]
+pub struct ConvertLayoutArguments {
+    /// The index: a graph
+    pub index: PathBuf,
+    /// The copy: a folder, made by this command; what is there is never replaced
+    pub output: PathBuf,
+    /// Layout of the copy: csr or padded
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: LayoutChoice,
+    /// Threads; 0 means all cores
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
 }
 
 /// `bathyal inspect`.

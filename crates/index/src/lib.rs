@@ -25,4 +25,4 @@ pub use index::{
     WarmReport, inspect, search_many, verify,
 };
 pub use query::{QueryStats, SearchMode};
-pub use vamana::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};
+pub use vamana::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice, LayoutConversion, convert_layout};

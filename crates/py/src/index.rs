@@ -111,6 +111,22 @@ pub(crate) fn inspect(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>
     })
 }
 
+/// Copies a graph index to another layout; returns the report as JSON.
+#[pyfunction]
+pub(crate) fn convert_layout(
+    py: Python<'_>,
+    index: PathBuf,
+    output: PathBuf,
+    layout: &str,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let layout = layout.parse().map_err(|what| Failure::from(IndexError::Parameter(what)))?;
+    attend(py, progress, |watch| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_index::convert_layout(&index, &output, layout, threads, watch)?)?)
+    })
+}
+
 /// How to search, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]

@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod convert;
+mod convert_layout;
 mod explain;
 mod groundtruth;
 mod inspect;
@@ -32,6 +33,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Groundtruth(arguments) => groundtruth::run(arguments, console),
         Command::Convert(arguments) => convert::run(arguments, console),
+        Command::ConvertLayout(arguments) => convert_layout::run(arguments, console),
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),

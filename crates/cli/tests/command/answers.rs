@@ -72,6 +72,28 @@ fn every_kind_of_code_is_built_and_searched() {
 }
 
 #[test]
+fn another_layout_gives_the_same_answers() {
+    let folder = copy();
+    let line = "build base.fbin padded --family graph --metric l2 --max-degree 16 --json";
+    bathyal(folder.path(), line).json();
+    let made = bathyal(folder.path(), "convert-layout padded packed --layout csr --json").json();
+    assert_eq!((&made["from"], &made["to"]), (&"padded".into(), &"csr".into()));
+    assert!(made["index_bytes"].as_u64() < made["index_bytes_before"].as_u64());
+    assert_eq!(bathyal(folder.path(), "verify packed --json").json()["sound"], true);
+    let shape = bathyal(folder.path(), "inspect packed --json").json();
+    assert!(shape["packed"]["offset_bits"].as_f64().unwrap() < 16.0);
+    for name in ["padded", "packed"] {
+        let line = format!("search {name} queries.fbin --search-list 200 --groundtruth gt.ibin --json");
+        let recall = bathyal(folder.path(), &line).json()["recall"].as_f64().unwrap();
+        assert!(recall > 0.95, "{name}: {recall}");
+    }
+    let refused = bathyal(folder.path(), "convert-layout padded packed --layout csr");
+    refused.fails(1, &["packed: already exists"]);
+    let refused = bathyal(folder.path(), "convert-layout padded pages --layout page_local");
+    refused.fails(1, &["page_local", "build the index again"]);
+}
+
+#[test]
 fn search_reports_recall_and_cost() {
     let line = "search idx queries.fbin -k 5 --recall 0.9 --groundtruth gt.ibin --threads 1 --json";
     let found = bathyal(shared(), line).json();

@@ -178,7 +178,7 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
 }
 
 /// Where the records of a packed graph lie; nothing of others.
-pub(super) fn load_offsets(
+pub(crate) fn load_offsets(
     directory: &Path,
     manifest: &Manifest,
     entry: &GraphEntry,
@@ -314,7 +314,7 @@ impl Sizes {
     }
 }
 
-pub(super) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
+pub(crate) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
     let entry = &manifest.codes.codec;
     let codec = Codec::from_bytes(&load(directory, manifest, entry)?)
         .map_err(|e| IndexError::damaged(directory.join(&entry.name), "the codec", e.to_string()))?;
@@ -332,7 +332,7 @@ pub(super) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec,
 }
 
 /// Reads a whole file of the index into memory and checks its checksum.
-pub(super) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
+pub(crate) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
     let path = manifest.checked_path(directory, entry)?;
     let failed = |e| TierError::io("read", &path, e);
     // A line more, so that a tier can move it to the start of one.

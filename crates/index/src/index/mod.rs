@@ -25,6 +25,7 @@ pub use tier::TierChoice;
 pub use warm::WarmReport;
 
 pub use inspect::{InspectReport, Shape, inspect};
+pub(crate) use verify::read_records;
 pub use verify::{VerifyReport, verify};
 
 use crate::cluster::{self, calibrate::EffortCost};

@@ -205,7 +205,7 @@ pub(super) fn read_through(
 }
 
 /// Calls `record` with the place and the bytes of each record of a packed file, and returns the file's CRC-32C.
-pub(super) fn read_records(
+pub(crate) fn read_records(
     path: &Path,
     offsets: &Offsets,
     progress: &dyn Progress,

@@ -14,6 +14,7 @@ mod pack;
 pub(crate) mod page_search;
 mod places;
 mod prune;
+mod relayout;
 mod repair;
 pub mod search;
 pub(crate) mod space;
@@ -21,3 +22,4 @@ pub(crate) mod visited;
 mod write;
 
 pub use options::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};
+pub use relayout::{LayoutConversion, convert_layout};

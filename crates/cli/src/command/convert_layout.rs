@@ -1,0 +1,33 @@
+//! `bathyal convert-layout`.
+
+use bathyal_index::{LayoutConversion, convert_layout};
+use serde::Serialize;
+
+use crate::arguments::ConvertLayoutArguments;
+use crate::byte_size;
+use crate::console::Console;
+use crate::failure::Failure;
+
+#[derive(Serialize)]
+struct Answer {
+    output: String,
+    #[serde(flatten)]
+    made: LayoutConversion,
+}
+
+pub(super) fn run(arguments: &ConvertLayoutArguments, console: &Console) -> Result<(), Failure> {
+    let progress = console.progress();
+    let (index, output) = (&arguments.index, &arguments.output);
+    let made = convert_layout(index, output, arguments.layout, arguments.threads, &progress)?;
+    drop(progress);
+    let answer = Answer { output: output.display().to_string(), made };
+    let LayoutConversion { from, to, vectors, index_bytes, index_bytes_before, amplification, .. } =
+        &answer.made;
+    let text = format!(
+        "{}: {vectors} vectors from {from} to {to}, {} in place of {}, {amplification:.2} times the data",
+        answer.output,
+        byte_size::format(*index_bytes),
+        byte_size::format(*index_bytes_before),
+    );
+    console.answer(&answer, &text)
+}
