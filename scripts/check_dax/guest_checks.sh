@@ -3,12 +3,11 @@
 . /data/searches.sh
 set -o pipefail
 
-families="cluster graph"
+indexes="cluster graph csr"
 nvdimm=/dev/dax0.0
 cxl_rest=dax1.0
 cxl_small=dax1.1
-# The least that a DAX device can have; with its header less than the pages of the graph, more than those of the cluster
-# index.
+# The least that a DAX device can have: too little for the pages of the graph, enough for those of the cluster index.
 small_bytes=2097152
 
 # Runs a function and tells the host how it went: one line on a port of its own, where the kernel writes nothing.
@@ -66,17 +65,17 @@ cxl_memory_is_a_node_without_processors() {
 }
 
 dram_answers() {
-    for family in $families; do search "$family" dram "/run/$family.ibin" || return; done
+    for index in $indexes; do search "$index" dram "/run/$index.ibin" || return; done
 }
 
 files_answer_like_dram() {
-    for family in $families; do same_as_dram "$family" file || return; done
+    for index in $indexes; do same_as_dram "$index" file || return; done
 }
 
-# Each index twice, in turns: loaded over what was there, then found there.
+# Each index twice: loaded over what was there, then found there.
 devdax_answers_like_dram() {
-    for family in $families $families; do
-        same_as_dram "$family" "mapped:$nvdimm" && same_as_dram "$family" "mapped:$nvdimm,verify" || return
+    for index in $indexes; do
+        same_as_dram "$index" "mapped:$nvdimm" && same_as_dram "$index" "mapped:$nvdimm,verify" || return
     done
 }
 
@@ -86,6 +85,13 @@ devdax_is_loaded_once() {
     chmod 644 "$nvdimm"
     su reader -c ". /data/searches.sh; same_as_dram cluster mapped:$nvdimm" || return
     fails_saying "$nvdimm: the index is not loaded there" su reader -c ". /data/searches.sh; search graph mapped:$nvdimm /run/none.ibin"
+}
+
+# A probe reads, so that who may only read the device still finds the index there.
+devdax_probe_leaves_what_is_there() {
+    same_as_dram cluster "mapped:$nvdimm" || return
+    bathyal probe --tier "mapped:$nvdimm" --size 16MB || return
+    su reader -c ". /data/searches.sh; same_as_dram cluster mapped:$nvdimm"
 }
 
 # Both find another index there: one loads, the other waits for it.
@@ -109,27 +115,29 @@ cxl_devdax_answers_like_dram() {
 pages_given() { sed -n 's/^numa_hit //p' "/sys/devices/system/node/node$(cxl_node)/numastat"; }
 
 cxl_node_answers_like_dram() {
-    for family in $families; do
+    for index in $indexes; do
         before=$(pages_given)
-        same_as_dram "$family" "mapped:node=$(cxl_node)" || return
+        same_as_dram "$index" "mapped:node=$(cxl_node)" || return
         given=$(($(pages_given) - before))
         echo "the node gave $given pages"
         [ "$given" -gt 0 ] || return
     done
 }
 
+cxl_node_is_probed() { bathyal probe --tier "mapped:node=$(cxl_node)" --size 2MB; }
+
 # The NVDIMM again, now as a block device. busybox makes ext2, which the driver of ext4 mounts.
 dax_file_system_answers_like_dram() {
     ndctl create-namespace -f -e namespace0.0 -m fsdax && await /dev/pmem0 || return
     modprobe -a crc32c_generic ext4 && mke2fs -b 4096 /dev/pmem0 > /run/mke2fs && mkdir -p /run/pmem || return
     mount -t ext4 -o dax=always /dev/pmem0 /run/pmem || return
-    for family in $families $families; do
-        same_as_dram "$family" mapped:/run/pmem > /run/said || { cat /run/said; return 1; }
+    for index in $indexes $indexes; do
+        same_as_dram "$index" mapped:/run/pmem > /run/said || { cat /run/said; return 1; }
         cat /run/said
         grep -q "DAX file system, MAP_SYNC" /run/said || return
     done
     # A file for each index, named after its content.
-    [ "$(find /run/pmem -type f | wc -l)" = 2 ]
+    [ "$(find /run/pmem -type f | wc -l)" = "$(echo "$indexes" | wc -w)" ]
 }
 
 truncated_dax_file_is_an_error() {
@@ -141,7 +149,7 @@ missing_node_is_an_error() {
 }
 
 missing_device_is_an_error() {
-    fails_saying "/dev/dax7.0.*[Nn]o such file" search cluster mapped:/dev/dax7.0 /run/none.ibin && [ ! -e /dev/dax7.0 ]
+    fails_saying "/dev/dax7.0: there is no such device" search cluster mapped:/dev/dax7.0 /run/none.ibin && [ ! -e /dev/dax7.0 ]
 }
 
 small_device_is_an_error() {
@@ -160,9 +168,11 @@ check dram_answers
 check files_answer_like_dram
 check devdax_answers_like_dram
 check devdax_is_loaded_once
+check devdax_probe_leaves_what_is_there
 check devdax_is_shared_by_two_processes
 check cxl_devdax_answers_like_dram
 check cxl_node_answers_like_dram
+check cxl_node_is_probed
 check dax_file_system_answers_like_dram
 check truncated_dax_file_is_an_error
 check missing_node_is_an_error

@@ -4,7 +4,7 @@ queries=/data/queries.f16bin
 # A fixed effort: one that is derived from a recall depends on what reads cost on the tier.
 search_list=40
 
-# Searches the index of a family on a tier; the answers go to the file named last.
+# Searches an index on a tier; the answers go to the file named last.
 search() {
     echo "$1 on $2"
     bathyal search "/data/$1.index" "$queries" -k 10 --search-list "$search_list" \
