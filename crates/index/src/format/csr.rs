@@ -21,7 +21,8 @@ use bathyal_kernels::Element;
 
 /// Bytes of a line of memory: what a processor loads, and most second-tier memory serves, at once.
 pub const LINE_BYTES: u32 = 64;
-/// A record is moved by so many bytes at most to save a line. More saves hardly any more lines (`docs/format/csr.md`).
+/// A record is moved by so many bytes at most to save a line: each line saved costs some 11 bytes of file up to here, and
+/// more beyond (`docs/format/csr.md`).
 const MOST_SHIFT: usize = 16;
 /// What a device may align reads to.
 const LARGEST_ALIGNMENT: usize = 4096;
