@@ -205,3 +205,16 @@ def test_progress_reaches_a_callable(vectors, tmp_path):
         bathyal.build(vectors, path, family=family, max_degree=16, progress=hear).close()
         assert told <= {stage for stage, _, _ in heard}
     assert all(0 <= done <= total for _, done, total in heard)
+
+
+def test_an_emulated_device_answers_the_same_and_is_named(index_path, queries):
+    with (
+        bathyal.open(index_path, tier="dram") as plain,
+        bathyal.open(index_path, tier="dram", delay="rdma") as slow,
+    ):
+        assert "emulated" not in repr(plain) and repr(slow).endswith("emulated rdma>")
+        found = [index.search(queries, k=5, search_list=60) for index in (plain, slow)]
+        np.testing.assert_array_equal(found[0].ids, found[1].ids)
+        assert found[0].stats.reads_per_query == found[1].stats.reads_per_query
+    with pytest.raises(ValueError, match="no device of that name"):
+        bathyal.open(index_path, delay="tape")

@@ -83,6 +83,9 @@ pub struct GraphReproArguments {
     /// Folder of the indexes, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph-work")]
     pub work: PathBuf,
+    /// What the names of the indexes begin with, for indexes that are there already: PREFIXrDEGREE-LAYOUT
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    pub prefix: String,
     /// Folder of the report, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph")]
     pub output: PathBuf,

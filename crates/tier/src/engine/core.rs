@@ -13,9 +13,10 @@ use std::time::Duration;
 /// system call, few enough that the device does not idle while other queries compute.
 const SUBMIT_BATCH: usize = 16;
 
-/// The same where reads are loads. There is no call to share, and reads held back arrive late: with four queries of
-/// four reads each in flight, all would compute first and then all wait.
-const SUBMIT_LOADS: usize = 1;
+/// The same where reads are loads: a beam of a graph. There is no system call to share, only the cost of handing over,
+/// and reads held back arrive late: held until 16 had gathered, four queries of four reads each all computed first and
+/// then all waited.
+const SUBMIT_LOADS: usize = 4;
 
 /// The longest single wait while draining.
 const DRAIN_WAIT: Duration = Duration::from_millis(20);

@@ -35,7 +35,7 @@ pub(super) fn find_or_build(
     max_degree: u32,
     console: &Console,
 ) -> Result<GraphIndex, Failure> {
-    let path = arguments.work.join(format!("r{max_degree}-{}", layout.name()));
+    let path = arguments.work.join(format!("{}r{max_degree}-{}", arguments.prefix, layout.name()));
     if !path.exists() {
         let options = BuildOptions {
             metric: arguments.metric,
