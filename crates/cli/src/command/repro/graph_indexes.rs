@@ -7,7 +7,7 @@ use bathyal_index::format::manifest::Manifest;
 use bathyal_index::index::MAX_SEARCH_LIST;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, LayoutChoice, OpenOptions, SearchOptions, SearchTotals,
-    TierChoice,
+    TierChoice, convert_layout,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::switch::SwitchTier;
@@ -27,7 +27,7 @@ pub(super) struct GraphIndex {
     pub(super) manifest: Manifest,
 }
 
-/// Finds the index of a degree and a layout in the work folder, or builds it.
+/// Finds the index of a degree and a layout in the work folder, converts it from the padded one, or builds it.
 pub(super) fn find_or_build(
     arguments: &GraphReproArguments,
     work: &Workload,
@@ -35,8 +35,14 @@ pub(super) fn find_or_build(
     max_degree: u32,
     console: &Console,
 ) -> Result<GraphIndex, Failure> {
-    let path = arguments.work.join(format!("{}r{max_degree}-{}", arguments.prefix, layout.name()));
-    if !path.exists() {
+    let named = |layout: GraphLayoutName| {
+        arguments.work.join(format!("{}r{max_degree}-{}", arguments.prefix, layout.name()))
+    };
+    let (path, padded) = (named(layout), named(GraphLayoutName::Padded));
+    if !path.exists() && padded.exists() {
+        // The same graph, which a build on several threads would not make again.
+        convert_layout(&padded, &path, LayoutChoice::Csr, 0, &console.progress())?;
+    } else if !path.exists() {
         let options = BuildOptions {
             metric: arguments.metric,
             family: FamilyChoice::Graph,
