@@ -246,13 +246,13 @@ const ONES_OF_BYTE: [[u8; 8]; 256] = {
 fn nth_one(word: u64, n: usize) -> u32 {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
-    let pairs = word - (word >> 1 & LOW * 0x55);
-    let nibbles = (pairs & LOW * 0x33) + (pairs >> 2 & LOW * 0x33);
+    let pairs = word - ((word >> 1) & (LOW * 0x55));
+    let nibbles = (pairs & (LOW * 0x33)) + ((pairs >> 2) & (LOW * 0x33));
     // In each byte the ones of it and of those below.
-    let sums = ((nibbles + (nibbles >> 4)) & LOW * 0x0f).wrapping_mul(LOW);
+    let sums = ((nibbles + (nibbles >> 4)) & (LOW * 0x0f)).wrapping_mul(LOW);
     let below = ((LOW.wrapping_mul(n as u64) | HIGH).wrapping_sub(sums) & HIGH) >> 7;
     let byte = (below.wrapping_mul(LOW) >> 56) as u32 & 7;
-    let before = (sums << 8 >> (8 * byte)) as usize & 0xff;
+    let before = ((sums << 8) >> (8 * byte)) as usize & 0xff;
     let bits = ONES_OF_BYTE[(word >> (8 * byte)) as usize & 0xff];
     8 * byte + u32::from(bits[n.wrapping_sub(before) & 7])
 }
