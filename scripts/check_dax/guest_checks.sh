@@ -84,7 +84,8 @@ devdax_is_loaded_once() {
     same_as_dram cluster "mapped:$nvdimm" || return
     chmod 644 "$nvdimm"
     su reader -c ". /data/searches.sh; same_as_dram cluster mapped:$nvdimm" || return
-    fails_saying "$nvdimm: the index is not loaded there" su reader -c ". /data/searches.sh; search graph mapped:$nvdimm /run/none.ibin"
+    fails_saying "$nvdimm: the index is not loaded there" \
+        su reader -c ". /data/searches.sh; search graph mapped:$nvdimm /run/none.ibin"
 }
 
 # A probe reads, so that who may only read the device still finds the index there.
@@ -148,12 +149,15 @@ missing_node_is_an_error() {
     fails_saying "no NUMA node 7" search cluster mapped:node=7 /run/none.ibin
 }
 
+# The NVDIMM is a block device by then, and the larger device of the CXL memory a node: only the small one is left.
 missing_device_is_an_error() {
-    fails_saying "/dev/dax7.0: there is no such device" search cluster mapped:/dev/dax7.0 /run/none.ibin && [ ! -e /dev/dax7.0 ]
+    fails_saying "/dev/dax7.0: there is no such device; DAX devices here: /dev/$cxl_small (" \
+        search cluster mapped:/dev/dax7.0 /run/none.ibin && [ ! -e /dev/dax7.0 ]
 }
 
 small_device_is_an_error() {
-    fails_saying "/dev/$cxl_small: the device has $small_bytes bytes" search graph "mapped:/dev/$cxl_small" /run/none.ibin
+    fails_saying "/dev/$cxl_small: the device has $small_bytes bytes" \
+        search graph "mapped:/dev/$cxl_small" /run/none.ibin
 }
 
 removed_device_is_an_error() {

@@ -326,11 +326,13 @@ impl Opened<'_> {
     }
 }
 
-/// Says which DAX devices there are instead.
+/// Says which DAX devices there are instead. One that has become a NUMA node (driver `kmem`) cannot be mapped.
 fn no_device(path: &Path) -> TierError {
-    let names = Path::new("/sys/bus/dax/devices").read_dir().into_iter().flatten().flatten();
+    let devices = Path::new("/sys/bus/dax/devices").read_dir().into_iter().flatten().flatten();
+    let devices =
+        devices.filter(|entry| !entry.path().join("driver").read_link().is_ok_and(|to| to.ends_with("kmem")));
     let mut names: Vec<String> =
-        names.map(|entry| format!("/dev/{}", entry.file_name().to_string_lossy())).collect();
+        devices.map(|entry| format!("/dev/{}", entry.file_name().to_string_lossy())).collect();
     names.sort();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     TierError::Parameter(format!(
