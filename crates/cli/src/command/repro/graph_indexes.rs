@@ -93,6 +93,9 @@ fn check(
     }
 }
 
+/// A switch between tiers, and their profiles.
+type Switched = (SwitchTier, Vec<TierProfile>);
+
 /// A graph whose bytes lie in DRAM, with devices emulated on top of it: one open index, so that what is measured
 /// differs in the device alone.
 pub(super) struct OnDevices {
@@ -105,7 +108,7 @@ pub(super) struct OnDevices {
 impl OnDevices {
     /// Opens `graph` on DRAM, which is device number 0, and on `devices`.
     pub(super) fn open(graph: &GraphIndex, devices: &[DelayProfile]) -> Result<OnDevices, Failure> {
-        let made: Arc<Mutex<Option<(SwitchTier, Vec<TierProfile>)>>> = Arc::default();
+        let made: Arc<Mutex<Option<Switched>>> = Arc::default();
         let (slot, devices) = (made.clone(), devices.to_vec());
         let wrap = move |dram: Arc<dyn Tier>| {
             let slow = devices
