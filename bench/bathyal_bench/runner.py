@@ -235,7 +235,7 @@ def machine() -> dict[str, Any]:
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": platform.release(),
+        "kernel": platform.release().split("-")[0],
         "commit": git.stdout.strip() or "unknown",
         "load": os.getloadavg()[0],
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
