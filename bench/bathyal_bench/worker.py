@@ -135,6 +135,7 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         reset_peak()
         if cold:
             peer.close()
+            reset_peak()
             forget(files)
             peer.open(index, job["open"])
             peer.set_effort(job["search"] | effort)
@@ -160,6 +161,8 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def open_index(peer: Peer, index: Path, options: dict[str, Any], start: int) -> dict[str, Any]:
     """Opens the index; what that took."""
+    # Files were read before, to cache them; that is not the system's memory.
+    reset_peak()
     began = time.perf_counter()
     peer.open(index, options)
     seconds = time.perf_counter() - began

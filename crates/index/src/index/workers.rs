@@ -89,6 +89,19 @@ pub(super) struct Answers {
     pub(super) neighbors: Vec<Neighbor>,
 }
 
+impl Answers {
+    /// Room for all answers of a job, however few of them fall to this thread: what is not used is never touched, and
+    /// lists that grow would be held twice while they are moved.
+    fn with_room(job: &Job) -> Answers {
+        let (count, k) = (job.queries.count, if job.plan.is_some() { 0 } else { job.params.k });
+        Answers {
+            queries: Vec::with_capacity(count),
+            counts: Vec::with_capacity(count),
+            neighbors: Vec::with_capacity(count.saturating_mul(k)),
+        }
+    }
+}
+
 pub(super) type Reply = Result<Answers, IndexError>;
 type Order = (Arc<Job>, Sender<Reply>);
 
@@ -237,7 +250,7 @@ pub(super) fn serve(
     pool: &RefCell<Vec<Scratch>>,
     control: Control<'_>,
 ) -> Reply {
-    let mut answers = Answers::default();
+    let mut answers = Answers::with_room(job);
     let mut failure = None;
     let next = |cx: &Cx| {
         let query = job.take()?;
