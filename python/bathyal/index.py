@@ -580,8 +580,8 @@ def convert_layout(
 ) -> dict[str, Any]:
     """Copies a graph index to another layout: the same links, codes and calibration, not a rebuild.
 
-    ``"csr"`` is the smallest, for memory; ``"padded"`` suits disks. ``page_local`` keeps no links of single vectors, so
-    it is neither read nor written here. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
+    ``"csr"`` is the smallest, for memory; ``"padded"`` suits disks. ``page_local`` has no links of single vectors,
+    so it is neither read nor written here. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
     ``index_bytes``, ``index_bytes_before``, ``amplification``.
 
     Raises:
