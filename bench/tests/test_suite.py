@@ -11,6 +11,7 @@ from bathyal_bench.peers.diskann import flags, last_object
 from bathyal_bench.peers.external import External, fill, parse_output
 from bathyal_bench.peers.peer import Unsupported
 from bathyal_bench.peers.program import Sweep
+from bathyal_bench.peers.scann import point_into
 
 SUITES = Path(__file__).resolve().parents[1] / "suites"
 PLAIN = {"name": "one", "peer": "hnswlib", "effort": "ef", "efforts": [10, 20]}
@@ -76,6 +77,20 @@ def test_an_index_is_built_again_only_where_something_differs():
     assert key == searched.index_key("d", 100, "l2", 2, "1.0")
     assert key != other.index_key("d", 100, "l2", 2, "1.0")
     assert key != one.index_key("d", 100, "l2", 2, "1.1")
+
+
+@pytest.mark.parametrize("written", ["work/scann-d-0.partial", "/elsewhere/scann-d-0"])
+def test_the_files_of_a_moved_scann_index_are_found(tmp_path, monkeypatch, written):
+    monkeypatch.chdir(tmp_path)
+    index = tmp_path / "work/scann-d-0"
+    index.mkdir(parents=True)
+    assets = index / "scann_assets.pbtxt"
+    assets.write_text(f'assets {{\n  asset_type: PARTITIONER\n  asset_path: "{written}/a.pb"\n}}\n')
+    assert point_into(Path("work/scann-d-0")) == index
+    pointed = f'assets {{\n  asset_type: PARTITIONER\n  asset_path: "{index}/a.pb"\n}}\n'
+    assert assets.read_text() == pointed
+    point_into(index)
+    assert assets.read_text() == pointed
 
 
 def test_ids_as_near_as_the_last_are_right():

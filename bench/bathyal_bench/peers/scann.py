@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,28 @@ from numpy.typing import NDArray
 
 from bathyal_bench.peers.peer import Options, Peer
 
+ASSETS = "scann_assets.pbtxt"
+ASSET_PATH = re.compile(r'asset_path: "([^"]*)"')
 METRICS = {"l2": "squared_l2", "ip": "dot_product"}
 # Vectors that the partitions and codes are trained with: ScaNN's own examples take a fifth of a million.
 TRAINING_VECTORS = 250_000
 # How many answers an index is made for; each search says its own number.
 NEIGHBOURS = 10
+
+
+def point_into(index: Path) -> Path:
+    """Lets the paths in the index's list of files lead into its folder, which comes back as an absolute path.
+
+    A build writes those of the folder that it worked in, which was renamed since. They have to be absolute: ScaNN
+    takes others as lying below the folder that it is given.
+    """
+    folder = index.resolve()
+    assets = folder / ASSETS
+    text = assets.read_text(encoding="utf-8")
+    pointed = ASSET_PATH.sub(lambda found: f'asset_path: "{folder / Path(found[1]).name}"', text)
+    if pointed != text:
+        assets.write_text(pointed, encoding="utf-8")
+    return folder
 
 
 class Scann(Peer):
@@ -49,19 +67,8 @@ class Scann(Peer):
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        # The paths that a build writes into its list of files are those of a folder that was renamed since.
-        assets = index / "scann_assets.pbtxt"
-        text = assets.read_text(encoding="utf-8")
-        lines = [self.beside(line, index) for line in text.splitlines()]
-        assets.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self.index = self.package.load_searcher(str(index))
+        self.index = self.package.load_searcher(str(point_into(index)))
         self.index.set_num_threads(self.threads)
-
-    @staticmethod
-    def beside(line: str, index: Path) -> str:
-        """The line, with a path in it leading into ``index``."""
-        key, colon, value = line.partition('asset_path: "')
-        return f'{key}{colon}{index / Path(value.rstrip(chr(34))).name}"' if colon else line
 
     def set_effort(self, options: Options) -> None:
         self.options = options
