@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import fcntl
 import signal
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 from bathyal_bench.page import page
 from bathyal_bench.points import read_records
 from bathyal_bench.runner import ROOT, Run
-from bathyal_bench.suite import read_suite
+from bathyal_bench.suite import Suite, read_suite
 from bathyal_bench.tables import report
 
 WORK = ROOT / "bench/.work/systems"
+SUITES = ROOT / "bench/suites"
 
 
 def main() -> int:
@@ -37,6 +39,13 @@ def parse() -> argparse.Namespace:
     measure.add_argument("--output", type=Path, help="JSON lines (default: WORK/results/SUITE-TIME.jsonl)")
     measure.add_argument("--rebuild", action="store_true", help="build indexes that are there already, too")
     measure.add_argument("--only", action="append", default=[], help="systems whose name holds this text")
+    measure.add_argument("--built-only", action="store_true", help="leave out what has no built index")
+    measure.add_argument("--build-only", action="store_true", help="build what is missing, measure nothing")
+    measure.add_argument(
+        "--threads", type=whole_numbers, help="in place of the suite's, for example 1 or 1,2"
+    )
+    measure.add_argument("--repeats", type=int, help="in place of the suite's")
+    measure.add_argument("--caches", type=words, help="in place of the suite's: warm, cold, or warm,cold")
     again = tasks.add_parser("report", help="write the reports of earlier records again")
     again.add_argument("records", type=Path, help="JSON lines of a run")
     for parsed in (measure, again):
@@ -44,9 +53,30 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def words(text: str) -> tuple[str, ...]:
+    """``"warm,cold"`` as its words."""
+    return tuple(text.split(","))
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """``"1,2"`` as numbers."""
+    return tuple(int(word) for word in words(text))
+
+
+def asked_suite(options: argparse.Namespace) -> Suite:
+    """The suite, with what the command line says in place of what it says."""
+    if not options.suite.exists():
+        there = ", ".join(sorted(path.stem for path in SUITES.glob("*.toml") if path.name != "Cargo.toml"))
+        raise FileNotFoundError(f"{options.suite}: is not there; {SUITES} holds {there}")
+    given = {name: getattr(options, name) for name in ("threads", "repeats", "caches")}
+    return dataclasses.replace(
+        read_suite(options.suite), **{name: value for name, value in given.items() if value is not None}
+    )
+
+
 def run(options: argparse.Namespace) -> Path:
     """Measures; where the records are."""
-    suite = read_suite(options.suite)
+    suite = asked_suite(options)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     output: Path = options.output or options.work / "results" / f"{suite.name}-{stamp}.jsonl"
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +88,8 @@ def run(options: argparse.Namespace) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"{options.work}: another run works there, and would spoil both") from None
-        Run(suite, options.work, log, options.rebuild, tuple(options.only)).execute()
+        only = tuple(options.only)
+        Run(suite, options.work, log, options.rebuild, only, options.built_only, options.build_only).execute()
     return output
 
 

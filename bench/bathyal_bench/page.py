@@ -6,16 +6,26 @@ from html import escape
 from typing import Any
 
 from bathyal_bench.drawing import Bar, Curve, Mark, bars, legend_sign, over_recall
-from bathyal_bench.points import Point, Section, at_recall, gaps, latest_builds, reference_name, sections
+from bathyal_bench.points import (
+    Point,
+    Section,
+    at_recall,
+    data_names,
+    gaps,
+    held_bytes,
+    latest_builds,
+    reference_names,
+    sections,
+)
 from bathyal_bench.tables import (
     BUDGET_HEADS,
     BUILD_HEADS,
     EQUAL_RECALL_HEADS,
-    EXPLANATION,
     SWEEP_HEADS,
     budget_rows,
     budgets_of,
     build_rows,
+    conditions,
     equal_recall,
     machine_line,
     megabytes,
@@ -70,7 +80,7 @@ def tooltip(system: str, point: Point) -> str:
     figures = point.figures
     parts = [system, point.label, f"recall {point.recall:.4f}", f"{number(point.qps)} queries/s"]
     parts.append(f"p50 {number(figures['p50_us'])} µs, p99 {number(figures['p99_us'])} µs")
-    parts.append(f"{number(figures['reads'])} reads, DRAM {megabytes(figures['dram_bytes'])}")
+    parts.append(f"{number(figures['reads'])} reads, memory {megabytes(held_bytes(figures))}")
     return "\n".join(parts)
 
 
@@ -82,7 +92,7 @@ PLOTS = (
 )
 
 
-def plots(section: Section, styles: dict[str, int], reference: str | None) -> str:
+def plots(section: Section, styles: dict[str, int], references: tuple[str, ...]) -> str:
     """The curves of a section."""
     drawn = []
     for name, title, unit in PLOTS:
@@ -94,7 +104,7 @@ def plots(section: Section, styles: dict[str, int], reference: str | None) -> st
                 # Stray reads through the page cache would stretch the axis.
                 if value is not None and (name != "reads" or value >= 1):
                     marks.append(Mark(point.recall, value, tooltip(sweep.system, point)))
-            curves.append(Curve(sweep.system, styles[sweep.system], marks, sweep.system == reference))
+            curves.append(Curve(sweep.system, styles[sweep.system], marks, sweep.system in references))
         drawn.append(over_recall(title, unit, curves))
     return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
 
@@ -123,12 +133,12 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
         peaks.append(Bar(name, style, peak / 1e6, megabytes(peak)))
     for sweep in section.sweeps:
         found = at_recall(sweep.curve, middle)
-        held = (found.figures if found else sweep.points[-1].figures)["dram_bytes"]
+        held = held_bytes(found.figures if found else sweep.points[-1].figures)
         if held is not None:
             memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))
     drawn = [
         bars("Index on disk", "MB", sizes),
-        bars(f"DRAM of a search at recall {middle:g}, or at the most effort", "MB", memory),
+        bars(f"DRAM and page cache of a search at recall {middle:g}, or at the most effort", "MB", memory),
         bars("Build time", "seconds", seconds),
         bars("Peak memory of the build's process", "MB", peaks),
     ]
@@ -137,12 +147,12 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
 
 def section_parts(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> list[str]:
     """A section: plots, tables at equal recall, and all points."""
-    reference = reference_name(records, section)
+    references = reference_names(records, section)
     parts = [f"<h2>{escape(section_title(section))}</h2>", legend(section, styles)]
-    parts.append(plots(section, styles, reference))
+    parts.append(plots(section, styles, references))
     for target in targets_of(records):
         parts.append(f"<h3>At recall {target:g}</h3>")
-        parts.append(table(EQUAL_RECALL_HEADS, equal_recall(section, target, reference)))
+        parts.append(table(EQUAL_RECALL_HEADS, equal_recall(section, target, references)))
         for budget in budgets_of(records):
             rows = budget_rows(section, budget, target)
             if rows:
@@ -158,18 +168,18 @@ def page(records: list[dict[str, Any]]) -> str:
     names = dict.fromkeys(sweep.system for section in found for sweep in section.sweeps)
     styles = {name: place for place, name in enumerate(names)}
     parts = ["<h1>Measured side by side</h1>", f"<p>{escape(machine_line(records))}</p>"]
-    parts.append(f"<p>{escape(EXPLANATION)}</p>")
+    parts.append(f"<p>{escape(conditions(records))}</p>")
     missing = [[one["system"], one["kind"], one["reason"]] for one in gaps(records)]
     if missing:
         parts += ["<h3>Not measured</h3>", table(["system", "what", "why"], missing)]
-    seen: set[str] = set()
-    for section in found:
-        if section.data not in seen:
-            seen.add(section.data)
-            parts.append(f"<h2>{escape(section.data)}: sizes and building</h2>")
-            parts.append(size_bars(records, section, styles))
-            parts.append(table(BUILD_HEADS, build_rows(records, section.data)))
-        parts += section_parts(records, section, styles)
+    for data in data_names(records):
+        own = [section for section in found if section.data == data]
+        parts.append(f"<h2>{escape(data)}: sizes and building</h2>")
+        if own:
+            parts.append(size_bars(records, own[0], styles))
+        parts.append(table(BUILD_HEADS, build_rows(records, data)))
+        for section in own:
+            parts += section_parts(records, section, styles)
     head = f'<meta charset="utf-8"><title>Bathyal, measured side by side</title><style>{STYLE}</style>'
     body = "\n".join(parts)
     inner = f"<head>{head}</head><body>\n{body}\n<script>{SCRIPT}</script></body>"

@@ -203,16 +203,39 @@ def memory_flag(own: float | None, reference: float | None) -> str | None:
     return f"unequal memory: {difference:+.0%}"
 
 
-def reference_name(records: list[dict[str, Any]], section: Section) -> str | None:
-    """The system that others are compared with: the suite's, else the first that was measured."""
+def reference_names(records: list[dict[str, Any]], section: Section) -> tuple[str, ...]:
+    """The systems that others are compared with: the suite's, else the first that was measured."""
     names = [sweep.system for sweep in section.sweeps]
-    wanted = next((one["suite"].get("reference") for one in records if one.get("kind") == "run"), None)
-    return wanted if wanted in names else (names[0] if names else None)
+    suite = next((one["suite"] for one in records if one.get("kind") == "run"), {})
+    # Records of before there could be several name one.
+    wanted = suite.get("references", [suite.get("reference")])
+    return tuple(name for name in wanted if name in names) or tuple(names[:1])
+
+
+def held_bytes(figures: dict[str, float | None]) -> float | None:
+    """Memory that a system needs, what the kernel caches for it included."""
+    own = figures["dram_bytes"]
+    return None if own is None else own + (figures["cached_bytes"] or 0.0)
+
+
+def nearest_reference(own: AtRecall, references: dict[str, AtRecall]) -> str | None:
+    """The reference whose memory is nearest; the first where memory is not known."""
+
+    def distance(name: str) -> float:
+        beside, held = held_bytes(references[name].figures), held_bytes(own.figures)
+        return abs(math.log(max(held, 1.0) / max(beside, 1.0))) if held and beside else 0.0
+
+    return min(references, key=distance, default=None)
 
 
 def latest_builds(records: list[dict[str, Any]], data: str) -> dict[str, dict[str, Any]]:
     """The build of each system on a set."""
     return {one["system"]: one for one in records if one.get("kind") == "build" and one["data"] == data}
+
+
+def data_names(records: list[dict[str, Any]]) -> list[str]:
+    """The sets of a run, in its order."""
+    return list(dict.fromkeys(one["data"] for one in records if one.get("kind") == "data"))
 
 
 def gaps(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

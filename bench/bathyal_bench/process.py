@@ -1,17 +1,13 @@
-"""What the kernel knows about this process and about files: memory, reads, what is cached."""
+"""What the kernel knows about this process: memory and reads."""
 
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import resource
-from collections.abc import Iterable
 from pathlib import Path
 
-PAGE_BYTES = mmap.PAGESIZE
-# How much of a file is read at once to bring it into the page cache.
-CHUNK_BYTES = 1 << 22
+PAGE_BYTES = resource.getpagesize()
 
 
 def memory_bytes(field: str) -> int:
@@ -48,43 +44,6 @@ def files_below(folder: Path) -> list[Path]:
 def folder_bytes(folder: Path) -> int:
     """Bytes of all files in a folder and in those below it."""
     return sum(path.stat().st_size for path in files_below(folder))
-
-
-def forget(paths: Iterable[Path]) -> None:
-    """Asks the kernel to drop the pages of these files from its cache."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
-
-
-def remember(paths: Iterable[Path]) -> None:
-    """Reads these files once, so that as much of them as fits is in the kernel's cache."""
-    for path in paths:
-        with open(path, "rb", buffering=0) as file:
-            while file.read(CHUNK_BYTES):
-                pass
-
-
-def cached_bytes(paths: Iterable[Path]) -> int:
-    """Bytes of these files that the kernel holds in its cache now."""
-    mincore = ctypes.CDLL(None, use_errno=True).mincore
-    mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-    total = 0
-    for path in paths:
-        size = path.stat().st_size
-        if size == 0:
-            continue
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE) as mapped:
-            pages = ctypes.create_string_buffer(-(-size // PAGE_BYTES))
-            start = ctypes.c_char.from_buffer(mapped)
-            if mincore(ctypes.addressof(start), size, pages) == 0:
-                total += sum(byte & 1 for byte in pages.raw) * PAGE_BYTES
-            del start
-    return total
 
 
 def limit_processors(count: int) -> None:

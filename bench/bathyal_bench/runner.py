@@ -43,7 +43,15 @@ class Run:
     output: TextIO
     rebuild: bool = False
     only: tuple[str, ...] = ()
+    built_only: bool = False
+    """Whether systems without a built index are left out."""
+    build_only: bool = False
+    """Whether to stop when all is built."""
     built: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        # Systems take relative paths as relative to various things.
+        self.work = self.work.resolve()
 
     def record(self, entry: dict[str, Any]) -> None:
         """Appends a line."""
@@ -63,8 +71,11 @@ class Run:
             }
             facts |= {"metric": data.metric, "data_bytes": data.data_bytes}
             self.record({"kind": "data", "data": data.name} | facts)
+            if not systems:
+                say(f"{data.name}: no system's name holds {' or '.join(self.only)}")
             indexes = {system.name: self.index_of(system, data) for system in systems}
-            self.measure(data, [(one, indexes[one.name]) for one in systems if indexes[one.name]])
+            if not self.build_only:
+                self.measure(data, [(one, indexes[one.name]) for one in systems if indexes[one.name]])
 
     def chosen(self, system: System) -> bool:
         """Whether the command line asks for it."""
@@ -77,8 +88,7 @@ class Run:
             version = peer_class(system.peer).version()
         except importlib.metadata.PackageNotFoundError as error:
             reason = install_failures().get(str(error.name), "is not installed: make bench-peers")
-            self.record({"kind": "skipped", "reason": reason} | where)
-            say(f"{system.name}: skipped: {reason}")
+            self.skip(reason, where)
             return None
         key = system.index_key(data.name, data.data_bytes, data.metric, self.suite.build_threads, version)
         folder = self.work / "indexes" / key
@@ -88,6 +98,9 @@ class Run:
             known = json.loads(told.read_text(encoding="utf-8"))
             self.record(known | where | {"cached": key not in self.built})
             return folder
+        if self.built_only:
+            self.skip(f"its index is not built ({key}): run without --built-only", where)
+            return None
         say(f"{data.name}: building {system.name}")
         record = self.build(system, data, folder) | where
         record |= {"version": version, "threads": self.suite.build_threads}
@@ -100,6 +113,11 @@ class Run:
         told.write_text(json.dumps(record), encoding="utf-8")
         self.built.add(key)
         return folder
+
+    def skip(self, reason: str, where: dict[str, Any]) -> None:
+        """Leaves a system out, and says why here and in the reports."""
+        self.record({"kind": "skipped", "reason": reason} | where)
+        say(f"{where['system']}: skipped: {reason}")
 
     def build(self, system: System, data: DataSet, folder: Path) -> dict[str, Any]:
         """Builds beside the folder and moves it there when it is complete."""
@@ -149,6 +167,7 @@ class Run:
             "warming_queries": suite.warming_queries,
             "latency_queries": suite.latency_queries,
             "least_seconds": suite.least_seconds,
+            "page_cache": suite.page_cache,
         }
 
     def work_on(

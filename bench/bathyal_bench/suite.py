@@ -68,13 +68,24 @@ class Suite:
     repeats: int = 3
     caches: tuple[str, ...] = ("warm",)
     targets: tuple[float, ...] = TARGETS
-    reference: str | None = None
+    references: tuple[str, ...] = ()
+    """What others are compared with: each with the one whose memory is nearest to its own."""
     memory_budgets: tuple[int, ...] = ()
+    page_cache: int | None = None
+    """Bytes of an index that the kernel may hold for a system that is measured cold; None is no limit."""
     pin: bool = True
     latency_queries: int = LATENCY_QUERIES
     warming_queries: int = WARMING_QUERIES
     least_seconds: float = LEAST_SECONDS
     timeout_seconds: float = TIMEOUT_SECONDS
+
+    def __post_init__(self) -> None:
+        for cache in self.caches:
+            if cache not in ("warm", "cold"):
+                raise ValueError(f"caches names {cache!r}; expected warm or cold")
+        for name, numbers in (("threads", self.threads), ("repeats", (self.repeats,))):
+            if not numbers or min(numbers) < 1:
+                raise ValueError(f"{name} is {', '.join(map(str, numbers))}; expected 1 or more")
 
     def systems_for(self, data: str) -> list[System]:
         """The systems that are measured on a set."""
@@ -113,7 +124,6 @@ PLAIN = (
     "k",
     "build_threads",
     "repeats",
-    "reference",
     "pin",
     "latency_queries",
     "warming_queries",
@@ -121,16 +131,22 @@ PLAIN = (
     "timeout_seconds",
 )
 
+SEVERAL = ("threads", "caches", "targets")
+
 
 def parse_suite(content: dict[str, Any], name: str = "suite") -> Suite:
     """The suite that parsed TOML describes."""
-    known = {*PLAIN, "threads", "caches", "targets", "memory_budgets", "data", "systems"}
+    known = {*PLAIN, *SEVERAL, "reference", "memory_budgets", "page_cache", "data", "systems"}
     refuse_unknown("the suite", content, known)
     for needed in ("data", "systems"):
         if not content.get(needed):
             raise ValueError(f"the suite has no [[{needed}]]")
     fields: dict[str, Any] = {key: content[key] for key in PLAIN if key in content}
-    fields |= {key: tuple(content[key]) for key in ("threads", "caches", "targets") if key in content}
+    fields |= {key: tuple(content[key]) for key in SEVERAL if key in content}
+    if "page_cache" in content:
+        fields["page_cache"] = parse_bytes(content["page_cache"])
+    reference = content.get("reference", ())
+    fields["references"] = (reference,) if isinstance(reference, str) else tuple(reference)
     budgets = tuple(sorted(parse_bytes(text) for text in content.get("memory_budgets", ())))
     data_keys = {"name", "metric", "base", "queries", "groundtruth", "rows", "generated"}
     for entry in content["data"]:
@@ -141,11 +157,9 @@ def parse_suite(content: dict[str, Any], name: str = "suite") -> Suite:
     if twice:
         raise ValueError(f"systems with one name: {', '.join(sorted(twice))}")
     suite = Suite(**{"name": name} | fields, data=tuple(content["data"]), systems=tuple(systems))
-    for cache in suite.caches:
-        if cache not in ("warm", "cold"):
-            raise ValueError(f"caches names {cache!r}; expected warm or cold")
-    if suite.reference is not None and suite.reference not in names:
-        raise ValueError(f"reference names {suite.reference!r}, which no system is called")
+    for name in suite.references:
+        if name not in names:
+            raise ValueError(f"reference names {name!r}, which no system is called")
     return replace(suite, memory_budgets=budgets)
 
 

@@ -10,10 +10,13 @@ from bathyal_bench.points import (
     Section,
     Sweep,
     at_recall,
+    data_names,
     gaps,
+    held_bytes,
     latest_builds,
     memory_flag,
-    reference_name,
+    nearest_reference,
+    reference_names,
     sections,
 )
 from bathyal_bench.suite import TARGETS
@@ -69,35 +72,40 @@ EQUAL_RECALL_HEADS = [
     "reads",
     "KB read",
     "DRAM",
+    "page cache",
     "effort",
     "notes",
 ]
 
 
-def equal_recall(section: Section, target: float, reference: str | None) -> list[Row]:
+def equal_recall(section: Section, target: float, references: tuple[str, ...]) -> list[Row]:
     """A row for each system at one recall, fastest first; those that do not reach it come last."""
     found = {sweep.system: at_recall(sweep.curve, target) for sweep in section.sweeps}
-    beside = found.get(reference) if reference else None
+    reached = {name: one for name in references if (one := found[name]) is not None}
     rows: list[tuple[float, Row]] = []
     for sweep in section.sweeps:
         one = found[sweep.system]
         if one is None:
             most = max(point.recall for point in sweep.points)
-            blank = [sweep.system, "not reached", *[""] * 7, f"highest recall {most:.3f}"]
+            blank = [sweep.system, "not reached", *[""] * 8, f"highest recall {most:.3f}"]
             rows.append((0.0, blank))
         else:
-            row = equal_recall_row(sweep, one, beside, sweep.system == reference)
+            row = equal_recall_row(sweep, one, reached)
             rows.append((one.figures["qps"] or 0.0, row))
     return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
 
 
-def equal_recall_row(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: bool) -> Row:
+def equal_recall_row(sweep: Sweep, one: AtRecall, references: dict[str, AtRecall]) -> Row:
     """The figures of one system, and what a reader has to know before comparing them."""
     figures = one.figures
+    is_reference = sweep.system in references
+    name = sweep.system if is_reference else nearest_reference(one, references)
+    beside = references[name] if name is not None else None
     ratio = None
     if beside is not None and beside.figures["qps"]:
         ratio = (figures["qps"] or 0.0) / beside.figures["qps"]
     read = figures["bytes"]
+    whose = [f"beside {name}"] if len(references) > 1 and not is_reference else []
     return [
         sweep.system,
         number(figures["qps"]),
@@ -107,8 +115,9 @@ def equal_recall_row(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_re
         number(figures["reads"]),
         number(None if read is None else read / 1e3),
         megabytes(figures["dram_bytes"]),
+        megabytes(figures["cached_bytes"] or None),
         one.label,
-        "; ".join(remarks(sweep, one, beside, is_reference)),
+        "; ".join(whose + remarks(sweep, one, beside, is_reference)),
     ]
 
 
@@ -120,11 +129,8 @@ def remarks(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: 
     if one.above:
         found.append(f"recall is {one.figures['recall']:.3f}")
     if beside is not None and not is_reference:
-        flag = memory_flag(one.figures["dram_bytes"], beside.figures["dram_bytes"])
+        flag = memory_flag(held_bytes(one.figures), held_bytes(beside.figures))
         found += [f"**{flag}**"] if flag else []
-    cached = one.figures["cached_bytes"]
-    if cached:
-        found.append(f"besides {megabytes(cached)} of page cache")
     asked, reads = one.figures["asked"], one.figures["reads"]
     if asked is not None and reads is not None and asked > ASKED_MORE * reads:
         found.append(f"asks for {number(asked)} reads, most or all of which its memory answers")
@@ -144,7 +150,7 @@ def sweep_rows(section: Section) -> list[Row]:
             spread = f"{number(point.qps_least)} to {number(point.qps_most)}"
             row = [sweep.system, point.label, f"{point.recall:.4f}", number(point.qps), spread]
             row += [number(figures[name]) for name in ("mean_us", "p50_us", "p99_us", "reads")]
-            rows.append([*row, megabytes(figures["dram_bytes"])])
+            rows.append([*row, megabytes(figures["dram_bytes"]), megabytes(figures["cached_bytes"] or None)])
     return rows
 
 
@@ -159,6 +165,7 @@ SWEEP_HEADS = [
     "p99 µs",
     "reads",
     "DRAM",
+    "page cache",
 ]
 BUILD_HEADS = ["system", "build s", "build peak", "index", "index / data", "version"]
 
@@ -186,7 +193,7 @@ def budget_rows(section: Section, budget: int, target: float) -> list[Row]:
         one = at_recall(sweep.curve, target)
         if one is None:
             continue
-        dram = (one.figures["dram_bytes"] or 0.0) + (one.figures["cached_bytes"] or 0.0)
+        dram = held_bytes(one.figures) or 0.0
         cells = [sweep.system, number(one.figures["qps"]), number(one.figures["reads"]), megabytes(dram)]
         if dram <= budget:
             within.append((-(one.figures["qps"] or 0.0), [*cells, ""]))
@@ -225,31 +232,44 @@ def machine_line(records: list[dict[str, Any]]) -> str:
 EXPLANATION = (
     "Throughput is of batches with the threads of the section, latency of one query at a time with one thread, "
     "both from the caller's side. Figures at a recall are interpolated. DRAM is the most that the process held "
-    "from opening the index on, less what it held before; more than 10% apart from the reference is flagged."
+    "from opening the index on, less what it held before, mapped pages of files included. Page cache is what the "
+    "kernel held of the files of a system that reads through it, besides. The sum of both is compared with that of "
+    "the reference whose sum is nearest, and flagged where it is more than 10% apart."
 )
+
+
+def conditions(records: list[dict[str, Any]]) -> str:
+    """What else the suite says about how it measures."""
+    run = next((one for one in records if one.get("kind") == "run"), None)
+    limit = run["suite"].get("page_cache") if run else None
+    if limit is None:
+        return EXPLANATION
+    return f"{EXPLANATION} Cold, the kernel was kept from holding more than {megabytes(limit)} of an index."
+
+
+def section_parts(records: list[dict[str, Any]], section: Section) -> list[str]:
+    """The tables of a section."""
+    parts = [f"## {section_title(section)}"]
+    references = reference_names(records, section)
+    for target in targets_of(records):
+        parts.append(f"### At recall {target:g}")
+        parts.append(markdown(EQUAL_RECALL_HEADS, equal_recall(section, target, references)))
+        for budget in budgets_of(records):
+            rows = budget_rows(section, budget, target)
+            if rows:
+                parts += [f"Within {megabytes(budget)}:", markdown(BUDGET_HEADS, rows)]
+    return [*parts, "### Every point", markdown(SWEEP_HEADS, sweep_rows(section))]
 
 
 def report(records: list[dict[str, Any]]) -> str:
     """All of it."""
-    parts = ["# Measured side by side", machine_line(records), EXPLANATION]
-    seen: list[str] = []
-    for section in sections(records):
-        if section.data not in seen:
-            seen.append(section.data)
-            parts += [
-                f"## {section.data}: building",
-                markdown(BUILD_HEADS, build_rows(records, section.data)),
-            ]
-        parts.append(f"## {section_title(section)}")
-        reference = reference_name(records, section)
-        for target in targets_of(records):
-            parts.append(f"### At recall {target:g}")
-            parts.append(markdown(EQUAL_RECALL_HEADS, equal_recall(section, target, reference)))
-            for budget in budgets_of(records):
-                rows = budget_rows(section, budget, target)
-                if rows:
-                    parts += [f"Within {megabytes(budget)}:", markdown(BUDGET_HEADS, rows)]
-        parts += ["### Every point", markdown(SWEEP_HEADS, sweep_rows(section))]
+    parts = ["# Measured side by side", machine_line(records), conditions(records)]
+    found = sections(records)
+    for data in data_names(records):
+        parts += [f"## {data}: building", markdown(BUILD_HEADS, build_rows(records, data))]
+        for section in found:
+            if section.data == data:
+                parts += section_parts(records, section)
     missing = [[one["system"], one["kind"], one["reason"].replace("|", "/")] for one in gaps(records)]
     if missing:
         parts += ["## Not measured", markdown(["system", "what", "why"], missing)]

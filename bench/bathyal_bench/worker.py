@@ -18,25 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal_bench.datasets import DataSet, read_vectors, with_unit_lengths
+from bathyal_bench.page_cache import PageCache, forget, remember
 from bathyal_bench.peers import peer_class
 from bathyal_bench.peers.peer import Peer, Unsupported
 from bathyal_bench.peers.program import ProgramPeer, Sweep
 from bathyal_bench.process import (
     PAGE_BYTES,
-    cached_bytes,
     files_below,
     folder_bytes,
-    forget,
     limit_processors,
     memory_bytes,
     read_counters,
-    remember,
     reset_peak,
 )
 from bathyal_bench.recall import read_groundtruth, recall_at
 
 # Calls before latencies count.
 WARMING_CALLS = 20
+# Queries between two looks at the page cache, where it is limited: few, as a query may bring in a megabyte.
+PART_QUERIES = 32
+PART_CALLS = 8
 
 
 def main() -> int:
@@ -130,7 +131,8 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         peer.set_effort(job["search"] | effort)
         if not cold:
             peer.search(queries[: job["warming_queries"]], job["k"])
-        record, peak = measure_batch(peer, queries, job, exact)
+        cache = PageCache(files, job["page_cache"] if cold else None)
+        record, peak = measure_batch(peer, queries, job, exact, cache)
         # What the bench itself takes to compare answers is not the system's.
         reset_peak()
         if cold:
@@ -139,7 +141,7 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
             forget(files)
             peer.open(index, job["open"])
             peer.set_effort(job["search"] | effort)
-        record["latency_us"] = measure_latency(peer, queries[: job["latency_queries"]], job["k"], cold)
+        record["latency_us"] = measure_latency(peer, queries[: job["latency_queries"]], job["k"], cold, cache)
         record["latency_queries"] = min(len(queries), job["latency_queries"])
         searching = max(peak, memory_bytes("VmHWM")) - start
         record |= opened | {
@@ -150,7 +152,9 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "resident_file_bytes": memory_bytes("RssFile"),
             "note": peer.note,
             "cached_by_kernel": peer.cached_by_kernel,
-            "cached_bytes": cached_bytes(files) if peer.cached_by_kernel else 0,
+            # What is mapped is in the memory of the process; this is what comes on top.
+            "cached_bytes": cache.most if peer.cached_by_kernel else 0,
+            "page_cache": cache.limit if peer.cached_by_kernel else None,
         }
         yield record
         if cold:
@@ -172,22 +176,20 @@ def open_index(peer: Peer, index: Path, options: dict[str, Any], start: int) -> 
 
 
 def measure_batch(
-    peer: Peer, queries: NDArray[Any], job: dict[str, Any], exact: tuple[Any, Any]
+    peer: Peer, queries: NDArray[Any], job: dict[str, Any], exact: tuple[Any, Any], cache: PageCache
 ) -> tuple[dict[str, Any], int]:
     """All queries at once, again until enough time has passed; a cold index is asked but once.
 
     The record, and the most memory that the process held until then.
     """
     least = 0.0 if job["cache"] == "cold" else job["least_seconds"]
-    before, passes = read_counters(), 0
-    started = time.perf_counter()
-    while True:
-        found = peer.search(queries, job["k"])
-        passes += 1
-        seconds = time.perf_counter() - started
-        if seconds >= least:
-            break
+    before, passes, seconds = read_counters(), 0, 0.0
+    while passes == 0 or seconds < least:
+        found, taken = answer(peer, queries, job["k"], cache)
+        passes, seconds = passes + 1, seconds + taken
     after, peak = read_counters(), memory_bytes("VmHWM")
+    if peer.cached_by_kernel:
+        cache.settle()
     answered = passes * len(queries)
     from_device = after["read_bytes"] - before["read_bytes"]
     counted = peer.counters()
@@ -213,7 +215,22 @@ def measure_batch(
     return record, peak
 
 
-def measure_latency(peer: Peer, queries: NDArray[Any], k: int, cold: bool) -> dict[str, float]:
+def answer(peer: Peer, queries: NDArray[Any], k: int, cache: PageCache) -> tuple[NDArray[Any], float]:
+    """The ids of a batch, and seconds; in parts where the page cache has to be kept small meanwhile."""
+    part = PART_QUERIES if cache.limit is not None and peer.cached_by_kernel else len(queries)
+    found, seconds = [], 0.0
+    for first in range(0, len(queries), part):
+        began = time.perf_counter()
+        found.append(peer.search(queries[first : first + part], k))
+        seconds += time.perf_counter() - began
+        if part < len(queries):
+            cache.settle()
+    return np.concatenate(found), seconds
+
+
+def measure_latency(
+    peer: Peer, queries: NDArray[Any], k: int, cold: bool, cache: PageCache
+) -> dict[str, float]:
     """One query at a time, from the caller's side: microseconds."""
     if not cold:
         for query in queries[:WARMING_CALLS]:
@@ -224,6 +241,10 @@ def measure_latency(peer: Peer, queries: NDArray[Any], k: int, cold: bool) -> di
         began = clock()
         peer.search_one(query, k)
         taken[row] = (clock() - began) / 1e3
+        if cache.limit is not None and peer.cached_by_kernel and row % PART_CALLS == 0:
+            cache.settle()
+    if peer.cached_by_kernel:
+        cache.settle()
     p50, p99 = np.percentile(taken, [50, 99], method="inverted_cdf")
     return {"mean": float(taken.mean()), "p50": float(p50), "p99": float(p99)}
 

@@ -94,14 +94,12 @@ def test_repeats_become_medians_with_their_spread(recorded):
 
 def test_tables_compare_and_flag(recorded):
     (section,) = points.sections(recorded)
-    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, "Bathyal, file")}
+    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, ("Bathyal, file",))}
     assert float(rows["Bathyal, file"][2]) == 1.0
     assert 0.2 < float(rows["DiskANN"][2]) < 0.4
     assert "unequal" not in rows["DiskANN"][-1]
     assert "unequal memory: +1" in rows["hnswlib"][-1]
-    assert (
-        "highest recall 0.970" in {r[0]: r for r in tables.equal_recall(section, 0.99, None)}["hnswlib"][-1]
-    )
+    assert "highest recall 0.970" in {r[0]: r for r in tables.equal_recall(section, 0.99, ())}["hnswlib"][-1]
 
 
 def test_a_budget_shuts_out_what_is_larger(recorded):

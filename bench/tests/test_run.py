@@ -1,5 +1,7 @@
 """A run from suite to report, with Bathyal alone: a process a measurement, indexes kept, gaps told."""
 
+from pathlib import Path
+
 from bathyal_bench import page, points, tables
 from bathyal_bench.runner import Run
 from bathyal_bench.suite import parse_suite
@@ -32,10 +34,18 @@ SUITE = {
 }
 
 
-def run(folder, name):
+def test_a_relative_work_folder_is_made_absolute(tmp_path, monkeypatch):
+    # ScaNN, for one, would take a path in its own files as relative to where they lie.
+    monkeypatch.chdir(tmp_path)
+    with open("records.jsonl", "w") as log:
+        made = Run(parse_suite(SUITE), Path("work"), log)
+    assert made.work == tmp_path / "work"
+
+
+def run(folder, name, **options):
     path = folder / name
     with open(path, "w") as log:
-        Run(parse_suite(SUITE), folder, log).execute()
+        Run(parse_suite(SUITE), folder, log, **options).execute()
     return points.read_records(path)
 
 
@@ -62,3 +72,18 @@ def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
     kept = points.latest_builds(again, "tiny")["Bathyal"]
     assert kept["cached"] is True
     assert kept["build_seconds"] == build["build_seconds"]
+
+
+def test_building_and_measuring_can_be_two_runs(tmp_path):
+    unbuilt = run(tmp_path, "unbuilt.jsonl", built_only=True, only=("Bathyal",))
+    (gap,) = points.gaps(unbuilt)
+    assert gap["kind"] == "skipped" and "not built" in gap["reason"]
+    assert points.sections(unbuilt) == []
+
+    built = run(tmp_path, "built.jsonl", build_only=True, only=("Bathyal",))
+    assert points.sections(built) == [] and points.gaps(built) == []
+    assert "tiny: building" in tables.report(built) and "Bathyal" in page.page(built)
+
+    measured = run(tmp_path, "measured.jsonl", built_only=True, only=("Bathyal",))
+    assert len(points.sections(measured)) == 1
+    assert points.latest_builds(measured, "tiny")["Bathyal"]["cached"] is True

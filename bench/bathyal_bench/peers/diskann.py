@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bathyal_bench.datasets import DataSet, first_queries
+from bathyal_bench.page_cache import forget
 from bathyal_bench.peers.peer import Options, Unsupported
 from bathyal_bench.peers.program import ProgramPeer, Sweep, run_program
-from bathyal_bench.process import files_below, forget
+from bathyal_bench.process import files_below
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "target/peers/release/peer-diskann"

@@ -2,14 +2,18 @@
 
 ``build.command`` and ``search.command`` are command lines with placeholders: {base} {queries} {groundtruth}
 {index} {results} {metric} {element} {count} {dim} {k} {threads}, and every other option of the same table or of
-the effort. What a search prints is read as JSON, or by ``search.pattern``, a regular expression with named groups.
+the effort. ``config`` is the text of a file that is written with the same placeholders filled in; {config} is its
+path. Variables of the environment are filled in, too: without one that is named, the system is left out.
+What a search prints is read as JSON, or by ``search.pattern``, a regular expression with named groups.
 The names are those of the records (recall, qps, mean_us, p50_us, p99_us, reads_per_query, bytes_per_query,
-dram_bytes, recall_percent); ``search.fields`` says what the program calls them. Where there is no recall, ids
-are read from the file {results}: two words, queries and k, then the ids, 32 bits each, as .ibin has them.
+dram_bytes), or recall_percent, mean_ms, p50_ms, p99_ms; ``search.fields`` says what the program calls them. Where
+there is no recall, ids are read from the file {results}: two words, queries and k, then the ids, 32 bits each, as
+.ibin has them.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,15 +23,17 @@ from typing import Any
 import numpy as np
 
 from bathyal_bench.datasets import DataSet, first_queries
+from bathyal_bench.page_cache import forget, remember
 from bathyal_bench.peers.diskann import last_object
 from bathyal_bench.peers.peer import Options, Unsupported
 from bathyal_bench.peers.program import Outcome, ProgramPeer, Sweep, run_program
-from bathyal_bench.process import files_below, forget, remember
+from bathyal_bench.process import files_below
 from bathyal_bench.recall import read_groundtruth, recall_at
 
 ELEMENTS = {".fbin": "float", ".u8bin": "uint8", ".i8bin": "int8", ".f16bin": "half"}
-OWN = ("command", "pattern", "fields", "environment", "version", "metrics")
+OWN = ("command", "config", "pattern", "fields", "environment", "version", "metrics")
 LATENCIES = ("mean", "p50", "p99")
+VARIABLE = re.compile(r"\$BATHYAL_\w+")
 
 
 class External(ProgramPeer):
@@ -37,16 +43,20 @@ class External(ProgramPeer):
     def version(cls) -> str:
         return "external"
 
-    def words(self, options: Options, data: DataSet, more: Options) -> list[str]:
-        """The command line with its placeholders filled in."""
+    def words(self, options: Options, data: DataSet, config: Path, more: Options) -> list[str]:
+        """The command line with its placeholders filled in; the configuration is written."""
         values = {"base": data.base, "queries": data.queries, "groundtruth": data.groundtruth}
         values |= {"metric": data.metric, "element": ELEMENTS[data.base.suffix], "threads": self.threads}
         values |= {"count": data.count, "dim": data.dim}
         values |= {name: value for name, value in options.items() if name not in OWN} | more
+        values["config"] = config
+        if "config" in options:
+            config.write_text(fill_text(options["config"], values), encoding="utf-8")
         return fill(options["command"], values)
 
     def build(self, index: Path, options: Options) -> Options:
-        outcome = run_program(self.words(options, self.data, {"index": index}), options.get("environment"))
+        words = self.words(options, self.data, index / "build.config", {"index": index})
+        outcome = run_program(words, options.get("environment"))
         return {"build_seconds": outcome.seconds, "build_peak_rss_bytes": outcome.peak_rss_bytes}
 
     def sweep(self, sweep: Sweep) -> Iterator[dict[str, Any]]:
@@ -68,7 +78,8 @@ class External(ProgramPeer):
         results.unlink(missing_ok=True)
         (forget if sweep.cache == "cold" else remember)(files_below(sweep.index))
         more = {"index": sweep.index, "results": results, "k": sweep.k, "threads": threads}
-        outcome = run_program(self.words(effort, data, more), effort.get("environment"))
+        config = results.with_suffix(".config")
+        outcome = run_program(self.words(effort, data, config, more), effort.get("environment"))
         printed = parse_output(outcome.text, effort)
         if "recall" not in printed:
             printed["recall"] = recall_of(results, data, sweep.k)
@@ -78,10 +89,19 @@ class External(ProgramPeer):
 def fill(command: str | list[str], values: dict[str, Any]) -> list[str]:
     """Words of a command line, each with its placeholders filled in."""
     words = shlex.split(command) if isinstance(command, str) else command
+    return [fill_text(word, values) for word in words]
+
+
+def fill_text(text: str, values: dict[str, Any]) -> str:
+    """A text with its variables of the environment and its placeholders filled in."""
+    text = os.path.expandvars(text)
+    unset = VARIABLE.search(text)
+    if unset is not None:
+        raise Unsupported(f"set {unset[0]} to the folder of a build of it (bench/README.md)")
     try:
-        return [word.format_map({name: str(value) for name, value in values.items()}) for word in words]
+        return text.format_map({name: str(value) for name, value in values.items()})
     except KeyError as missing:
-        raise Unsupported(f"{command!r} names {missing}, which nothing gives a value") from None
+        raise Unsupported(f"{text!r} names {missing}, which nothing gives a value") from None
 
 
 def parse_output(text: str, options: Options) -> dict[str, float]:
@@ -101,6 +121,9 @@ def parse_output(text: str, options: Options) -> dict[str, float]:
                 figures[name] = float(value)
             except ValueError:
                 continue
+    for name in LATENCIES:
+        if f"{name}_ms" in figures:
+            figures[f"{name}_us"] = 1000 * figures.pop(f"{name}_ms")
     if "recall_percent" in figures:
         figures["recall"] = figures.pop("recall_percent") / 100
     if "qps" not in figures:

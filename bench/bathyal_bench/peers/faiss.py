@@ -1,8 +1,10 @@
 """faiss, by its index factory. ``build``: factory, and any construction parameter; ``search``: any parameter.
 
 For example ``factory = "HNSW32,Flat"`` with ``efConstruction`` and ``efSearch``, or
-``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``. With
-``on_disk = true`` the inverted lists lie in a file of their own, which is mapped.
+``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``. The peer
+``faiss-on-disk`` has its inverted lists in a file of their own, which is mapped. ``open``: ``mapped = true`` maps
+flat vectors, such as those of a re-ranking, and reads the rest. ``build.by_residual = false`` is for codes that are
+the vectors themselves (``SQ8_direct``).
 """
 
 from __future__ import annotations
@@ -39,10 +41,13 @@ class Faiss(Peer):
     def make(self, options: Options) -> Any:
         """The index with all vectors."""
         faiss = self.package
-        rest = {name: value for name, value in options.items() if name not in ("factory", "on_disk")}
+        own = ("factory", "by_residual")
+        rest = {name: value for name, value in options.items() if name not in own}
         metric = faiss.METRIC_INNER_PRODUCT if self.data.metric == "ip" else faiss.METRIC_L2
         made = faiss.index_factory(self.data.dim, options["factory"], metric)
         self.set_parameters(made, rest)
+        if "by_residual" in options:
+            faiss.extract_index_ivf(made).by_residual = options["by_residual"]
         vectors = self.vectors()
         made.train(vectors)
         made.add(vectors)
@@ -55,7 +60,11 @@ class Faiss(Peer):
             space.set_index_parameter(index, name, value)
 
     def open(self, index: Path, options: Options) -> None:
-        self.index = self.package.read_index(str(index / FILE))
+        if options.get("mapped"):
+            self.cached_by_kernel, self.note = True, "vectors are mapped, codes in memory"
+            self.index = self.package.read_index(str(index / FILE), self.package.IO_FLAG_MMAP_IFC)
+        else:
+            self.index = self.package.read_index(str(index / FILE))
 
     def set_effort(self, options: Options) -> None:
         self.set_parameters(self.index, options)

@@ -1,5 +1,5 @@
-"""LanceDB. ``build``: options of ``create_index`` (index_type, num_partitions, ...). ``search``: nprobes,
-refine_factor, ef."""
+"""LanceDB. ``build``: options of ``create_index`` (index_type, num_partitions, ...). ``open``: index_cache, bytes
+that the package may hold of the index. ``search``: nprobes, refine_factor, ef."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal_bench.peers.peer import Options, Peer
+from bathyal_bench.suite import parse_bytes
 
 TABLE = "vectors"
 
@@ -40,7 +41,10 @@ class LanceDb(Peer):
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        self.table = self.package.connect(str(index)).open_table(TABLE)
+        session = None
+        if "index_cache" in options:
+            session = self.package.Session(index_cache_size_bytes=parse_bytes(options["index_cache"]))
+        self.table = self.package.connect(str(index), session=session).open_table(TABLE)
         self.pool = ThreadPoolExecutor(self.threads)
 
     def set_effort(self, options: Options) -> None:

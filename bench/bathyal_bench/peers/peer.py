@@ -25,10 +25,11 @@ class Peer:
     """What pip installs; None for what comes another way."""
     metrics: ClassVar[tuple[str, ...]] = ("l2", "ip", "cosine")
     """Metrics that it knows. Without cosine it is given vectors of length 1 under l2."""
-    note: ClassVar[str | None] = None
+    note: str | None = None
     """What a reader of its figures has to know."""
-    cached_by_kernel: ClassVar[bool] = False
-    """Whether it reads its index through the page cache, which is memory that no process is charged for."""
+    cached_by_kernel: bool = False
+    """Whether it reads its index through the page cache, which is memory that no process is charged for; an index
+    may decide that as it is opened."""
 
     def __init__(self, data: DataSet, threads: int) -> None:
         self.data = data

@@ -1,0 +1,64 @@
+"""The page cache is measured, emptied, and kept below a limit, mapped pages included."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bathyal_bench.page_cache import PageCache, cached_bytes, forget, mapped_bytes, remember
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def file(tmp_path):
+    """16 MiB that the page cache can be made to forget."""
+    path = tmp_path / "lists"
+    path.write_bytes(os.urandom(16 * MEBIBYTE))
+    forget([path])
+    if cached_bytes([path]):
+        pytest.skip("this file system lies in memory: it has no page cache to forget")
+    return path
+
+
+def test_what_is_remembered_is_seen_and_forgotten(file):
+    remember([file])
+    assert cached_bytes([file]) == 16 * MEBIBYTE
+    assert mapped_bytes([file]) == 0
+    forget([file])
+    assert cached_bytes([file]) == 0
+
+
+def test_mapped_pages_are_seen_and_forgotten(file):
+    mapped = np.memmap(file, "u1", "r")
+    total = int(mapped[::4096].sum())
+    assert mapped_bytes([file]) == 16 * MEBIBYTE
+    forget([file])
+    assert cached_bytes([file]) == mapped_bytes([file]) == 0
+    assert int(mapped[::4096].sum()) == total
+
+
+@pytest.mark.parametrize("by_mapping", [False, True])
+def test_the_cache_is_kept_near_its_limit(file, by_mapping):
+    cache = PageCache([file], 4 * MEBIBYTE)
+    mapped = np.memmap(file, "u1", "r")
+    most = 0
+    with open(file, "rb", buffering=0) as opened:
+        for start in range(0, 16 * MEBIBYTE, MEBIBYTE):
+            if by_mapping:
+                assert mapped[start : start + MEBIBYTE : 4096].sum() > 0
+            else:
+                assert len(opened.read(MEBIBYTE)) == MEBIBYTE
+            most = max(most, cached_bytes([file]) - mapped_bytes([file]))
+            cache.settle()
+            # Pages that the kernel reads ahead may still arrive.
+            assert cached_bytes([file]) <= 8 * MEBIBYTE
+    assert cache.most >= most
+    assert mapped_bytes([file]) <= cached_bytes([file])
+
+
+def test_without_a_limit_nothing_is_dropped(file):
+    remember([file])
+    cache = PageCache([file], None)
+    cache.settle()
+    assert cache.most == cached_bytes([file]) == 16 * MEBIBYTE
