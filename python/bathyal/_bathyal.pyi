@@ -20,7 +20,7 @@ class _BuildArguments(TypedDict):
     metric: str
     family: str
     group_vectors: int | None
-    layout: str
+    layout: str | None
     max_degree: int
     search_list: int
     alpha: float

@@ -18,9 +18,9 @@ from bathyal.progress import Receiver, shown
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 
 Metric = Literal["l2", "ip", "cosine"]
-Family = Literal["cluster", "graph"]
+Family = Literal["cluster", "graph", "spann"]
 Tier = str
-Layout = Literal["padded", "page_local", "csr"]
+Layout = Literal["padded", "page_local", "csr", "coupled", "decoupled", "grouped"]
 Mode = Literal["batched", "pipelined"]
 
 
@@ -427,7 +427,7 @@ def build(
     overwrite: bool = False,
     calibration: Data | None = None,
     progress: bool | Receiver = True,
-    layout: Layout = "padded",
+    layout: Layout | None = None,
 ) -> Index:
     """Builds an index over ``data`` in the new directory ``path``, and opens it.
 
@@ -438,8 +438,8 @@ def build(
             float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
             changed meanwhile.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
-        family: ``"cluster"`` (near vectors share pages: few reads, quick to build) or ``"graph"`` (Vamana, as in
-            DiskANN).
+        family: ``"cluster"`` (near vectors share pages, codes in memory: few reads, quick to build), ``"graph"``
+            (Vamana, as in DiskANN) or ``"spann"`` (posting lists with full vectors: hardly any memory).
         group_vectors: vectors of a group of a cluster index, about; None picks a size that suits most data.
         max_degree: most neighbours of a vector in a graph (R in DiskANN).
         search_list: size of the candidate list while a graph is built (L in DiskANN).
@@ -455,9 +455,11 @@ def build(
         calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
         progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
             ``(stage, done, total)``.
-        layout: how the graph's file is laid out: ``"padded"``, a record a vector; ``"page_local"``: near vectors
-            share a page, which needs a third to a half of the reads; or ``"csr"``: records as long as they are,
-            the smallest, for memory.
+        layout: how the file that searches read is laid out. Of a graph: ``"padded"`` (the default), a record a
+            vector; ``"page_local"``: near vectors share a page, which needs a third to a half of the reads; or
+            ``"csr"``: records as long as they are, the smallest, for memory. Of posting lists: ``"coupled"``, a copy
+            of each vector in each of its lists; ``"decoupled"``, lists of addresses; or ``"grouped"`` (the default),
+            each vector once, beside its group.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.

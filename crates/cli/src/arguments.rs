@@ -104,6 +104,8 @@ pub enum FamilyName {
     Cluster,
     /// A Vamana graph.
     Graph,
+    /// Posting lists with full vectors.
+    Spann,
 }
 
 impl From<FamilyName> for FamilyChoice {
@@ -111,6 +113,7 @@ impl From<FamilyName> for FamilyChoice {
         match name {
             FamilyName::Cluster => FamilyChoice::Cluster,
             FamilyName::Graph => FamilyChoice::Graph,
+            FamilyName::Spann => FamilyChoice::Spann,
         }
     }
 }
@@ -130,16 +133,18 @@ pub struct BuildArguments {
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
     pub metric: Metric,
-    /// Which index: cluster (near vectors share pages; few reads, quick to build) or graph (Vamana)
+    /// Which index: cluster (near vectors share pages, codes in memory; few reads, quick to build), graph (Vamana) or
+    /// spann (posting lists with full vectors; hardly any memory)
     #[arg(long, value_enum, default_value_t = FamilyName::Cluster)]
     pub family: FamilyName,
     /// Vectors of a group of a cluster index, about: whole pages are filled
     #[arg(long, value_name = "VECTORS", default_value_t = DEFAULT_GROUP_VECTORS)]
     pub group_vectors: u32,
-    /// How the graph's file is laid out: padded, page_local (a third to a half of the reads), or csr (the smallest,
-    /// for memory)
-    #[arg(long, value_name = "LAYOUT", default_value = "padded")]
-    pub layout: LayoutChoice,
+    /// How the file that searches read is laid out. Of a graph: padded, page_local (a third to a half of the reads), or
+    /// csr (the smallest, for memory) [default: padded]. Of posting lists: coupled (copies), decoupled (addresses) or
+    /// grouped (each vector once, beside its group) [default: grouped]
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<LayoutChoice>,
     /// Most neighbours of a vector in the graph (R in DiskANN)
     #[arg(long, value_name = "R", default_value_t = DEFAULT_MAX_DEGREE)]
     pub max_degree: u32,
@@ -216,9 +221,13 @@ pub struct SearchSettings {
     /// Queries in flight on each thread [default: suits the tier]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub in_flight: Option<u32>,
-    /// Groups that a cluster index scans [default: by the calibration]
+    /// Groups that a cluster index scans, or posting lists at most [default: by the calibration]
     #[arg(long, value_name = "GROUPS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub probes: Option<u32>,
+    /// Posting lists that are more than 1 + SHARE times as far as the nearest are left out; 0 leaves none out [default:
+    /// by the calibration]
+    #[arg(long, value_name = "SHARE")]
+    pub prune: Option<f32>,
     /// Memory that the open index may take, for example 1GB; refused if it needs more
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,

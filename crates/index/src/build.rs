@@ -6,6 +6,7 @@ use crate::format::manifest::{
     Calibration, CodesEntry, FORMAT_VERSION, MAX_DIM, MAX_VECTORS, Manifest, Structure,
 };
 use crate::progress::Progress;
+use crate::spann;
 use crate::vamana::options::DEFAULT_CODE_BYTES;
 use crate::vamana::{self, BuildOptions, BuildReport, FamilyChoice};
 use crate::vectors::VectorFile;
@@ -23,6 +24,7 @@ pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let growing = match options.family {
         FamilyChoice::Graph => vamana::build::planned_memory(data, options),
         FamilyChoice::Cluster => return cluster::build::planned_memory(data, options),
+        FamilyChoice::Spann => return spann::build::planned_memory(data, options),
     };
     growing + options.thread_count() as u64 * MEMORY_A_THREAD + FIXED_MEMORY
 }
@@ -52,6 +54,7 @@ pub fn build(
             advice: match options.family {
                 FamilyChoice::Graph => "allow at least that much, or lower max_degree or code_bytes",
                 FamilyChoice::Cluster => "allow at least that much, or lower code_bytes",
+                FamilyChoice::Spann => "allow at least that much, or lower centroid_share",
             },
         });
     }
@@ -63,6 +66,7 @@ pub fn build(
     match options.family {
         FamilyChoice::Graph => vamana::build::build(data, target, options, planned, progress),
         FamilyChoice::Cluster => cluster::build::build(data, target, options, planned, progress),
+        FamilyChoice::Spann => spann::build::build(data, target, options, planned, progress),
     }
 }
 

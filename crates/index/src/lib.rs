@@ -14,6 +14,7 @@ pub mod index;
 mod order;
 pub mod progress;
 mod query;
+pub mod spann;
 pub mod vamana;
 pub mod vectors;
 

@@ -21,8 +21,10 @@ pub enum SearchMode {
 pub(crate) struct SearchParams {
     pub(crate) k: usize,
     pub(crate) search_list: usize,
-    /// Groups scanned; of no meaning to a graph.
+    /// Groups or lists scanned; of no meaning to a graph.
     pub(crate) probes: usize,
+    /// Posting lists more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
+    pub(crate) prune: f32,
     pub(crate) beam_width: usize,
     pub(crate) mode: SearchMode,
     /// Whether a clock runs; it costs a look at the time between two phases.
@@ -100,10 +102,14 @@ pub struct QueryStats {
     pub reads: u32,
     /// Bytes asked of the tier, with what it aligns reads to.
     pub bytes: u64,
-    /// Distances estimated from codes.
+    /// Distances estimated from codes; to the centroids of posting lists.
     pub code_distances: u32,
     /// Distances computed from full vectors.
     pub full_distances: u32,
+    /// Posting lists scanned; 0 of other families.
+    pub lists: u32,
+    /// Reads for vectors that a posting list only has the address of, once neighbours were joined.
+    pub small_reads: u32,
 }
 
 impl QueryStats {
@@ -114,6 +120,8 @@ impl QueryStats {
         self.bytes += other.bytes;
         self.code_distances += other.code_distances;
         self.full_distances += other.full_distances;
+        self.lists += other.lists;
+        self.small_reads += other.small_reads;
     }
 }
 

@@ -87,7 +87,7 @@ fn missing_and_truncated_files_are_named() {
 fn cluster(manifest: &mut Manifest) -> &mut ClusterEntry {
     match &mut manifest.structure {
         Structure::Cluster(cluster) => cluster,
-        Structure::Graph(_) => unreachable!("the index has groups"),
+        Structure::Graph(_) | Structure::Spann(_) => unreachable!("the index has groups"),
     }
 }
 

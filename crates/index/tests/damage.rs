@@ -35,7 +35,7 @@ fn built(dir: &Path) -> (VectorFile, PathBuf) {
 
 fn laid_out(dir: &Path, layout: LayoutChoice) -> (VectorFile, PathBuf) {
     let path = dir.join("index");
-    let options = BuildOptions { layout, ..options() };
+    let options = BuildOptions { layout: Some(layout), ..options() };
     build(&vectors(Element::U8, 300, 16, 1), &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 20, 16, 2), path)
 }
@@ -128,7 +128,7 @@ fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
 fn graph(manifest: &mut Manifest) -> &mut GraphEntry {
     match &mut manifest.structure {
         Structure::Graph(graph) => graph,
-        Structure::Cluster(_) => unreachable!("the index is a graph"),
+        Structure::Cluster(_) | Structure::Spann(_) => unreachable!("the index is a graph"),
     }
 }
 

@@ -100,6 +100,8 @@ impl Sound {
                 return;
             }
             Structure::Graph(graph) => GraphLayout::of(graph, element, dim, self.manifest.vectors).unwrap(),
+            // Their checksums are a file of their own.
+            Structure::Spann(_) => return,
         };
         match layout {
             GraphLayout::Local(layout) => {
@@ -145,6 +147,13 @@ fn entry<'a>(manifest: &'a mut Manifest, name: &str) -> &'a mut FileEntry {
     let (paged, other) = match &mut manifest.structure {
         Structure::Graph(graph) => (&mut graph.file, graph.offsets.as_mut()),
         Structure::Cluster(cluster) => (&mut cluster.file, Some(&mut cluster.centroids)),
+        Structure::Spann(spann) => {
+            let ids = spann.ids.iter_mut();
+            let others = [&mut spann.checksums, &mut spann.lists, &mut spann.centroids, &mut spann.links];
+            let codes = [&mut manifest.codes.file, &mut manifest.codes.codec, &mut spann.file];
+            let mut all = codes.into_iter().chain(others).chain(ids);
+            return all.find(|entry| entry.name == name).unwrap();
+        }
     };
     let codes = [&mut manifest.codes.file, &mut manifest.codes.codec];
     let mut all = codes.into_iter().chain([paged]).chain(other);
@@ -205,6 +214,9 @@ fn lying_graphs_do_no_harm() {
         ("page_local", LayoutChoice::PageLocal, Some(CodeKind::Axes)),
         ("csr", LayoutChoice::Csr, None),
     ] {
-        lie(name, &BuildOptions { family: FamilyChoice::Graph, layout, code_kind, ..options() });
+        lie(
+            name,
+            &BuildOptions { family: FamilyChoice::Graph, layout: Some(layout), code_kind, ..options() },
+        );
     }
 }

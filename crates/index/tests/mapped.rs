@@ -17,7 +17,7 @@ use std::sync::Mutex;
 
 fn built(path: &Path, family: FamilyChoice, layout: LayoutChoice) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
-    let options = BuildOptions { family, layout, max_degree: 20, ..BuildOptions::default() };
+    let options = BuildOptions { family, layout: Some(layout), max_degree: 20, ..BuildOptions::default() };
     build(&data, path, &options, &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
 }

@@ -24,7 +24,7 @@ fn options(metric: Metric, layout: LayoutChoice) -> BuildOptions {
         search_list: 40,
         threads: 1,
         code_bytes: Some(16),
-        layout,
+        layout: Some(layout),
         ..BuildOptions::default()
     }
 }

@@ -29,7 +29,7 @@ fn built(dir: &Path, layout: LayoutChoice) -> (VectorFile, Index) {
         threads: 1,
         code_bytes: Some(16),
         family: FamilyChoice::Graph,
-        layout,
+        layout: Some(layout),
         overwrite: true,
         ..BuildOptions::default()
     };

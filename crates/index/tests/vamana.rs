@@ -64,7 +64,8 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
             let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}-{layout:?}"));
             // On one thread, so that the recall is the same in every run.
-            build(&data, &path, &BuildOptions { threads: 1, layout, ..small(metric) }, &Silent).unwrap();
+            build(&data, &path, &BuildOptions { threads: 1, layout: Some(layout), ..small(metric) }, &Silent)
+                .unwrap();
             let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
             let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
             let found = search(&file, &queries, 10, Effort::SearchList(100));
@@ -97,7 +98,7 @@ fn pipelined_search_finds_as_much() {
     let path = dir.path().join("index");
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
     for (layout, tier) in LAYOUTS.into_iter().zip([TierChoice::File, TierChoice::Dram, TierChoice::File]) {
-        let build_options = BuildOptions { layout, overwrite: true, ..small(Metric::L2) };
+        let build_options = BuildOptions { layout: Some(layout), overwrite: true, ..small(Metric::L2) };
         build(&data, &path, &build_options, &Silent).unwrap();
         let options = SearchOptions {
             effort: Effort::SearchList(60),
@@ -117,8 +118,13 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
     // On one thread, so that the recall is the same in every run.
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
     for layout in LAYOUTS {
-        let options =
-            BuildOptions { code_bytes: Some(8), threads: 1, layout, overwrite: true, ..small(Metric::L2) };
+        let options = BuildOptions {
+            code_bytes: Some(8),
+            threads: 1,
+            layout: Some(layout),
+            overwrite: true,
+            ..small(Metric::L2)
+        };
         build(&data, &path, &options, &Silent).unwrap();
         let index = open(&path, TierChoice::Dram);
         let curves = &index.manifest().calibration.curves;
@@ -152,7 +158,7 @@ fn odd_sizes_return_all_there_is() {
             .flat_map(|layout| [TierChoice::File, TierChoice::Dram].map(|tier| (layout, tier)))
         {
             let path = dir.path().join(format!("{name}-{layout:?}"));
-            let options = BuildOptions { layout, overwrite: true, ..small(Metric::L2) };
+            let options = BuildOptions { layout: Some(layout), overwrite: true, ..small(Metric::L2) };
             build(&data, &path, &options, &Silent).unwrap();
             assert!(verify(&path, &Silent).unwrap().sound, "{name} {layout:?}");
             let index = open(&path, tier);
@@ -175,7 +181,7 @@ fn one_thread_and_one_seed_give_one_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 1500, 16, 1);
     for layout in LAYOUTS {
-        let options = BuildOptions { threads: 1, layout, overwrite: true, ..small(Metric::L2) };
+        let options = BuildOptions { threads: 1, layout: Some(layout), overwrite: true, ..small(Metric::L2) };
         let graphs: Vec<Vec<u8>> = ["a", "b"]
             .map(|name| {
                 build(&data, &dir.path().join(name), &options, &Silent).unwrap();
@@ -202,7 +208,7 @@ fn full_lists_leave_every_vector_reachable() {
             max_degree,
             search_list: 10,
             threads: 2,
-            layout,
+            layout: Some(layout),
             ..BuildOptions::default()
         };
         build(&data, &path, &options, &Silent).unwrap();

@@ -26,7 +26,7 @@ pub(crate) struct BuildArguments<'py> {
     metric: String,
     family: String,
     group_vectors: Option<u32>,
-    layout: String,
+    layout: Option<String>,
     max_degree: u32,
     search_list: u32,
     alpha: f32,
@@ -42,12 +42,13 @@ pub(crate) struct BuildArguments<'py> {
 impl BuildArguments<'_> {
     fn options(self) -> PyResult<BuildOptions> {
         let code_kind = self.code.map(|name| name.parse()).transpose();
+        let layout = self.layout.map(|name| name.parse()).transpose();
         let defaults = BuildOptions::default();
         Ok(BuildOptions {
             metric: metric(&self.metric)?,
             family: family(&self.family)?,
             group_vectors: self.group_vectors.unwrap_or(defaults.group_vectors),
-            layout: self.layout.parse().map_err(|what| Failure::from(IndexError::Parameter(what)))?,
+            layout: layout.map_err(|what| Failure::from(IndexError::Parameter(what)))?,
             max_degree: self.max_degree,
             search_list: self.search_list,
             alpha: self.alpha,
@@ -72,8 +73,9 @@ fn family(name: &str) -> PyResult<FamilyChoice> {
     match name {
         "cluster" => Ok(FamilyChoice::Cluster),
         "graph" => Ok(FamilyChoice::Graph),
+        "spann" => Ok(FamilyChoice::Spann),
         other => {
-            let message = format!("unknown family '{other}': it is one of cluster, graph");
+            let message = format!("unknown family '{other}': it is one of cluster, graph, spann");
             Err(PyValueError::new_err(message))
         }
     }

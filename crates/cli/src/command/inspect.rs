@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use bathyal_index::format::manifest::{Manifest, Structure};
+use bathyal_index::index::HistogramBar;
 use bathyal_index::{InspectReport, Shape};
 
 use crate::arguments::InspectArguments;
@@ -38,13 +39,21 @@ fn text(report: &InspectReport) -> String {
             format!("groups of {} pages", cluster.group_pages),
             String::new(),
         ),
+        Structure::Spann(spann) => (
+            format!("index, {} posting lists", spann.layout),
+            format!(
+                "centroid_share {}, replicas {}, list_limit {}",
+                spann.centroid_share, spann.replicas, spann.list_limit
+            ),
+            format!("entry point   list {}\n", spann.entry_point),
+        ),
     };
     let mut text = format!(
         "{} {layout}, format {}, written by {}\n\
          vectors       {} of {} {}, {}\n\
          on disk       {}, {:.2} times the data ({})\n\
          {}, {:.2} times the data, {:.1}% padding\n\
-         codes         {}: {} of {} B a vector, in memory while searching\n\
+         codes         {}: {} of {} B each, in memory while searching{}\n\
          built with    {built}, seed {}, in {:.1} s\n\
          {begins}",
         manifest.family,
@@ -63,6 +72,7 @@ fn text(report: &InspectReport) -> String {
         size(codes.file.bytes),
         codes.kind,
         codes.code_bytes,
+        if manifest.spann().is_ok() { " within too little memory for centroids" } else { "" },
         manifest.seed,
         manifest.build_seconds,
     );
@@ -84,12 +94,7 @@ fn text(report: &InspectReport) -> String {
                 );
             }
             let _ = writeln!(text, "neighbours    {lowest} to {highest}, mean {mean_degree:.1}");
-            let most = degree_histogram.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
-            for bar in degree_histogram {
-                let columns = (bar.count * BAR_COLUMNS).div_ceil(most) as usize;
-                let (from, to, bar_text) = (bar.from, bar.to, "#".repeat(columns));
-                let _ = writeln!(text, "  {from:>4}..={to:<4} {:>10} {bar_text}", bar.count);
-            }
+            histogram(&mut text, degree_histogram);
         }
         Shape::Cluster { groups, group_vectors, centroid_bytes, .. } => {
             let bytes = size(*centroid_bytes);
@@ -98,8 +103,36 @@ fn text(report: &InspectReport) -> String {
                 "groups        {groups} of {group_vectors} vectors, centroids {bytes} in memory"
             );
         }
+        Shape::Lists {
+            lists,
+            mean_replicas,
+            mean_list,
+            list_range,
+            address_bits,
+            centroid_bytes,
+            list_histogram,
+        } => {
+            let (bytes, (shortest, longest)) = (size(*centroid_bytes), list_range);
+            let _ = writeln!(
+                text,
+                "lists         {lists} of {shortest} to {longest} vectors, mean {mean_list:.1}; centroids {bytes} in memory"
+            );
+            let address = address_bits.map_or(String::new(), |bits| format!(", {bits:.1} bits an address"));
+            let _ = writeln!(text, "replicas      a vector is in {mean_replicas:.2} lists{address}");
+            histogram(&mut text, list_histogram);
+        }
     }
     text
+}
+
+/// Bars, a line each.
+fn histogram(text: &mut String, bars: &[HistogramBar]) {
+    let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
+    for bar in bars {
+        let columns = (bar.count * BAR_COLUMNS).div_ceil(most) as usize;
+        let (from, to, bar_text) = (bar.from, bar.to, "#".repeat(columns));
+        let _ = writeln!(text, "  {from:>4}..={to:<4} {:>10} {bar_text}", bar.count);
+    }
 }
 
 /// The file that searches read from a tier.
@@ -109,6 +142,7 @@ fn paged(report: &InspectReport) -> String {
         Shape::Graph { packed: Some(_), .. } => {
             format!("records       {bytes} of {} B each", report.read_bytes)
         }
+        Shape::Lists { .. } => format!("postings      {bytes}, {} B a list", report.read_bytes),
         _ => {
             let (records, read) = (report.records_per_page, report.read_bytes);
             format!("pages         {bytes} of {records} records each, reads of {read} B")

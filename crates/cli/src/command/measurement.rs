@@ -70,6 +70,9 @@ pub(super) struct Measurement {
     pub distance_computations_per_query: f64,
     pub code_distances_per_query: f64,
     pub full_distances_per_query: f64,
+    /// Posting lists scanned, and reads for vectors that these only have the addresses of; 0 of other families.
+    pub lists_per_query: f64,
+    pub small_reads_per_query: f64,
     /// What the open index is computed to hold while it is searched like this.
     pub dram_bytes: u64,
     /// What that is made of.
@@ -125,6 +128,8 @@ impl Measurement {
             distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
             code_distances_per_query: mean(totals.code_distances),
             full_distances_per_query: mean(totals.full_distances),
+            lists_per_query: mean(totals.lists),
+            small_reads_per_query: mean(totals.small_reads),
             dram_bytes: index.dram_bytes(found.threads, width, found.search_list),
             memory_split: *index.memory_split(),
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
@@ -164,6 +169,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
         k: settings.k as usize,
         effort,
         probes: settings.probes,
+        prune: settings.prune,
         beam_width: settings.beam_width,
         threads: settings.threads,
         mode: match settings.mode {

@@ -143,7 +143,7 @@ fn points(found: &[u32], k: u32, probes: u32, queries: usize) -> Vec<Calibration
         let recall = (sum as f64 / (queries as f64 * f64::from(k))) as f32;
         // On a plateau the next candidates lie on pages that are read already; longer lists may rise again.
         if points.last().is_none_or(|p| recall > p.recall) {
-            points.push(CalibrationPoint { search_list: list, probes, recall });
+            points.push(CalibrationPoint { search_list: list, probes, recall, prune: 0.0, lists: 0.0 });
         }
     }
     points
@@ -214,6 +214,7 @@ impl Measured<'_> {
             k: 1,
             search_list: longest + 1,
             probes: probes as usize,
+            prune: 0.0,
             beam_width: 1,
             mode: SearchMode::Batched,
             timed: false,

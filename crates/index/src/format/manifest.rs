@@ -2,8 +2,10 @@
 
 use super::groups::GroupLayout;
 use super::layout::GraphLayout;
+use super::postings::{BLOCK_BYTES, ENTRY_BYTES, MOST_LIST_BYTES, MOST_REPLICAS, PackedIds, PostingLayout};
 use super::seal;
 use crate::error::IndexError;
+use crate::spann::centroids::{MOST_DEGREE, centroid_element};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::TierError;
@@ -40,11 +42,17 @@ pub struct FileEntry {
 pub struct CalibrationPoint {
     /// Size of the candidate list (L in DiskANN).
     pub search_list: u32,
-    /// Groups scanned; 0 for a graph.
+    /// Groups scanned, or posting lists at most; 0 for a graph.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub probes: u32,
     /// Mean recall@k at that size.
     pub recall: f32,
+    /// Posting lists more than `1 + prune` times as far as the nearest were left out; 0 where none was.
+    #[serde(default, skip_serializing_if = "is_nought")]
+    pub prune: f32,
+    /// Mean number of posting lists that were scanned; 0 of other families.
+    #[serde(default, skip_serializing_if = "is_nought")]
+    pub lists: f32,
 }
 
 /// The curve from recall to effort for one k.
@@ -52,7 +60,7 @@ pub struct CalibrationPoint {
 pub struct CalibrationCurve {
     /// Number of neighbours asked for.
     pub k: u32,
-    /// Points by rising `probes`, and for each by rising `search_list`.
+    /// Points by rising `probes`, for each by rising `search_list`, and for each by rising `prune`.
     pub points: Vec<CalibrationPoint>,
 }
 
@@ -111,6 +119,42 @@ pub struct ClusterEntry {
     pub runs: u32,
 }
 
+/// The parameters of an index of posting lists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpannEntry {
+    /// The file of postings.
+    pub file: FileEntry,
+    /// The checksums of its blocks.
+    pub checksums: FileEntry,
+    /// The table of lists.
+    pub lists: FileEntry,
+    /// The centroids of all lists.
+    pub centroids: FileEntry,
+    /// The graph over the centroids.
+    pub links: FileEntry,
+    /// The ids by place, of the grouped layout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<FileEntry>,
+    /// How lists hold their vectors; version 1 knows "coupled", "decoupled" and "grouped".
+    pub layout: String,
+    /// Number of lists.
+    pub list_count: u32,
+    /// Vectors of all lists together, as often as they are in one.
+    pub copies: u64,
+    /// Most lists that a vector is in.
+    pub replicas: u32,
+    /// Lists for each vector, as asked for.
+    pub centroid_share: f32,
+    /// Vectors that a list takes in, besides those that no other would.
+    pub list_limit: u32,
+    /// Bytes of the longest run of rows or of members of one list.
+    pub longest_bytes: u32,
+    /// Most links of a centroid.
+    pub max_degree: u32,
+    /// The centroid where searches begin.
+    pub entry_point: u32,
+}
+
 /// What an index is besides its codes: one entry a family.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,12 +163,14 @@ pub enum Structure {
     Graph(GraphEntry),
     /// Family "cluster".
     Cluster(ClusterEntry),
+    /// Family "spann".
+    Spann(SpannEntry),
 }
 
 /// The codes that stay in memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CodesEntry {
-    /// The codes: `vectors x code_bytes`, or the blocks of all groups.
+    /// The codes: `vectors x code_bytes`, the blocks of all groups, or `lists x code_bytes` of centroids.
     pub file: FileEntry,
     /// The trained codec.
     pub codec: FileEntry,
@@ -141,7 +187,7 @@ pub struct Manifest {
     pub format_version: u32,
     /// The program that wrote it.
     pub written_by: String,
-    /// The index family: "vamana" or "cluster".
+    /// The index family: "vamana", "cluster" or "spann".
     pub family: String,
     /// Number of vectors.
     pub vectors: u64,
@@ -157,7 +203,7 @@ pub struct Manifest {
     pub seed: u64,
     /// Seconds that the build took.
     pub build_seconds: f64,
-    /// What the family needs to know, under the key `graph` or `cluster`.
+    /// What the family needs to know, under the key `graph`, `cluster` or `spann`.
     #[serde(flatten)]
     pub structure: Structure,
     /// The codes.
@@ -168,6 +214,10 @@ pub struct Manifest {
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+fn is_nought(number: &f32) -> bool {
+    *number == 0.0
 }
 
 fn require(holds: bool, what: &str) -> Result<(), String> {
@@ -189,7 +239,7 @@ impl Manifest {
     pub fn graph(&self) -> Result<&GraphEntry, String> {
         match &self.structure {
             Structure::Graph(graph) => Ok(graph),
-            Structure::Cluster(_) => Err("the index is no graph".into()),
+            Structure::Cluster(_) | Structure::Spann(_) => Err("the index is no graph".into()),
         }
     }
 
@@ -197,7 +247,15 @@ impl Manifest {
     pub fn cluster(&self) -> Result<&ClusterEntry, String> {
         match &self.structure {
             Structure::Cluster(cluster) => Ok(cluster),
-            Structure::Graph(_) => Err("the index has no groups".into()),
+            Structure::Graph(_) | Structure::Spann(_) => Err("the index has no groups".into()),
+        }
+    }
+
+    /// The posting lists, of an index of that family.
+    pub fn spann(&self) -> Result<&SpannEntry, String> {
+        match &self.structure {
+            Structure::Spann(spann) => Ok(spann),
+            Structure::Graph(_) | Structure::Cluster(_) => Err("the index has no posting lists".into()),
         }
     }
 
@@ -206,6 +264,7 @@ impl Manifest {
         match &self.structure {
             Structure::Graph(graph) => &graph.file,
             Structure::Cluster(cluster) => &cluster.file,
+            Structure::Spann(spann) => &spann.file,
         }
     }
 
@@ -215,6 +274,10 @@ impl Manifest {
         match &self.structure {
             Structure::Cluster(cluster) => files.push(&cluster.centroids),
             Structure::Graph(graph) => files.extend(&graph.offsets),
+            Structure::Spann(spann) => {
+                files.extend([&spann.checksums, &spann.lists, &spann.centroids, &spann.links]);
+                files.extend(&spann.ids);
+            }
         }
         files
     }
@@ -295,18 +358,21 @@ impl Manifest {
         match &self.structure {
             Structure::Graph(graph) => self.check_graph(graph, element)?,
             Structure::Cluster(cluster) => self.check_cluster(cluster, element)?,
+            Structure::Spann(spann) => self.check_spann(spann, element)?,
         }
         for file in self.files() {
             let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
             require(plain, "a file's name is a path")?;
         }
         for curve in &self.calibration.curves {
-            let rising = curve
-                .points
-                .windows(2)
-                .all(|w| (w[0].probes, w[0].search_list) < (w[1].probes, w[1].search_list));
+            let rising = curve.points.windows(2).all(|w| {
+                (w[0].probes, w[0].search_list, w[0].prune) < (w[1].probes, w[1].search_list, w[1].prune)
+            });
             require(rising && curve.k > 0, "a calibration curve is not rising")?;
-            let sane = curve.points.iter().all(|p| (0.0..=1.0).contains(&p.recall) && p.search_list > 0);
+            let sane = curve.points.iter().all(|p| {
+                let lists = p.prune.is_finite() && p.prune >= 0.0 && p.lists.is_finite() && p.lists >= 0.0;
+                (0.0..=1.0).contains(&p.recall) && p.search_list > 0 && lists
+            });
             require(sane, "a calibration point is out of range")?;
         }
         Ok(())
@@ -354,6 +420,38 @@ impl Manifest {
             self.codes.file.bytes == groups * group_codes,
             "the codes' length does not follow from their size",
         )
+    }
+
+    fn check_spann(&self, spann: &SpannEntry, element: Element) -> Result<(), String> {
+        require(self.family == "spann", "the family of posting lists is not spann")?;
+        let layout: PostingLayout = spann.layout.parse()?;
+        let lists = u64::from(spann.list_count);
+        require((1..=self.vectors).contains(&lists), "the number of lists is out of range")?;
+        require((1..=MOST_REPLICAS).contains(&spann.replicas), "replicas is out of range")?;
+        let most = self.vectors * u64::from(spann.replicas);
+        require((self.vectors..=most).contains(&spann.copies), "the lists do not hold the vectors")?;
+        require(u64::from(spann.entry_point) < lists, "the entry point is no centroid")?;
+        require(
+            (1..=MOST_LIST_BYTES).contains(&u64::from(spann.longest_bytes)),
+            "longest_bytes is out of range",
+        )?;
+        require((1..=MOST_DEGREE).contains(&spann.max_degree), "max_degree is out of range")?;
+        require(spann.lists.bytes == lists * ENTRY_BYTES as u64, "the table does not hold the lists")?;
+        let element = centroid_element(element, self.metric()?);
+        let row_bytes = u64::from(self.dim) * element.size() as u64;
+        require(
+            spann.centroids.bytes == lists * row_bytes,
+            "the centroids' length does not follow from the lists",
+        )?;
+        let blocks = spann.file.bytes.div_ceil(BLOCK_BYTES as u64);
+        require(spann.checksums.bytes == blocks * 4, "the checksums do not cover the file")?;
+        let ids = (layout == PostingLayout::Grouped).then(|| PackedIds::file_bytes(self.vectors));
+        require(
+            spann.ids.as_ref().map(|ids| ids.bytes) == ids,
+            "the ids' length does not follow from the vectors",
+        )?;
+        let codes = lists * u64::from(self.codes.code_bytes);
+        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")
     }
 
     /// The path of one of the index's files, after checking that it is there with the right length.

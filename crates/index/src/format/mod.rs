@@ -13,4 +13,5 @@ pub mod manifest;
 pub mod offsets;
 pub mod packed;
 pub mod pages;
+pub mod postings;
 pub(crate) mod seal;

@@ -40,9 +40,9 @@ pub struct Explanation {
     pub k: usize,
     /// The candidate list that was used.
     pub search_list: usize,
-    /// Groups that were scanned; `None` of a graph.
+    /// Groups or posting lists that were scanned; `None` of a graph.
     pub groups_scanned: Option<usize>,
-    /// Groups of the index; `None` of a graph.
+    /// Groups or posting lists of the index; `None` of a graph.
     pub groups: Option<usize>,
     /// Dependent rounds of reads.
     pub hops: u32,
@@ -54,6 +54,8 @@ pub struct Explanation {
     pub code_distances: u32,
     /// Full vectors scored.
     pub full_distances: u32,
+    /// Reads for vectors that posting lists only have the addresses of.
+    pub small_reads: u32,
     /// Nanoseconds from start to answer, alone on its thread.
     pub total_ns: u64,
     /// Where the time went.
@@ -110,10 +112,12 @@ impl Index {
         let cost = scratch.stats();
         let scanned = match &scratch {
             Scratch::Cluster(scratch) => Some(scratch.groups_scanned()),
+            Scratch::Spann(scratch) => Some(scratch.stats.lists as usize),
             Scratch::Graph(_) => None,
         };
         let groups = match &*self.family {
             Family::Cluster(cluster) => Some(cluster.centroids.groups()),
+            Family::Spann(lists) => Some(lists.postings.lists()),
             Family::Graph(_) => None,
         };
         let clock = scratch.clock();
@@ -130,6 +134,7 @@ impl Index {
             bytes: cost.bytes,
             code_distances: cost.code_distances,
             full_distances: cost.full_distances,
+            small_reads: cost.small_reads,
             total_ns,
             phases: phases.to_vec(),
             memory: self.memory_parts(params.search_list),

@@ -7,8 +7,11 @@ use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
+use crate::format::postings::BLOCK_BYTES;
 use crate::index::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
+use crate::spann::open::{Opening, open};
+use crate::spann::search::{self as spann, Lists};
 use crate::vamana::page_search::pivots;
 use crate::vamana::search::{self as vamana, Graph};
 use bathyal_kernels::quantize::Codec;
@@ -21,6 +24,14 @@ use std::path::Path;
 /// Largest alignment that a tier may ask for.
 const LARGEST_ALIGNMENT: usize = 4096;
 
+/// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
+pub(super) const FRAMES: u32 = 2 * super::ENGINE_DEPTH;
+/// Memory that a thread's buffers for posting lists may take, and how many there are at least.
+const LIST_BUFFER_BYTES: usize = 32 << 20;
+const LEAST_FRAMES: u32 = 16;
+/// Shortest buffer for posting lists: lists that lie side by side share a read.
+const LEAST_LIST_FRAME: usize = 16 << 10;
+
 /// How many distances from codes take as long as one from a full vector, about: that one's bytes come from far.
 const CODES_A_VECTOR: usize = 64;
 
@@ -30,6 +41,8 @@ pub(crate) enum Family {
     Graph(Graph),
     /// Groups: codes, centroids, and the geometry of the pages.
     Cluster(Cluster),
+    /// Posting lists: centroids, their graph, and where the lists lie.
+    Spann(Box<Lists>),
 }
 
 impl Family {
@@ -38,6 +51,8 @@ impl Family {
         directory: &Path,
         manifest: &Manifest,
         split: &MemorySplit,
+        sizes: &Sizes,
+        check: bool,
     ) -> Result<Family, IndexError> {
         match &manifest.structure {
             Structure::Graph(entry) => load_graph(directory, manifest, entry).map(Family::Graph),
@@ -45,6 +60,15 @@ impl Family {
                 let mut cluster = load_cluster(directory, manifest, entry, split.codes)?;
                 cluster.check_pages = split.pages == 0;
                 Ok(Family::Cluster(cluster))
+            }
+            Structure::Spann(entry) => {
+                let opening = Opening {
+                    exact: split.codes == 0,
+                    check,
+                    frame_bytes: sizes.frame_bytes(false),
+                    reads_at_once: sizes.frames as usize / 2,
+                };
+                Ok(Family::Spann(Box::new(open(directory, manifest, entry, opening)?)))
             }
         }
     }
@@ -73,6 +97,7 @@ impl Family {
         match self {
             Family::Graph(graph) => graph.element,
             Family::Cluster(cluster) => cluster.element,
+            Family::Spann(lists) => lists.element,
         }
     }
 
@@ -80,6 +105,7 @@ impl Family {
         match self {
             Family::Graph(graph) => graph.metric,
             Family::Cluster(cluster) => cluster.metric,
+            Family::Spann(lists) => lists.metric,
         }
     }
 
@@ -87,6 +113,7 @@ impl Family {
         match self {
             Family::Graph(graph) => graph.dim * graph.element.size(),
             Family::Cluster(cluster) => cluster.layout.vector_bytes(),
+            Family::Spann(lists) => lists.dim * lists.element.size(),
         }
     }
 
@@ -95,6 +122,7 @@ impl Family {
         match self {
             Family::Graph(graph) => &graph.file,
             Family::Cluster(cluster) => &cluster.file,
+            Family::Spann(lists) => &lists.file,
         }
     }
 
@@ -113,15 +141,19 @@ impl Family {
             (Family::Cluster(cluster), Scratch::Cluster(scratch)) => {
                 cluster::search(cx, cluster, query, params, scratch).await
             }
+            (Family::Spann(lists), Scratch::Spann(scratch)) => {
+                spann::search(cx, lists, query, params, scratch).await
+            }
             _ => Err(IndexError::Internal("the scratch of another family".into())),
         }
     }
 }
 
-/// Memory of one running query of either family.
+/// Memory of one running query of any family.
 pub(crate) enum Scratch {
     Graph(Box<vamana::Scratch>),
     Cluster(Box<cluster::Scratch>),
+    Spann(Box<spann::Scratch>),
 }
 
 impl Scratch {
@@ -129,6 +161,7 @@ impl Scratch {
         match family {
             Family::Graph(_) => Scratch::Graph(Box::new(vamana::Scratch::new())),
             Family::Cluster(_) => Scratch::Cluster(Box::new(cluster::Scratch::new())),
+            Family::Spann(_) => Scratch::Spann(Box::new(spann::Scratch::new())),
         }
     }
 
@@ -136,6 +169,7 @@ impl Scratch {
         match self {
             Scratch::Graph(scratch) => scratch.take_found(out),
             Scratch::Cluster(scratch) => scratch.take_found(out),
+            Scratch::Spann(scratch) => scratch.take_found(out),
         }
     }
 
@@ -144,6 +178,7 @@ impl Scratch {
         match self {
             Scratch::Graph(scratch) => scratch.clock,
             Scratch::Cluster(scratch) => scratch.clock,
+            Scratch::Spann(scratch) => scratch.clock,
         }
     }
 
@@ -151,6 +186,7 @@ impl Scratch {
         match self {
             Scratch::Graph(scratch) => scratch.stats,
             Scratch::Cluster(scratch) => scratch.stats,
+            Scratch::Spann(scratch) => scratch.stats,
         }
     }
 }
@@ -248,6 +284,8 @@ pub(super) struct Sizes {
     pub(super) page_bytes: usize,
     /// Bytes of the codes of a group; of a graph, of all.
     pub(super) group_codes: u64,
+    /// Buffers of a thread.
+    pub(super) frames: u32,
     planned: Planned,
 }
 
@@ -255,6 +293,7 @@ pub(super) struct Sizes {
 enum Planned {
     Graph { vectors: u32, max_degree: usize, dim: usize },
     Cluster { groups: usize, group_vectors: usize, dim: usize },
+    Spann { lists: usize, mean_list: usize, dim: usize },
 }
 
 impl Sizes {
@@ -268,6 +307,7 @@ impl Sizes {
                 Sizes {
                     page_bytes: layout.map_err(wrong)?.read_bytes(),
                     group_codes: manifest.codes.file.bytes,
+                    frames: FRAMES,
                     planned: Planned::Graph { vectors, max_degree, dim },
                 }
             }
@@ -278,7 +318,21 @@ impl Sizes {
                 Sizes {
                     page_bytes: layout.page_bytes(),
                     group_codes: manifest.codes.file.bytes / u64::from(entry.groups.max(1)),
+                    frames: FRAMES,
                     planned: Planned::Cluster { groups, group_vectors, dim },
+                }
+            }
+            Structure::Spann(entry) => {
+                let longest = (entry.longest_bytes as usize).next_multiple_of(BLOCK_BYTES);
+                // Whatever a read begins in the middle of, it covers whole blocks.
+                let page_bytes = (longest + 2 * BLOCK_BYTES).max(LEAST_LIST_FRAME);
+                let lists = entry.list_count as usize;
+                let mean_list = (entry.copies / u64::from(entry.list_count.max(1))) as usize + 1;
+                Sizes {
+                    page_bytes,
+                    group_codes: manifest.codes.file.bytes,
+                    frames: ((LIST_BUFFER_BYTES / page_bytes) as u32).clamp(LEAST_FRAMES, FRAMES),
+                    planned: Planned::Spann { lists, mean_list, dim },
                 }
             }
         })
@@ -297,6 +351,10 @@ impl Sizes {
             Planned::Cluster { groups, group_vectors, .. } => {
                 params.probes.min(groups).saturating_mul(group_vectors).saturating_add(groups)
             }
+            Planned::Spann { lists, mean_list, .. } => {
+                // Full vectors, of which most lie side by side.
+                params.probes.min(lists).saturating_mul(mean_list).saturating_mul(CODES_A_VECTOR / 4)
+            }
         };
         navigated.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
@@ -309,6 +367,9 @@ impl Sizes {
             }
             Planned::Cluster { groups, group_vectors, dim } => {
                 cluster::Scratch::planned_bytes(groups, group_vectors, dim, search_list)
+            }
+            Planned::Spann { lists, mean_list, dim } => {
+                spann::Scratch::planned_bytes(lists, mean_list, dim, search_list)
             }
         }
     }

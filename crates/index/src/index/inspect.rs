@@ -7,23 +7,24 @@ use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
-use crate::format::manifest::{ClusterEntry, Manifest, Structure};
+use crate::format::manifest::{ClusterEntry, Manifest, SpannEntry, Structure};
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
+use crate::spann::open::open_table;
 use serde::Serialize;
 use std::path::Path;
 
-/// Bars of the degree histogram.
+/// Bars of a histogram.
 const HISTOGRAM_BARS: usize = 16;
 
 /// One bar of a histogram.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HistogramBar {
-    /// Smallest degree counted here.
+    /// Smallest degree, or length of a list, counted here.
     pub from: u32,
-    /// Largest degree counted here.
+    /// Largest one counted here.
     pub to: u32,
-    /// Vectors.
+    /// Vectors, or lists.
     pub count: u64,
 }
 
@@ -78,6 +79,24 @@ pub enum Shape {
         /// Bytes of the codes in memory.
         code_bytes: u64,
     },
+    /// Of posting lists.
+    Lists {
+        /// Lists.
+        lists: u32,
+        /// Lists that a vector is in, in the mean.
+        mean_replicas: f64,
+        /// Vectors of a list, in the mean.
+        mean_list: f64,
+        /// Those of the shortest and the longest.
+        list_range: (u32, u32),
+        /// How many lists have how many vectors.
+        list_histogram: Vec<HistogramBar>,
+        /// Bits of an address, where lists hold addresses.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        address_bits: Option<f64>,
+        /// Bytes of the centroids and of the graph over them.
+        centroid_bytes: u64,
+    },
 }
 
 /// How tightly records are packed.
@@ -110,6 +129,7 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
             let layout = GroupLayout::new(element, manifest.dim, cluster.page_bytes, cluster.group_pages);
             return Ok(describe_groups(directory, &manifest, cluster, &layout.map_err(wrong)?));
         }
+        Structure::Spann(entry) => return describe_lists(directory, &manifest, entry),
     };
     let layout = GraphLayout::of(graph, element, manifest.dim, manifest.vectors).map_err(wrong)?;
     let file = manifest.checked_path(directory, &graph.file)?;
@@ -194,6 +214,53 @@ fn describe_groups(
         },
         manifest: manifest.clone(),
     }
+}
+
+fn describe_lists(
+    directory: &Path,
+    manifest: &Manifest,
+    entry: &SpannEntry,
+) -> Result<InspectReport, IndexError> {
+    let postings = open_table(directory, manifest, entry)?;
+    let mut lengths = Vec::new();
+    let (mut shortest, mut longest, mut addresses, mut section_bytes) = (u32::MAX, 0, 0_u64, 0_u64);
+    for list in 0..entry.list_count {
+        let length = postings.vectors_of(list);
+        if lengths.len() <= length as usize {
+            lengths.resize(length as usize + 1, 0_u64);
+        }
+        lengths[length as usize] += 1;
+        (shortest, longest) = (shortest.min(length), longest.max(length));
+        let section = postings.members_range(list);
+        addresses += u64::from(postings.members_of(list));
+        section_bytes += section.end - section.start;
+    }
+    let index_bytes = directory_bytes(directory, manifest);
+    let lists = f64::from(entry.list_count);
+    // Every stored copy has its bytes, and a coupled one its id.
+    let copies = entry.copies - addresses;
+    let rows = if addresses > 0 { manifest.vectors } else { copies };
+    let row_bytes = manifest.data_bytes / manifest.vectors + if addresses > 0 { 0 } else { 4 };
+    let used = rows * row_bytes + section_bytes;
+    Ok(InspectReport {
+        index_bytes,
+        data_bytes: manifest.data_bytes,
+        amplification: index_bytes as f64 / manifest.data_bytes as f64,
+        records_per_page: 0,
+        read_bytes: (entry.file.bytes / u64::from(entry.list_count)) as usize,
+        paged_amplification: entry.file.bytes as f64 / manifest.data_bytes as f64,
+        padding_share: (1.0 - used as f64 / entry.file.bytes as f64).max(0.0),
+        shape: Shape::Lists {
+            lists: entry.list_count,
+            mean_replicas: entry.copies as f64 / manifest.vectors as f64,
+            mean_list: entry.copies as f64 / lists,
+            list_range: (shortest, longest),
+            list_histogram: bars(&lengths),
+            address_bits: (addresses > 0).then(|| 8.0 * section_bytes as f64 / addresses as f64),
+            centroid_bytes: entry.centroids.bytes + entry.links.bytes,
+        },
+        manifest: manifest.clone(),
+    })
 }
 
 /// What is counted on the way through a graph: a failure names the place and the reason.

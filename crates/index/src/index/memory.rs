@@ -1,10 +1,12 @@
 //! One number for memory: how a budget is divided among what an open index keeps.
 
+use super::TierChoice;
 use super::family::Sizes;
-use super::{ENGINE_DEPTH, FRAMES, TierChoice};
 use crate::error::IndexError;
-use crate::format::manifest::{Manifest, Structure};
+use crate::format::manifest::{Manifest, SpannEntry, Structure};
 use crate::format::offsets::Offsets;
+use crate::format::postings::Postings;
+use crate::spann::centroids::CentroidLinks;
 use serde::Serialize;
 
 /// A page cache smaller than this holds nothing long enough to matter.
@@ -21,9 +23,9 @@ pub struct MemorySplit {
     pub budget: Option<u64>,
     /// The trained codec.
     pub codec: u64,
-    /// Centroids of a cluster index.
+    /// Centroids of a cluster index or of posting lists, with the graph over these.
     pub centroids: u64,
-    /// Where the records of a packed graph begin.
+    /// Where the records of a packed graph begin, or posting lists lie, with the ids and checksums of what they hold.
     pub offsets: u64,
     /// Codes in memory.
     pub codes: u64,
@@ -54,6 +56,9 @@ impl MemorySplit {
         tier: &TierChoice,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
+        if let Structure::Spann(entry) = &manifest.structure {
+            return MemorySplit::plan_lists(manifest, entry, sizes, tier, budget);
+        }
         let pages = manifest.paged_file().bytes;
         let all_pages = if tier.is_dram() { pages } else { 0 };
         let mut split = MemorySplit {
@@ -74,7 +79,7 @@ impl MemorySplit {
         let divisible = matches!(manifest.structure, Structure::Cluster(_)) && *tier == TierChoice::File;
         let unit = sizes.group_codes;
         let frame = sizes.frame_bytes(divisible) as u64;
-        let one = u64::from(FRAMES) * frame + sizes.query_bytes(PLANNED_LIST);
+        let one = u64::from(sizes.frames) * frame + sizes.query_bytes(PLANNED_LIST);
         let least = split.codec
             + split.centroids
             + split.offsets
@@ -99,24 +104,75 @@ impl MemorySplit {
             split.codes = resident;
             left -= resident;
         }
+        let more = *tier == TierChoice::File && split.codes_on_tier == 0;
+        split.spend(left, one, u64::from(sizes.frames) * frame, sizes, more.then_some(pages));
+        Ok(split)
+    }
+
+    /// Divides what is `left` among searches, of which one takes `one` bytes and `frames` of that are buffers, and
+    /// `pages`, if more of these in memory help.
+    fn spend(&mut self, mut left: u64, one: u64, frames: u64, sizes: &Sizes, pages: Option<u64>) {
         // More queries at once gain more than a small cache, up to what all cores can use.
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
-        let searches = (cores * (u64::from(FRAMES) * frame + 16 * sizes.query_bytes(PLANNED_LIST)))
-            .min(left / SEARCH_SHARE);
-        split.searches = one + searches;
+        let searches = (cores * (frames + 16 * sizes.query_bytes(PLANNED_LIST))).min(left / SEARCH_SHARE);
+        self.searches = one + searches;
         left -= searches;
-        if *tier == TierChoice::File && split.codes_on_tier == 0 {
+        if let Some(pages) = pages {
             if left >= pages {
-                split.pages = pages;
+                self.pages = pages;
                 left -= pages;
             } else if left >= LEAST_CACHE {
-                split.cache = left;
+                self.cache = left;
                 left = 0;
             }
         }
-        split.searches += left;
+        self.searches += left;
+    }
+
+    /// The same for posting lists: first tables and links, then codes of the centroids, or the centroids themselves
+    /// where these fit.
+    fn plan_lists(
+        manifest: &Manifest,
+        entry: &SpannEntry,
+        sizes: &Sizes,
+        tier: &TierChoice,
+        budget: Option<u64>,
+    ) -> Result<MemorySplit, IndexError> {
+        let lists = u64::from(entry.list_count);
+        let pages = if tier.is_dram() { entry.file.bytes } else { 0 };
+        let checksums = if *tier == TierChoice::File { entry.checksums.bytes } else { 0 };
+        // The links' file is there beside the links while they are unpacked.
+        let links = CentroidLinks::planned_bytes(lists, entry.max_degree) + entry.links.bytes;
+        let ids = entry.ids.as_ref().map_or(0, |file| file.bytes);
+        let exact = MemorySplit {
+            budget,
+            centroids: links + entry.centroids.bytes,
+            offsets: Postings::planned_bytes(lists) + entry.lists.bytes + ids + checksums,
+            pages,
+            ..MemorySplit::default()
+        };
+        let Some(budget) = budget else { return Ok(exact) };
+        let coded = MemorySplit {
+            codec: 2 * manifest.codes.codec.bytes,
+            codes: manifest.codes.file.bytes,
+            centroids: links,
+            ..exact
+        };
+        let frames = u64::from(sizes.frames) * sizes.frame_bytes(false) as u64;
+        let one = frames + sizes.query_bytes(PLANNED_LIST);
+        let least = coded.fixed().min(exact.fixed()) + one;
+        let chosen = [exact, coded].into_iter().find(|split| split.fixed() + one <= budget);
+        let Some(mut split) = chosen else {
+            return Err(IndexError::Memory {
+                what: "opening this index",
+                needed: least,
+                given: budget,
+                advice: "allow at least that much, or rebuild with a smaller centroid_share",
+            });
+        };
+        let left = budget - split.fixed() - one;
+        let more = *tier == TierChoice::File;
+        split.spend(left, one, frames, sizes, more.then_some(entry.file.bytes));
         Ok(split)
     }
 }
-
-const _: () = assert!(FRAMES >= ENGINE_DEPTH, "every read in flight has a buffer");

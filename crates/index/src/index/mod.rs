@@ -24,8 +24,8 @@ pub use stats::{CacheStats, IndexStats, LatencyBar};
 pub use tier::TierChoice;
 pub use warm::WarmReport;
 
-pub use inspect::{InspectReport, Shape, inspect};
-pub(crate) use verify::read_records;
+pub use inspect::{HistogramBar, InspectReport, Shape, inspect};
+pub(crate) use verify::{Marks, read_records, read_through};
 pub use verify::{VerifyReport, verify};
 
 use crate::cluster::{self, calibrate::EffortCost};
@@ -33,6 +33,7 @@ use crate::error::IndexError;
 use crate::format::manifest::{Manifest, Structure};
 use crate::progress::{Progress, Silent};
 use crate::query::{QueryStats, SearchMode, SearchParams};
+use crate::spann;
 use crate::vamana::calibrate;
 use crate::vectors::VectorFile;
 use bathyal_kernels::{Element, Metric};
@@ -59,8 +60,6 @@ pub const MAX_BEAM_WIDTH: u32 = 128;
 pub const MAX_SEARCH_LIST: u32 = 1 << 20;
 /// Reads in flight a thread.
 const ENGINE_DEPTH: u32 = 128;
-/// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
-const FRAMES: u32 = 2 * ENGINE_DEPTH;
 
 /// How to open an index.
 #[derive(Clone, Default)]
@@ -103,8 +102,11 @@ pub struct SearchOptions {
     pub k: usize,
     /// How hard to search.
     pub effort: Effort,
-    /// Groups scanned by a cluster index; `None` chooses by the calibration. A graph has none.
+    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration. A graph has none.
     pub probes: Option<u32>,
+    /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
+    /// 3.3); `None` chooses by the calibration. Of no meaning to other families.
+    pub prune: Option<f32>,
     /// Reads of one hop (W in DiskANN).
     pub beam_width: u32,
     /// Threads; 0 means all cores.
@@ -121,6 +123,7 @@ impl Default for SearchOptions {
             k: 10,
             effort: Effort::Recall(0.95),
             probes: None,
+            prune: None,
             beam_width: DEFAULT_BEAM_WIDTH,
             threads: 0,
             mode: SearchMode::Batched,
@@ -142,6 +145,10 @@ pub struct SearchTotals {
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
+    /// Posting lists scanned.
+    pub lists: u64,
+    /// Reads for vectors that posting lists only have the addresses of.
+    pub small_reads: u64,
 }
 
 impl SearchTotals {
@@ -152,6 +159,8 @@ impl SearchTotals {
         self.bytes += other.bytes;
         self.code_distances += other.code_distances;
         self.full_distances += other.full_distances;
+        self.lists += other.lists;
+        self.small_reads += other.small_reads;
     }
 
     fn add(&mut self, one: &QueryStats) {
@@ -160,6 +169,8 @@ impl SearchTotals {
         self.bytes += one.bytes;
         self.code_distances += u64::from(one.code_distances);
         self.full_distances += u64::from(one.full_distances);
+        self.lists += u64::from(one.lists);
+        self.small_reads += u64::from(one.small_reads);
     }
 }
 
@@ -276,14 +287,16 @@ impl Index {
     ) -> Result<Index, IndexError> {
         let sizes = Sizes::of(directory, manifest)?;
         let split = MemorySplit::plan(manifest, &sizes, &options.tier, options.memory_bytes)?;
-        let mut family = Family::load(directory, manifest, &split)?;
+        // What is loaded into memory was checked on its way there.
+        let check = split.pages == 0 && !matches!(options.tier, TierChoice::Mapped(_));
+        let mut family = Family::load(directory, manifest, &split, &sizes, check)?;
         family.hide(hidden);
         let (tier, cache) = open_tier(directory, manifest, &family, &split, options, progress)?;
         let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
             frame_bytes,
-            buffer_budget_bytes: u64::from(FRAMES) * frame_bytes as u64,
+            buffer_budget_bytes: u64::from(sizes.frames) * frame_bytes as u64,
             ..EngineOptions::default()
         };
         Ok(Index {
@@ -354,7 +367,7 @@ impl Index {
     }
 
     fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
-        let frames = if self.tier.profile().addressable { 1 } else { u64::from(FRAMES) };
+        let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.sizes.frames) };
         frames * self.sizes.frame_bytes(self.split.codes_on_tier > 0) as u64
             + width as u64 * self.sizes.query_bytes(search_list)
     }
@@ -456,6 +469,11 @@ impl Index {
         if options.probes == Some(0) {
             return refuse("probes is 0; at least one group must be scanned".into());
         }
+        if options.prune.is_some_and(|prune| !(prune >= 0.0 && prune.is_finite())) {
+            return refuse(
+                "prune must be 0 or above: how much farther than the nearest a list may be".into(),
+            );
+        }
         if options.width == Some(0) {
             return refuse("width is 0; at least one query must run a thread".into());
         }
@@ -463,7 +481,7 @@ impl Index {
         if k < options.k {
             notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
         }
-        let (search_list, probes) = match options.effort {
+        let (search_list, probes, prune) = match options.effort {
             Effort::SearchList(0) => return refuse("search_list is 0; it must be at least k".into()),
             Effort::SearchList(l) if l > MAX_SEARCH_LIST => {
                 return refuse(format!("search_list is {l}; it must be at most {MAX_SEARCH_LIST}"));
@@ -471,7 +489,7 @@ impl Index {
             Effort::SearchList(l) if (l as usize) < k => {
                 return refuse(format!("search_list is {l}, which must be at least k = {k}"));
             }
-            Effort::SearchList(l) => (l as usize, self.probes_for(l)),
+            Effort::SearchList(l) => (l as usize, self.probes_for(l), 0.0),
             Effort::Recall(recall) => {
                 if !(recall > 0.0 && recall <= 1.0) {
                     return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
@@ -483,6 +501,7 @@ impl Index {
             k,
             search_list: search_list.max(k),
             probes: options.probes.map_or(probes, |probes| probes as usize),
+            prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { prune }),
             beam_width: options.beam_width as usize,
             mode: options.mode,
             timed: false,
@@ -490,38 +509,45 @@ impl Index {
         Ok((params, notes))
     }
 
-    /// The candidate list and the probes for a recall.
-    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> (usize, usize) {
+    /// The candidate list, the probes and the pruning for a recall.
+    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> (usize, usize, f32) {
         let calibration = &self.manifest.calibration;
         let found = match &self.manifest.structure {
             Structure::Graph(_) => {
-                calibrate::effort(calibration, k, recall).map(|(list, reached)| (list, 0, reached))
+                calibrate::effort(calibration, k, recall).map(|(list, reached)| (list, 0, 0.0, reached))
             }
             Structure::Cluster(_) => {
                 let cost = EffortCost::of(self.tier.profile().addressable);
                 cluster::calibrate::effort(calibration, k, recall, cost)
+                    .map(|(list, probes, reached)| (list, probes, 0.0, reached))
             }
+            Structure::Spann(_) => spann::calibrate::effort(calibration, k, recall)
+                .map(|effort| (effort.probes, effort.probes, effort.prune, effort.reached)),
         };
         match found {
-            Some((search_list, probes, reached)) => {
+            Some((search_list, probes, prune, reached)) => {
                 if !reached {
                     notes.push(format!(
                         "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {search_list}"
                     ));
                 }
                 // A manifest may ask for no more than a caller.
-                (search_list.min(MAX_SEARCH_LIST) as usize, probes as usize)
+                (search_list.min(MAX_SEARCH_LIST) as usize, probes as usize, prune)
             }
             // Too few vectors to calibrate: looking at all of them is exact and cheap.
-            None => (self.len(), self.len()),
+            None => (self.len(), self.len(), 0.0),
         }
     }
 
-    /// The groups that are scanned for a candidate list when the caller names no number.
+    /// The groups that are scanned for a candidate list when the caller names no number; posting lists know no
+    /// candidates, so that the number is theirs.
     fn probes_for(&self, search_list: u32) -> usize {
-        match self.manifest.cluster() {
-            Ok(cluster) => cluster::calibrate::probes_for(search_list, cluster.groups) as usize,
-            Err(_) => 0,
+        match &self.manifest.structure {
+            Structure::Graph(_) => 0,
+            Structure::Cluster(cluster) => {
+                cluster::calibrate::probes_for(search_list, cluster.groups) as usize
+            }
+            Structure::Spann(_) => search_list as usize,
         }
     }
 

@@ -7,10 +7,12 @@ use crate::format::csr::CsrLayout;
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
-use crate::format::manifest::{ClusterEntry, Manifest, Structure};
+use crate::format::manifest::{ClusterEntry, Manifest, SpannEntry, Structure};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::progress::Progress;
+use crate::spann;
+use crate::spann::open::{Opening, open};
 use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, first_non_finite};
 use bathyal_tier::TierError;
@@ -45,7 +47,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    fn fault(&mut self, what: String) {
+    pub(crate) fn fault(&mut self, what: String) {
         self.sound = false;
         self.fault_count += 1;
         if self.faults.len() < LISTED_FAULTS {
@@ -113,8 +115,24 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
                 }
             }
         }
+        (Ok(path), Structure::Spann(entry)) => {
+            spann::verify::verify(directory, &path, &manifest, entry, &mut report, progress)?;
+            if report.sound
+                && let Err(damage) = load_centroids(directory, &manifest, entry)
+            {
+                report.fault(damage.to_string());
+            }
+        }
     }
     Ok(report)
+}
+
+/// Loads what searches keep in memory, in both forms of the centroids.
+fn load_centroids(directory: &Path, manifest: &Manifest, entry: &SpannEntry) -> Result<(), IndexError> {
+    [true, false].into_iter().try_for_each(|exact| {
+        let opening = Opening { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
+        open(directory, manifest, entry, opening).map(|_| ())
+    })
 }
 
 /// Compares the vectors that the pages of each group hold with what a scan believes.
@@ -176,7 +194,7 @@ fn walk_groups(
 }
 
 /// Calls `page` with the number and the bytes of each `unit` bytes of a file, and returns the file's CRC-32C.
-pub(super) fn read_through(
+pub(crate) fn read_through(
     path: &Path,
     total: u64,
     unit: usize,
@@ -299,22 +317,22 @@ fn walk_graph(
 }
 
 /// One bit a number.
-struct Marks(Vec<u64>);
+pub(crate) struct Marks(Vec<u64>);
 
 impl Marks {
-    fn new(numbers: u64) -> Marks {
+    pub(crate) fn new(numbers: u64) -> Marks {
         Marks(vec![0; numbers as usize / 64 + 1])
     }
 
     /// Marks `number`; true where it was not marked yet.
-    fn mark(&mut self, number: u32) -> bool {
+    pub(crate) fn mark(&mut self, number: u32) -> bool {
         let (word, bit) = (&mut self.0[number as usize / 64], 1 << (number % 64));
         let new = *word & bit == 0;
         *word |= bit;
         new
     }
 
-    fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 }

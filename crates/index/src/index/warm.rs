@@ -68,6 +68,13 @@ impl Index {
                     encode(cluster.element, &row, &mut bytes);
                 }
             }
+            Family::Spann(lists) => {
+                let count = lists.centroids.count();
+                for list in spread(count) {
+                    lists.centroids.row(list, &mut row);
+                    encode(lists.element, &row, &mut bytes);
+                }
+            }
         }
         bytes
     }

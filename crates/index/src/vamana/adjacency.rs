@@ -3,6 +3,7 @@
 //! A reader may see a list that is half old and half new. Every number in it is still a vector's id, which is
 //! all that a search needs, so readers take no lock; writers of one list exclude each other by a spin lock.
 
+use super::walk::Links;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Lists may grow to this multiple of the maximum degree before they are pruned back, as in DiskANN: pruning
@@ -64,13 +65,6 @@ impl Adjacency {
         list[1..=degree].iter().map(|n| n.load(Ordering::Relaxed))
     }
 
-    /// Asks the processor to fetch the list of `id`.
-    #[inline]
-    pub(crate) fn prefetch(&self, id: u32) {
-        let list = self.list(id);
-        bathyal_tier::prefetch(list.as_ptr().cast(), size_of_val(list));
-    }
-
     /// Waits for the right to change the list of `id`.
     pub(crate) fn lock(&self, id: u32) -> WriteGuard<'_> {
         let lock = &self.locks[id as usize];
@@ -78,6 +72,19 @@ impl Adjacency {
             std::hint::spin_loop();
         }
         WriteGuard { list: self.list(id), lock }
+    }
+}
+
+impl Links for Adjacency {
+    #[inline]
+    fn links(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
+        self.neighbors(id)
+    }
+
+    #[inline]
+    fn prefetch(&self, id: u32) {
+        let list = self.list(id);
+        bathyal_tier::prefetch(list.as_ptr().cast(), size_of_val(list));
     }
 }
 

@@ -32,12 +32,14 @@ pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let mapped = data.data_bytes();
     let growing =
         Adjacency::planned_bytes(count, options.max_degree) + count * 4 + repair::planned_bytes(count);
-    let placed = match options.layout {
+    let placed = match options.graph_layout() {
         LayoutChoice::Padded => 0,
         LayoutChoice::PageLocal => {
             local_layout(data, options).map_or(0, |layout| Placed::planned_bytes(&layout, count))
         }
         LayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
+        // Refused with the other options.
+        LayoutChoice::Coupled | LayoutChoice::Decoupled | LayoutChoice::Grouped => 0,
     };
     Space::planned_bytes(data, options.metric) + growing + placed + mapped.max(sample).max(codes)
 }
@@ -116,7 +118,7 @@ impl Layout {
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<Layout, IndexError> {
-        match options.layout {
+        match options.graph_layout() {
             LayoutChoice::Padded => {
                 let layout =
                     PageLayout::new(data.element(), data.dim() as u32, options.max_degree, PAGE_BYTES);
@@ -134,6 +136,7 @@ impl Layout {
                 let places = Places::new(space, count, 1, options.seed, threads, progress)?;
                 Ok(Layout::Csr(layout, places))
             }
+            other => Err(IndexError::Internal(format!("a graph of layout {}", other.name()))),
         }
     }
 
@@ -187,7 +190,7 @@ impl Layout {
         GraphEntry {
             file,
             offsets,
-            layout: options.layout.name().into(),
+            layout: options.graph_layout().name().into(),
             page_bytes,
             page_vectors,
             max_degree: options.max_degree,

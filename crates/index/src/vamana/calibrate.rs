@@ -101,7 +101,13 @@ pub(crate) fn calibrate(
         let found = run(&index, &queries, k, search_list, options.thread_count(), progress)?;
         for curve in curves.iter_mut().filter(|c| wanted(c)) {
             let recall = recall_at(curve.k as usize, k, &found, &truth);
-            curve.points.push(CalibrationPoint { search_list: with_all(search_list), probes: 0, recall });
+            curve.points.push(CalibrationPoint {
+                search_list: with_all(search_list),
+                probes: 0,
+                recall,
+                prune: 0.0,
+                lists: 0.0,
+            });
         }
         progress.advance(step as u64 + 1);
     }
@@ -180,6 +186,7 @@ fn run(
         k,
         search_list: search_list as usize,
         probes: 0,
+        prune: 0.0,
         beam_width: DEFAULT_BEAM_WIDTH as usize,
         mode: SearchMode::Batched,
         timed: false,
@@ -250,6 +257,8 @@ mod tests {
             search_list: *search_list,
             probes: 0,
             recall: *recall,
+            prune: 0.0,
+            lists: 0.0,
         });
         CalibrationCurve { k, points: points.collect() }
     }

@@ -3,8 +3,8 @@
 use super::adjacency::Adjacency;
 use super::prune::robust_prune;
 use super::space::Space;
-use super::visited::VisitedSet;
-use bathyal_kernels::{CandidateList, Neighbor};
+use super::walk::Walk;
+use bathyal_kernels::Neighbor;
 
 /// What one thread of a build works with.
 pub(crate) struct Inserter<'a> {
@@ -13,8 +13,7 @@ pub(crate) struct Inserter<'a> {
     entry: u32,
     max_degree: usize,
     search_list: usize,
-    candidates: CandidateList,
-    visited: VisitedSet,
+    walk: Walk,
     expanded: Vec<Neighbor>,
     chosen: Vec<Neighbor>,
     ids: Vec<u32>,
@@ -36,8 +35,7 @@ impl<'a> Inserter<'a> {
             entry,
             max_degree: max_degree as usize,
             search_list: search_list as usize,
-            candidates: CandidateList::new(search_list as usize),
-            visited: VisitedSet::new(search_list as usize * max_degree as usize / 2),
+            walk: Walk::new(search_list as usize, max_degree as usize),
             expanded: Vec::new(),
             chosen: Vec::new(),
             ids: Vec::new(),
@@ -48,36 +46,15 @@ impl<'a> Inserter<'a> {
 
     /// Greedy search for vector `id` (DiskANN, algorithm 1); leaves the expanded vectors in `self.expanded`.
     pub(crate) fn search(&mut self, id: u32) -> &[Neighbor] {
-        self.candidates.reset(self.search_list);
-        self.visited.clear();
-        self.expanded.clear();
-        self.visited.insert(self.entry);
-        let distance = self.space.between(id, self.entry);
-        self.candidates.insert(Neighbor { distance, id: self.entry });
-        while let Some(nearest) = self.candidates.next_unexpanded() {
-            self.expanded.push(nearest);
-            self.ids.clear();
-            for neighbor in self.graph.neighbors(nearest.id) {
-                if self.visited.insert(neighbor) {
-                    self.ids.push(neighbor);
-                }
-            }
-            // A third of this loop was the wait for the next list: fetch what will probably be next.
-            if let Some(runner_up) = self.candidates.peek_unexpanded() {
-                self.graph.prefetch(runner_up.id);
-            }
-            self.scores.resize(self.ids.len(), 0.0);
-            self.space.score(id, &self.ids, &mut self.scores);
-            let nearest = self.scores.iter().copied().enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
-            if let Some((at, _)) = nearest {
-                self.graph.prefetch(self.ids[at]);
-            }
-            for (neighbor, distance) in self.ids.iter().zip(&self.scores) {
-                if *distance <= self.candidates.threshold() {
-                    self.candidates.insert(Neighbor { distance: *distance, id: *neighbor });
-                }
-            }
-        }
+        let (space, expanded) = (self.space, &mut self.expanded);
+        expanded.clear();
+        self.walk.run(
+            self.graph,
+            self.entry,
+            self.search_list,
+            |ids, scores| space.score(id, ids, scores),
+            |nearest| expanded.push(nearest),
+        );
         &self.expanded
     }
 

@@ -3,10 +3,10 @@
 //! * [`build`]: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
 //! * [`search`]: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
 
-mod adjacency;
+pub(crate) mod adjacency;
 pub mod build;
 pub(crate) mod calibrate;
-mod grow;
+pub(crate) mod grow;
 mod insert;
 mod local;
 pub mod options;
@@ -19,6 +19,7 @@ mod repair;
 pub mod search;
 pub(crate) mod space;
 pub(crate) mod visited;
+pub(crate) mod walk;
 mod write;
 
 pub use options::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};

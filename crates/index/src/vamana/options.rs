@@ -3,6 +3,7 @@
 use crate::error::IndexError;
 use crate::format::layout::{CSR, PADDED, PAGE_LOCAL};
 use crate::format::pages::{MAX_DEGREE, PAGE_BYTES};
+use crate::format::postings::{COUPLED, DECOUPLED, GROUPED, PostingLayout};
 use crate::vectors::VectorFile;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::CodeKind;
@@ -31,28 +32,49 @@ pub enum FamilyChoice {
     Cluster,
     /// A Vamana graph.
     Graph,
+    /// Posting lists with full vectors, found by a graph over their centroids (SPANN): no code, one or two rounds of
+    /// reads, hardly any memory.
+    Spann,
 }
 
-/// How the file of a graph is laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How the file that searches read is laid out: of a graph, or of posting lists. A cluster index has one layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutChoice {
     /// A record a vector with its links: most records read are on the way, so fast from memory.
-    #[default]
     Padded,
     /// Near vectors share a page and its links: a third to a half of the reads.
     PageLocal,
     /// The records of `padded` without its padding, near ones beside each other, links in few bits: for memory that
     /// serves small reads (second-tier-memory, section 5).
     Csr,
+    /// Posting lists with a copy of each of their vectors: one read a list.
+    Coupled,
+    /// Posting lists of addresses; each vector is stored once.
+    Decoupled,
+    /// Posting lists that store the vectors they own and the addresses of the others (second-tier-memory, section 6).
+    Grouped,
 }
 
 impl LayoutChoice {
+    /// The layout of posting lists that it is, if it is one.
+    pub(crate) fn of_lists(self) -> Option<PostingLayout> {
+        match self {
+            LayoutChoice::Padded | LayoutChoice::PageLocal | LayoutChoice::Csr => None,
+            LayoutChoice::Coupled => Some(PostingLayout::Coupled),
+            LayoutChoice::Decoupled => Some(PostingLayout::Decoupled),
+            LayoutChoice::Grouped => Some(PostingLayout::Grouped),
+        }
+    }
+
     /// Its name in a manifest and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             LayoutChoice::Padded => PADDED,
             LayoutChoice::PageLocal => PAGE_LOCAL,
             LayoutChoice::Csr => CSR,
+            LayoutChoice::Coupled => COUPLED,
+            LayoutChoice::Decoupled => DECOUPLED,
+            LayoutChoice::Grouped => GROUPED,
         }
     }
 }
@@ -65,7 +87,12 @@ impl std::str::FromStr for LayoutChoice {
             PADDED => Ok(LayoutChoice::Padded),
             PAGE_LOCAL => Ok(LayoutChoice::PageLocal),
             CSR => Ok(LayoutChoice::Csr),
-            _ => Err(format!("unknown layout {text:?}; known are {PADDED}, {PAGE_LOCAL} and {CSR}")),
+            COUPLED => Ok(LayoutChoice::Coupled),
+            DECOUPLED => Ok(LayoutChoice::Decoupled),
+            GROUPED => Ok(LayoutChoice::Grouped),
+            _ => Err(format!(
+                "unknown layout {text:?}; known are {PADDED}, {PAGE_LOCAL} and {CSR} of graphs, {COUPLED}, {DECOUPLED} and {GROUPED} of posting lists"
+            )),
         }
     }
 }
@@ -79,8 +106,9 @@ pub struct BuildOptions {
     pub family: FamilyChoice,
     /// Vectors of a group, about: whole pages are filled. Of no meaning to a graph.
     pub group_vectors: u32,
-    /// How the file of a graph is laid out.
-    pub layout: LayoutChoice,
+    /// How the file that searches read is laid out; `None` is `padded` of a graph and `grouped` of posting lists. A
+    /// cluster index has one layout only.
+    pub layout: Option<LayoutChoice>,
     /// Most neighbours of a vector: R in DiskANN.
     pub max_degree: u32,
     /// Size of the candidate list while building: L in DiskANN.
@@ -109,7 +137,7 @@ impl Default for BuildOptions {
             metric: Metric::L2,
             family: FamilyChoice::default(),
             group_vectors: DEFAULT_GROUP_VECTORS,
-            layout: LayoutChoice::default(),
+            layout: None,
             max_degree: DEFAULT_MAX_DEGREE,
             search_list: DEFAULT_SEARCH_LIST,
             alpha: DEFAULT_ALPHA,
@@ -149,7 +177,24 @@ impl BuildOptions {
         if self.code_bytes.is_some_and(|b| b == 0 || b > PAGE_BYTES) {
             return refuse(format!("code_bytes must be between 1 and {PAGE_BYTES}"));
         }
+        if let Some(layout) = self.layout
+            && (self.family == FamilyChoice::Spann) != layout.of_lists().is_some()
+            && self.family != FamilyChoice::Cluster
+        {
+            let of = if layout.of_lists().is_some() { "posting lists (spann)" } else { "graphs (graph)" };
+            return refuse(format!("the layout {} is one of {of}", layout.name()));
+        }
         Ok(())
+    }
+
+    /// The layout of a graph: what is fast from memory, unless one was named.
+    pub(crate) fn graph_layout(&self) -> LayoutChoice {
+        self.layout.unwrap_or(LayoutChoice::Padded)
+    }
+
+    /// The layout of posting lists: the smallest that is fast, unless one was named.
+    pub(crate) fn list_layout(&self) -> PostingLayout {
+        self.layout.and_then(LayoutChoice::of_lists).unwrap_or(PostingLayout::Grouped)
     }
 
     /// Threads to use.

@@ -113,6 +113,9 @@ fn check<'a>(
     let Ok(graph) = manifest.graph() else {
         return refuse("is no graph; only graphs have layouts to choose from");
     };
+    if layout.of_lists().is_some() {
+        return refuse(&format!("is a graph; the layout {} is one of posting lists", layout.name()));
+    }
     if layout == LayoutChoice::PageLocal || graph.layout == LayoutChoice::PageLocal.name() {
         return Err(refused(source));
     }

@@ -412,8 +412,8 @@ fn manifest_value() -> Manifest {
     let layout = page_layout();
     let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
     let points = vec![
-        CalibrationPoint { search_list: 10, probes: 0, recall: 0.5 },
-        CalibrationPoint { search_list: 20, probes: 0, recall: 0.9 },
+        CalibrationPoint { search_list: 10, probes: 0, recall: 0.5, prune: 0.0, lists: 0.0 },
+        CalibrationPoint { search_list: 20, probes: 0, recall: 0.9, prune: 0.0, lists: 0.0 },
     ];
     Manifest {
         format_version: FORMAT_VERSION,

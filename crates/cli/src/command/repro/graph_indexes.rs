@@ -46,10 +46,10 @@ pub(super) fn find_or_build(
         let options = BuildOptions {
             metric: arguments.metric,
             family: FamilyChoice::Graph,
-            layout: match layout {
+            layout: Some(match layout {
                 GraphLayoutName::Padded => LayoutChoice::Padded,
                 GraphLayoutName::Csr => LayoutChoice::Csr,
-            },
+            }),
             max_degree,
             ..BuildOptions::default()
         };

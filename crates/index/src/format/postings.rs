@@ -1,0 +1,415 @@
+//! Posting lists: where the vectors and the members of each list lie, in any of three layouts.
+//!
+//! *Coupled* lists hold a copy of each of their vectors (SPANN, NeurIPS'21). *Decoupled* lists hold addresses of
+//! vectors that are stored once, in the order of their ids. *Grouped* lists store the vectors that they own and hold
+//! the addresses of their others (second-tier-memory, section 6). An address is the vector's *place*: its rank among
+//! all stored rows.
+//!
+//! The file of postings, all little-endian:
+//!
+//! | layout | bytes |
+//! |---|---|
+//! | coupled | list after list: its rows, then their ids (4 bytes each). A list that would touch one block more than it must begins at the next block; zeros before it |
+//! | decoupled, grouped | all rows by place; zeros up to a whole block; the member sections of all lists, one after the other |
+//!
+//! A member section holds the places of the list's vectors that are stored elsewhere: a byte with the number of low bits,
+//! then their gaps as in [`super::links`]; nothing where there are none. The table of lists is a file of its own, three
+//! numbers of 32 bits a list: rows stored, members, bytes of the member section. All else follows from it.
+//!
+//! A block of 4096 bytes of the file has a CRC-32C in a file of checksums, so that whatever is read from a device is
+//! checked as whole blocks, and a row has no byte beside it.
+
+use super::links;
+use super::manifest::MAX_VECTORS;
+use std::ops::Range;
+
+/// Layout with a copy of a vector in each of its lists.
+pub const COUPLED: &str = "coupled";
+/// Layout with vectors in the order of their ids, and lists of their places.
+pub const DECOUPLED: &str = "decoupled";
+/// Layout with each vector in one of its lists, and its place in the others.
+pub const GROUPED: &str = "grouped";
+/// Bytes that a checksum covers: what devices read at once.
+pub const BLOCK_BYTES: usize = 4096;
+/// Bytes of a list's entry in the table.
+pub const ENTRY_BYTES: usize = 12;
+/// Bytes of an id beside a coupled row.
+const ID_BYTES: usize = 4;
+/// Longest list or member section: far beyond any sensible one, and within what one read can ask for.
+pub const MOST_LIST_BYTES: u64 = 1 << 26;
+/// Most lists that a vector may be in.
+pub const MOST_REPLICAS: u32 = 8;
+
+/// How lists hold their vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostingLayout {
+    /// A copy in each list.
+    Coupled,
+    /// All by address.
+    Decoupled,
+    /// Own vectors as rows, others by address.
+    Grouped,
+}
+
+impl PostingLayout {
+    /// Its name in a manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            PostingLayout::Coupled => COUPLED,
+            PostingLayout::Decoupled => DECOUPLED,
+            PostingLayout::Grouped => GROUPED,
+        }
+    }
+}
+
+impl std::str::FromStr for PostingLayout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped]
+            .into_iter()
+            .find(|layout| layout.name() == text)
+            .ok_or_else(|| format!("unknown layout {text:?} of posting lists"))
+    }
+}
+
+/// What the table says of one list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListEntry {
+    /// Rows that lie with the list.
+    pub stored: u32,
+    /// Vectors of the list that lie elsewhere.
+    pub members: u32,
+    /// Bytes of the member section.
+    pub member_bytes: u32,
+}
+
+impl ListEntry {
+    /// The entry as it is written.
+    pub fn to_bytes(self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        for (slot, number) in bytes.chunks_exact_mut(4).zip([self.stored, self.members, self.member_bytes]) {
+            slot.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> ListEntry {
+        let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        ListEntry { stored: number(0), members: number(4), member_bytes: number(8) }
+    }
+}
+
+/// Where everything lies in a file of postings. Every number is checked once, in [`Postings::new`].
+#[derive(Debug, Clone)]
+pub struct Postings {
+    layout: PostingLayout,
+    row_bytes: usize,
+    /// Rows stored with each list.
+    stored: Vec<u32>,
+    /// Grouped: the first place of each list.
+    first: Vec<u32>,
+    /// Decoupled and grouped: the number of places in each member section.
+    members: Vec<u32>,
+    /// Where each list begins (coupled), or its member section; one entry more for the end.
+    starts: Vec<u64>,
+    copies: u64,
+    longest: usize,
+}
+
+impl Postings {
+    /// The lists of a table over `vectors` vectors of `row_bytes` each.
+    ///
+    /// # Errors
+    /// A sentence when a list is too long, or the lists do not hold the vectors.
+    pub fn new(
+        layout: PostingLayout,
+        row_bytes: usize,
+        vectors: u64,
+        entries: impl ExactSizeIterator<Item = ListEntry>,
+    ) -> Result<Postings, String> {
+        if vectors == 0 || vectors > MAX_VECTORS || row_bytes == 0 || row_bytes as u64 > MOST_LIST_BYTES {
+            return Err(format!("{vectors} vectors of {row_bytes} bytes cannot be in lists"));
+        }
+        let rows_end = (vectors * row_bytes as u64).next_multiple_of(BLOCK_BYTES as u64);
+        let mut at = if layout == PostingLayout::Coupled { 0 } else { rows_end };
+        let lists = entries.len();
+        let mut postings = Postings {
+            layout,
+            row_bytes,
+            stored: Vec::with_capacity(lists),
+            first: Vec::new(),
+            members: Vec::new(),
+            starts: Vec::with_capacity(lists + 1),
+            copies: 0,
+            longest: 0,
+        };
+        let mut places = 0_u64;
+        for (list, entry) in entries.enumerate() {
+            let length = postings.length_of(entry).map_err(|reason| format!("list {list}: {reason}"))?;
+            if layout == PostingLayout::Coupled {
+                at = placed(at, length);
+            } else {
+                if layout == PostingLayout::Grouped {
+                    postings.first.push(places.min(MAX_VECTORS) as u32);
+                }
+                postings.members.push(entry.members);
+                let rows = u64::from(entry.stored) * row_bytes as u64;
+                postings.longest = postings.longest.max(rows as usize);
+            }
+            postings.stored.push(entry.stored);
+            postings.starts.push(at);
+            postings.longest = postings.longest.max(length as usize);
+            at += length;
+            places += u64::from(entry.stored);
+            postings.copies += u64::from(entry.stored) + u64::from(entry.members);
+        }
+        postings.starts.push(at);
+        let whole = match layout {
+            PostingLayout::Coupled => true,
+            PostingLayout::Decoupled => places == 0,
+            PostingLayout::Grouped => places == vectors,
+        };
+        if !whole {
+            return Err(format!("{places} of {vectors} rows lie with lists of layout {}", layout.name()));
+        }
+        let most = vectors.saturating_mul(u64::from(MOST_REPLICAS));
+        if !(vectors..=most).contains(&postings.copies) {
+            return Err(format!("the lists hold {} entries for {vectors} vectors", postings.copies));
+        }
+        Ok(postings)
+    }
+
+    /// The same from the bytes of a table.
+    ///
+    /// # Errors
+    /// As [`Postings::new`], and for bytes that are no whole number of entries.
+    pub fn from_bytes(
+        layout: PostingLayout,
+        row_bytes: usize,
+        vectors: u64,
+        bytes: &[u8],
+    ) -> Result<Postings, String> {
+        let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+        if !rest.is_empty() {
+            return Err(format!("a table of {} bytes ends within an entry", bytes.len()));
+        }
+        Postings::new(layout, row_bytes, vectors, entries.iter().map(ListEntry::from_bytes))
+    }
+
+    /// Bytes that an entry takes in the file beside rows by place.
+    fn length_of(&self, entry: ListEntry) -> Result<u64, String> {
+        let coupled = self.layout == PostingLayout::Coupled;
+        let row = self.row_bytes + if coupled { ID_BYTES } else { 0 };
+        let rows = u64::from(entry.stored) * row as u64;
+        let section = u64::from(entry.member_bytes);
+        if rows > MOST_LIST_BYTES || section > MOST_LIST_BYTES {
+            return Err(format!("{} rows and {section} bytes of members are too long", entry.stored));
+        }
+        let sound = if coupled {
+            entry.members == 0 && section == 0
+        } else {
+            // A member takes at least a bit, and a section begins with a byte.
+            (entry.members == 0) == (section == 0) && u64::from(entry.members) <= section * 8
+        };
+        if !sound {
+            return Err(format!("{} members in {section} bytes", entry.members));
+        }
+        Ok(if coupled { rows } else { section })
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> PostingLayout {
+        self.layout
+    }
+
+    /// Number of lists.
+    pub fn lists(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Vectors of all lists together, as often as they are in one.
+    pub fn copies(&self) -> u64 {
+        self.copies
+    }
+
+    /// Vectors of a list, stored with it or elsewhere.
+    pub fn vectors_of(&self, list: u32) -> u32 {
+        self.stored[list as usize] + self.members_of(list)
+    }
+
+    /// Rows that lie with a list.
+    pub fn stored_of(&self, list: u32) -> u32 {
+        self.stored[list as usize]
+    }
+
+    /// Vectors of a list that lie elsewhere.
+    pub fn members_of(&self, list: u32) -> u32 {
+        self.members.get(list as usize).copied().unwrap_or(0)
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Bytes of the longest run of rows or of members that belongs to one list.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The first place of a grouped list's rows; those of other layouts have none.
+    pub fn first_place(&self, list: u32) -> Option<u32> {
+        self.first.get(list as usize).copied()
+    }
+
+    /// Bytes of the rows of a list (with their ids behind them, of a coupled one).
+    pub fn rows_range(&self, list: u32) -> Range<u64> {
+        let at = list as usize;
+        match self.layout {
+            PostingLayout::Coupled => {
+                let start = self.starts[at];
+                start..start + u64::from(self.stored[at]) * (self.row_bytes + ID_BYTES) as u64
+            }
+            PostingLayout::Decoupled => 0..0,
+            PostingLayout::Grouped => self.places_range(self.first[at], self.stored[at]),
+        }
+    }
+
+    /// Bytes of the member section of a list; none of a coupled one.
+    pub fn members_range(&self, list: u32) -> Range<u64> {
+        match self.layout {
+            PostingLayout::Coupled => 0..0,
+            _ => self.starts[list as usize]..self.starts[list as usize + 1],
+        }
+    }
+
+    /// Bytes of `count` rows from `place` on, where rows lie by place.
+    pub fn places_range(&self, place: u32, count: u32) -> Range<u64> {
+        let start = u64::from(place) * self.row_bytes as u64;
+        start..start + u64::from(count) * self.row_bytes as u64
+    }
+
+    /// Bytes that a table of `lists` takes in memory, about.
+    pub fn planned_bytes(lists: u64) -> u64 {
+        lists * 20 + 64
+    }
+}
+
+/// Where a coupled list of `length` bytes begins if what is before it ends at `at`.
+fn placed(at: u64, length: u64) -> u64 {
+    let block = BLOCK_BYTES as u64;
+    let touched = |start: u64| (start + length).div_ceil(block) - start / block;
+    let next = at.next_multiple_of(block);
+    if length > 0 && touched(at) > touched(next) { next } else { at }
+}
+
+/// Appends the section for `places` (rising) and returns its length.
+pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
+    if places.is_empty() {
+        return 0;
+    }
+    let (bits, low) = links::encoded_bits(places);
+    let before = out.len();
+    out.push(low as u8);
+    out.resize(before + 1 + bits.div_ceil(8), 0);
+    links::encode(places, low, &mut out[before + 1..]);
+    out.len() - before
+}
+
+/// Reads the section of a list with `members` places below `limit` into `out`, which is emptied before.
+///
+/// # Errors
+/// A sentence when the section ends too early or holds a place that is none.
+pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u32>) -> Result<(), String> {
+    out.clear();
+    let Some((low, bits)) = section.split_first() else {
+        return if members == 0 { Ok(()) } else { Err("its members are missing".into()) };
+    };
+    if u32::from(*low) > links::MOST_LOW_BITS {
+        return Err(format!("its members have {low} low bits"));
+    }
+    links::decode(bits, members as usize, u32::from(*low), limit, out).map(|_| ())
+}
+
+/// The checksums of all blocks of a file of `file_bytes`, from the bytes of their file.
+///
+/// # Errors
+/// A sentence when there are too few or too many.
+pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, String> {
+    let (sums, rest) = bytes.as_chunks::<4>();
+    if sums.len() as u64 != file_bytes.div_ceil(BLOCK_BYTES as u64) || !rest.is_empty() {
+        return Err(format!("{} bytes of checksums for a file of {file_bytes}", bytes.len()));
+    }
+    Ok(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect())
+}
+
+/// Checks whole blocks from block `first` on.
+///
+/// # Errors
+/// The number of the first block that is damaged.
+pub fn check_blocks(checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), usize> {
+    for (number, block) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
+        if checksums.get(number) != Some(&crc32c::crc32c(block)) {
+            return Err(number);
+        }
+    }
+    Ok(())
+}
+
+/// Ids by place in as few bits as the largest takes.
+#[derive(Debug, Clone, Default)]
+pub struct PackedIds {
+    bits: u32,
+    words: Vec<u8>,
+}
+
+impl PackedIds {
+    /// Bytes of a file of ids of `vectors` vectors.
+    pub fn file_bytes(vectors: u64) -> u64 {
+        // A word more, so that every id can be read as one.
+        (vectors * u64::from(id_bits(vectors))).div_ceil(64) * 8 + 8
+    }
+
+    /// The bytes of a file with `ids`.
+    pub fn encode(ids: impl ExactSizeIterator<Item = u32>) -> Vec<u8> {
+        let vectors = ids.len() as u64;
+        let bits = id_bits(vectors) as usize;
+        let mut words = vec![0_u8; PackedIds::file_bytes(vectors) as usize];
+        for (place, id) in ids.enumerate() {
+            let (byte, shift) = (place * bits / 8, place * bits % 8);
+            if let Some(slot) = words[byte..].first_chunk_mut::<8>() {
+                *slot = (u64::from_le_bytes(*slot) | u64::from(id) << shift).to_le_bytes();
+            }
+        }
+        words
+    }
+
+    /// The ids of a file.
+    ///
+    /// # Errors
+    /// A sentence when it has another length than `vectors` ids take, or an id is not below `vectors`.
+    pub fn from_bytes(words: Vec<u8>, vectors: u64) -> Result<PackedIds, String> {
+        if words.len() as u64 != PackedIds::file_bytes(vectors) {
+            return Err(format!("{} bytes of ids for {vectors} vectors", words.len()));
+        }
+        let ids = PackedIds { bits: id_bits(vectors), words };
+        match (0..vectors as u32).find(|place| u64::from(ids.get(*place)) >= vectors) {
+            Some(place) => Err(format!("place {place} holds vector {} of {vectors}", ids.get(place))),
+            None => Ok(ids),
+        }
+    }
+
+    /// The id at a place; 0 beyond the last.
+    #[inline]
+    pub fn get(&self, place: u32) -> u32 {
+        let at = place as usize * self.bits as usize;
+        let word = self.words.get(at / 8..).and_then(|rest| rest.first_chunk::<8>());
+        let mask = (1_u64 << self.bits) - 1;
+        word.map_or(0, |word| (u64::from_le_bytes(*word) >> (at % 8) & mask) as u32)
+    }
+}
+
+fn id_bits(vectors: u64) -> u32 {
+    (u64::BITS - vectors.saturating_sub(1).leading_zeros()).clamp(1, 32)
+}

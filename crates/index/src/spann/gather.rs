@@ -1,0 +1,158 @@
+//! Pieces of a file that a query wants, joined into few reads.
+
+use bathyal_tier::Span;
+use std::ops::Range;
+
+/// Bytes that are wanted, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<W> {
+    start: u64,
+    len: u32,
+    /// The read that brings it.
+    read: u32,
+    pub(super) what: W,
+}
+
+impl<W> Piece<W> {
+    /// The piece's bytes within those of its read.
+    #[inline]
+    pub(super) fn of<'b>(&self, span: &Span, bytes: &'b [u8]) -> &'b [u8] {
+        let start = (self.start - span.offset) as usize;
+        bytes.get(start..start + self.len as usize).unwrap_or_default()
+    }
+}
+
+/// How reads are made of pieces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Joining {
+    /// Reads begin and end at multiples of this, in bytes; pieces that share a unit share a read.
+    pub(super) unit: u64,
+    /// Bytes of the file: a read ends there at the latest.
+    pub(super) end: u64,
+    /// Longest read that pieces are joined to.
+    pub(super) most: u64,
+}
+
+/// The pieces of a round of reads, and the reads.
+#[derive(Debug, Clone)]
+pub(super) struct Gather<W> {
+    pieces: Vec<Piece<W>>,
+    spans: Vec<Span>,
+}
+
+impl<W: Copy> Gather<W> {
+    pub(super) fn new() -> Gather<W> {
+        Gather { pieces: Vec::new(), spans: Vec::new() }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.spans.clear();
+    }
+
+    /// Notes that `range` is wanted; an empty one is not.
+    pub(super) fn want(&mut self, range: Range<u64>, what: W) {
+        if range.end > range.start {
+            let len = (range.end - range.start) as u32;
+            self.pieces.push(Piece { start: range.start, len, read: 0, what });
+        }
+    }
+
+    /// Puts the pieces in the order of the file and joins those that touch.
+    pub(super) fn join(&mut self, joining: Joining) {
+        let Joining { unit, end, most } = joining;
+        self.pieces.sort_unstable_by_key(|piece| (piece.start, piece.len));
+        self.spans.clear();
+        for piece in &mut self.pieces {
+            let start = piece.start / unit * unit;
+            let stop = (piece.start + u64::from(piece.len)).next_multiple_of(unit).min(end);
+            let joined = match self.spans.last_mut() {
+                Some(last) if start <= last.offset + u64::from(last.len) => {
+                    let stop = stop.max(last.offset + u64::from(last.len));
+                    let fits = stop - last.offset <= most;
+                    if fits {
+                        last.len = (stop - last.offset) as u32;
+                    }
+                    fits
+                }
+                _ => false,
+            };
+            if !joined {
+                self.spans.push(Span { offset: start, len: (stop - start) as u32 });
+            }
+            piece.read = self.spans.len() as u32 - 1;
+        }
+    }
+
+    /// The reads of the round, rising.
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Which pieces read `read` brings.
+    pub(super) fn pieces_of(&self, read: usize) -> Range<usize> {
+        let start = self.pieces.partition_point(|piece| (piece.read as usize) < read);
+        start..start + self.pieces[start..].partition_point(|piece| piece.read as usize == read)
+    }
+
+    /// One of the pieces, in the order of the file.
+    #[inline]
+    pub(super) fn piece(&self, at: usize) -> Piece<W> {
+        self.pieces[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn every_piece_is_in_its_read_and_reads_are_units() {
+        let mut random = rand::rngs::StdRng::seed_from_u64(3);
+        for unit in [1_u64, 64, 4096] {
+            for most in [4096, 8192, 1 << 20] {
+                let end = 100_000_u64;
+                let mut gather = Gather::new();
+                let mut wanted = Vec::new();
+                for what in 0..200_u32 {
+                    let start = random.random_range(0..end - 2000);
+                    let stop = start + random.random_range(0..2000);
+                    gather.want(start..stop, what);
+                    wanted.push((start, stop));
+                }
+                let longest = (2000 / unit + 2) * unit;
+                gather.join(Joining { unit, end, most: most.max(longest) });
+                let file: Vec<u8> = (0..end).map(|i| (i % 251) as u8).collect();
+                let mut seen = 0;
+                for (read, span) in gather.spans().iter().enumerate() {
+                    let stop = span.offset + u64::from(span.len);
+                    assert!(span.offset.is_multiple_of(unit) && (stop.is_multiple_of(unit) || stop == end));
+                    assert!(u64::from(span.len) <= most.max(longest));
+                    let bytes = &file[span.offset as usize..stop as usize];
+                    for piece in gather.pieces_of(read).map(|at| gather.piece(at)) {
+                        let (start, stop) = wanted[piece.what as usize];
+                        assert_eq!(piece.of(span, bytes), &file[start as usize..stop as usize]);
+                        seen += 1;
+                    }
+                }
+                assert_eq!(seen, wanted.iter().filter(|(start, stop)| stop > start).count());
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_share_a_read() {
+        let mut gather = Gather::new();
+        gather.want(128..256, 'b');
+        gather.want(0..128, 'a');
+        gather.want(300..310, 'c');
+        gather.want(5..5, 'd');
+        gather.join(Joining { unit: 1, end: 1000, most: 1000 });
+        assert_eq!(gather.spans(), [Span { offset: 0, len: 256 }, Span { offset: 300, len: 10 }]);
+        assert_eq!(gather.pieces_of(0).map(|at| gather.piece(at).what).collect::<Vec<_>>(), ['a', 'b']);
+        gather.clear();
+        assert!(gather.spans().is_empty());
+    }
+}

@@ -1,0 +1,103 @@
+//! Opening posting lists: what stays in memory, read and checked.
+
+use super::centroids::{CentroidLinks, Centroids, centroid_element, centroid_metric};
+use super::search::Lists;
+use crate::error::IndexError;
+use crate::format::manifest::{FileEntry, Manifest, SpannEntry};
+use crate::format::postings::{PackedIds, PostingLayout, Postings, checksums};
+use crate::index::family::{load, load_codec};
+use crate::query::Exact;
+use std::path::Path;
+
+/// What of an index of posting lists is loaded, and how it is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    /// Whether centroids are compared as they are, not by their codes.
+    pub(crate) exact: bool,
+    /// Whether every read is checked; else the whole file was when it was loaded.
+    pub(crate) check: bool,
+    /// Longest read, in bytes.
+    pub(crate) frame_bytes: usize,
+    /// Reads of one submission.
+    pub(crate) reads_at_once: usize,
+}
+
+/// Loads what a search needs besides the file of postings.
+pub(crate) fn open(
+    directory: &Path,
+    manifest: &Manifest,
+    entry: &SpannEntry,
+    opening: Opening,
+) -> Result<Lists, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    let damaged = |file: &FileEntry, what: &str, reason: String| {
+        IndexError::damaged(directory.join(&file.name), what, reason)
+    };
+    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+    let dim = manifest.dim as usize;
+    let postings = open_table(directory, manifest, entry)?;
+    let links = load(directory, manifest, &entry.links)?;
+    let links = CentroidLinks::from_bytes(&links, entry.list_count)
+        .map_err(|reason| damaged(&entry.links, "the links", reason))?;
+    let (of, by, start) = (centroid_element(element, metric), centroid_metric(metric), entry.entry_point);
+    let centroids = if opening.exact {
+        Centroids::exact(of, by, dim, load(directory, manifest, &entry.centroids)?, links, start)
+    } else {
+        let codec = load_codec(directory, manifest)?;
+        if codec.metric() != by {
+            let reason = format!("it is for the metric {}, centroids are compared by {by}", codec.metric());
+            return Err(damaged(&manifest.codes.codec, "the codec", reason));
+        }
+        Centroids::coded(of, by, codec, load(directory, manifest, &manifest.codes.file)?, links, start)
+    };
+    let ids = match &entry.ids {
+        Some(file) => PackedIds::from_bytes(load(directory, manifest, file)?, manifest.vectors)
+            .map_err(|reason| damaged(file, "the ids", reason))?,
+        None => PackedIds::default(),
+    };
+    let sums = if opening.check {
+        checksums(&load(directory, manifest, &entry.checksums)?, entry.file.bytes)
+            .map_err(|reason| damaged(&entry.checksums, "the checksums", reason))?
+    } else {
+        Vec::new()
+    };
+    Ok(Lists {
+        postings,
+        vectors: manifest.vectors as u32,
+        dim,
+        element,
+        metric,
+        centroids,
+        ids,
+        checksums: sums,
+        exact: Exact::new(element, metric, dim),
+        frame_bytes: opening.frame_bytes,
+        reads_at_once: opening.reads_at_once,
+        file: directory.join(&entry.file.name),
+    })
+}
+
+/// Loads the table of lists and compares it with the manifest.
+pub(crate) fn open_table(
+    directory: &Path,
+    manifest: &Manifest,
+    entry: &SpannEntry,
+) -> Result<Postings, IndexError> {
+    let table = load(directory, manifest, &entry.lists)?;
+    parse_table(&table, manifest, entry).map_err(|reason| {
+        IndexError::damaged(directory.join(&entry.lists.name), "the table of lists", reason)
+    })
+}
+
+fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, String> {
+    let layout: PostingLayout = entry.layout.parse()?;
+    let row_bytes = manifest.dim as usize * manifest.element()?.size();
+    let postings = Postings::from_bytes(layout, row_bytes, manifest.vectors, table)?;
+    let expect = |what: &str, found: u64, wanted: u64| {
+        if found == wanted { Ok(()) } else { Err(format!("{what} are {found}, the manifest says {wanted}")) }
+    };
+    expect("the bytes of its lists", postings.file_bytes(), entry.file.bytes)?;
+    expect("the entries of its lists", postings.copies(), entry.copies)?;
+    expect("the bytes of its longest list", postings.longest() as u64, u64::from(entry.longest_bytes))?;
+    Ok(postings)
+}
