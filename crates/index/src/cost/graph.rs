@@ -1,6 +1,7 @@
 //! The cost of graph searches on a device (second-tier-memory, section 3.1, equations 1 and 2), with the software
 //! pipeline of section 5: queries that wait let others compute, so that the slower of processor and device decides.
 
+use super::demand::{Demand, Execution, Prediction, moved_bytes};
 use crate::index::SearchTotals;
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
@@ -37,101 +38,21 @@ impl QueryCost {
         if self.reads <= 0.0 || self.bytes <= 0.0 {
             return 0.0;
         }
-        let (granule, read) = (f64::from(granularity.max(1)), self.bytes / self.reads);
-        let granules =
-            if read % granule == 0.0 { read / granule } else { 1.0 + (read - 1.0).max(0.0) / granule };
-        self.reads * granules * granule
+        let read = self.bytes / self.reads;
+        let step = if read % f64::from(granularity.max(1)) == 0.0 { granularity } else { 1 };
+        self.reads * moved_bytes(read, step, granularity)
     }
-}
-
-/// How queries are run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Execution {
-    /// Threads that search.
-    pub threads: u32,
-    /// Queries interleaved on each; 1 is the synchronous search, which waits for every hop.
-    pub in_flight: u32,
-    /// Processor time of submitting one read, in nanoseconds; 0 where reads are loads.
-    pub issue_ns: f64,
-}
-
-/// What keeps a search from being faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// The processor: the device keeps up.
-    Compute,
-    /// The bytes a second of the device (equation 1).
-    Bandwidth,
-    /// The reads a second of the device (equation 2).
-    Iops,
-    /// The device's latency: too few queries in flight to hide it.
-    Latency,
-}
-
-impl Bound {
-    /// Its name: "compute", "bandwidth", "iops" or "latency".
-    pub fn name(self) -> &'static str {
-        match self {
-            Bound::Compute => "compute",
-            Bound::Bandwidth => "bandwidth",
-            Bound::Iops => "iops",
-            Bound::Latency => "latency",
-        }
-    }
-}
-
-/// What a search will do. Queries a second; infinite where nothing bounds it (a profile says 0 for "not measured").
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Prediction {
-    /// The least of all bounds.
-    pub qps: f64,
-    /// Mean nanoseconds from the start of a query to its answer, by Little's law.
-    pub latency_ns: f64,
-    /// Which bound holds.
-    pub bound: Bound,
-    /// Were every read free of waiting.
-    pub compute_qps: f64,
-    /// Equation 1: bandwidth / (reads x bytes a read), whole granules counted.
-    pub bandwidth_qps: f64,
-    /// Equation 2: IOPS / reads.
-    pub iops_qps: f64,
-    /// Little's law: queries in flight / time that one takes alone.
-    pub latency_qps: f64,
-}
-
-/// `amount / demand`, without bound where there is no demand or the amount is not known.
-fn rate(amount: f64, demand: f64) -> f64 {
-    if amount > 0.0 && demand > 0.0 { amount / demand } else { f64::INFINITY }
-}
-
-/// Nanoseconds that a query alone waits for the device: each hop for a latency and for the transfer of its bytes.
-fn waiting_ns(cost: &QueryCost, device: &TierProfile) -> f64 {
-    let bandwidth = device.bandwidth_bytes_per_s;
-    let transfer = if bandwidth > 0.0 { cost.moved_bytes(device.granularity) * 1e9 / bandwidth } else { 0.0 };
-    cost.hops.max(0.0) * device.latency_ns as f64 + transfer
 }
 
 /// Predicts a search of queries that cost `cost` each, on `device`, run as `execution` says.
 pub fn predict(cost: &QueryCost, device: &TierProfile, execution: &Execution) -> Prediction {
-    let threads = f64::from(execution.threads.max(1));
-    let width = f64::from(execution.in_flight.max(1));
-    let processor_ns = cost.compute_ns.max(0.0) + cost.reads.max(0.0) * execution.issue_ns.max(0.0);
-    let alone_ns = processor_ns + waiting_ns(cost, device);
-    let compute_qps = rate(threads * 1e9, processor_ns);
-    let bandwidth_qps = rate(device.bandwidth_bytes_per_s, cost.moved_bytes(device.granularity));
-    let iops_qps = rate(device.iops, cost.reads);
-    let latency_qps = rate(threads * width * 1e9, alone_ns);
-    let bounds = [
-        (Bound::Compute, compute_qps),
-        (Bound::Bandwidth, bandwidth_qps),
-        (Bound::Iops, iops_qps),
-        (Bound::Latency, latency_qps),
-    ];
-    let least = |a: (Bound, f64), b: (Bound, f64)| if b.1 < a.1 { b } else { a };
-    let (bound, qps) = bounds.into_iter().fold((Bound::Compute, compute_qps), least);
-    let latency_ns = if qps.is_finite() { threads * width * 1e9 / qps } else { 0.0 };
-    Prediction { qps, latency_ns, bound, compute_qps, bandwidth_qps, iops_qps, latency_qps }
+    let demand = Demand {
+        rounds: cost.hops,
+        reads: cost.reads,
+        moved_bytes: cost.moved_bytes(device.granularity),
+        compute_ns: cost.compute_ns,
+    };
+    demand.on(device, execution)
 }
 
 /// Queries to interleave on a thread so that a device's latency is hidden behind the others' computing: while one
@@ -143,22 +64,10 @@ pub fn width_to_hide(latency_ns: u64, hop_ns: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::demand::Bound;
+    use super::super::demand::tests::device;
     use super::*;
     use proptest::prelude::*;
-
-    fn device(latency_ns: u64, gigabytes: f64, granularity: u32, iops: f64) -> TierProfile {
-        TierProfile {
-            kind: "device".into(),
-            method: String::new(),
-            granularity,
-            alignment: 1,
-            addressable: true,
-            latency_ns,
-            iops,
-            bandwidth_bytes_per_s: gigabytes * 1e9,
-            depth: 64,
-        }
-    }
 
     /// 20 hops of 4 reads of 256 bytes, and 100 microseconds of computing.
     const COST: QueryCost = QueryCost { hops: 20.0, reads: 80.0, bytes: 80.0 * 256.0, compute_ns: 100_000.0 };
@@ -252,31 +161,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_worse_device_is_never_faster_and_more_in_flight_never_slower(
-            cost in costs(), latency in 0..100_000_u64, gigabytes in 0.1..100.0_f64, iops in 1e4..1e8_f64,
-            width in 1..256_u32, threads in 1..64_u32, issue_ns in 0.0..1000.0_f64,
+        fn larger_granules_are_never_faster(
+            cost in costs(), latency in 0..100_000_u64, gigabytes in 0.1..100.0_f64, width in 1..256_u32,
         ) {
-            let execution = Execution { threads, in_flight: width, issue_ns };
-            let base = device(latency, gigabytes, 64, iops);
-            let told = predict(&cost, &base, &execution);
-            let least = told.compute_qps.min(told.bandwidth_qps).min(told.iops_qps).min(told.latency_qps);
-            prop_assert_eq!(told.qps, least);
-            let worse = [
-                device(latency * 2 + 1, gigabytes, 64, iops),
-                device(latency, gigabytes / 2.0, 64, iops),
-                device(latency, gigabytes, 256, iops),
-                device(latency, gigabytes, 64, iops / 2.0),
-            ];
-            for worse in worse {
-                // Whole granules may be aligned where larger ones are not, never the other way round.
-                prop_assert!(predict(&cost, &worse, &execution).qps <= told.qps * (1.0 + 1e-9));
-            }
-            let more = Execution { in_flight: width + 1, ..execution };
-            prop_assert!(predict(&cost, &base, &more).qps >= told.qps);
-            let more = Execution { threads: threads + 1, ..execution };
-            prop_assert!(predict(&cost, &base, &more).qps >= told.qps);
-            let dearer = Execution { issue_ns: issue_ns + 1.0, ..execution };
-            prop_assert!(predict(&cost, &base, &dearer).qps <= told.qps);
+            let told = |granularity| predict(&cost, &device(latency, gigabytes, granularity, 0.0), &run(width)).qps;
+            // Whole granules may be aligned where larger ones are not, never the other way round.
+            prop_assert!(told(256) <= told(64) * (1.0 + 1e-9));
         }
     }
 }

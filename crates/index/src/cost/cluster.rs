@@ -1,0 +1,324 @@
+//! The cost of searching posting lists on a device: equation 3 of second-tier-memory (section 3.2) with the small reads
+//! that lists without copies make (section 6), and equation 1 of cloud-native-vector-search (section 2.3.1) with the
+//! lists that a local cache holds (section 4).
+
+use super::demand::{Demand, Execution, Prediction, moved_bytes, nanoseconds, rate};
+use bathyal_tier::TierProfile;
+use serde::{Deserialize, Serialize};
+
+/// What one query of an index of posting lists costs, whatever the device. Means over a set of queries.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ListCost {
+    /// Lists searched (# Clusters).
+    pub lists: f64,
+    /// Dependent rounds of reads: one, or two where lists name vectors that lie elsewhere.
+    pub hops: f64,
+    /// Reads, the small ones among them.
+    pub reads: f64,
+    /// Reads of vectors, or of a few neighbours, that no searched list stores.
+    pub small_reads: f64,
+    /// Bytes asked for, by all reads.
+    pub bytes: f64,
+    /// Bytes of a vector, which small reads begin at multiples of.
+    pub vector_bytes: u32,
+    /// What all reads begin and end at multiples of: 1 where they may begin anywhere.
+    pub alignment: u32,
+    /// Centroids compared.
+    pub centroids: f64,
+    /// Vectors compared (l in cloud-native-vector-search).
+    pub vectors: f64,
+    /// Processor time in nanoseconds of one thread, measured where reads take no time: the same search in DRAM.
+    pub compute_ns: f64,
+}
+
+impl ListCost {
+    /// Bytes that a device of this granularity moves for a query. What a read moves beyond its own bytes depends on
+    /// where it begins alone: at a vector, or anywhere, as far as the alignment lets it.
+    pub fn moved_bytes(&self, granularity: u32) -> f64 {
+        let small = self.small_reads.clamp(0.0, self.reads.max(0.0));
+        let beyond = |step: u32| moved_bytes(f64::from(step), step, granularity) - f64::from(step);
+        let at_vectors = if self.alignment > 1 { self.alignment } else { self.vector_bytes.max(1) };
+        let beyond =
+            small * beyond(at_vectors) + (self.reads - small).max(0.0) * beyond(self.alignment.max(1));
+        self.bytes.max(0.0) + beyond
+    }
+
+    /// The same query where a local cache holds this share of what it reads. Lists are taken to be cached or not
+    /// independently of each other, and a round trip is saved only where all lists of a query are there.
+    pub fn cached(&self, share: f64) -> ListCost {
+        let share = share.clamp(0.0, 1.0);
+        let missing = 1.0 - share;
+        ListCost {
+            hops: self.hops * (1.0 - share.powf(self.lists.max(1.0))),
+            reads: self.reads * missing,
+            small_reads: self.small_reads * missing,
+            bytes: self.bytes * missing,
+            ..*self
+        }
+    }
+}
+
+/// Equation 3 of second-tier-memory as it stands: queries a second of a device that does nothing but read lists,
+/// `bandwidth / (# clusters x size of a cluster)`, payload alone. Infinite where the bandwidth is not known.
+pub fn equation_3(cost: &ListCost, device: &TierProfile) -> f64 {
+    rate(device.bandwidth_bytes_per_s, cost.bytes)
+}
+
+/// Predicts a search of queries that cost `cost` each, on `device`, run as `execution` says: equation 3 with whole
+/// granules, the reads a second that small reads run into, and the pipeline.
+pub fn predict(cost: &ListCost, device: &TierProfile, execution: &Execution) -> Prediction {
+    let demand = Demand {
+        rounds: cost.hops,
+        reads: cost.reads,
+        moved_bytes: cost.moved_bytes(device.granularity),
+        compute_ns: cost.compute_ns,
+    };
+    demand.on(device, execution)
+}
+
+/// What a processor takes for the parts of a search, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Processor {
+    /// Of a centroid that is compared on the way to the nearest lists, with all that this entails.
+    pub centroid_ns: f64,
+    /// Of a vector that is compared (c_dist), with all that this entails.
+    pub vector_ns: f64,
+}
+
+impl Processor {
+    /// The times that explain the compute time of `costs` best, by least squares, none of them negative. `None`
+    /// where `costs` say nothing.
+    pub fn fit(costs: &[ListCost]) -> Option<Processor> {
+        let sum = |term: &dyn Fn(&ListCost) -> f64| costs.iter().map(term).sum::<f64>();
+        let (cc, vv) = (sum(&|c| c.centroids * c.centroids), sum(&|c| c.vectors * c.vectors));
+        let cv = sum(&|c| c.centroids * c.vectors);
+        let (ct, vt) = (sum(&|c| c.centroids * c.compute_ns), sum(&|c| c.vectors * c.compute_ns));
+        let determinant = cc * vv - cv * cv;
+        // Costs that are multiples of each other leave only rounding errors here.
+        if determinant > 1e-9 * cc * vv {
+            let centroid_ns = (ct * vv - vt * cv) / determinant;
+            let vector_ns = (vt * cc - ct * cv) / determinant;
+            if centroid_ns >= 0.0 && vector_ns >= 0.0 {
+                return Some(Processor { centroid_ns, vector_ns });
+            }
+        }
+        // One of them alone: that which leaves less unexplained.
+        let explained = |mixed: f64, square: f64| if square > 0.0 { mixed * mixed / square } else { 0.0 };
+        match (explained(ct, cc), explained(vt, vv)) {
+            (c, v) if !(c + v).is_finite() || c + v <= 0.0 => None,
+            (c, v) if c > v => Some(Processor { centroid_ns: ct / cc, vector_ns: 0.0 }),
+            _ => Some(Processor { centroid_ns: 0.0, vector_ns: vt / vv }),
+        }
+    }
+
+    /// Processor time of a query of this cost.
+    pub fn compute_ns(&self, cost: &ListCost) -> f64 {
+        cost.centroids.max(0.0) * self.centroid_ns + cost.vectors.max(0.0) * self.vector_ns
+    }
+}
+
+/// The terms of equation 1 of cloud-native-vector-search, in nanoseconds of a query that runs alone.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Terms {
+    /// `c_centroid(n, nprobe)`: finding the lists.
+    pub centroid_ns: f64,
+    /// `c_fetch(l)`: a time to first byte for each dependent round, and the longer of the bytes' transfer and the
+    /// requests' acceptance, since all lists are asked for at once.
+    pub fetch_ns: f64,
+    /// `l x c_dist`: comparing what arrived.
+    pub distance_ns: f64,
+}
+
+impl Terms {
+    /// The sum: the latency of the query.
+    pub fn total_ns(&self) -> f64 {
+        self.centroid_ns + self.fetch_ns + self.distance_ns
+    }
+
+    /// The share of fetching in the whole; 0 of nothing.
+    pub fn fetch_share(&self) -> f64 {
+        let total = self.total_ns();
+        if total > 0.0 { self.fetch_ns / total } else { 0.0 }
+    }
+}
+
+/// Equation 1 of cloud-native-vector-search: what a query costs on a device whose latency is its time to first byte,
+/// whose IOPS are the requests a second that it accepts, and whose bandwidth is that of the network. For what a cache
+/// holds, see [`ListCost::cached`].
+pub fn equation_1(cost: &ListCost, device: &TierProfile, processor: &Processor) -> Terms {
+    let transfer = nanoseconds(cost.moved_bytes(device.granularity), device.bandwidth_bytes_per_s);
+    let requests = nanoseconds(cost.reads, device.iops);
+    Terms {
+        centroid_ns: cost.centroids.max(0.0) * processor.centroid_ns,
+        fetch_ns: cost.hops.max(0.0) * device.latency_ns as f64 + transfer.max(requests),
+        distance_ns: cost.vectors.max(0.0) * processor.vector_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::demand::Bound;
+    use super::super::demand::tests::device;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 20 lists of 4096 bytes and 300 vectors of 128 bytes that lie elsewhere; 100 microseconds of computing.
+    const GROUPED: ListCost = ListCost {
+        lists: 20.0,
+        hops: 2.0,
+        reads: 320.0,
+        small_reads: 300.0,
+        bytes: 20.0 * 4096.0 + 300.0 * 128.0,
+        vector_bytes: 128,
+        alignment: 1,
+        centroids: 1000.0,
+        vectors: 940.0,
+        compute_ns: 100_000.0,
+    };
+
+    /// The same with copies: 20 lists of 47 vectors and their ids.
+    const COUPLED: ListCost =
+        ListCost { hops: 1.0, reads: 20.0, small_reads: 0.0, bytes: 20.0 * 47.0 * 132.0, ..GROUPED };
+
+    fn run(in_flight: u32) -> Execution {
+        Execution { threads: 1, in_flight, issue_ns: 0.0 }
+    }
+
+    #[test]
+    fn equation_3_is_bandwidth_by_lists_and_their_size() {
+        let narrow = device(1000, 1.0, 1, 0.0);
+        assert_eq!(equation_3(&COUPLED, &narrow), 1e9 / (20.0 * 47.0 * 132.0));
+        let told = predict(&COUPLED, &narrow, &run(1000));
+        assert_eq!((told.bound, told.qps), (Bound::Bandwidth, equation_3(&COUPLED, &narrow)));
+        assert_eq!(equation_3(&COUPLED, &device(0, 0.0, 1, 0.0)), f64::INFINITY);
+    }
+
+    #[test]
+    fn small_reads_move_granules_and_run_into_the_reads_a_second() {
+        // Vectors of 128 bytes fit granules of 64 and of 256, and each takes a whole one of 4096; lists touch one more.
+        assert_eq!(GROUPED.moved_bytes(64), GROUPED.bytes + 20.0 * 63.0);
+        assert_eq!(GROUPED.moved_bytes(256), 20.0 * (4096.0 + 255.0) + 300.0 * 256.0);
+        assert_eq!(GROUPED.moved_bytes(4096), 20.0 * (4096.0 + 4095.0) + 300.0 * 4096.0);
+        // Vectors of 100 bytes begin at any multiple of 4.
+        let odd = ListCost { vector_bytes: 100, bytes: 300.0 * 100.0, reads: 300.0, ..GROUPED };
+        assert_eq!(odd.moved_bytes(64), 300.0 * (100.0 + 60.0));
+        // What was asked for in whole blocks is moved as it is.
+        let blocks = ListCost { alignment: 4096, bytes: 340.0 * 4096.0, ..GROUPED };
+        assert_eq!(blocks.moved_bytes(4096), blocks.bytes);
+        assert_eq!(blocks.moved_bytes(512), blocks.bytes);
+        // 25 GB/s would take 200,000 queries a second; 10 million reads a second take 31,250.
+        let told = predict(&GROUPED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 8, ..run(1000) });
+        assert_eq!((told.bound, told.qps), (Bound::Iops, 1e7 / 320.0));
+        let told = predict(&COUPLED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 80, ..run(1000) });
+        assert_eq!(told.bound, Bound::Bandwidth);
+        // Posting 320 reads costs the processor more than posting 20.
+        let issue = Execution { issue_ns: 150.0, ..run(16) };
+        let fast = device(2800, 25.0, 64, 0.0);
+        assert_eq!(predict(&GROUPED, &fast, &issue).qps, 1e9 / 148_000.0);
+        assert_eq!(predict(&COUPLED, &fast, &issue).qps, 1e9 / 103_000.0);
+    }
+
+    #[test]
+    fn one_round_waits_once_and_two_twice() {
+        let slow = device(1_000_000, 0.0, 64, 0.0);
+        assert_eq!(predict(&COUPLED, &slow, &run(1)).qps, 1e9 / 1_100_000.0);
+        assert_eq!(predict(&GROUPED, &slow, &run(1)).qps, 1e9 / 2_100_000.0);
+        assert_eq!(predict(&GROUPED, &slow, &run(4)).bound, Bound::Latency);
+        assert_eq!(predict(&GROUPED, &slow, &run(100)).bound, Bound::Compute);
+    }
+
+    #[test]
+    fn a_query_of_an_object_store_is_the_sum_of_three_terms() {
+        let processor = Processor { centroid_ns: 40.0, vector_ns: 60.0 };
+        // 50 ms to the first byte, 1 GB/s, 1000 requests a second.
+        let store = device(50_000_000, 1.0, 1, 1000.0);
+        let terms = equation_1(&COUPLED, &store, &processor);
+        assert_eq!((terms.centroid_ns, terms.distance_ns), (40_000.0, 56_400.0));
+        assert_eq!(terms.fetch_ns, 50e6 + 20e6);
+        assert!((terms.total_ns() - 70_096_400.0).abs() < 1e-6 && terms.fetch_share() > 0.99);
+        // Without a limit of requests it is the transfer.
+        let terms = equation_1(&COUPLED, &device(50_000_000, 1.0, 1, 0.0), &processor);
+        assert_eq!(terms.fetch_ns, 50e6 + COUPLED.bytes);
+        assert_eq!(Terms { centroid_ns: 0.0, fetch_ns: 0.0, distance_ns: 0.0 }.fetch_share(), 0.0);
+    }
+
+    #[test]
+    fn a_cache_saves_bytes_at_once_and_round_trips_last() {
+        let half = COUPLED.cached(0.5);
+        assert_eq!((half.bytes, half.reads), (COUPLED.bytes / 2.0, 10.0));
+        assert!(half.hops > 0.999_998 && half.hops < 1.0);
+        assert!((COUPLED.cached(0.9).hops - (1.0 - 0.9_f64.powi(20))).abs() < 1e-12);
+        let all = COUPLED.cached(1.0);
+        assert_eq!((all.bytes, all.reads, all.hops), (0.0, 0.0, 0.0));
+        assert_eq!(COUPLED.cached(0.0), COUPLED);
+        assert_eq!(COUPLED.cached(f64::INFINITY), all);
+    }
+
+    #[test]
+    fn a_processor_is_found_from_what_it_did() {
+        let of = |centroids: f64, vectors: f64| ListCost {
+            centroids,
+            vectors,
+            compute_ns: 40.0 * centroids + 60.0 * vectors,
+            ..COUPLED
+        };
+        let found = Processor::fit(&[of(100.0, 900.0), of(500.0, 700.0), of(300.0, 4000.0)]).unwrap();
+        assert!((found.centroid_ns - 40.0).abs() < 1e-6 && (found.vector_ns - 60.0).abs() < 1e-6);
+        assert!((found.compute_ns(&of(10.0, 10.0)) - 1000.0).abs() < 1e-6);
+        // One measurement says no more than what a comparison takes.
+        let one = Processor::fit(&[ListCost { centroids: 0.0, ..of(0.0, 10.0) }]).unwrap();
+        assert_eq!((one.centroid_ns, one.vector_ns), (0.0, 60.0));
+        // More vectors in less time: a negative time is no time.
+        let odd = [
+            ListCost { compute_ns: 1000.0, ..of(100.0, 10.0) },
+            ListCost { compute_ns: 900.0, ..of(100.0, 20.0) },
+        ];
+        let found = Processor::fit(&odd).unwrap();
+        assert!(found.centroid_ns > 0.0 && found.vector_ns == 0.0);
+        assert_eq!(Processor::fit(&[]), None);
+        assert_eq!(Processor::fit(&[ListCost { compute_ns: 0.0, ..COUPLED }]), None);
+    }
+
+    #[test]
+    fn nothing_costs_nothing() {
+        let nothing = ListCost {
+            lists: 0.0,
+            hops: 0.0,
+            reads: 0.0,
+            small_reads: 0.0,
+            bytes: 0.0,
+            vector_bytes: 0,
+            alignment: 0,
+            centroids: 0.0,
+            vectors: 0.0,
+            compute_ns: 0.0,
+        };
+        assert_eq!(nothing.moved_bytes(4096), 0.0);
+        assert_eq!(predict(&nothing, &device(0, 1.0, 64, 1.0), &run(0)).qps, f64::INFINITY);
+        assert_eq!(nothing.cached(0.5), nothing);
+    }
+
+    proptest! {
+        #[test]
+        fn fewer_small_reads_of_the_same_bytes_are_never_slower(
+            lists in 1.0..200.0_f64, list_bytes in 1000.0..100_000.0_f64, small in 0.0..2000.0_f64, saved in 0.0..1.0_f64,
+            power in 4..13_u32, latency in 0..100_000_u64, issue_ns in 0.0..500.0_f64, cached in 0.0..1.0_f64,
+        ) {
+            let cost = ListCost {
+                lists,
+                reads: lists + small,
+                small_reads: small,
+                bytes: lists * list_bytes + small * 128.0,
+                ..GROUPED
+            };
+            // What grouping removes lies in the lists then.
+            let grouped = ListCost { reads: cost.reads - saved * small, small_reads: small - saved * small, ..cost };
+            let device = device(latency, 5.0, 1 << power, 1e7);
+            let execution = Execution { issue_ns, ..run(16) };
+            let told = predict(&cost, &device, &execution);
+            prop_assert!(predict(&grouped, &device, &execution).qps >= told.qps * (1.0 - 1e-9));
+            prop_assert!(cost.moved_bytes(1 << power) >= cost.bytes * (1.0 - 1e-12));
+            prop_assert!(predict(&cost.cached(cached), &device, &execution).qps >= told.qps * (1.0 - 1e-9));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a query asks of processor and device, whatever the index, and which of them decides how fast it is
+//! (second-tier-memory, sections 3 and 5): queries that wait let others compute, so the slower of both.
+
+use bathyal_tier::TierProfile;
+use serde::{Deserialize, Serialize};
+
+/// What one query asks for. Means over a set of queries.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Dependent rounds of reads.
+    pub rounds: f64,
+    /// Reads.
+    pub reads: f64,
+    /// Bytes that the device moves: whole granules.
+    pub moved_bytes: f64,
+    /// Processor time in nanoseconds of one thread, measured where reads take no time.
+    pub compute_ns: f64,
+}
+
+/// How queries are run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    /// Threads that search.
+    pub threads: u32,
+    /// Queries interleaved on each; 1 is the synchronous search, which waits for every hop.
+    pub in_flight: u32,
+    /// Processor time of submitting one read, in nanoseconds; 0 where reads are loads.
+    pub issue_ns: f64,
+}
+
+/// What keeps a search from being faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The processor: the device keeps up.
+    Compute,
+    /// The bytes a second of the device (equations 1 and 3).
+    Bandwidth,
+    /// The reads a second of the device (equation 2).
+    Iops,
+    /// The device's latency: too few queries in flight to hide it.
+    Latency,
+}
+
+impl Bound {
+    /// Its name: "compute", "bandwidth", "iops" or "latency".
+    pub fn name(self) -> &'static str {
+        match self {
+            Bound::Compute => "compute",
+            Bound::Bandwidth => "bandwidth",
+            Bound::Iops => "iops",
+            Bound::Latency => "latency",
+        }
+    }
+}
+
+/// What a search will do. Queries a second; infinite where nothing bounds it (a profile says 0 for "not measured").
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The least of all bounds.
+    pub qps: f64,
+    /// Mean nanoseconds from the start of a query to its answer, by Little's law.
+    pub latency_ns: f64,
+    /// Which bound holds.
+    pub bound: Bound,
+    /// Were every read free of waiting.
+    pub compute_qps: f64,
+    /// Equations 1 and 3: bandwidth / bytes of a query, whole granules counted.
+    pub bandwidth_qps: f64,
+    /// Equation 2: IOPS / reads.
+    pub iops_qps: f64,
+    /// Little's law: queries in flight / time that one takes alone.
+    pub latency_qps: f64,
+}
+
+/// `amount / demand`, without bound where there is no demand or the amount is not known.
+pub(super) fn rate(amount: f64, demand: f64) -> f64 {
+    if amount > 0.0 && demand > 0.0 { amount / demand } else { f64::INFINITY }
+}
+
+/// Nanoseconds that `amount` takes at `a_second`; none where the rate is not known.
+pub(super) fn nanoseconds(amount: f64, a_second: f64) -> f64 {
+    if a_second > 0.0 { amount.max(0.0) * 1e9 / a_second } else { 0.0 }
+}
+
+/// Bytes that a device moves for a read of `bytes` bytes that begins at any multiple of `step` bytes, in the mean:
+/// `1 + (bytes - s) / granularity` granules, where `s` is the greatest common divisor of step and granularity.
+pub fn moved_bytes(bytes: f64, step: u32, granularity: u32) -> f64 {
+    let granularity = granularity.max(1);
+    let (mut start, mut rest) = (granularity, step.max(1));
+    while rest > 0 {
+        (start, rest) = (rest, start % rest);
+    }
+    f64::from(granularity) + (bytes - f64::from(start)).max(0.0)
+}
+
+impl Demand {
+    /// Predicts a search of queries that ask for this each, on `device`, run as `execution` says.
+    pub fn on(&self, device: &TierProfile, execution: &Execution) -> Prediction {
+        let threads = f64::from(execution.threads.max(1));
+        let width = f64::from(execution.in_flight.max(1));
+        let processor_ns = self.compute_ns.max(0.0) + self.reads.max(0.0) * execution.issue_ns.max(0.0);
+        let alone_ns = processor_ns + self.waiting_ns(device);
+        let compute_qps = rate(threads * 1e9, processor_ns);
+        let bandwidth_qps = rate(device.bandwidth_bytes_per_s, self.moved_bytes);
+        let iops_qps = rate(device.iops, self.reads);
+        let latency_qps = rate(threads * width * 1e9, alone_ns);
+        let bounds = [
+            (Bound::Compute, compute_qps),
+            (Bound::Bandwidth, bandwidth_qps),
+            (Bound::Iops, iops_qps),
+            (Bound::Latency, latency_qps),
+        ];
+        let least = |a: (Bound, f64), b: (Bound, f64)| if b.1 < a.1 { b } else { a };
+        let (bound, qps) = bounds.into_iter().fold((Bound::Compute, compute_qps), least);
+        let latency_ns = if qps.is_finite() { threads * width * 1e9 / qps } else { 0.0 };
+        Prediction { qps, latency_ns, bound, compute_qps, bandwidth_qps, iops_qps, latency_qps }
+    }
+
+    /// Nanoseconds that a query alone waits for the device: each round for a latency, and for the transfer of its
+    /// bytes.
+    fn waiting_ns(&self, device: &TierProfile) -> f64 {
+        self.rounds.max(0.0) * device.latency_ns as f64
+            + nanoseconds(self.moved_bytes, device.bandwidth_bytes_per_s)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A device that is described by these numbers.
+    pub(in crate::cost) fn device(
+        latency_ns: u64,
+        gigabytes: f64,
+        granularity: u32,
+        iops: f64,
+    ) -> TierProfile {
+        TierProfile {
+            kind: "device".into(),
+            method: String::new(),
+            granularity,
+            alignment: 1,
+            addressable: true,
+            latency_ns,
+            iops,
+            bandwidth_bytes_per_s: gigabytes * 1e9,
+            depth: 64,
+        }
+    }
+
+    #[test]
+    fn granules_are_counted_over_all_beginnings() {
+        for (bytes, step, granularity) in
+            [(128, 128, 64), (128, 128, 256), (100, 100, 64), (5000, 4, 4096), (96, 96, 256)]
+        {
+            let common = (1..=step).rev().find(|n| step % n == 0 && granularity % n == 0).unwrap();
+            let beginnings: Vec<u32> = (0..granularity).step_by(common as usize).collect();
+            let granules: u32 = beginnings.iter().map(|begin| (begin + bytes).div_ceil(granularity)).sum();
+            let mean = f64::from(granules) / beginnings.len() as f64 * f64::from(granularity);
+            let told = moved_bytes(f64::from(bytes), step, granularity);
+            // Exact for whole steps, as all of these are.
+            assert!((told - mean).abs() < 1e-9, "{bytes} {step} {granularity}: {told} {mean}");
+        }
+        assert_eq!(moved_bytes(1.0, 0, 0), 1.0);
+        assert_eq!(moved_bytes(10.0, 64, 64), 64.0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_worse_device_is_never_faster_and_more_in_flight_never_slower(
+            rounds in 1.0..500.0_f64, each in 1.0..16.0_f64, bytes in 64.0..5000.0_f64, compute_ns in 1e3..1e6_f64,
+            latency in 0..100_000_u64, gigabytes in 0.1..100.0_f64, iops in 1e4..1e8_f64,
+            width in 1..256_u32, threads in 1..64_u32, issue_ns in 0.0..1000.0_f64,
+        ) {
+            let reads = rounds * each;
+            let demand = Demand { rounds, reads, moved_bytes: reads * bytes, compute_ns };
+            let execution = Execution { threads, in_flight: width, issue_ns };
+            let base = device(latency, gigabytes, 64, iops);
+            let told = demand.on(&base, &execution);
+            let least = told.compute_qps.min(told.bandwidth_qps).min(told.iops_qps).min(told.latency_qps);
+            prop_assert_eq!(told.qps, least);
+            let worse = [
+                device(latency * 2 + 1, gigabytes, 64, iops),
+                device(latency, gigabytes / 2.0, 64, iops),
+                device(latency, gigabytes, 64, iops / 2.0),
+            ];
+            for worse in worse {
+                prop_assert!(demand.on(&worse, &execution).qps <= told.qps * (1.0 + 1e-9));
+            }
+            let more = Execution { in_flight: width + 1, ..execution };
+            prop_assert!(demand.on(&base, &more).qps >= told.qps);
+            let more = Execution { threads: threads + 1, ..execution };
+            prop_assert!(demand.on(&base, &more).qps >= told.qps);
+            let dearer = Execution { issue_ns: issue_ns + 1.0, ..execution };
+            prop_assert!(demand.on(&base, &dearer).qps <= told.qps);
+        }
+
+        #[test]
+        fn larger_granules_and_smaller_steps_never_move_less(
+            bytes in 1.0..1e6_f64, step in 1..10_000_u32, power in 0..13_u32,
+        ) {
+            let granularity = 1 << power;
+            let moved = moved_bytes(bytes, step, granularity);
+            prop_assert!(moved >= bytes);
+            prop_assert!(moved_bytes(bytes, step, 2 * granularity) >= moved);
+            prop_assert!(moved_bytes(bytes, 1, granularity) >= moved);
+            prop_assert!(moved <= bytes + 2.0 * f64::from(granularity));
+        }
+    }
+}
