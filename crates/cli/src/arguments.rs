@@ -2,7 +2,7 @@
 
 mod repro;
 
-pub use repro::{GraphLayoutName, GraphReproArguments, Paper, ReproArguments, SecondTier};
+pub use repro::{GraphLayoutName, GraphReproArguments, Paper, ReproArguments, SecondTier, TrialArguments};
 
 use std::path::PathBuf;
 

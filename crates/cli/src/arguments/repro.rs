@@ -1,8 +1,9 @@
 //! What can be typed after `bathyal repro`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bathyal_kernels::Metric;
+use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,6 +18,9 @@ const PAPER_IN_FLIGHT: u32 = 16;
 
 /// Times that each cell is measured: a median of five survives two disturbed runs.
 const REPRO_REPEATS: u32 = 5;
+
+/// Queries that are searched for in files: the slowest layouts answer some 100 a second there.
+const FILE_QUERIES: u32 = 1000;
 
 /// `bathyal repro`.
 #[derive(Debug, Args)]
@@ -63,16 +67,9 @@ impl GraphLayoutName {
     }
 }
 
-/// `bathyal repro second-tier graph`.
+/// What every experiment is told: what is searched for in what, on which devices, and how it is measured.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Indexes are built once into the work folder, as rDEGREE-LAYOUT, and used again. Devices are emulated in real time on
-top of DRAM (docs/emulated-devices.md), and every result says so.
-
-Examples:
-  bathyal repro second-tier graph base.u8bin queries.u8bin --groundtruth gt.ibin --work graphs --output report
-  bathyal repro second-tier graph base.u8bin queries.u8bin --vectors 100000 --degrees 16,32 --devices cxl --repeats 3")]
-pub struct GraphReproArguments {
+pub struct TrialArguments {
     /// Vectors
     pub data: PathBuf,
     /// Queries, with the same dim and element
@@ -81,14 +78,11 @@ pub struct GraphReproArguments {
     #[arg(long, value_name = "GT")]
     pub groundtruth: Option<PathBuf>,
     /// Folder of the indexes, made if it is not there
-    #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph-work")]
+    #[arg(long, value_name = "FOLDER", default_value = "second-tier-work")]
     pub work: PathBuf,
-    /// What the names of the indexes begin with, for indexes that are there already: PREFIXrDEGREE-LAYOUT
+    /// What the names of the indexes begin with, for indexes that are there already
     #[arg(long, value_name = "PREFIX", default_value = "")]
     pub prefix: String,
-    /// Folder of the report, made if it is not there
-    #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph")]
-    pub output: PathBuf,
     /// Take the first N vectors only
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub vectors: Option<u32>,
@@ -101,6 +95,51 @@ pub struct GraphReproArguments {
     /// Neighbours a query
     #[arg(short, default_value_t = super::DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=super::MAX_K))]
     pub k: u32,
+    /// Recall that every index is searched for; the effort is found on the queries themselves
+    #[arg(long, default_value_t = PAPER_RECALL, value_parser = parse_recall)]
+    pub recall: f32,
+    /// Devices to emulate: cxl, nvm, rdma, ssd, or JSON files with profiles
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cxl,nvm,rdma", value_parser = parse_device)]
+    pub devices: Vec<DelayProfile>,
+    /// Queries in flight on each thread, of the pipelined search
+    #[arg(long, value_name = "QUERIES", default_value_t = PAPER_IN_FLIGHT, value_parser = RangedU64ValueParser::<u32>::new().range(2..=1024))]
+    pub in_flight: u32,
+    /// Threads that search; 0 means all cores
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// Times that each cell is measured, in turn with all others; medians are reported
+    #[arg(long, default_value_t = REPRO_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub repeats: u32,
+    /// Seconds that one measurement of a cell takes at least, in whole passes over the queries
+    #[arg(long, default_value_t = 0.5)]
+    pub seconds: f64,
+    /// Leave out the search of the files themselves
+    #[arg(long)]
+    pub without_file: bool,
+    /// Search files for the first N queries only
+    #[arg(long, value_name = "N", default_value_t = FILE_QUERIES, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub file_queries: u32,
+    /// What `bathyal probe FOLDER --output FILE` said of the work folder's device, for the cost model
+    #[arg(long, value_name = "FILE", value_parser = parse_profile)]
+    pub file_profile: Option<TierProfile>,
+}
+
+/// `bathyal repro second-tier graph`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Indexes are built once into the work folder, as PREFIXrDEGREE-LAYOUT, and used again. Devices are emulated in real time
+on top of DRAM (docs/emulated-devices.md), and every result says so.
+
+Examples:
+  bathyal repro second-tier graph base.u8bin queries.u8bin --groundtruth gt.ibin --work graphs --output report
+  bathyal repro second-tier graph base.u8bin queries.u8bin --vectors 100000 --degrees 16,32 --devices cxl --repeats 3")]
+pub struct GraphReproArguments {
+    /// What is searched, where and how
+    #[command(flatten)]
+    pub trial: TrialArguments,
+    /// Folder of the report, made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph")]
+    pub output: PathBuf,
     /// Largest degrees of the graphs
     #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_value = "8,16,24,32,48,64",
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
@@ -111,32 +150,17 @@ pub struct GraphReproArguments {
     /// The degree whose graph the sweep of queries in flight uses [default: the middle one]
     #[arg(long, value_name = "R", value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
     pub sweep_degree: Option<u32>,
-    /// Recall that every graph is searched for; the effort is found on the queries themselves
-    #[arg(long, default_value_t = PAPER_RECALL, value_parser = parse_recall)]
-    pub recall: f32,
-    /// Devices to emulate: cxl, nvm, rdma, ssd, or JSON files with profiles
-    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cxl,nvm,rdma", value_parser = parse_device)]
-    pub devices: Vec<DelayProfile>,
-    /// Queries in flight on each thread, of the pipelined search
-    #[arg(long, value_name = "QUERIES", default_value_t = PAPER_IN_FLIGHT, value_parser = RangedU64ValueParser::<u32>::new().range(2..=1024))]
-    pub in_flight: u32,
     /// Numbers of queries in flight of the sweep
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64",
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub sweep: Vec<u32>,
-    /// Threads that search; 0 means all cores
-    #[arg(long, default_value_t = 1)]
-    pub threads: usize,
     /// Vectors that a query reads at once (W in DiskANN)
     #[arg(long, value_name = "W", default_value_t = bathyal_index::index::DEFAULT_BEAM_WIDTH)]
     pub beam_width: u32,
-    /// Times that each cell is measured, in turn with all others; medians are reported
-    #[arg(long, default_value_t = REPRO_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
-    pub repeats: u32,
-    /// Seconds that one measurement of a cell takes at least, in whole passes over the queries
-    #[arg(long, default_value_t = 0.5)]
-    pub seconds: f64,
-    /// Leave out figure 4: the search of the files themselves
-    #[arg(long)]
-    pub without_file: bool,
+}
+
+/// Reads the profile of a tier from a file.
+fn parse_profile(path: &str) -> Result<TierProfile, String> {
+    let text = std::fs::read_to_string(Path::new(path)).map_err(|e| format!("cannot be read: {e}"))?;
+    serde_json::from_str(&text).map_err(|e| format!("is no profile of a device: {e}"))
 }

@@ -1,33 +1,24 @@
-//! The report of `bathyal repro second-tier graph`: Markdown with plots, and a line of JSON a record.
+//! The report of `bathyal repro second-tier graph`.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde::Serialize;
-
-use super::draw::{Axes, Curve, Pen, curves};
-use super::graph::{main_layout, output, sweep_degree};
-use super::graph_cells::{Record, median};
-use super::workload::Workload;
+use super::devices::{DRAM, FILE, emulated};
+use super::draw::{Axes, Curve, Pen};
+use super::effort::Trial;
+use super::graph::{main_layout, sweep_degree};
+use super::records::Record;
+use super::report::{
+    Document, ModelError, bandwidth_qps, bounded, by_size, file_name, head, model_cells, percent,
+};
 use crate::arguments::{GraphLayoutName, GraphReproArguments};
 use crate::byte_size;
 use crate::failure::Failure;
 
-/// How far the predictions lie from what was measured.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct ModelError {
-    pub(super) cells: usize,
-    /// Medians and maxima of `|predicted / measured - 1|`, of elapsed time and of processor time.
-    pub(super) median: f64,
-    pub(super) worst: f64,
-    pub(super) processor_median: f64,
-    pub(super) processor_worst: f64,
-}
-
 /// What a report is made of.
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a GraphReproArguments,
-    pub(super) work: &'a Workload,
+    pub(super) trial: &'a Trial<'a>,
     pub(super) records: &'a [Record],
 }
 
@@ -35,82 +26,23 @@ pub(super) struct Report<'a> {
 impl Report<'_> {
     /// Writes everything; the report's path and all files.
     pub(super) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
-        let mut lines = String::new();
-        for record in self.records {
-            let line = serde_json::to_string(record);
-            lines += &line.map_err(|e| Failure::new(format!("cannot write a record as JSON: {e}")))?;
-            lines.push('\n');
-        }
-        let (records, report) =
-            (output(self.arguments, "records.jsonl"), output(self.arguments, "report.md"));
-        write(&records, &lines)?;
-        let mut files = vec![report.clone(), records];
-        let text = self.text(&mut files)?;
-        write(&report, &text)?;
-        Ok((report, files))
-    }
-
-    fn text(&self, files: &mut Vec<PathBuf>) -> Result<String, Failure> {
-        let mut text = self.head();
-        text += &self.summary();
-        text.push('\n');
-        self.figure_4(&mut text, files)?;
-        self.figure_8_pipeline(&mut text);
-        self.figure_8_layouts(&mut text);
-        self.figure_9(&mut text, files)?;
-        self.sweep(&mut text, files)?;
-        Ok(text)
-    }
-
-    fn head(&self) -> String {
-        let arguments = self.arguments;
-        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let threads = self.records.first().map_or(0, |record| record.threads);
-        let mut text = format!(
-            "# The graph on second-tier memory\n\n\
-             Figures 4 (upper half), 8 and 9 of second-tier-memory. **Devices are emulated** in real time on top of\n\
-             DRAM; what that shows and what it cannot is in docs/emulated-devices.md.\n\n\
-             * `{}`: {} vectors of {} {} ({}), {} queries of `{}`, k {}, recall at least {}\n\
-             * {} thread(s), beam width {}, {} queries in flight, medians of {} rounds in which all cells take turns\n\
-             * {}\n",
-            name(&arguments.data),
-            self.work.base.count(),
-            self.work.base.dim(),
-            self.work.base.element().name(),
-            arguments.metric.name(),
-            self.work.queries.count(),
-            name(&arguments.queries),
-            arguments.k,
-            arguments.recall,
-            threads,
-            arguments.beam_width,
-            arguments.in_flight,
-            arguments.repeats,
-            machine(),
-        );
-        for device in &arguments.devices {
-            let _ = writeln!(
-                text,
-                "* emulated {}: {} ns, {}/s, granules of {} B, {} ns to issue a read",
-                device.name,
-                device.latency_ns,
-                byte_size::format(device.bandwidth_bytes_per_s as u64),
-                device.granularity,
-                device.issue_ns,
-            );
-        }
-        text.push_str(
-            "\nThroughput is of elapsed time. \"cpu\" is of processor time, which other programs do not disturb: on a quiet\n\
-             machine both agree.\n\n## Summary\n\n",
-        );
-        text
+        let mut document = Document::new(&self.arguments.output);
+        let figures = "Figures 4 (upper half), 8 and 9";
+        document.text = head("The graph on second-tier memory", figures, self.trial, true);
+        document.text += &self.summary();
+        document.text.push('\n');
+        self.figure_4(&mut document)?;
+        self.figure_8_pipeline(&mut document.text);
+        self.figure_8_layouts(&mut document.text);
+        self.figure_9(&mut document)?;
+        self.sweep(&mut document)?;
+        document.write(self.records)
     }
 
     /// The aims, and how far they were met.
     pub(super) fn summary(&self) -> String {
-        let arguments = self.arguments;
         let mut text = String::new();
-        for (number, device) in arguments.devices.iter().enumerate() {
+        for (number, device) in self.trial.arguments.devices.iter().enumerate() {
             let small =
                 self.pipelined(number + 1).filter(|record| record.amplification < PAPER_AMPLIFICATION);
             let best = small.max_by(|a, b| a.qps.total_cmp(&b.qps));
@@ -130,45 +62,18 @@ impl Report<'_> {
                 } else {
                     "above the paper's 1.7:"
                 },
-                record.max_degree,
+                degree(record),
                 record.layout,
             );
         }
-        if let Some(error) = self.model_error() {
-            let _ = writeln!(
-                text,
-                "* cost model: error {:.1}% in the median of {} cells, {:.1}% at worst (cpu {:.1}% and {:.1}%)",
-                100.0 * error.median,
-                error.cells,
-                100.0 * error.worst,
-                100.0 * error.processor_median,
-                100.0 * error.processor_worst,
-            );
-        }
-        text
-    }
-
-    /// How far the model lies off over all cells on devices; `None` without any.
-    pub(super) fn model_error(&self) -> Option<ModelError> {
-        let of = |of: fn(&Record) -> Option<f64>| -> Vec<f64> {
-            self.records.iter().filter_map(of).map(f64::abs).collect()
-        };
-        let (errors, processor) = (of(|record| record.error), of(|record| record.processor_error));
-        let worst = |errors: &[f64]| errors.iter().copied().fold(0.0, f64::max);
-        (!errors.is_empty()).then(|| ModelError {
-            cells: errors.len(),
-            worst: worst(&errors),
-            median: median(errors),
-            processor_worst: worst(&processor),
-            processor_median: median(processor),
-        })
+        text + &ModelError::of(self.records).map_or(String::new(), |error| error.line())
     }
 
     /// The records of a device (0 is DRAM) in a layout with so many queries in flight, by rising degree.
     fn of(&self, device: usize, layout: GraphLayoutName, in_flight: u32) -> impl Iterator<Item = &Record> {
         let kind = match device {
-            0 => "dram".to_owned(),
-            n => self.arguments.devices.get(n - 1).map_or(String::new(), |d| format!("emulated {}", d.name)),
+            0 => DRAM.to_owned(),
+            n => self.trial.arguments.devices.get(n - 1).map_or(String::new(), emulated),
         };
         self.records.iter().filter(move |record| {
             (record.device.as_str(), record.layout, record.in_flight)
@@ -178,16 +83,16 @@ impl Report<'_> {
 
     /// The pipelined search of the layout of figure 9 on a device.
     fn pipelined(&self, device: usize) -> impl Iterator<Item = &Record> {
-        self.of(device, main_layout(self.arguments), self.arguments.in_flight)
+        self.of(device, main_layout(self.arguments), self.trial.arguments.in_flight)
     }
 
-    fn figure_4(&self, text: &mut String, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-        let records: Vec<&Record> = self.records.iter().filter(|record| record.device == "file").collect();
+    fn figure_4(&self, document: &mut Document<'_>) -> Result<(), Failure> {
+        let records: Vec<&Record> = self.records.iter().filter(|record| record.device == FILE).collect();
         if records.is_empty() {
             return Ok(());
         }
         let _ = write!(
-            text,
+            document.text,
             "## Figure 4, upper half: the dilemma on files\n\n\
              The index is read from its file past the page cache. Not emulated.\n\n\
              | max_degree | amplification | search_list | recall | queries/s | reads a query | bytes a read |\n\
@@ -195,9 +100,9 @@ impl Report<'_> {
         );
         for record in &records {
             let _ = writeln!(
-                text,
+                document.text,
                 "| {} | {:.2} | {} | {:.4} | {:.0} | {:.1} | {:.0} |",
-                record.max_degree,
+                degree(record),
                 record.amplification,
                 record.search_list,
                 record.recall,
@@ -206,20 +111,19 @@ impl Report<'_> {
                 record.bytes_per_query / record.reads_per_query.max(1.0),
             );
         }
-        let curve = |name: &str, y: fn(&Record) -> f64| {
-            let points = records.iter().map(|record| (record.amplification, y(record))).collect();
-            vec![Curve { name: name.to_owned(), points, pen: Pen::Marks }]
-        };
         let x = "index size / data size";
         let axes = Axes { title: "Figure 4a: throughput from files", x, y: "queries a second" };
-        self.plot(text, files, "figure-4-throughput.svg", &axes, &curve("file", |record| record.qps))?;
+        document.plot("figure-4-throughput.svg", &axes, &[by_size(FILE, &records, |record| record.qps)])?;
         let axes = Axes { title: "Figure 4c: reads from files", x, y: "reads a query" };
-        self.plot(text, files, "figure-4-reads.svg", &axes, &curve("file", |record| record.reads_per_query))
+        document.plot(
+            "figure-4-reads.svg",
+            &axes,
+            &[by_size(FILE, &records, |record| record.reads_per_query)],
+        )
     }
 
     fn figure_8_pipeline(&self, text: &mut String) {
-        let arguments = self.arguments;
-        let layout = main_layout(arguments);
+        let (arguments, layout) = (self.trial.arguments, main_layout(self.arguments));
         let _ = write!(
             text,
             "\n## Figure 8 (a) to (c): the software pipeline\n\n\
@@ -237,7 +141,7 @@ impl Report<'_> {
                     text,
                     "| {} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.0} | {:.0} |",
                     one.device,
-                    one.max_degree,
+                    degree(one),
                     one.qps,
                     many.qps,
                     many.qps / one.qps.max(1e-9),
@@ -250,8 +154,7 @@ impl Report<'_> {
     }
 
     fn figure_8_layouts(&self, text: &mut String) {
-        let arguments = self.arguments;
-        let layouts = &arguments.layouts;
+        let (arguments, layouts) = (self.trial.arguments, &self.arguments.layouts);
         if !(layouts.contains(&GraphLayoutName::Padded) && layouts.contains(&GraphLayoutName::Csr)) {
             return;
         }
@@ -270,7 +173,7 @@ impl Report<'_> {
                     text,
                     "| {} | {} | {} | {} | {:.1}% | {:.0} | {:.0} | {:.2} | {:.2} |",
                     csr.device,
-                    csr.max_degree,
+                    degree(csr),
                     byte_size::format(padded.index_bytes),
                     byte_size::format(csr.index_bytes),
                     100.0 * (1.0 - csr.index_bytes as f64 / padded.index_bytes.max(1) as f64),
@@ -283,65 +186,47 @@ impl Report<'_> {
         }
     }
 
-    fn figure_9(&self, text: &mut String, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-        let arguments = self.arguments;
+    fn figure_9(&self, document: &mut Document<'_>) -> Result<(), Failure> {
+        let arguments = self.trial.arguments;
         let _ = write!(
-            text,
+            document.text,
             "\n## Figure 9: throughput against amplification\n\n\
              Emulated devices, layout {}, {} queries in flight. The compute bound is the same search of the same bytes in\n\
              plain DRAM; the share is the median over rounds.\n",
-            main_layout(arguments).name(),
+            main_layout(self.arguments).name(),
             arguments.in_flight
         );
         for (number, device) in arguments.devices.iter().enumerate() {
             let records: Vec<&Record> = self.pipelined(number + 1).collect();
             let bounds: Vec<&Record> = self.pipelined(0).collect();
-            let _ = write!(text, "\n### Emulated {}\n\n{TABLE_HEAD}", device.name);
+            let _ = write!(document.text, "\n### Emulated {}\n\n{TABLE_HEAD}", device.name);
             for (record, bound) in records.iter().zip(&bounds) {
-                let _ = writeln!(text, "{}", row(record, bound));
+                let _ = writeln!(document.text, "{}", row(record, bound));
             }
-            let points = |records: &[&Record], y: &dyn Fn(&Record) -> f64| {
-                records.iter().map(|record| (record.amplification, y(record))).collect()
-            };
-            let told = |record: &Record| record.predicted.map_or(f64::NAN, |predicted| predicted.qps);
-            let bandwidth = |record: &Record| record.predicted.map_or(f64::NAN, |told| told.bandwidth_qps);
-            let mut drawn = vec![
-                Curve { name: "measured".into(), points: points(&records, &|r| r.qps), pen: Pen::Marks },
-                Curve { name: "compute bound".into(), points: points(&bounds, &|r| r.qps), pen: Pen::Marks },
-                Curve { name: "cost model".into(), points: points(&records, &told), pen: Pen::Thin },
-            ];
-            let top = bounds.iter().map(|record| record.qps).fold(0.0, f64::max);
-            // A bound far above everything else would press all curves to the floor; the table has it.
-            if records.iter().any(|record| bandwidth(record) < BOUND_IN_SIGHT * top) {
-                let points = points(&records, &|record| bandwidth(record).min(BOUND_IN_SIGHT * top));
-                drawn.push(Curve { name: "bandwidth bound".into(), points, pen: Pen::Thin });
-            }
+            let drawn = bounded(&records, &bounds, &[("bandwidth bound", bandwidth_qps)]);
             let title = format!("Figure 9: emulated {}", device.name);
             let axes = Axes { title: &title, x: "index size / data size", y: "queries a second" };
-            self.plot(text, files, &format!("figure-9-{}.svg", file_name(&device.name)), &axes, &drawn)?;
+            document.plot(&format!("figure-9-{}.svg", file_name(&device.name)), &axes, &drawn)?;
         }
         Ok(())
     }
 
-    fn sweep(&self, text: &mut String, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-        let arguments = self.arguments;
-        let (degree, layout) = (sweep_degree(arguments), main_layout(arguments));
+    fn sweep(&self, document: &mut Document<'_>) -> Result<(), Failure> {
+        let arguments = self.trial.arguments;
+        let (swept, layout) = (sweep_degree(self.arguments), main_layout(self.arguments));
+        let mut widths = self.arguments.sweep.clone();
+        widths.extend([1, arguments.in_flight]);
+        widths.sort_unstable();
+        widths.dedup();
         let of = |device: usize| -> Vec<&Record> {
-            let swept = |record: &&Record| {
-                arguments.sweep.contains(&record.in_flight)
-                    || [1, arguments.in_flight].contains(&record.in_flight)
-            };
-            let mut widths: Vec<u32> =
-                self.records.iter().filter(swept).map(|record| record.in_flight).collect();
-            widths.sort_unstable();
-            widths.dedup();
-            let one = |width: u32| self.of(device, layout, width).find(|record| record.max_degree == degree);
-            widths.into_iter().filter_map(one).collect()
+            let one =
+                |width: &u32| self.of(device, layout, *width).find(|record| record.max_degree == Some(swept));
+            widths.iter().filter_map(one).collect()
         };
         let _ = write!(
-            text,
+            document.text,
             "\n## Queries in flight\n\n\
-             max_degree {degree}, layout {}. The share is that of plain DRAM with as many in flight.\n\n\
+             max_degree {swept}, layout {}. The share is that of plain DRAM with as many in flight.\n\n\
              | device | in flight | queries/s | cpu | share | share, cpu | mean latency us | model | error | error, cpu | bound |\n\
              |---|---|---|---|---|---|---|---|---|---|---|\n",
             layout.name()
@@ -350,7 +235,7 @@ impl Report<'_> {
         for device in 0..=arguments.devices.len() {
             let records = of(device);
             for record in &records {
-                let _ = writeln!(text, "{}", sweep_row(record));
+                let _ = writeln!(document.text, "{}", sweep_row(record));
             }
             let points =
                 records.iter().map(|record| (f64::from(record.in_flight).log2(), record.qps)).collect();
@@ -359,30 +244,12 @@ impl Report<'_> {
         }
         let title = "Queries in flight on each thread (devices emulated)";
         let axes = Axes { title, x: "log2 of the queries in flight", y: "queries a second" };
-        self.plot(text, files, "in-flight.svg", &axes, &drawn)
-    }
-
-    fn plot(
-        &self,
-        text: &mut String,
-        files: &mut Vec<PathBuf>,
-        name: &str,
-        axes: &Axes<'_>,
-        drawn: &[Curve],
-    ) -> Result<(), Failure> {
-        let path = output(self.arguments, name);
-        curves(&path, axes, drawn)?;
-        let _ = write!(text, "\n![{}]({name})\n", axes.title);
-        files.push(path);
-        Ok(())
+        document.plot("in-flight.svg", &axes, &drawn)
     }
 }
 
 /// The amplification that the paper's graph comes to on second-tier memory, for 128-byte vectors (section 5).
 const PAPER_AMPLIFICATION: f64 = 1.7;
-
-/// A bandwidth bound is drawn where it is below so many times the compute bound.
-const BOUND_IN_SIGHT: f64 = 1.6;
 
 const TABLE_HEAD: &str = "\
 | max_degree | amplification | search_list | recall | reads | bytes a read | queries/s | compute bound | share | share, cpu \
@@ -390,15 +257,15 @@ const TABLE_HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-fn percent(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
+/// The degree of a graph's record.
+fn degree(record: &Record) -> u32 {
+    record.max_degree.unwrap_or_default()
 }
 
 fn row(record: &Record, bound: &Record) -> String {
-    let told = record.predicted;
     format!(
-        "| {} | {:.2} | {} | {:.4} | {:.1} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {:.0} | {} | {} | {} |",
-        record.max_degree,
+        "| {} | {:.2} | {} | {:.4} | {:.1} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {} |",
+        degree(record),
         record.amplification,
         record.search_list,
         record.recall,
@@ -408,17 +275,14 @@ fn row(record: &Record, bound: &Record) -> String {
         bound.qps,
         percent(record.share_of_dram),
         percent(record.processor_share_of_dram),
-        told.map_or(f64::NAN, |told| told.bandwidth_qps),
-        told.map_or(f64::NAN, |told| told.qps),
-        percent(record.error),
-        percent(record.processor_error),
-        told.map_or("-", |told| told.bound.name()),
+        bandwidth_qps(record),
+        model_cells(record),
     )
 }
 
 fn sweep_row(record: &Record) -> String {
     format!(
-        "| {} | {} | {:.0} | {:.0} | {} | {} | {:.0} | {} | {} | {} | {} |",
+        "| {} | {} | {:.0} | {:.0} | {} | {} | {:.0} | {} |",
         record.device,
         record.in_flight,
         record.qps,
@@ -426,27 +290,6 @@ fn sweep_row(record: &Record) -> String {
         percent(record.share_of_dram),
         percent(record.processor_share_of_dram),
         record.latency_us,
-        record.predicted.map_or("-".to_owned(), |told| format!("{:.0}", told.qps)),
-        percent(record.error),
-        percent(record.processor_error),
-        record.predicted.map_or("-", |told| told.bound.name()),
+        model_cells(record),
     )
-}
-
-/// A device's name as part of a file's.
-fn file_name(device: &str) -> String {
-    device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
-}
-
-/// The processor, as far as the system tells.
-fn machine() -> String {
-    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    format!("{}, {cores} cores", model.map_or("unknown processor", |(_, model)| model.trim()))
-}
-
-fn write(path: &Path, content: &str) -> Result<(), Failure> {
-    let failed = |e| Failure::new(format!("{}: cannot write the report: {e}", path.display()));
-    std::fs::write(path, content).map_err(failed)
 }

@@ -1,13 +1,22 @@
 //! `bathyal repro`: the papers' figures, measured on this machine.
+//!
+//! A figure's module says which indexes it compares, in which cells, and what its report holds; building, measuring
+//! and what reports share is the same for all.
 
+mod cells;
+mod devices;
 mod draw;
+mod effort;
 mod graph;
-mod graph_cells;
-mod graph_indexes;
 mod graph_report;
+mod records;
+mod report;
+mod subjects;
 mod workload;
 
-use crate::arguments::{Paper, ReproArguments, SecondTier};
+use std::path::Path;
+
+use crate::arguments::{Paper, ReproArguments, SecondTier, TrialArguments};
 use crate::console::Console;
 use crate::failure::Failure;
 
@@ -15,4 +24,13 @@ pub(super) fn run(arguments: &ReproArguments, console: &Console) -> Result<(), F
     match &arguments.paper {
         Paper::SecondTier { experiment: SecondTier::Graph(arguments) } => graph::run(arguments, console),
     }
+}
+
+/// Makes the work folder and that of the report where they are not there.
+fn make_folders(arguments: &TrialArguments, output: &Path) -> Result<(), Failure> {
+    for folder in [arguments.work.as_path(), output] {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Failure::new(format!("{}: cannot make the folder: {e}", folder.display())))?;
+    }
+    Ok(())
 }

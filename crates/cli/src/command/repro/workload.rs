@@ -4,52 +4,58 @@ use std::path::Path;
 
 use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::vectors::{IdFile, VectorFile, write_ids};
-use bathyal_kernels::Metric;
 
+use crate::arguments::TrialArguments;
 use crate::console::Console;
 use crate::failure::Failure;
 
-/// Vectors, queries and the exact neighbours of these in those.
+/// Vectors, queries, and those of them that are searched for in files.
 pub(super) struct Workload {
     pub(super) base: VectorFile,
+    pub(super) all: Questions,
+    /// The first of them: files are slow.
+    pub(super) few: Questions,
+}
+
+/// Queries and their exact neighbours.
+pub(super) struct Questions {
     pub(super) queries: VectorFile,
     pub(super) exact: IdFile,
 }
 
 impl Workload {
-    /// Opens what `given` names, and computes the exact neighbours once where no file of them is given.
-    pub(super) fn open(given: &Given<'_>, console: &Console) -> Result<Workload, Failure> {
-        let base = first_rows(given.data, given.vectors)?;
-        let queries = first_rows(given.queries, given.first_queries)?;
-        let kept =
-            given.work.join(format!("groundtruth-{}-{}-{}.ibin", base.count(), queries.count(), given.k));
-        let exact = match given.groundtruth {
+    /// Opens what is named, and computes the exact neighbours once where no file of them is given.
+    pub(super) fn open(arguments: &TrialArguments, console: &Console) -> Result<Workload, Failure> {
+        let base = first_rows(&arguments.data, arguments.vectors)?;
+        let queries = first_rows(&arguments.queries, arguments.first_queries)?;
+        let k = arguments.k as usize;
+        let kept = format!("groundtruth-{}-{}-{k}.ibin", base.count(), queries.count());
+        let kept = arguments.work.join(kept);
+        let exact = match &arguments.groundtruth {
             Some(path) => IdFile::open(path)?,
             None if kept.exists() => IdFile::open(&kept)?,
             None => {
                 let progress = console.progress();
-                let found = exact_neighbors(&base, &queries, given.metric, given.k, None, &progress)?;
+                let found = exact_neighbors(&base, &queries, arguments.metric, k, None, &progress)?;
                 drop(progress);
                 write_ids(&kept, &found)?;
                 found
             }
         };
         exact.check_ids(base.count())?;
-        let exact = if exact.queries() > queries.count() { exact.slice(0..queries.count())? } else { exact };
-        Ok(Workload { base, queries, exact })
+        let few = queries.count().min(arguments.file_queries as usize);
+        let few = Questions {
+            queries: first_rows(&arguments.queries, Some(few as u32))?,
+            exact: first(&exact, few)?,
+        };
+        let exact = first(&exact, queries.count())?;
+        Ok(Workload { base, all: Questions { queries, exact }, few })
     }
 }
 
-/// Where a workload comes from.
-pub(super) struct Given<'a> {
-    pub(super) data: &'a Path,
-    pub(super) queries: &'a Path,
-    pub(super) groundtruth: Option<&'a Path>,
-    pub(super) work: &'a Path,
-    pub(super) vectors: Option<u32>,
-    pub(super) first_queries: Option<u32>,
-    pub(super) metric: Metric,
-    pub(super) k: usize,
+/// The exact neighbours of the first queries; all where there are no more.
+fn first(exact: &IdFile, queries: usize) -> Result<IdFile, Failure> {
+    Ok(exact.slice(0..queries.min(exact.queries()))?)
 }
 
 /// The first rows of a file of vectors; all where no number is given.

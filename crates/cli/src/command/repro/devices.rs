@@ -1,0 +1,62 @@
+//! An open index whose bytes lie in DRAM, with devices emulated on top of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bathyal_index::{Index, OpenOptions, TierChoice};
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
+use bathyal_tier::layer::switch::SwitchTier;
+use bathyal_tier::{Tier, TierProfile};
+
+use super::subjects::Subject;
+use crate::failure::Failure;
+
+/// The name of plain DRAM in records.
+pub(super) const DRAM: &str = "dram";
+
+/// The name of the file tier in records.
+pub(super) const FILE: &str = "file";
+
+/// The name of an emulated device in records.
+pub(super) fn emulated(device: &DelayProfile) -> String {
+    format!("emulated {}", device.name)
+}
+
+/// A switch between tiers, and their profiles.
+type Switched = (SwitchTier, Vec<TierProfile>);
+
+/// One open index for all devices, so that what is measured differs in the device alone.
+pub(super) struct OnDevices {
+    pub(super) index: Index,
+    switch: SwitchTier,
+    /// Of DRAM, and of each device.
+    pub(super) profiles: Vec<TierProfile>,
+}
+
+impl OnDevices {
+    /// Opens `subject` on DRAM, which is device number 0, and on `devices`.
+    pub(super) fn open(subject: &Subject, devices: &[DelayProfile]) -> Result<OnDevices, Failure> {
+        let made: Arc<Mutex<Option<Switched>>> = Arc::default();
+        let (slot, devices) = (made.clone(), devices.to_vec());
+        let wrap = move |dram: Arc<dyn Tier>| {
+            let slow = devices
+                .iter()
+                .map(|device| Arc::new(DelayTier::new(dram.clone(), device.clone())) as Arc<dyn Tier>);
+            let tiers: Vec<Arc<dyn Tier>> = std::iter::once(dram.clone()).chain(slow).collect();
+            let profiles = tiers.iter().map(|tier| tier.profile().clone()).collect();
+            let switch = SwitchTier::new(tiers)?;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some((switch.clone(), profiles));
+            Ok(Arc::new(switch) as Arc<dyn Tier>)
+        };
+        let options =
+            OpenOptions { tier: TierChoice::Dram, wrap: Some(Arc::new(wrap)), ..OpenOptions::default() };
+        let index = Index::open(&subject.path, &options)?;
+        let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (switch, profiles) = made.ok_or_else(|| Failure::new("the index opened no tier"))?;
+        Ok(OnDevices { index, switch, profiles })
+    }
+
+    /// Lets searches read from device `device`.
+    pub(super) fn choose(&self, device: usize) {
+        self.switch.choose(device);
+    }
+}

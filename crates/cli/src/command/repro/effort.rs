@@ -1,0 +1,174 @@
+//! How hard an index has to be searched for the recall asked for.
+
+use bathyal_index::index::MAX_SEARCH_LIST;
+use bathyal_index::{Effort, Index, SearchOptions, SearchTotals};
+use bathyal_tier::Control;
+
+use super::subjects::Shape;
+use super::workload::{Questions, Workload};
+use crate::arguments::TrialArguments;
+use crate::command::recall::recall;
+use crate::failure::Failure;
+
+/// What all measurements of a run share.
+#[derive(Clone, Copy)]
+pub(super) struct Trial<'a> {
+    pub(super) arguments: &'a TrialArguments,
+    pub(super) work: &'a Workload,
+    /// Vectors that a query of a graph reads at once.
+    pub(super) beam_width: u32,
+    pub(super) control: Control<'a>,
+}
+
+/// What is turned until the recall is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knob {
+    /// The length of the candidate list.
+    SearchList,
+}
+
+/// An effort, and what it comes to.
+#[derive(Clone, Copy)]
+pub(super) struct Reached {
+    pub(super) knob: Knob,
+    pub(super) setting: u32,
+    /// The candidate list that was used.
+    pub(super) search_list: u32,
+    pub(super) recall: f64,
+    pub(super) totals: SearchTotals,
+}
+
+impl Trial<'_> {
+    /// Threads that search.
+    pub(super) fn threads(&self) -> usize {
+        match self.arguments.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            n => n,
+        }
+    }
+
+    /// How a search of an effort with a number of queries in flight is run.
+    pub(super) fn options(&self, knob: Knob, setting: u32, in_flight: u32) -> SearchOptions {
+        let k = self.arguments.k;
+        let (effort, probes) = match knob {
+            Knob::SearchList => (Effort::SearchList(setting), None),
+        };
+        SearchOptions {
+            k: k as usize,
+            effort,
+            probes,
+            beam_width: self.beam_width,
+            threads: self.arguments.threads,
+            width: Some(in_flight as usize),
+            ..SearchOptions::default()
+        }
+    }
+
+    /// Searches once with an effort.
+    pub(super) fn reached(
+        &self,
+        index: &Index,
+        asked: &Questions,
+        knob: Knob,
+        setting: u32,
+    ) -> Result<Reached, Failure> {
+        let options = self.options(knob, setting, self.arguments.in_flight);
+        let found = index.search(&asked.queries, &options, self.control)?;
+        let recall = recall(&asked.exact, &found.ids, found.k, asked.queries.count())?;
+        Ok(Reached { knob, setting, search_list: found.search_list, recall, totals: found.totals })
+    }
+
+    /// The least effort with which `asked` is answered at the recall asked for. It is looked for near `hint` first,
+    /// where that is an effort of the same kind.
+    pub(super) fn least_effort(
+        &self,
+        index: &Index,
+        shape: Shape,
+        asked: &Questions,
+        hint: Option<&Reached>,
+    ) -> Result<Reached, Failure> {
+        let k = (self.arguments.k as usize).min(index.len()) as u32;
+        let (knob, first, most) = match shape {
+            Shape::Graph { .. } => (Knob::SearchList, k, MAX_SEARCH_LIST.min(index.len() as u32).max(k)),
+        };
+        let target = f64::from(self.arguments.recall);
+        let hint = hint.filter(|hint| hint.knob == knob).map(|hint| hint.setting);
+        let run = |setting| self.reached(index, asked, knob, setting);
+        match least(first, most, hint, run, |reached| reached.recall >= target)? {
+            Ok(reached) => Ok(reached),
+            Err(best) => Err(Failure::new(format!(
+                "{}: reaches recall {:.4} at most, {target} is asked for; lower --recall or leave this index out",
+                index.path().display(),
+                best.recall
+            ))),
+        }
+    }
+}
+
+/// What `run` gave at the least of `first..=most` that is `enough`, or at `most` where none is: doubling, then halving.
+/// Near `hint` first, where one is given.
+fn least<T>(
+    first: u32,
+    most: u32,
+    hint: Option<u32>,
+    mut run: impl FnMut(u32) -> Result<T, Failure>,
+    enough: impl Fn(&T) -> bool,
+) -> Result<Result<T, T>, Failure> {
+    // What is below `first` is not enough.
+    let mut low = first.saturating_sub(1);
+    let mut at = hint.unwrap_or(first).clamp(first, most);
+    let mut high = run(at)?;
+    if hint.is_some() && enough(&high) && at > first {
+        let below = run(at - 1)?;
+        if enough(&below) {
+            (high, at) = (below, at - 1);
+        } else {
+            low = at - 1;
+        }
+    }
+    while !enough(&high) {
+        if at >= most {
+            return Ok(Err(high));
+        }
+        low = at;
+        at = at.saturating_mul(2).min(most);
+        high = run(at)?;
+    }
+    while at - low > 1 {
+        let middle = low + (at - low) / 2;
+        let found = run(middle)?;
+        if enough(&found) { (high, at) = (found, middle) } else { low = middle }
+    }
+    Ok(Ok(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least;
+
+    #[test]
+    fn the_least_that_is_enough_is_found_with_and_without_a_hint() {
+        for (first, most) in [(1_u32, 1_u32), (1, 1000), (10, 500), (500, 999)] {
+            for answer in first..=most {
+                for hint in
+                    [None, Some(first), Some(answer), Some(answer + 1), Some(answer.saturating_sub(3))]
+                {
+                    let found = least(first, most, hint, Ok, |n| *n >= answer).unwrap();
+                    assert_eq!(found, Ok(answer), "{first} {most} {hint:?}");
+                }
+            }
+            assert_eq!(least(first, most, None, Ok, |_| false).unwrap(), Err(most));
+        }
+    }
+
+    #[test]
+    fn a_good_hint_takes_two_runs() {
+        let mut runs = 0;
+        let counted = |n| {
+            runs += 1;
+            Ok(n)
+        };
+        assert_eq!(least(1, 1000, Some(77), counted, |n| *n >= 77).unwrap(), Ok(77));
+        assert_eq!(runs, 2);
+    }
+}

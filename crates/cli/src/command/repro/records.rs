@@ -1,0 +1,181 @@
+//! The points of the figures: what was measured of one index in one way, and what the cost model says of it.
+
+use bathyal_index::cost::demand::{Execution, Prediction};
+use bathyal_index::cost::graph;
+use bathyal_tier::TierProfile;
+use serde::Serialize;
+
+use super::effort::{Reached, Trial};
+use super::subjects::{Shape, Subject};
+use super::workload::Questions;
+
+/// One measurement of a cell.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Sample {
+    /// Queries a second of elapsed time.
+    pub(super) qps: f64,
+    /// Queries a second of processor time of each thread: what the machine would do if nobody else used it.
+    pub(super) processor_qps: f64,
+    /// Mean latency of a query in microseconds.
+    pub(super) latency_us: f64,
+}
+
+/// A point of a figure: a line of `records.jsonl`.
+#[derive(Clone, Serialize)]
+pub(super) struct Record {
+    pub(super) family: &'static str,
+    pub(super) layout: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_degree: Option<u32>,
+    /// "dram", "file", or "emulated" and the device's name.
+    pub(super) device: String,
+    pub(super) emulated: bool,
+    pub(super) in_flight: u32,
+    pub(super) threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) beam_width: Option<u32>,
+    pub(super) queries: usize,
+    pub(super) search_list: u32,
+    pub(super) recall: f64,
+    pub(super) hops_per_query: f64,
+    pub(super) reads_per_query: f64,
+    pub(super) bytes_per_query: f64,
+    pub(super) code_distances_per_query: f64,
+    pub(super) full_distances_per_query: f64,
+    /// Bytes of all files of the index, of that which lies on the device, and of the vectors alone.
+    pub(super) index_bytes: u64,
+    pub(super) device_bytes: u64,
+    pub(super) data_bytes: u64,
+    pub(super) amplification: f64,
+    /// Medians of the samples.
+    pub(super) qps: f64,
+    pub(super) processor_qps: f64,
+    pub(super) latency_us: f64,
+    pub(super) samples: Vec<Sample>,
+    /// What the cost model says, from the device's profile, the counters and the compute time in DRAM.
+    pub(super) predicted: Option<Prediction>,
+    /// `predicted / measured - 1`, of elapsed time.
+    pub(super) error: Option<f64>,
+    /// The same of processor time, which is no use where threads sleep (devices slower than 0.3 ms).
+    pub(super) processor_error: Option<f64>,
+    /// Its share of the throughput in DRAM with as many queries in flight: the median over the repeats, each
+    /// measured right after the other.
+    pub(super) share_of_dram: Option<f64>,
+    pub(super) processor_share_of_dram: Option<f64>,
+}
+
+/// The middle of `values`; 0 without any.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+/// The median of one number of all samples.
+pub(super) fn middle(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
+    median(samples.iter().map(of).collect())
+}
+
+impl Record {
+    /// What was measured of `subject` on the device called `device` with so many queries in flight.
+    pub(super) fn new(
+        subject: &Subject,
+        reached: &Reached,
+        (device, in_flight): (&str, u32),
+        samples: &[Sample],
+        (trial, asked): (&Trial<'_>, &Questions),
+    ) -> Record {
+        let queries = asked.queries.count();
+        let mean = |total: u64| total as f64 / queries.max(1) as f64;
+        let (index_bytes, data_bytes) = (subject.manifest.index_bytes(), subject.manifest.data_bytes);
+        let (family, layout, max_degree) = match subject.shape {
+            Shape::Graph { layout, max_degree } => ("graph", layout.name(), Some(max_degree)),
+        };
+        Record {
+            family,
+            layout,
+            max_degree,
+            device: device.to_owned(),
+            emulated: device.starts_with("emulated "),
+            in_flight,
+            threads: trial.threads(),
+            beam_width: max_degree.map(|_| trial.beam_width),
+            queries,
+            search_list: reached.search_list,
+            recall: reached.recall,
+            hops_per_query: mean(reached.totals.hops),
+            reads_per_query: mean(reached.totals.reads),
+            bytes_per_query: mean(reached.totals.bytes),
+            code_distances_per_query: mean(reached.totals.code_distances),
+            full_distances_per_query: mean(reached.totals.full_distances),
+            index_bytes,
+            device_bytes: subject.manifest.paged_file().bytes,
+            data_bytes,
+            amplification: index_bytes as f64 / data_bytes.max(1) as f64,
+            qps: middle(samples, |sample| sample.qps),
+            processor_qps: middle(samples, |sample| sample.processor_qps),
+            latency_us: middle(samples, |sample| sample.latency_us),
+            samples: samples.to_vec(),
+            predicted: None,
+            error: None,
+            processor_error: None,
+            share_of_dram: None,
+            processor_share_of_dram: None,
+        }
+    }
+
+    /// Says which share of the throughput in DRAM this is; `dram` was measured in the same rounds.
+    pub(super) fn share(&mut self, dram: &[Sample]) {
+        let share = |of: fn(&Sample) -> f64| {
+            let shares = self.samples.iter().zip(dram).map(|(slow, fast)| of(slow) / of(fast).max(1e-9));
+            (!dram.is_empty()).then(|| median(shares.collect()))
+        };
+        (self.share_of_dram, self.processor_share_of_dram) =
+            (share(|sample| sample.qps), share(|sample| sample.processor_qps));
+    }
+
+    /// Asks the cost model what this should be on `device`, where posting a read costs `issue_ns`, and compares;
+    /// `computing` are measurements where reads take no time.
+    pub(super) fn predict(&mut self, computing: &[Sample], device: &TierProfile, issue_ns: u64) {
+        if computing.is_empty() {
+            return;
+        }
+        let threads = self.threads.max(1);
+        let execution =
+            Execution { threads: threads as u32, in_flight: self.in_flight, issue_ns: issue_ns as f64 };
+        let told = |of: fn(&Sample) -> f64| {
+            let compute_ns = threads as f64 * 1e9 / middle(computing, of).max(1e-9);
+            self.told(compute_ns, device, &execution)
+        };
+        let (elapsed, processor) = (told(|sample| sample.qps), told(|sample| sample.processor_qps));
+        self.error = Some(elapsed.qps / self.qps.max(1e-9) - 1.0);
+        self.processor_error = Some(processor.qps / self.processor_qps.max(1e-9) - 1.0);
+        self.predicted = Some(elapsed);
+    }
+
+    /// What the cost model of the family says.
+    fn told(&self, compute_ns: f64, device: &TierProfile, execution: &Execution) -> Prediction {
+        let cost = graph::QueryCost {
+            hops: self.hops_per_query,
+            reads: self.reads_per_query,
+            bytes: self.bytes_per_query,
+            compute_ns,
+        };
+        graph::predict(&cost, device, execution)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0]), 2.5);
+        assert_eq!(median(Vec::new()), 0.0);
+    }
+}

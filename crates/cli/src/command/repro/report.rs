@@ -1,0 +1,249 @@
+//! What all reports share: Markdown with plots, a line of JSON a record, and what lies beside the paper's numbers.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::draw::{Axes, Curve, Pen, curves};
+use super::effort::Trial;
+use super::records::{Record, median};
+use crate::arguments::TrialArguments;
+use crate::byte_size;
+use crate::failure::Failure;
+
+/// A bound is drawn where it is below so many times the compute bound.
+const BOUND_IN_SIGHT: f64 = 1.6;
+
+/// A report as it is being written.
+pub(super) struct Document<'a> {
+    folder: &'a Path,
+    pub(super) text: String,
+    files: Vec<PathBuf>,
+}
+
+impl<'a> Document<'a> {
+    /// An empty one in `folder`.
+    pub(super) fn new(folder: &'a Path) -> Document<'a> {
+        Document { folder, text: String::new(), files: Vec::new() }
+    }
+
+    /// Draws a plot and shows it at the end of the text so far.
+    // Writing to a string does not fail.
+    pub(super) fn plot(&mut self, name: &str, axes: &Axes<'_>, drawn: &[Curve]) -> Result<(), Failure> {
+        let path = self.folder.join(name);
+        curves(&path, axes, drawn)?;
+        let _ = write!(self.text, "\n![{}]({name})\n", axes.title);
+        self.files.push(path);
+        Ok(())
+    }
+
+    /// Writes everything; the report's path and all files.
+    pub(super) fn write(self, records: &[Record]) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+        let mut lines = String::new();
+        for record in records {
+            let line = serde_json::to_string(record);
+            lines += &line.map_err(|e| Failure::new(format!("cannot write a record as JSON: {e}")))?;
+            lines.push('\n');
+        }
+        let (path, kept) = (self.folder.join("report.md"), self.folder.join("records.jsonl"));
+        write(&kept, &lines)?;
+        write(&path, &self.text)?;
+        let mut files = vec![path.clone(), kept];
+        files.extend(self.files);
+        Ok((path, files))
+    }
+}
+
+fn write(path: &Path, content: &str) -> Result<(), Failure> {
+    let failed = |e| Failure::new(format!("{}: cannot write the report: {e}", path.display()));
+    std::fs::write(path, content).map_err(failed)
+}
+
+/// The head of a report: what was measured of what, on what, how, and with which command.
+pub(super) fn head(title: &str, figures: &str, trial: &Trial<'_>, beam: bool) -> String {
+    let (arguments, work) = (trial.arguments, trial.work);
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut text = format!(
+        "# {title}\n\n\
+         {figures} of second-tier-memory. **Devices are emulated** in real time on top of\n\
+         DRAM; what that shows and what it cannot is in docs/emulated-devices.md.\n\n\
+         * `{}`: {} vectors of {} {} ({}), {} queries of `{}`, k {}, recall at least {}\n\
+         * {} thread(s), {}{} queries in flight, medians of {} rounds in which all cells take turns\n\
+         * {}\n",
+        name(&arguments.data),
+        work.base.count(),
+        work.base.dim(),
+        work.base.element().name(),
+        arguments.metric.name(),
+        work.all.queries.count(),
+        name(&arguments.queries),
+        arguments.k,
+        arguments.recall,
+        trial.threads(),
+        if beam { format!("beam width {}, ", trial.beam_width) } else { String::new() },
+        arguments.in_flight,
+        arguments.repeats,
+        machine(),
+    );
+    if !arguments.without_file {
+        let _ = writeln!(text, "* from files: the first {} queries", work.few.queries.count());
+    }
+    for device in &arguments.devices {
+        let _ = writeln!(
+            text,
+            "* emulated {}: {} ns, {}/s, granules of {} B, {} ns to issue a read",
+            device.name,
+            device.latency_ns,
+            byte_size::format(device.bandwidth_bytes_per_s as u64),
+            device.granularity,
+            device.issue_ns,
+        );
+    }
+    let _ = write!(
+        text,
+        "\n    {}\n\n\
+         Throughput is of elapsed time. \"cpu\" is of processor time, which other programs do not disturb: on a quiet\n\
+         machine both agree.\n\n## Summary\n\n",
+        command()
+    );
+    text
+}
+
+/// The command that runs, its paths without the folders that only this machine knows.
+fn command() -> String {
+    let bare = |argument: String| match argument.rsplit_once('/') {
+        Some((_, name)) if !name.is_empty() => name.to_owned(),
+        _ => argument,
+    };
+    std::env::args().map(bare).collect::<Vec<_>>().join(" ")
+}
+
+/// How far the predictions lie from what was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct ModelError {
+    pub(super) cells: usize,
+    /// Medians and maxima of `|predicted / measured - 1|`, of elapsed time and of processor time.
+    pub(super) median: f64,
+    pub(super) worst: f64,
+    pub(super) processor_median: f64,
+    pub(super) processor_worst: f64,
+}
+
+impl ModelError {
+    /// How far the model lies off over all cells that it predicted; `None` without any.
+    pub(super) fn of(records: &[Record]) -> Option<ModelError> {
+        let of = |of: fn(&Record) -> Option<f64>| -> Vec<f64> {
+            records.iter().filter_map(of).map(f64::abs).collect()
+        };
+        let (errors, processor) = (of(|record| record.error), of(|record| record.processor_error));
+        let worst = |errors: &[f64]| errors.iter().copied().fold(0.0, f64::max);
+        (!errors.is_empty()).then(|| ModelError {
+            cells: errors.len(),
+            worst: worst(&errors),
+            median: median(errors),
+            processor_worst: worst(&processor),
+            processor_median: median(processor),
+        })
+    }
+
+    /// A line of a summary.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "* cost model: error {:.1}% in the median of {} cells, {:.1}% at worst (cpu {:.1}% and {:.1}%)\n",
+            100.0 * self.median,
+            self.cells,
+            100.0 * self.worst,
+            100.0 * self.processor_median,
+            100.0 * self.processor_worst,
+        )
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+pub(super) struct Answer<'a> {
+    report: String,
+    records: &'a [Record],
+    model: Option<ModelError>,
+    emulated: Vec<&'a str>,
+    files: Vec<String>,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(
+        path: &Path,
+        files: &[PathBuf],
+        records: &'a [Record],
+        arguments: &'a TrialArguments,
+    ) -> Answer<'a> {
+        Answer {
+            report: path.display().to_string(),
+            records,
+            model: ModelError::of(records),
+            emulated: arguments.devices.iter().map(|device| device.name.as_str()).collect(),
+            files: files.iter().map(|file| file.display().to_string()).collect(),
+        }
+    }
+}
+
+/// A number that a record comes to.
+pub(super) type NumberOf = fn(&Record) -> f64;
+
+/// A curve with a mark at each record: amplification against `y`.
+pub(super) fn by_size(name: &str, records: &[&Record], y: impl Fn(&Record) -> f64) -> Curve {
+    let points = records.iter().map(|record| (record.amplification, y(record))).collect();
+    Curve { name: name.to_owned(), points, pen: Pen::Marks }
+}
+
+/// Throughput against size: what was measured beside the search in DRAM, the model, and each bound of the device that
+/// is near enough to be seen; a bound far above everything else would press all curves to the floor.
+pub(super) fn bounded(records: &[&Record], in_dram: &[&Record], bounds: &[(&str, NumberOf)]) -> Vec<Curve> {
+    let thin = |name: &str, y: &dyn Fn(&Record) -> f64| Curve { pen: Pen::Thin, ..by_size(name, records, y) };
+    let mut drawn = vec![
+        by_size("measured", records, |record| record.qps),
+        by_size("compute bound", in_dram, |record| record.qps),
+        thin("cost model", &|record| record.predicted.map_or(f64::NAN, |predicted| predicted.qps)),
+    ];
+    let top = in_dram.iter().map(|record| record.qps).fold(0.0, f64::max);
+    for (name, bound) in bounds {
+        if records.iter().any(|record| bound(record) < BOUND_IN_SIGHT * top) {
+            drawn.push(thin(name, &|record| bound(record).min(BOUND_IN_SIGHT * top)));
+        }
+    }
+    drawn
+}
+
+/// The bytes a second of the device, whole granules counted, as queries a second.
+pub(super) fn bandwidth_qps(record: &Record) -> f64 {
+    record.predicted.map_or(f64::NAN, |told| told.bandwidth_qps)
+}
+
+/// A share as per cent; "-" where there is none.
+pub(super) fn percent(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
+}
+
+/// What the model says of a record: throughput, errors and the bound that holds, as cells of a table.
+pub(super) fn model_cells(record: &Record) -> String {
+    format!(
+        "{} | {} | {} | {}",
+        record.predicted.map_or("-".to_owned(), |told| format!("{:.0}", told.qps)),
+        percent(record.error),
+        percent(record.processor_error),
+        record.predicted.map_or("-", |told| told.bound.name()),
+    )
+}
+
+/// A device's name as part of a file's.
+pub(super) fn file_name(device: &str) -> String {
+    device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+/// The processor, as far as the system tells.
+fn machine() -> String {
+    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    format!("{}, {cores} cores", model.map_or("unknown processor", |(_, model)| model.trim()))
+}
