@@ -37,6 +37,7 @@ class _SearchArguments(TypedDict):
     recall: float
     search_list: int | None
     probes: int | None
+    prune: float | None
     beam_width: int
     threads: int
     mode: str
@@ -50,6 +51,8 @@ class _Answers(TypedDict):
     bytes: NDArray[np.uint64]
     code_distances: NDArray[np.uint64]
     full_distances: NDArray[np.uint64]
+    lists: NDArray[np.uint64]
+    small_reads: NDArray[np.uint64]
     latencies_ns: NDArray[np.uint64]
     seconds: float
     search_list: int
@@ -62,6 +65,8 @@ class _Costs(TypedDict):
     bytes: NDArray[np.uint64]
     code_distances: NDArray[np.uint64]
     full_distances: NDArray[np.uint64]
+    lists: NDArray[np.uint64]
+    small_reads: NDArray[np.uint64]
     latencies_ns: NDArray[np.uint64]
     seconds: float
     threads: int

@@ -61,6 +61,7 @@ class Index:
         threads: int = 0,
         mode: Mode = "batched",
         timeout: float | None = None,
+        prune: float | None = None,
     ) -> Found:
         """Finds the ``k`` nearest vectors of each query.
 
@@ -72,12 +73,14 @@ class Index:
             recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
                 calibration of the index turns it into a size of the candidate list.
             search_list: that size itself (L in DiskANN), at least ``k``; then ``recall`` is not looked at.
-            probes: groups that a cluster index scans; None chooses them by the calibration.
+            probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration.
             beam_width: reads of one hop (W in DiskANN), 1 to 128.
             threads: 0 means all cores.
             mode: ``"batched"`` gives the same answers on every tier; ``"pipelined"`` goes on with whatever
                 read arrives first, for lower latency.
             timeout: seconds after which the search gives up.
+            prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
+                chooses by the calibration.
 
         Raises:
             ValueError: queries or options that do not fit the index, NaN or infinity (the row is named).
@@ -95,7 +98,7 @@ class Index:
         [0.0, 1.0, 1.0]
         """
         rows, single = _rows(queries, self.element)
-        arguments = _arguments(k, recall, search_list, probes, beam_width, threads, mode, timeout)
+        arguments = _arguments(k, recall, search_list, probes, beam_width, threads, mode, timeout, prune)
         answers = self._handle.search(rows, arguments)
         notes = tuple(answers["notes"])
         for note in notes:
@@ -114,6 +117,8 @@ class Index:
             bytes=answers["bytes"],
             code_distances=answers["code_distances"],
             full_distances=answers["full_distances"],
+            lists=answers["lists"],
+            small_reads=answers["small_reads"],
         )
         if single:
             ids, distances = ids[0], distances[0]
@@ -171,7 +176,8 @@ class Index:
 
         Queries and answers are in memory for ``block`` queries at a time, so both files may be larger than memory.
         Nothing is at ``output`` before it is complete. Returns ``queries``, ``k``, ``seconds``, ``reads``,
-        ``bytes``, ``hops``, ``code_distances``, ``full_distances`` (totals) and ``notes``.
+        ``bytes``, ``hops``, ``code_distances``, ``full_distances``, ``lists``, ``small_reads`` (totals) and
+        ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -213,12 +219,13 @@ class Index:
         probes: int | None = None,
         beam_width: int = 4,
         mode: Mode = "batched",
+        prune: float | None = None,
     ) -> dict[str, Any]:
         """Answers one query alone and says what it took.
 
-        Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``groups_scanned`` (None
-        of a graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory``
-        (what the open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
+        Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
+        ``groups_scanned`` (None of a graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan, read,
+        rerank), ``memory`` (what the open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -228,7 +235,7 @@ class Index:
         (7, ['navigate', 'scan', 'read', 'rerank'])
         """
         rows, _ = _rows(query, self.element)
-        arguments = _arguments(k, recall, search_list, probes, beam_width, 1, mode, None)
+        arguments = _arguments(k, recall, search_list, probes, beam_width, 1, mode, None, prune)
         told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, arguments))
         return told
 
@@ -338,12 +345,14 @@ def _arguments(
     threads: int,
     mode: str,
     timeout: float | None,
+    prune: float | None = None,
 ) -> _bathyal._SearchArguments:
     return {
         "k": whole("k", k),
         "recall": float(recall),
         "search_list": None if search_list is None else whole("search_list", search_list),
         "probes": None if probes is None else whole("probes", probes),
+        "prune": None if prune is None else float(prune),
         "beam_width": whole("beam_width", beam_width),
         "threads": whole("threads", threads, most=4096),
         "mode": mode,
@@ -367,6 +376,8 @@ def _costs(answers: _bathyal._Costs) -> Costs:
         bytes=answers["bytes"],
         code_distances=answers["code_distances"],
         full_distances=answers["full_distances"],
+        lists=answers["lists"],
+        small_reads=answers["small_reads"],
     )
 
 
@@ -457,9 +468,9 @@ def build(
             ``(stage, done, total)``.
         layout: how the file that searches read is laid out. Of a graph: ``"padded"`` (the default), a record a
             vector; ``"page_local"``: near vectors share a page, which needs a third to a half of the reads; or
-            ``"csr"``: records as long as they are, the smallest, for memory. Of posting lists: ``"coupled"``, a copy
-            of each vector in each of its lists; ``"decoupled"``, lists of addresses; or ``"grouped"`` (the default),
-            each vector once, beside its group.
+            ``"csr"``: records as long as they are, the smallest, for memory. Of posting lists: ``"coupled"``, a
+            copy of each vector in each of its lists; ``"decoupled"``, lists of addresses; or ``"grouped"`` (the
+            default), each vector once, beside its group.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.

@@ -41,6 +41,10 @@ class SearchStats:
     """Distances estimated from codes."""
     full_distances: NDArray[np.uint64] = field(repr=False)
     """Distances computed from full vectors."""
+    lists: NDArray[np.uint64] = field(repr=False)
+    """Posting lists scanned; 0 of other families."""
+    small_reads: NDArray[np.uint64] = field(repr=False)
+    """Reads for vectors that a posting list only has the address of."""
 
     @property
     def qps(self) -> float:
@@ -117,6 +121,10 @@ class Costs:
     """Distances estimated from codes."""
     full_distances: NDArray[np.uint64] = field(repr=False)
     """Distances computed from full vectors."""
+    lists: NDArray[np.uint64] = field(repr=False)
+    """Posting lists scanned; 0 of other families."""
+    small_reads: NDArray[np.uint64] = field(repr=False)
+    """Reads for vectors that a posting list only has the address of."""
 
 
 @dataclass(frozen=True)

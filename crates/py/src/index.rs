@@ -137,6 +137,7 @@ pub(crate) struct SearchArguments {
     recall: f32,
     search_list: Option<u32>,
     probes: Option<u32>,
+    prune: Option<f32>,
     beam_width: u32,
     threads: usize,
     mode: String,
@@ -164,6 +165,7 @@ impl SearchArguments {
             k,
             effort,
             probes: self.probes,
+            prune: self.prune,
             beam_width,
             threads,
             mode,
@@ -289,6 +291,8 @@ pub(crate) fn per_query<'py>(
     answers.set_item("bytes", count(|one| one.bytes))?;
     answers.set_item("code_distances", count(|one| one.code_distances.into()))?;
     answers.set_item("full_distances", count(|one| one.full_distances.into()))?;
+    answers.set_item("lists", count(|one| one.lists.into()))?;
+    answers.set_item("small_reads", count(|one| one.small_reads.into()))?;
     answers.set_item("latencies_ns", PyArray1::from_vec(py, latencies_ns))?;
     Ok(answers)
 }

@@ -114,6 +114,8 @@ pub(crate) fn search_file(
             "bytes": totals.bytes,
             "code_distances": totals.code_distances,
             "full_distances": totals.full_distances,
+            "lists": totals.lists,
+            "small_reads": totals.small_reads,
             "notes": notes,
         });
         Ok(serde_json::to_string(&report)?)
