@@ -225,7 +225,8 @@ class Index:
 
         Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
         ``groups_scanned`` (None of a graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan,
-        read, rerank), ``memory`` (what the open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
+        read, rerank), ``memory`` (what the open index keeps), ``search_list``, ``ids``, ``distances`` and
+        ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
