@@ -103,6 +103,14 @@ def give_back(address: int, length: int) -> None:
     madvise(address, length, MADV_PAGEOUT)
 
 
+def expect_random(paths: Iterable[Path]) -> None:
+    """Lets the kernel read nothing ahead of what this process touches of these files, where it maps them."""
+    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for _, _, address, length in mappings(paths):
+        madvise(address, length, mmap.MADV_RANDOM)
+
+
 def drop(path: Path, start: int = 0, length: int = 0) -> None:
     """Drops the unmapped pages of a part of a file, a length of 0 being all that follows."""
     descriptor = os.open(path, os.O_RDONLY)

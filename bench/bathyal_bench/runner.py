@@ -163,7 +163,7 @@ class Run:
             "open": system.open,
             "search": system.search,
             "efforts": list(system.efforts),
-            "queries": system.queries,
+            "queries": system.queries or suite.queries,
             "warming_queries": suite.warming_queries,
             "latency_queries": suite.latency_queries,
             "least_seconds": suite.least_seconds,
@@ -237,6 +237,13 @@ def suite_as_json(suite: Suite) -> dict[str, Any]:
     return fields
 
 
+def read_ahead_kb() -> int | None:
+    """The most that the kernel reads ahead of what is asked for, on the device that holds this repository."""
+    device = os.stat(ROOT).st_dev
+    path = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    return int(path.read_text(encoding="ascii")) if path.exists() else None
+
+
 def machine() -> dict[str, Any]:
     """What figures depend on, and what a reader has to know about them."""
     model = "unknown"
@@ -253,6 +260,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
+        "read_ahead_kb": read_ahead_kb(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release().split("-")[0],
         "commit": git.stdout.strip() or "unknown",

@@ -45,7 +45,7 @@ class System:
     data: tuple[str, ...] = ()
     """Names of the sets that it is measured on; all if empty."""
     queries: int | None = None
-    """Most queries of a batch, for systems that are slow."""
+    """Most queries of a batch, for systems that are slow; None takes the suite's."""
 
     def index_key(self, data: str, data_bytes: int, metric: str, threads: int, version: str) -> str:
         """Names the folder of the built index: the same key is the same index."""
@@ -73,6 +73,8 @@ class Suite:
     memory_budgets: tuple[int, ...] = ()
     page_cache: int | None = None
     """Bytes of an index that the kernel may hold for a system that is measured cold; None is no limit."""
+    queries: int | None = None
+    """Most queries of a batch; None takes all of the set."""
     pin: bool = True
     latency_queries: int = LATENCY_QUERIES
     warming_queries: int = WARMING_QUERIES
@@ -125,6 +127,7 @@ PLAIN = (
     "build_threads",
     "repeats",
     "pin",
+    "queries",
     "latency_queries",
     "warming_queries",
     "least_seconds",

@@ -36,8 +36,8 @@ from bathyal_bench.recall import read_groundtruth, recall_at
 # Calls before latencies count.
 WARMING_CALLS = 20
 # Queries between two looks at the page cache, where it is limited: few, as a query may bring in a megabyte.
-PART_QUERIES = 32
-PART_CALLS = 8
+PART_QUERIES = 16
+PART_CALLS = 4
 
 
 def main() -> int:

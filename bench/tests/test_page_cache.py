@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from bathyal_bench.page_cache import PageCache, cached_bytes, forget, mapped_bytes, remember
+from bathyal_bench.page_cache import PageCache, cached_bytes, expect_random, forget, mapped_bytes, remember
 
 MEBIBYTE = 1 << 20
 
@@ -55,6 +55,13 @@ def test_the_cache_is_kept_near_its_limit(file, by_mapping):
             assert cached_bytes([file]) <= 8 * MEBIBYTE
     assert cache.most >= most
     assert mapped_bytes([file]) <= cached_bytes([file])
+
+
+def test_without_reading_ahead_only_what_is_touched_comes_in(file):
+    mapped = np.memmap(file, "u1", "r")
+    expect_random([file])
+    assert mapped[8 * MEBIBYTE] >= 0
+    assert 0 < cached_bytes([file]) < MEBIBYTE
 
 
 def test_without_a_limit_nothing_is_dropped(file):

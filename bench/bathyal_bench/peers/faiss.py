@@ -3,7 +3,8 @@
 For example ``factory = "HNSW32,Flat"`` with ``efConstruction`` and ``efSearch``, or
 ``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``. The peer
 ``faiss-on-disk`` has its inverted lists in a file of their own, which is mapped. ``open``: ``mapped = true`` maps
-flat vectors, such as those of a re-ranking, and reads the rest. ``build.by_residual = false`` is for codes that are
+flat vectors, such as those of a re-ranking, and reads the rest; ``read_ahead = false`` lets the kernel read only
+the pages of mapped lists that are wanted. ``build.by_residual = false`` is for codes that are
 the vectors themselves (``SQ8_direct``).
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bathyal_bench.page_cache import expect_random
 from bathyal_bench.peers.peer import Options, Peer
 
 FILE = "index.faiss"
@@ -100,3 +102,7 @@ class FaissOnDisk(Faiss):
         # The folder was renamed after the build: the lists are sought beside the index.
         flags = self.package.IO_FLAG_ONDISK_SAME_DIR
         self.index = self.package.read_index(str(index / FILE), flags)
+        if options.get("read_ahead", True):
+            self.note = "the kernel reads ahead"
+        else:
+            expect_random([index / LISTS])

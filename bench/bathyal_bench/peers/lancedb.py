@@ -58,7 +58,7 @@ class LanceDb(Peer):
         return found
 
     def search_one(self, query: NDArray[Any], k: int) -> NDArray[Any]:
-        search = self.table.search(query).distance_type(self.data.metric).limit(k).select(["id"])
+        search = self.table.search(query).distance_type(self.data.metric).limit(k).select(["id", "_distance"])
         for name, value in self.options.items():
             search = getattr(search, name)(value)
         return search.to_arrow()["id"].to_numpy()
