@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from bathyal_bench.page import page
 from bathyal_bench.points import read_records
@@ -23,6 +24,9 @@ SUITES = ROOT / "bench/suites"
 def main() -> int:
     options = parse()
     try:
+        if options.task == "run" and options.plan:
+            print(chosen_run(options, asked_suite(options), sys.stdout).plan())
+            return 0
         records = options.records if options.task == "report" else run(options)
         return write_reports(records, options.quiet)
     except (ValueError, OSError) as error:
@@ -37,6 +41,7 @@ def parse() -> argparse.Namespace:
     measure.add_argument("suite", type=Path, help="a TOML file, for example bench/suites/sift.toml")
     measure.add_argument("--work", type=Path, default=WORK, help="folder for indexes and results")
     measure.add_argument("--output", type=Path, help="JSON lines (default: WORK/results/SUITE-TIME.jsonl)")
+    measure.add_argument("--plan", action="store_true", help="say what would be built and measured, and stop")
     measure.add_argument("--rebuild", action="store_true", help="build indexes that are there already, too")
     measure.add_argument("--only", action="append", default=[], help="systems whose name holds this text")
     measure.add_argument("--built-only", action="store_true", help="leave out what has no built index")
@@ -60,7 +65,10 @@ def words(text: str) -> tuple[str, ...]:
 
 def whole_numbers(text: str) -> tuple[int, ...]:
     """``"1,2"`` as numbers."""
-    return tuple(int(word) for word in words(text))
+    try:
+        return tuple(int(word) for word in words(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 1,2") from None
 
 
 def asked_suite(options: argparse.Namespace) -> Suite:
@@ -88,9 +96,14 @@ def run(options: argparse.Namespace) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"{options.work}: another run works there, and would spoil both") from None
-        only = tuple(options.only)
-        Run(suite, options.work, log, options.rebuild, only, options.built_only, options.build_only).execute()
+        chosen_run(options, suite, log).execute()
     return output
+
+
+def chosen_run(options: argparse.Namespace, suite: Suite, log: TextIO) -> Run:
+    """A run as the command line says."""
+    only = tuple(options.only)
+    return Run(suite, options.work, log, options.rebuild, only, options.built_only, options.build_only)
 
 
 def write_reports(records: Path, quiet: bool) -> int:

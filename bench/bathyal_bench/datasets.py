@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,14 @@ def prepare(entry: dict[str, Any], work: Path) -> DataSet:
 def locate(text: str) -> Path:
     """A path of a suite: variables of the environment are filled in; it is relative to ``BATHYAL_DATA``."""
     expanded = os.path.expandvars(text)
-    if "$" in expanded:
-        raise ValueError(f"{text}: a variable of the environment that it names is not set")
+    unset = re.search(r"\$\{?(\w+)", expanded)
+    if unset is not None:
+        raise ValueError(f"{text}: set {unset[1]} to the folder of that data set (docs/benchmarks.md)")
     path = Path(expanded)
     if not path.is_absolute():
         folder = os.environ.get("BATHYAL_DATA")
         if folder is None:
-            raise ValueError(f"{text}: set BATHYAL_DATA to the folder of the data sets")
+            raise ValueError(f"{text}: set BATHYAL_DATA to the folder of the data sets (docs/benchmarks.md)")
         path = Path(folder) / path
     if not path.exists():
         raise FileNotFoundError(f"{path}: is not there")

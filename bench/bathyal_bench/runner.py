@@ -34,6 +34,10 @@ THREAD_VARIABLES = (
 LAST_LINES = 3
 
 
+class NotInstalled(Exception):
+    """A system is not here; the message says why, or what to do."""
+
+
 @dataclass
 class Run:
     """A run of a suite: where it works and writes."""
@@ -85,18 +89,15 @@ class Run:
         """The built index; None if there is none, which is recorded with its reason."""
         where = {"data": data.name, "system": system.name, "peer": system.peer}
         try:
-            version = peer_class(system.peer).version()
-        except importlib.metadata.PackageNotFoundError as error:
-            reason = install_failures().get(str(error.name), "is not installed: make bench-peers")
-            self.skip(reason, where)
+            folder, version = self.folder_of(system, data)
+        except NotInstalled as reason:
+            self.skip(str(reason), where)
             return None
-        key = system.index_key(data.name, data.data_bytes, data.metric, self.suite.build_threads, version)
-        folder = self.work / "indexes" / key
-        told = folder.with_suffix(".json")
-        fresh = key in self.built or not self.rebuild
-        if folder.exists() and told.exists() and fresh:
-            known = json.loads(told.read_text(encoding="utf-8"))
+        key, told = folder.name, folder.with_suffix(".json")
+        known = kept_build(folder) if key in self.built or not self.rebuild else None
+        if known is not None:
             self.record(known | where | {"cached": key not in self.built})
+            self.warn_of_age(system, known)
             return folder
         if self.built_only:
             self.skip(f"its index is not built ({key}): run without --built-only", where)
@@ -113,6 +114,52 @@ class Run:
         told.write_text(json.dumps(record), encoding="utf-8")
         self.built.add(key)
         return folder
+
+    def folder_of(self, system: System, data: DataSet) -> tuple[Path, str]:
+        """Where the index lies or will lie, and the version of the system.
+
+        Raises:
+            NotInstalled: the message says why.
+        """
+        try:
+            version = peer_class(system.peer).version()
+        except importlib.metadata.PackageNotFoundError as error:
+            known = install_failures().get(str(error.name))
+            raise NotInstalled(known or "is not installed: make bench-peers") from None
+        key = system.index_key(data.name, data.data_bytes, data.metric, self.suite.build_threads, version)
+        return self.work / "indexes" / key, version
+
+    def warn_of_age(self, system: System, known: dict[str, Any]) -> None:
+        """An index of Bathyal may be of earlier sources than those that search it, which nothing else tells."""
+        commit = machine()["commit"]
+        if known.get("commit", commit) != commit:
+            say(
+                f"{system.name}: its index was built by {known['commit']}: --rebuild --only bathyal renews it"
+            )
+
+    def plan(self) -> str:
+        """What a run would build and measure, a line for each system."""
+        suite, lines = self.suite, []
+        counts = f"{suite.repeats} repeats of {', '.join(map(str, suite.threads))} threads"
+        lines.append(f"{suite.name}: {counts}, {' and '.join(suite.caches)}")
+        for entry in suite.data:
+            data = prepare(entry, self.work / "data")
+            for system in suite.systems_for(entry["name"]):
+                if self.chosen(system):
+                    lines.append(f"{data.name}  {system.name}  {self.standing(system, data)}")
+        return "\n".join(lines)
+
+    def standing(self, system: System, data: DataSet) -> str:
+        """Whether the index of a system is there, and where."""
+        try:
+            folder, _ = self.folder_of(system, data)
+        except NotInstalled as reason:
+            return f"left out: {reason}"
+        known = kept_build(folder)
+        if known is None:
+            return "left out: not built" if self.built_only else "to be built"
+        size, seconds = known["index_bytes"] / 1e6, known["build_seconds"]
+        return f"built in {seconds:.0f} s, {size:.0f} MB, {folder}"
 
     def skip(self, reason: str, where: dict[str, Any]) -> None:
         """Leaves a system out, and says why here and in the reports."""
@@ -186,6 +233,15 @@ class Run:
         if failure is not None or not records:
             records.append({"kind": "failed", "reason": failure or "measured nothing"})
         return records
+
+
+def kept_build(folder: Path) -> dict[str, Any] | None:
+    """The record of an index that is complete; None if there is none."""
+    told = folder.with_suffix(".json")
+    if not (folder.exists() and told.exists()):
+        return None
+    known: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+    return known
 
 
 def run_worker(job: dict[str, Any], threads: int, log: Path, timeout: float) -> str | None:

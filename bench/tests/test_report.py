@@ -102,6 +102,25 @@ def test_tables_compare_and_flag(recorded):
     assert "highest recall 0.970" in {r[0]: r for r in tables.equal_recall(section, 0.99, ())}["hnswlib"][-1]
 
 
+def test_each_row_is_beside_the_reference_with_the_nearest_memory(recorded):
+    (section,) = points.sections(recorded)
+    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, ("Bathyal, file", "hnswlib"))}
+    assert "beside Bathyal, file" in rows["DiskANN"][-1]
+    assert float(rows["hnswlib"][2]) == 1.0
+    assert rows["hnswlib"][-1].startswith("reference")
+
+
+def test_page_cache_counts_as_memory(recorded):
+    for record in recorded:
+        if record.get("system") == "DiskANN" and record["kind"] == "search":
+            record["cached_bytes"] = 10 * record["dram_bytes"]
+    (section,) = points.sections(recorded)
+    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, ("Bathyal, file",))}
+    assert "unequal memory" in rows["DiskANN"][-1]
+    assert rows["DiskANN"][tables.EQUAL_RECALL_HEADS.index("page cache")].endswith("MB")
+    assert rows["Bathyal, file"][tables.EQUAL_RECALL_HEADS.index("page cache")] == "–"
+
+
 def test_a_budget_shuts_out_what_is_larger(recorded):
     (section,) = points.sections(recorded)
     rows = tables.budget_rows(section, 50_000_000, 0.95)

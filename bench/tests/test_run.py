@@ -1,5 +1,6 @@
 """A run from suite to report, with Bathyal alone: a process a measurement, indexes kept, gaps told."""
 
+import sys
 from pathlib import Path
 
 from bathyal_bench import page, points, tables
@@ -76,6 +77,7 @@ def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
 
 def test_building_and_measuring_can_be_two_runs(tmp_path):
     unbuilt = run(tmp_path, "unbuilt.jsonl", built_only=True, only=("Bathyal",))
+    assert "Bathyal  to be built" in Run(parse_suite(SUITE), tmp_path, sys.stdout).plan()
     (gap,) = points.gaps(unbuilt)
     assert gap["kind"] == "skipped" and "not built" in gap["reason"]
     assert points.sections(unbuilt) == []
@@ -83,6 +85,8 @@ def test_building_and_measuring_can_be_two_runs(tmp_path):
     built = run(tmp_path, "built.jsonl", build_only=True, only=("Bathyal",))
     assert points.sections(built) == [] and points.gaps(built) == []
     assert "tiny: building" in tables.report(built) and "Bathyal" in page.page(built)
+
+    assert "Bathyal  built in" in Run(parse_suite(SUITE), tmp_path, sys.stdout).plan()
 
     measured = run(tmp_path, "measured.jsonl", built_only=True, only=("Bathyal",))
     assert len(points.sections(measured)) == 1

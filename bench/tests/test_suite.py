@@ -131,7 +131,7 @@ def test_paths_of_a_suite_are_below_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("BATHYAL_DATA", str(tmp_path))
     assert datasets.locate("a.fbin") == tmp_path / "a.fbin"
     assert datasets.locate("$BATHYAL_DATA/a.fbin") == tmp_path / "a.fbin"
-    with pytest.raises(ValueError, match="not set"):
+    with pytest.raises(ValueError, match="set BATHYAL_NOWHERE"):
         datasets.locate("$BATHYAL_NOWHERE/a.fbin")
 
 
@@ -151,6 +151,42 @@ def test_placeholders_have_to_have_values():
     assert fill("run {base} -L {L}", {"base": "a b", "L": 3}) == ["run", "a b", "-L", "3"]
     with pytest.raises(Unsupported, match="LL"):
         fill("run {LL}", {"L": 3})
+
+
+def test_a_variable_that_is_not_set_leaves_a_program_out(monkeypatch):
+    monkeypatch.delenv("BATHYAL_PROGRAM", raising=False)
+    with pytest.raises(Unsupported, match=r"set \$BATHYAL_PROGRAM"):
+        fill("$BATHYAL_PROGRAM/run {k}", {"k": 10})
+    monkeypatch.setenv("BATHYAL_PROGRAM", "/somewhere")
+    assert fill("$BATHYAL_PROGRAM/run {k}", {"k": 10}) == ["/somewhere/run", "10"]
+
+
+def test_a_program_is_given_its_configuration(tmp_path):
+    data = small_set(tmp_path)
+    echo = "import sys; print(open(sys.argv[1]).read())"
+    config = '{{"qps": {L}, "recall": 0.5, "p50_ms": 2, "dim": {dim}}}'
+    effort = {"command": ["python3", "-c", echo, "{config}"], "config": config, "L": 40}
+    sweep = Sweep(tmp_path / "index", tmp_path, 2, "warm", [effort], 3, 3)
+    (record,) = External(data, 1).sweep(sweep)
+    assert (record["qps"], record["recall"]) == (40, 0.5)
+    assert record["latency_us"] == {"mean": None, "p50": 2000, "p99": None}
+
+
+def test_what_sptag_prints_is_understood():
+    system = next(
+        one for one in suite.read_suite(SUITES / "sift-lists.toml").systems if one.peer == "external"
+    )
+    heads = "[1] Avg\t50tiles\t90tiles\t95tiles\t99tiles\t99.9tiles\tMax\n"
+    printed = (
+        "[1] Finish sending in 1.500 seconds, actuallQPS is 2000.50, query count 3000.\n"
+        "[1] Recall10@10: 0.951200 MRR@10: 0.990000\n[1] \nEx Latency Distribution:\n"
+        f"{heads}[1] 0.100\t0.100\t0.100\t0.100\t0.100\t0.100\t0.100\n[1] \nTotal Latency Distribution:\n"
+        f"{heads}[1] 1.250\t1.125\t2.000\t2.500\t3.500\t4.000\t5.000\n"
+        f"[1] \nTotal Disk Page Access Distribution:\n{heads}[1] 96.500\t  96\t  99\t  99\t 100\t 100\t 101\n"
+    )
+    figures = parse_output(printed, system.search)
+    assert (figures["qps"], figures["recall"], figures["reads_per_query"]) == (2000.5, 0.9512, 96.5)
+    assert [figures[f"{name}_us"] for name in ("mean", "p50", "p99")] == [1250, 1125, 3500]
 
 
 def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
