@@ -12,6 +12,7 @@ use bathyal_index::{
 use bathyal_kernels::{Element, Isa};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
 use clustered::vectors;
 use std::path::Path;
@@ -63,7 +64,6 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
     let (sim, handle) = simulated(&index, slow);
     let open = |options| Index::open(index.path(), &options).unwrap();
     let others = [
-        ("dram", open(OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() })),
         ("positioned", open(OpenOptions { method: Method::Positioned, ..OpenOptions::default() })),
         ("page cache", open(OpenOptions { page_cache: true, ..OpenOptions::default() })),
         ("sim", sim),
@@ -75,6 +75,37 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
         assert_eq!(found.per_query, expected.per_query, "{name}");
     }
     assert!(handle.violations().is_empty(), "{:?}", handle.violations());
+}
+
+#[test]
+fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, index) = built(dir.path());
+    let paged = search(&index, &queries, SearchMode::Batched).unwrap();
+    let delayed = |profile: DelayProfile| {
+        let wrap: bathyal_index::index::WrapTier =
+            Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
+        OpenOptions { tier: TierChoice::Dram, wrap: Some(wrap), ..OpenOptions::default() }
+    };
+    let open = |options| Index::open(index.path(), &options).unwrap();
+    let dram = open(OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() });
+    let expected = search(&dram, &queries, SearchMode::Batched).unwrap();
+    assert_eq!(expected.totals.reads, 50 * 60);
+    let mapped = "mapped".parse().unwrap();
+    let others = [
+        ("mapped", open(OpenOptions { tier: mapped, ..OpenOptions::default() })),
+        ("budget", open(OpenOptions { memory_bytes: Some(64 << 20), ..OpenOptions::default() })),
+        ("cxl", open(delayed(DelayProfile::cxl()))),
+    ];
+    for (name, other) in &others {
+        let found = search(other, &queries, SearchMode::Batched).unwrap();
+        assert_eq!(found.ids, expected.ids, "{name}");
+        assert_eq!(found.distances, expected.distances, "{name}");
+        assert_eq!(found.per_query, expected.per_query, "{name}");
+    }
+    // A device that moves whole pages is asked for whole pages.
+    let found = search(&open(delayed(DelayProfile::ssd())), &queries, SearchMode::Batched).unwrap();
+    assert_eq!((found.ids, found.per_query), (paged.ids, paged.per_query));
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn split(measured: &Measurement) -> String {
         ("centroids", split.centroids),
         ("codec", split.codec),
         ("pages", split.pages),
+        ("ids", split.ids),
         ("cache", split.cache),
         ("searches", split.searches),
     ];

@@ -17,7 +17,7 @@ fn answers(folder: &std::path::Path, index: &str, tier: &str) -> (Value, Vec<u8>
 }
 
 #[test]
-fn every_place_answers_like_dram_and_says_where_it_is() {
+fn every_place_answers_alike_and_says_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("pmem")).unwrap();
     let mut places = vec![("mapped", "anonymous memory"), ("mapped:pmem", "pmem/bathyal-")];
@@ -26,12 +26,14 @@ fn every_place_answers_like_dram_and_says_where_it_is() {
         places.push(("mapped:node=0", "NUMA node 0"));
     }
     for index in INDEXES {
-        let (_, expected) = answers(folder.path(), index, "dram");
+        let [dram, file] = ["dram", "file"].map(|tier| answers(folder.path(), index, tier).1);
         for (tier, method) in &places {
+            // Groups whose pages were checked when they were loaded are not read by the page.
+            let expected = if index == "idx" && *tier != "mapped" { &file } else { &dram };
             let (answer, found) = answers(folder.path(), index, tier);
             assert_eq!(answer["tier"], *tier);
             assert!(answer["method"].as_str().unwrap().contains(method), "{answer}");
-            assert!(found == expected, "{index} on {tier}");
+            assert!(found == *expected, "{index} on {tier}");
         }
     }
 }

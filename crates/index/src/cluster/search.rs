@@ -13,6 +13,8 @@ use std::path::PathBuf;
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
 /// interleaved queries stay small.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
+/// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
+const VECTORS_AT_ONCE: usize = 128;
 /// How many groups ahead codes are asked for: one is too late for DRAM.
 const GROUPS_AHEAD: usize = 2;
 /// Candidates are collected up to so many times the list before the worst are dropped.
@@ -34,6 +36,8 @@ pub(crate) struct Cluster {
     pub(crate) exact: Exact,
     /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
     pub(crate) check_pages: bool,
+    /// The ids by place, where candidates are read alone: their pages' heads are then not read. Empty elsewhere.
+    pub(crate) ids: Vec<u32>,
     pub(crate) file: PathBuf,
 }
 
@@ -224,6 +228,15 @@ impl Scratch {
         self.stats.bytes += self.spans.iter().map(|span| u64::from(span.len)).sum::<u64>();
     }
 
+    /// Scores the candidate of rank `rank`, whose vector has arrived alone.
+    #[inline]
+    fn score_vector(&mut self, cluster: &Cluster, rank: usize, bytes: &[u8]) {
+        // Every place below a group's count holds a vector: it was looked at when the pages were loaded.
+        let Some(id) = cluster.ids.get(self.hits[rank].id as usize) else { return };
+        self.found.push(*id, cluster.exact.between(&self.query, bytes));
+        self.stats.full_distances += 1;
+    }
+
     /// Scores all vectors of a page that has arrived.
     fn score_page(&mut self, cluster: &Cluster, page: u32, bytes: &[u8]) -> Result<(), IndexError> {
         let layout = &cluster.layout;
@@ -285,6 +298,16 @@ pub(crate) async fn search(
         }
     }
     scratch.rank(cluster, wanted);
+    if cluster.ids.is_empty() {
+        read_pages(&cx, cluster, scratch).await
+    } else {
+        read_vectors(&cx, cluster, scratch).await
+    }
+}
+
+/// Reads the candidates' pages and scores all that is on them.
+async fn read_pages(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
+    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
     scratch.list_pages(cluster);
     for first in (0..scratch.pages.len()).step_by(PAGES_AT_ONCE) {
         let last = scratch.pages.len().min(first + PAGES_AT_ONCE);
@@ -295,6 +318,24 @@ pub(crate) async fn search(
         scratch.clock.spent(Phase::Read);
         for i in first..last {
             scratch.score_page(cluster, scratch.pages[i], pages.bytes(i - first))?;
+        }
+        scratch.clock.spent(Phase::Rerank);
+    }
+    Ok(())
+}
+
+/// Reads the candidates alone: where a read is a few loads, those of a whole page cost more than a longer list does.
+async fn read_vectors(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
+    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
+    for first in (0..scratch.hits.len()).step_by(VECTORS_AT_ONCE) {
+        let last = scratch.hits.len().min(first + VECTORS_AT_ONCE);
+        scratch.spans.clear();
+        scratch.spans.extend(scratch.hits[first..last].iter().map(|hit| cluster.layout.vector_span(hit.id)));
+        scratch.count_reads();
+        let vectors = cx.read(&scratch.spans).await.map_err(failed)?;
+        scratch.clock.spent(Phase::Read);
+        for rank in first..last {
+            scratch.score_vector(cluster, rank, vectors.bytes(rank - first));
         }
         scratch.clock.spent(Phase::Rerank);
     }

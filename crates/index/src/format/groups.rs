@@ -149,10 +149,29 @@ impl GroupLayout {
         (group as usize * self.group_pages + rank / self.records, rank % self.records)
     }
 
+    /// The places of `groups` groups.
+    pub fn places(&self, groups: usize) -> usize {
+        groups * self.group_vectors()
+    }
+
+    /// The group of `place` and its rank there.
+    #[inline]
+    pub fn group_rank(&self, place: u32) -> (u32, usize) {
+        (place / self.group_vectors() as u32, place as usize % self.group_vectors())
+    }
+
     /// The bytes of `pages` pages from `page` on.
     #[inline]
     pub fn span(&self, page: u32, pages: u32) -> Span {
         Span { offset: u64::from(page) * self.page_bytes as u64, len: pages * self.page_bytes as u32 }
+    }
+
+    /// The bytes of the vector at `place` alone.
+    #[inline]
+    pub fn vector_span(&self, place: u32) -> Span {
+        let (page, slot) = (place as usize / self.records, place as usize % self.records);
+        let start = CRC_BYTES + 4 * self.records + slot * self.vector_bytes;
+        Span { offset: page as u64 * self.page_bytes as u64 + start as u64, len: self.vector_bytes as u32 }
     }
 
     /// Writes page number `page`: `ids` and their `rows`, at most as many as a page holds.

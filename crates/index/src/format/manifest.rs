@@ -73,6 +73,9 @@ pub struct Calibration {
     pub source: String,
     /// Curves by rising k.
     pub curves: Vec<CalibrationCurve>,
+    /// The same of a cluster index whose candidates are read alone, without what else is on their pages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lone_curves: Vec<CalibrationCurve>,
 }
 
 /// The parameters of a graph and of its layout.
@@ -364,7 +367,7 @@ impl Manifest {
             let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
             require(plain, "a file's name is a path")?;
         }
-        for curve in &self.calibration.curves {
+        for curve in self.calibration.curves.iter().chain(&self.calibration.lone_curves) {
             let rising = curve.points.windows(2).all(|w| {
                 (w[0].probes, w[0].search_list, w[0].prune) < (w[1].probes, w[1].search_list, w[1].prune)
             });

@@ -156,6 +156,7 @@ impl Index {
             part("centroids", split.centroids),
             part("offsets", split.offsets),
             part("pages", split.pages),
+            part("ids", split.ids),
             part("page cache", split.cache),
             part("read buffers of a thread", buffers),
             part("state of a query", query),

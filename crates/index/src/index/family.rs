@@ -3,7 +3,7 @@
 use crate::cluster::centroids::{self, Centroids, codes_metric};
 use crate::cluster::search::{self as cluster, Cluster};
 use crate::error::IndexError;
-use crate::format::groups::GroupLayout;
+use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::layout::GraphLayout;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
@@ -17,7 +17,7 @@ use crate::vamana::search::{self as vamana, Graph};
 use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, Metric, Neighbor};
 use bathyal_tier::memory::CACHE_LINE;
-use bathyal_tier::{Cx, TierError};
+use bathyal_tier::{Cx, TierError, TierProfile};
 use std::io::Read;
 use std::path::Path;
 
@@ -31,6 +31,10 @@ const LIST_BUFFER_BYTES: usize = 32 << 20;
 const LEAST_FRAMES: u32 = 16;
 /// Shortest buffer for posting lists: lists that lie side by side share a read.
 const LEAST_LIST_FRAME: usize = 16 << 10;
+
+/// Coarsest granularity of a tier from which vectors are read alone; one that moves whole pages gives what else is on
+/// them for nothing.
+const MOST_LONE_GRANULARITY: u32 = 512;
 
 /// How many distances from codes take as long as one from a full vector, about: that one's bytes come from far.
 const CODES_A_VECTOR: usize = 64;
@@ -73,16 +77,40 @@ impl Family {
         }
     }
 
-    /// Checks pages that were loaded into memory, if searches will not check them.
-    pub(super) fn check_loaded(&self, pages: &[u8]) -> Result<(), IndexError> {
+    /// Checks pages that were loaded into memory, if searches will not check them, and notes whose vectors they hold.
+    pub(super) fn check_loaded(&mut self, pages: &[u8]) -> Result<(), IndexError> {
         let Family::Cluster(cluster) = self else { return Ok(()) };
-        for (number, page) in pages.chunks(cluster.layout.page_bytes()).enumerate() {
-            cluster
-                .layout
-                .check(number as u32, page)
-                .map_err(|reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason))?;
+        let layout = cluster.layout;
+        let mut ids = Vec::with_capacity(layout.places(cluster.centroids.groups()));
+        for (number, page) in pages.chunks(layout.page_bytes()).enumerate() {
+            let damaged = |reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason);
+            layout.check(number as u32, page).map_err(damaged)?;
+            for slot in 0..layout.page_vectors() {
+                let id = layout.id(page, slot);
+                let (group, rank) = layout.group_rank(ids.len() as u32);
+                // Places of no vector are at the end of a group, and are never asked for.
+                if (rank < cluster.centroids.count(group)) != id.is_some_and(|id| id < cluster.vectors) {
+                    return Err(damaged(format!("place {slot} does not hold what the centroids say")));
+                }
+                ids.push(id.unwrap_or(NO_ID));
+            }
         }
+        cluster.ids = ids;
         Ok(())
+    }
+
+    /// Decides whether candidates are read alone, once it is known what reads them.
+    pub(super) fn settle(&mut self, profile: &TierProfile) {
+        if let Family::Cluster(cluster) = self
+            && (!profile.addressable || profile.granularity > MOST_LONE_GRANULARITY)
+        {
+            cluster.ids = Vec::new();
+        }
+    }
+
+    /// Whether candidates are read alone, not by the page.
+    pub(super) fn reads_vectors(&self) -> bool {
+        matches!(self, Family::Cluster(cluster) if !cluster.ids.is_empty())
     }
 
     /// Hides vectors of a graph, by their places (rising), from searches.
@@ -268,6 +296,7 @@ fn load_cluster(
         centroids,
         exact: Exact::new(element, metric, dim),
         check_pages: true,
+        ids: Vec::new(),
         file: directory.join(&entry.file.name),
     })
 }
@@ -336,6 +365,16 @@ impl Sizes {
                 }
             }
         })
+    }
+
+    /// Bytes of the ids by place that an index whose pages are in memory keeps.
+    pub(super) fn ids(&self) -> u64 {
+        match self.planned {
+            Planned::Graph { .. } | Planned::Spann { .. } => 0,
+            Planned::Cluster { groups, group_vectors, .. } => {
+                (groups * group_vectors * size_of::<u32>()) as u64
+            }
+        }
     }
 
     /// Bytes of a buffer: of the largest read, with what alignment adds.

@@ -34,6 +34,8 @@ pub struct MemorySplit {
     /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node, a file, a
     /// device) is not counted.
     pub pages: u64,
+    /// Which vector lies where, of a cluster index whose pages are all in DRAM.
+    pub ids: u64,
     /// The cache of pages.
     pub cache: u64,
     /// What is left for the buffers and the state of searches; 0 without a limit, where searches take what they need.
@@ -43,7 +45,7 @@ pub struct MemorySplit {
 impl MemorySplit {
     /// Bytes that are taken from the moment the index is open.
     pub fn fixed(&self) -> u64 {
-        self.codec + self.centroids + self.offsets + self.codes + self.pages + self.cache
+        self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids + self.cache
     }
 
     /// Divides `budget`: first what a search cannot do without, then codes, then pages.
@@ -73,6 +75,7 @@ impl MemorySplit {
                 .map_or(0, |file| Offsets::planned_bytes(file.bytes, manifest.vectors)),
             codes: manifest.codes.file.bytes,
             pages: all_pages,
+            ids: if all_pages > 0 { sizes.ids() } else { 0 },
             ..MemorySplit::default()
         };
         let Some(budget) = budget else { return Ok(split) };
@@ -84,6 +87,7 @@ impl MemorySplit {
             + split.centroids
             + split.offsets
             + split.pages
+            + split.ids
             + one
             + if divisible { 0 } else { split.codes };
         let Some(mut left) = budget.checked_sub(least) else {
@@ -118,9 +122,9 @@ impl MemorySplit {
         self.searches = one + searches;
         left -= searches;
         if let Some(pages) = pages {
-            if left >= pages {
-                self.pages = pages;
-                left -= pages;
+            if left >= pages + sizes.ids() {
+                (self.pages, self.ids) = (pages, sizes.ids());
+                left -= pages + self.ids;
             } else if left >= LEAST_CACHE {
                 self.cache = left;
                 left = 0;

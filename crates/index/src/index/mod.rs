@@ -291,7 +291,8 @@ impl Index {
         let check = split.pages == 0 && !matches!(options.tier, TierChoice::Mapped(_));
         let mut family = Family::load(directory, manifest, &split, &sizes, check)?;
         family.hide(hidden);
-        let (tier, cache) = open_tier(directory, manifest, &family, &split, options, progress)?;
+        let (tier, cache) = open_tier(directory, manifest, &mut family, &split, options, progress)?;
+        family.settle(tier.profile());
         let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
@@ -517,7 +518,10 @@ impl Index {
                 calibrate::effort(calibration, k, recall).map(|(list, reached)| (list, 0, 0.0, reached))
             }
             Structure::Cluster(_) => {
-                let cost = EffortCost::of(self.tier.profile().addressable);
+                let cost = match self.family.reads_vectors() {
+                    true => EffortCost::of_vectors(self.sizes.group_codes),
+                    false => EffortCost::of_pages(self.tier.profile().addressable),
+                };
                 cluster::calibrate::effort(calibration, k, recall, cost)
                     .map(|(list, probes, reached)| (list, probes, 0.0, reached))
             }

@@ -74,7 +74,7 @@ impl fmt::Display for TierChoice {
 pub(super) fn open_tier(
     directory: &Path,
     manifest: &Manifest,
-    family: &Family,
+    family: &mut Family,
     split: &MemorySplit,
     options: &OpenOptions,
     progress: &dyn Progress,

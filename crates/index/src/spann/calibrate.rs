@@ -81,6 +81,7 @@ mod tests {
         let calibration = Calibration {
             queries: 1,
             source: String::new(),
+            lone_curves: Vec::new(),
             curves: vec![CalibrationCurve { k: 10, points }],
         };
         let at = |recall| effort(&calibration, 10, recall).expect("an effort");

@@ -113,7 +113,12 @@ pub(crate) fn calibrate(
     }
     progress.advance(LADDER.len() as u64);
     let source = if held_out.is_empty() { "given queries" } else { "held-out vectors" };
-    Ok(Calibration { queries: queries.count() as u32, source: source.into(), curves })
+    Ok(Calibration {
+        queries: queries.count() as u32,
+        source: source.into(),
+        curves,
+        lone_curves: Vec::new(),
+    })
 }
 
 impl CalibrationCurve {
@@ -266,7 +271,7 @@ mod tests {
     #[test]
     fn effort_is_read_off_the_right_curve() {
         let curves = vec![curve(1, &[(10, 0.9), (20, 0.99)]), curve(10, &[(10, 0.5), (40, 0.9), (160, 1.0)])];
-        let calibration = Calibration { queries: 1, source: "test".into(), curves };
+        let calibration = Calibration { queries: 1, source: "test".into(), curves, lone_curves: Vec::new() };
         assert_eq!(effort(&calibration, 1, 0.5), Some((10, true)));
         assert_eq!(effort(&calibration, 10, 0.9), Some((40, true)));
         assert_eq!(effort(&calibration, 5, 0.9), Some((40, true)), "the next larger k");

@@ -447,6 +447,7 @@ fn manifest_value() -> Manifest {
             queries: 10,
             source: "held-out vectors".into(),
             curves: vec![CalibrationCurve { k: 10, points }],
+            lone_curves: Vec::new(),
         },
     }
 }
