@@ -12,6 +12,7 @@ pub mod format;
 pub mod groundtruth;
 pub mod index;
 mod order;
+mod parts;
 pub mod progress;
 mod query;
 pub mod spann;

@@ -1,16 +1,18 @@
 //! Building a cluster index, in stages that a killed build continues from: parts, pages, codes, calibration.
 
 use super::centroids::{Centroids, codes_metric};
-use super::intake::Intake;
-use super::journal::{JOURNAL_NAME, Journal, Part, Shape, fingerprint};
+use super::journal::{JOURNAL_NAME, Journal, Shape, fingerprint};
 use super::plan::Plan;
-use super::{calibrate, encode, place, spread};
+use super::{calibrate, encode, place};
 use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
 use crate::format::appender::{Appender, Written};
 use crate::format::directory::BuildDirectory;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{ClusterEntry, CodesEntry, FileEntry, Structure};
+use crate::parts::intake::Intake;
+use crate::parts::pieces::pieces;
+use crate::parts::{self, spread};
 use crate::progress::Progress;
 use crate::vamana::{BuildOptions, BuildReport};
 use crate::vectors::VectorFile;
@@ -32,23 +34,7 @@ pub(crate) const MEANS_NAME: &str = "means.tmp";
 pub(crate) const ORDER_NAME: &str = "order.tmp";
 
 /// What all stages of a build read.
-pub(crate) struct Work<'a> {
-    pub(crate) data: &'a VectorFile,
-    pub(crate) options: &'a BuildOptions,
-    pub(crate) layout: GroupLayout,
-    pub(crate) plan: Plan,
-    pub(crate) threads: usize,
-    /// Where the files are written.
-    pub(crate) directory: &'a Path,
-    pub(crate) progress: &'a dyn Progress,
-}
-
-impl Work<'_> {
-    /// An error once the build should stop.
-    pub(crate) fn go_on(&self) -> Result<(), IndexError> {
-        if self.progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
-    }
-}
+pub(crate) type Work<'a> = parts::Work<'a, GroupLayout>;
 
 fn layout_of(data: &VectorFile, options: &BuildOptions) -> Result<GroupLayout, IndexError> {
     GroupLayout::choose(data.element(), data.dim() as u32, options.group_vectors as usize)
@@ -78,7 +64,8 @@ pub(crate) fn build(
     let mut journal = journal.unwrap_or_else(|| Journal::new(fingerprint.unwrap_or_default()));
     let mut stages = Stages::begin_after(journal.seconds);
     let threads = options.thread_count();
-    let work = Work { data, options, layout, plan, threads, directory: directory.path(), progress };
+    let rows = plan.rows;
+    let work = Work { data, options, layout, rows, threads, directory: directory.path(), progress };
 
     announce(&work, &journal);
     let intake = divide(&work, &mut journal, &mut stages)?;
@@ -127,10 +114,10 @@ pub(crate) fn build(
 /// long the rest takes on another.
 fn announce(work: &Work<'_>, journal: &Journal) {
     let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
-    let pieces = place::pieces(&journal.parts, work.plan.rows);
+    let pieces = pieces(&journal.parts, work.rows);
     let placed: usize = pieces[..journal.placed.min(pieces.len())].iter().map(|piece| piece.rows).sum();
     let grouping = 6.0 * values * (1.0 - placed as f64 / work.data.count() as f64);
-    let parts = work.plan.rows < work.data.count();
+    let parts = !work.whole();
     let mut stages = Vec::new();
     if parts && journal.parts.is_empty() {
         stages.push(("spreading", 1.5 * values));
@@ -149,18 +136,15 @@ fn announce(work: &Work<'_>, journal: &Journal) {
 
 /// Sends the vectors to parts, where they are not placed all at once.
 fn divide(work: &Work<'_>, journal: &mut Journal, stages: &mut Stages) -> Result<Intake, IndexError> {
-    let (element, metric, dim) = (work.data.element(), work.options.metric, work.data.dim());
-    let mut intake = Intake { element, metric, dim, longest: journal.longest.map(f32::from_bits) };
+    let mut intake = Intake { longest: journal.longest.map(f32::from_bits), ..work.intake() };
     if !journal.parts.is_empty() {
         return Ok(intake);
     }
-    if work.plan.rows >= work.data.count() {
-        journal.parts = vec![Part { rows: work.data.count(), written: Written::default() }];
+    journal.parts = work.divide(&mut intake)?;
+    if work.whole() {
         return Ok(intake);
     }
-    intake.longest = spread::longest(work)?;
     journal.longest = intake.longest.map(f32::to_bits);
-    journal.parts = spread::spread(work, &intake)?;
     journal.seconds = stages.seconds_so_far();
     journal.write(work.directory)?;
     stages.end("spread");
@@ -203,7 +187,7 @@ fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError
     let path = work.directory.join(MEANS_NAME);
     let failed = |e| TierError::io("read", &path, e);
     let dim = work.data.dim();
-    let (counts, first_groups) = place::groups(&place::pieces(&journal.parts, work.plan.rows), &work.layout);
+    let (counts, first_groups) = place::groups(&pieces(&journal.parts, work.rows), &work.layout);
     let mut file = std::io::BufReader::new(std::fs::File::open(&path).map_err(failed)?);
     let mut means = vec![0.0_f32; counts.len() * dim];
     let mut sum = vec![0.0_f64; dim];

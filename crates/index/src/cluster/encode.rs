@@ -2,14 +2,14 @@
 
 use super::build::{CODES_NAME, VECTORS_NAME, Work};
 use super::centroids::{Centroids, codes_metric};
-use super::intake::Intake;
 use super::journal::{JOURNAL_NAME, Journal};
-use super::plan::sample_rows;
 use crate::build::{Stages, code_bytes};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
+use crate::parts::intake::Intake;
+use crate::parts::sample_rows;
 use crate::vamana::BuildOptions;
 use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_tier::TierError;

@@ -8,6 +8,7 @@ use crate::format::appender::Written;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
 use crate::format::seal;
+use crate::parts::pieces::{Part, pieces};
 use crate::vamana::BuildOptions;
 use crate::vectors::VectorFile;
 use bathyal_kernels::quantize::SCAN_BLOCK;
@@ -21,13 +22,6 @@ pub(crate) const JOURNAL_NAME: &str = "journal.json";
 const ROWS_LOOKED_AT: usize = 256;
 /// Changes whenever what a step writes does.
 const STEPS_VERSION: u32 = 2;
-
-/// The vectors of one part, spilled to a file of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
-    pub(crate) rows: usize,
-    pub(crate) written: Written,
-}
 
 /// The steps that are finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -103,7 +97,7 @@ impl Journal {
             parts.iter().all(|part| Some(part.written.bytes) == row_bytes.checked_mul(part.rows as u64));
         let whole = parts.len() == 1 && parts[0].written.bytes == 0 && shape.rows >= shape.vectors;
         require(spilled || whole, "the lengths of the parts do not follow from their rows")?;
-        let pieces = place::pieces(parts, shape.rows);
+        let pieces = pieces(parts, shape.rows);
         require(journal.placed <= pieces.len(), "more pieces are placed than there are")?;
         let (layout, all) = (&shape.layout, place::groups(&pieces, &shape.layout).0.len() as u64);
         let placed = place::groups(&pieces[..journal.placed], layout).0.len() as u64;

@@ -9,12 +9,10 @@ pub(crate) mod build;
 pub(crate) mod calibrate;
 pub(crate) mod centroids;
 mod encode;
-mod intake;
 mod journal;
 mod place;
 mod plan;
 pub(crate) mod search;
-mod spread;
 
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::ClusterEntry;

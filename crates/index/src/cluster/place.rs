@@ -2,36 +2,16 @@
 
 use super::build::{MEANS_NAME, ORDER_NAME, VECTORS_NAME, Work};
 use super::centroids::GROUPS_A_RUN;
-use super::intake::Intake;
-use super::journal::{Journal, Part};
-use super::spread::{Spilled, spill_name};
+use super::journal::Journal;
 use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::groups::{GroupLayout, NO_ID};
-use crate::order::Placement;
-use crate::progress::Progress;
-use crate::vamana::space::Space;
+use crate::parts::intake::Intake;
+use crate::parts::pieces::{Ordered, Piece, pieces, remove_spilled};
 
 /// Bytes of pages written at once.
 const WRITE_BYTES: usize = 4 << 20;
-
-/// Vectors that are placed together: a part, or a piece of one that came out larger than planned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
-    part: usize,
-    /// The first of the part's vectors that is in this piece.
-    first: usize,
-    pub(crate) rows: usize,
-}
-
-/// The pieces of all parts. Groups and runs begin anew with each, so all else follows from them.
-pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
-    let of_part = |(part, rows): (usize, usize)| {
-        (0..rows).step_by(most).map(move |first| Piece { part, first, rows: most.min(rows - first) })
-    };
-    parts.iter().map(|part| part.rows).enumerate().flat_map(of_part).collect()
-}
 
 /// The number of vectors in each group, and the first group of each run.
 pub(crate) fn groups(pieces: &[Piece], layout: &GroupLayout) -> (Vec<u32>, Vec<u32>) {
@@ -47,49 +27,18 @@ pub(crate) fn groups(pieces: &[Piece], layout: &GroupLayout) -> (Vec<u32>, Vec<u
 
 /// Vectors in memory with the order that they take in the index.
 struct Placed<'a> {
-    space: &'a Space,
+    ordered: &'a Ordered,
     layout: GroupLayout,
-    /// Rows of `space` by place.
-    order: &'a [u32],
-    /// The vectors' ids by row; `None` where a row is its own id.
-    ids: Option<&'a [u32]>,
 }
 
 impl Placed<'_> {
     fn groups(&self) -> usize {
-        self.order.len().div_ceil(self.layout.group_vectors())
-    }
-
-    fn id(&self, row: u32) -> u32 {
-        self.ids.map_or(row, |ids| ids[row as usize])
-    }
-
-    /// The rows of a unit of `unit` places.
-    fn rows(&self, number: usize, unit: usize) -> &[u32] {
-        let first = self.order.len().min(number * unit);
-        &self.order[first..self.order.len().min(first + unit)]
+        self.ordered.order.len().div_ceil(self.layout.group_vectors())
     }
 
     /// Appends the means of all groups.
     fn write_means(&self, threads: usize, file: &mut Appender) -> Result<(), IndexError> {
-        let dim = self.space.dim();
-        let mut means = vec![0.0_f32; self.groups() * dim];
-        let part = self.groups().div_ceil(threads).max(1);
-        std::thread::scope(|scope| {
-            for (number, means) in means.chunks_mut(part * dim).enumerate() {
-                scope.spawn(move || {
-                    let mut row = vec![0.0; dim];
-                    for (i, mean) in means.chunks_exact_mut(dim).enumerate() {
-                        let rows = self.rows(number * part + i, self.layout.group_vectors());
-                        for id in rows {
-                            self.space.row_f32(*id, &mut row);
-                            mean.iter_mut().zip(&row).for_each(|(m, v)| *m += v);
-                        }
-                        mean.iter_mut().for_each(|m| *m /= rows.len() as f32);
-                    }
-                });
-            }
-        });
+        let means = self.ordered.means(self.layout.group_vectors(), threads);
         let mut bytes = Vec::with_capacity(WRITE_BYTES);
         for means in means.chunks(WRITE_BYTES / 4) {
             bytes.clear();
@@ -102,7 +51,7 @@ impl Placed<'_> {
     /// Appends the ids by place, with none in places that stay free.
     fn write_order(&self, file: &mut Appender) -> Result<(), IndexError> {
         let places = self.groups() * self.layout.group_vectors();
-        let ids = self.order.iter().map(|row| self.id(*row)).chain(std::iter::repeat(NO_ID));
+        let ids = self.ordered.order.iter().map(|row| self.ordered.id(*row)).chain(std::iter::repeat(NO_ID));
         let mut ids = ids.take(places);
         let mut bytes = Vec::with_capacity(WRITE_BYTES);
         loop {
@@ -132,10 +81,10 @@ impl Placed<'_> {
                     scope.spawn(move || {
                         let mut ids = Vec::new();
                         for (page, bytes) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {
-                            let rows = self.rows(page, layout.page_vectors());
+                            let rows = self.ordered.rows(page, layout.page_vectors());
                             ids.clear();
-                            ids.extend(rows.iter().map(|row| self.id(*row)));
-                            let vectors = rows.iter().map(|row| self.space.row(*row));
+                            ids.extend(rows.iter().map(|row| self.ordered.id(*row)));
+                            let vectors = rows.iter().map(|row| self.ordered.space.row(*row));
                             layout.encode(bytes, (before + page) as u32, &ids, vectors);
                         }
                     });
@@ -147,46 +96,6 @@ impl Placed<'_> {
     }
 }
 
-/// Progress of one piece within all.
-struct Within<'a> {
-    all: &'a dyn Progress,
-    before: u64,
-}
-
-impl Progress for Within<'_> {
-    fn stage(&self, _name: &str, _total: u64) {}
-
-    fn advance(&self, done: u64) {
-        self.all.advance(self.before + done);
-    }
-
-    fn cancelled(&self) -> bool {
-        self.all.cancelled()
-    }
-}
-
-/// Loads a piece of a part: the vectors, and their ids.
-fn load(work: &Work<'_>, intake: &Intake, part: Part, piece: Piece) -> Result<(Space, Vec<u32>), IndexError> {
-    let mut spilled = Spilled::open(work, piece.part, part)?;
-    for _ in 0..piece.first {
-        spilled.next()?;
-    }
-    let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric);
-    let mut ids = Vec::with_capacity(piece.rows);
-    for row in 0..piece.rows {
-        if row % 65_536 == 0 {
-            work.go_on()?;
-        }
-        let (id, bytes) = spilled.next()?;
-        ids.push(id);
-        space.row_mut(row as u32).copy_from_slice(bytes);
-    }
-    if let Some(longest) = intake.longest {
-        space.lift(longest);
-    }
-    Ok((space, ids))
-}
-
 /// Places what is not placed yet, piece by piece; the journal knows of each.
 pub(crate) fn place(
     work: &Work<'_>,
@@ -194,7 +103,7 @@ pub(crate) fn place(
     journal: &mut Journal,
     stages: &mut Stages,
 ) -> Result<(), IndexError> {
-    let pieces = pieces(&journal.parts, work.plan.rows);
+    let pieces = pieces(&journal.parts, work.rows);
     if journal.placed == pieces.len() {
         return Ok(());
     }
@@ -202,31 +111,16 @@ pub(crate) fn place(
     let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
     let mut orders = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
     let (page, group) = (work.layout.page_vectors(), work.layout.group_vectors());
-    let (threads, seed) = (work.threads, work.options.seed);
-    let placement = Placement { units: vec![page, group, GROUPS_A_RUN * group], threads, seed };
-    let whole = journal.parts.iter().all(|part| part.written.bytes == 0);
     let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
-    if !whole {
+    if !work.whole() {
         work.progress.stage("grouping", work.data.count() as u64);
     }
     for piece in &pieces[journal.placed..] {
-        let part = journal.parts[piece.part];
-        let (space, ids) = if whole {
-            work.progress.stage("loading vectors", work.data.count() as u64);
-            let space = Space::load(work.data, work.options.metric, threads, work.progress)?;
-            work.data.release();
-            work.progress.stage("grouping", work.data.count() as u64);
-            (space, None)
-        } else {
-            load(work, intake, part, *piece).map(|(space, ids)| (space, Some(ids)))?
-        };
-        stages.end("load");
-        let mut order: Vec<u32> = (0..space.count() as u32).collect();
-        placement.order(&space, &mut order, &Within { all: work.progress, before })?;
-        stages.end("group");
-        let placed = Placed { space: &space, layout: work.layout, order: &order, ids: ids.as_deref() };
+        let units = vec![page, group, GROUPS_A_RUN * group];
+        let ordered = Ordered::load(work, intake, &journal.parts, *piece, units, before, stages)?;
+        let placed = Placed { ordered: &ordered, layout: work.layout };
         placed.write_pages(work, &mut vectors)?;
-        placed.write_means(threads, &mut means)?;
+        placed.write_means(work.threads, &mut means)?;
         placed.write_order(&mut orders)?;
         journal.vectors = vectors.sync()?;
         journal.means = means.sync()?;
@@ -235,10 +129,7 @@ pub(crate) fn place(
         journal.seconds = stages.seconds_so_far();
         journal.write(work.directory)?;
         before += piece.rows as u64;
-        if piece.first + piece.rows == part.rows && !whole {
-            // What cannot be removed now goes with the directory's other temporary files.
-            let _ = std::fs::remove_file(work.directory.join(spill_name(piece.part)));
-        }
+        remove_spilled(work, &journal.parts, *piece);
         stages.end("write vectors");
     }
     Ok(())
@@ -248,6 +139,7 @@ pub(crate) fn place(
 mod tests {
     use super::*;
     use crate::format::appender::Written;
+    use crate::parts::pieces::Part;
     use bathyal_kernels::Element;
 
     #[test]

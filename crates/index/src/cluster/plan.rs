@@ -3,6 +3,7 @@
 use super::centroids::GROUPS_A_RUN;
 use crate::build::code_bytes;
 use crate::format::groups::GroupLayout;
+use crate::parts::{MOST_PARTS, sample_rows};
 use crate::vamana::BuildOptions;
 use crate::vamana::space::Space;
 use crate::vectors::VectorFile;
@@ -10,32 +11,17 @@ use bathyal_kernels::quantize::SCAN_BLOCK;
 
 /// The program itself, thread stacks, and what the allocator keeps.
 const PROGRAM_BYTES: u64 = 24 << 20;
-/// Mapped vectors between two releases ([`RELEASE_BYTES`]), with what the threads are ahead and the system maps
-/// around a fault.
+/// Mapped vectors between two releases ([`RELEASE_BYTES`](crate::parts::RELEASE_BYTES)), with what the threads are ahead
+/// and the system maps around a fault.
 const WINDOW_BYTES: u64 = 20 << 20;
 /// Buffers of pages, codes and spilled vectors.
 const BUFFER_BYTES: u64 = 20 << 20;
 /// Search state, exact search and code tables of each thread.
 const THREAD_BYTES: u64 = 4 << 20;
-/// Rows of data that are gone through before their memory is given back.
-pub(crate) const RELEASE_BYTES: usize = 8 << 20;
 /// Bytes a vector for its id, its place in the order, and its keys while a piece is cut.
 const PLACING_BYTES: u64 = 4 + 4 + 16 + 4;
-/// Vectors of the samples that codecs are trained on and planes are found on.
-const SAMPLE_VECTORS: usize = 65_536;
-/// Values of such a sample, where that is fewer vectors but at least [`LEAST_SAMPLE_VECTORS`].
-const SAMPLE_VALUES: usize = 8 << 20;
-const LEAST_SAMPLE_VECTORS: usize = 16_384;
-/// Most parts that a set is divided into: each has an open file, and parts much smaller than a search's reach place
-/// vectors less well.
-const MOST_PARTS: usize = 128;
 /// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
-
-/// Vectors of a sample.
-pub(crate) fn sample_rows(count: usize, dim: usize) -> usize {
-    count.min(SAMPLE_VECTORS.min((SAMPLE_VALUES / dim.max(1)).max(LEAST_SAMPLE_VECTORS)))
-}
 
 /// How much is placed at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Sending every vector to the part that it is placed in, for sets that are larger than memory: one pass over the data.
 
-use super::build::Work;
 use super::intake::Intake;
-use super::journal::Part;
-use super::plan::{RELEASE_BYTES, sample_rows};
+use super::pieces::Part;
+use super::{RELEASE_BYTES, Work, sample_rows};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::order::Points;
@@ -45,7 +44,7 @@ impl Points for Sample {
 }
 
 /// The longest squared length, which points under the inner product reach up to.
-pub(crate) fn longest(work: &Work<'_>) -> Result<Option<f32>, IndexError> {
+pub(crate) fn longest<L>(work: &Work<'_, L>) -> Result<Option<f32>, IndexError> {
     if work.options.metric != Metric::InnerProduct {
         return Ok(None);
     }
@@ -62,7 +61,7 @@ pub(crate) fn longest(work: &Work<'_>) -> Result<Option<f32>, IndexError> {
 }
 
 /// The planes that divide the data into parts of about the plan's size.
-fn planes(work: &Work<'_>, intake: &Intake) -> Planes {
+fn planes<L>(work: &Work<'_, L>, intake: &Intake) -> Planes {
     let (count, dim) = (work.data.count(), intake.point_dim());
     let rows = sample_rows(count, work.data.dim());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
@@ -79,7 +78,7 @@ fn planes(work: &Work<'_>, intake: &Intake) -> Planes {
         }
     }
     work.data.release();
-    Planes::new(&sample, rows, count, work.plan.rows, work.options.seed)
+    Planes::new(&sample, rows, count, work.rows, work.options.seed)
 }
 
 /// Files of the parts with what waits to be written to them.
@@ -125,7 +124,7 @@ impl Spills {
 }
 
 /// Spills every vector to its part.
-pub(crate) fn spread(work: &Work<'_>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
+pub(crate) fn spread<L>(work: &Work<'_, L>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
     let (data, row_bytes) = (work.data, work.data.row_bytes());
     work.progress.stage("spreading", data.count() as u64);
     let planes = planes(work, intake);
@@ -186,7 +185,7 @@ pub(crate) struct Spilled {
 }
 
 impl Spilled {
-    pub(crate) fn open(work: &Work<'_>, number: usize, part: Part) -> Result<Spilled, IndexError> {
+    pub(crate) fn open<L>(work: &Work<'_, L>, number: usize, part: Part) -> Result<Spilled, IndexError> {
         let path = work.directory.join(spill_name(number));
         let file = std::fs::File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
         let file = std::io::BufReader::with_capacity(1 << 20, file);
