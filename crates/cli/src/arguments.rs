@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use bathyal_index::index::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
 use bathyal_index::vamana::options::{
-    DEFAULT_ALPHA, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
+    DEFAULT_ALPHA, DEFAULT_CENTROID_SHARE, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_REPLICAS,
+    DEFAULT_SEARCH_LIST, DEFAULT_SEED,
 };
 use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
 use bathyal_kernels::quantize::CodeKind;
@@ -145,6 +146,15 @@ pub struct BuildArguments {
     /// grouped (each vector once, beside its group) [default: grouped]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutChoice>,
+    /// Posting lists for each vector: 0.04 makes one for every 25
+    #[arg(long, value_name = "SHARE", default_value_t = DEFAULT_CENTROID_SHARE)]
+    pub centroid_share: f32,
+    /// Most posting lists that a vector is in, 1 to 8
+    #[arg(long, value_name = "LISTS", default_value_t = DEFAULT_REPLICAS)]
+    pub replicas: u32,
+    /// Most vectors that a posting list admits [default: replicas / centroid-share]
+    #[arg(long, value_name = "VECTORS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub list_limit: Option<u32>,
     /// Most neighbours of a vector in the graph (R in DiskANN)
     #[arg(long, value_name = "R", default_value_t = DEFAULT_MAX_DEGREE)]
     pub max_degree: u32,

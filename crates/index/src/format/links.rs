@@ -10,13 +10,12 @@ pub const MOST_LOW_BITS: u32 = 31;
 /// Bits that `sorted` (rising, no doubles) takes with the best number of low bits, and that number.
 pub fn encoded_bits(sorted: &[u32]) -> (usize, u32) {
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return (0, 0) };
-    // The best lies near the logarithm of the mean gap; gaps of neighbours in the file pull it down.
-    let mean = (f64::from(last - first) / sorted.len() as f64).max(1.0).log2() as u32;
+    // The best lies near the logarithm of the mean gap; gaps of neighbours in the file pull it down, and a first id that
+    // is far from zero but near the others pulls it up.
+    let log_mean = |sum: u32| (f64::from(sum) / sorted.len() as f64).max(1.0).log2() as u32;
+    let (least, most) = (log_mean(last - first).saturating_sub(4), log_mean(*last) + 1);
     let bits_with = |low: u32| sorted.len() * (low as usize + 1) + high_parts(sorted, low);
-    (mean.saturating_sub(4)..=(mean + 1).min(MOST_LOW_BITS))
-        .map(|low| (bits_with(low), low))
-        .min()
-        .unwrap_or((0, 0))
+    (least..=most.min(MOST_LOW_BITS)).map(|low| (bits_with(low), low)).min().unwrap_or((0, 0))
 }
 
 fn high_parts(sorted: &[u32], low: u32) -> usize {
@@ -135,6 +134,12 @@ mod tests {
     fn a_set_takes_few_bits() {
         let ids: Vec<u32> = (0..256).map(|i| i * 3907 + i * i % 1000).collect();
         assert!(encoded_bits(&ids).0 <= 256 * 14, "{}", encoded_bits(&ids).0);
+    }
+
+    #[test]
+    fn few_neighbours_far_from_zero_take_few_bits() {
+        let ids = [900_000, 900_004];
+        assert!(encoded_bits(&ids).0 <= 42, "{}", encoded_bits(&ids).0);
     }
 
     #[test]

@@ -214,13 +214,19 @@ impl Centroids {
         stats.code_distances += compared as u32;
         lists.clear();
         lists.extend(walk.found().take(probes));
-        if let Some(nearest) = lists.first().filter(|_| prune > 0.0) {
-            let lift = self.lift(floats);
-            let reach = (1.0 + prune) * (1.0 + prune);
-            let farthest = reach * (nearest.distance + lift).max(0.0) - lift;
-            if farthest.is_finite() {
-                lists.truncate(lists.partition_point(|list| list.distance <= farthest));
-            }
+        lists.truncate(self.within(floats, lists, prune));
+    }
+
+    /// How many of `lists`, the nearest first, are at most `1 + prune` times as far as the first; all if `prune` is 0.
+    pub(crate) fn within(&self, floats: &[f32], lists: &[Neighbor], prune: f32) -> usize {
+        let Some(nearest) = lists.first().filter(|_| prune > 0.0) else { return lists.len() };
+        let lift = self.lift(floats);
+        let reach = (1.0 + prune) * (1.0 + prune);
+        let farthest = reach * (nearest.distance + lift).max(0.0) - lift;
+        if farthest.is_finite() {
+            lists.partition_point(|list| list.distance <= farthest)
+        } else {
+            lists.len()
         }
     }
 

@@ -4,10 +4,18 @@
 //! that a list only has the address of follow in a second one (second-tier-memory, section 6). `gather` joins what a
 //! submission wants into reads.
 
+mod assign;
 pub(crate) mod build;
 pub(crate) mod calibrate;
 pub(crate) mod centroids;
 mod gather;
+mod graph;
+mod group;
+mod measure;
+mod members;
 pub(crate) mod open;
+mod place;
+mod plan;
 pub(crate) mod search;
 pub(crate) mod verify;
+mod write;

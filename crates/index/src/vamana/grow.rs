@@ -33,14 +33,25 @@ pub(crate) struct Growth<'a> {
 impl Growth<'_> {
     /// The two passes of Vamana over all vectors but those `held_out` (rising).
     pub(crate) fn passes(&self, held_out: &[u32]) -> Result<Vec<u32>, IndexError> {
-        let all = 0..self.space.count() as u32;
-        let mut order: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
-        order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(self.options.seed));
-        let full = self.options.search_list;
-        let draft = full.div_ceil(DRAFT_SHARE).max(DRAFT_LEAST).min(full);
+        let order = self.shuffled(held_out);
+        let [draft, full] = self.search_lists();
         self.insert("first pass", &order, 1.0, draft)?;
         self.insert("second pass", &order, self.options.alpha, full)?;
         Ok(order)
+    }
+
+    /// All vectors but those `held_out` (rising), shuffled.
+    pub(super) fn shuffled(&self, held_out: &[u32]) -> Vec<u32> {
+        let all = 0..self.space.count() as u32;
+        let mut order: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
+        order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(self.options.seed));
+        order
+    }
+
+    /// Candidates of the first pass and of the second.
+    pub(super) fn search_lists(&self) -> [u32; 2] {
+        let full = self.options.search_list;
+        [full.div_ceil(DRAFT_SHARE).max(DRAFT_LEAST).min(full), full]
     }
 
     /// Inserts the vectors of `order`, or connects them anew.
@@ -61,7 +72,7 @@ impl Growth<'_> {
         let limit = self.options.max_degree as usize;
         self.each(order, self.options.search_list, |id, inserter| {
             if self.graph.degree(id) > limit {
-                inserter.shrink(id, None, self.options.alpha);
+                inserter.shrink(id, &[], self.options.alpha);
             }
         })?;
         let mut inserter = self.inserter(self.options.search_list);
@@ -73,7 +84,8 @@ impl Growth<'_> {
         }
     }
 
-    fn inserter(&self, search_list: u32) -> Inserter<'_> {
+    /// What a thread searches and changes the graph with.
+    pub(crate) fn inserter(&self, search_list: u32) -> Inserter<'_> {
         Inserter::new(self.space, &self.graph, self.entry, self.options.max_degree, search_list)
     }
 

@@ -58,8 +58,8 @@ impl<'a> Inserter<'a> {
         &self.expanded
     }
 
-    /// Connects vector `id` with the graph, both ways.
-    pub(crate) fn insert(&mut self, id: u32, alpha: f32) {
+    /// Searches for vector `id` and chooses its neighbours.
+    pub(crate) fn choose(&mut self, id: u32, alpha: f32) -> &[Neighbor] {
         self.search(id);
         self.ids.clear();
         self.ids.extend(self.graph.neighbors(id));
@@ -68,20 +68,34 @@ impl<'a> Inserter<'a> {
         let present = self.ids.iter().zip(&self.scores).map(|(id, d)| Neighbor { distance: *d, id: *id });
         self.expanded.extend(present);
         robust_prune(self.space, id, &mut self.expanded, self.max_degree, alpha, &mut self.chosen);
+        &self.chosen
+    }
+
+    /// Connects vector `id` with the graph, both ways.
+    pub(crate) fn insert(&mut self, id: u32, alpha: f32) {
+        self.choose(id, alpha);
         let chosen = std::mem::take(&mut self.chosen);
         self.graph.lock(id).set(chosen.iter().map(|n| n.id));
         for neighbor in &chosen {
-            if !self.graph.lock(neighbor.id).add(id) {
-                self.shrink(neighbor.id, Some(id), alpha);
-            }
+            self.link(neighbor.id, &[id], alpha);
         }
         self.chosen = chosen;
     }
 
-    /// Prunes the list of `id`, with `newcomer` among the candidates, back to the maximum degree.
-    pub(crate) fn shrink(&mut self, id: u32, newcomer: Option<u32>, alpha: f32) {
+    /// Adds `newcomers` to the list of `id`, which is pruned where they have no room.
+    pub(crate) fn link(&mut self, id: u32, newcomers: &[u32], alpha: f32) {
+        let list = self.graph.lock(id);
+        let rest = newcomers.iter().position(|newcomer| !list.add(*newcomer));
+        drop(list);
+        if let Some(rest) = rest {
+            self.shrink(id, &newcomers[rest..], alpha);
+        }
+    }
+
+    /// Prunes the list of `id`, with `newcomers` among the candidates, back to the maximum degree.
+    pub(crate) fn shrink(&mut self, id: u32, newcomers: &[u32], alpha: f32) {
         self.ids.clear();
-        self.ids.extend(self.graph.neighbors(id).chain(newcomer));
+        self.ids.extend(self.graph.neighbors(id).chain(newcomers.iter().copied()));
         self.scores.resize(self.ids.len(), 0.0);
         self.space.score(id, &self.ids, &mut self.scores);
         self.pool.clear();

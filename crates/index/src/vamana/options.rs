@@ -3,7 +3,7 @@
 use crate::error::IndexError;
 use crate::format::layout::{CSR, PADDED, PAGE_LOCAL};
 use crate::format::pages::{MAX_DEGREE, PAGE_BYTES};
-use crate::format::postings::{COUPLED, DECOUPLED, GROUPED, PostingLayout};
+use crate::format::postings::{COUPLED, DECOUPLED, GROUPED, MOST_REPLICAS, PostingLayout};
 use crate::vectors::VectorFile;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::CodeKind;
@@ -22,6 +22,13 @@ pub const DEFAULT_SEED: u64 = 0xba74_17a1;
 
 /// Vectors of a group, about: of 31, 93, 186 and 372 on SIFT and GloVe this needs the least time for a recall.
 pub const DEFAULT_GROUP_VECTORS: u32 = 96;
+
+/// Posting lists for each vector, by measurement (`docs/posting-lists.md`).
+pub const DEFAULT_CENTROID_SHARE: f32 = 0.04;
+/// Lists that a vector may be in: what SPFresh and SPANN take, and where all sets of second-tier-memory are fastest.
+pub const DEFAULT_REPLICAS: u32 = 8;
+/// Smallest share: lists of 100,000 vectors would be no index any more.
+const LEAST_CENTROID_SHARE: f32 = 1e-5;
 
 /// Which index family to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,6 +134,14 @@ pub struct BuildOptions {
     pub memory_bytes: Option<u64>,
     /// Whether to replace an index that is already there.
     pub overwrite: bool,
+    /// Posting lists for each vector: about 1 in `1 / centroid_share` vectors is the middle of a list. More are more
+    /// precise and take more memory (second-tier-memory: 0.04 to 0.32).
+    pub centroid_share: f32,
+    /// Most posting lists that a vector is in: 1 to 8. More find it from more sides.
+    pub replicas: u32,
+    /// Most vectors that a posting list admits, the nearest of those that choose it; `None` is `replicas / centroid_share`,
+    /// which no list exceeds unless it is chosen far more often than others.
+    pub list_limit: Option<u32>,
     /// Queries like those to come, for the calibration; `None` holds out vectors of the data.
     pub calibration: Option<VectorFile>,
 }
@@ -147,6 +162,9 @@ impl Default for BuildOptions {
             seed: DEFAULT_SEED,
             memory_bytes: None,
             overwrite: false,
+            centroid_share: DEFAULT_CENTROID_SHARE,
+            replicas: DEFAULT_REPLICAS,
+            list_limit: None,
             calibration: None,
         }
     }
@@ -174,6 +192,7 @@ impl BuildOptions {
                 self.group_vectors
             ));
         }
+        self.check_lists()?;
         if self.code_bytes.is_some_and(|b| b == 0 || b > PAGE_BYTES) {
             return refuse(format!("code_bytes must be between 1 and {PAGE_BYTES}"));
         }
@@ -183,6 +202,28 @@ impl BuildOptions {
         {
             let of = if layout.of_lists().is_some() { "posting lists (spann)" } else { "graphs (graph)" };
             return refuse(format!("the layout {} is one of {of}", layout.name()));
+        }
+        Ok(())
+    }
+
+    /// Checks what only posting lists know of.
+    fn check_lists(&self) -> Result<(), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if !(LEAST_CENTROID_SHARE..=1.0).contains(&self.centroid_share) {
+            return refuse(format!(
+                "centroid_share is {}; it must be between {LEAST_CENTROID_SHARE} and 1: 0.04 makes a list for every 25 \
+                 vectors",
+                self.centroid_share
+            ));
+        }
+        if !(1..=MOST_REPLICAS).contains(&self.replicas) {
+            return refuse(format!(
+                "replicas is {}; it must be between 1, each vector in one list, and {MOST_REPLICAS}",
+                self.replicas
+            ));
+        }
+        if self.list_limit == Some(0) {
+            return refuse("list_limit is 0; a list has to admit a vector, or leave it open".into());
         }
         Ok(())
     }

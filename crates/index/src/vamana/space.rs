@@ -39,8 +39,13 @@ pub(crate) struct Space {
 impl Space {
     /// Bytes that a space over `data` takes.
     pub(crate) fn planned_bytes(data: &VectorFile, metric: Metric) -> u64 {
+        Space::planned_rows(data.count(), data.row_bytes(), metric)
+    }
+
+    /// Bytes that a space of `count` rows takes.
+    pub(crate) fn planned_rows(count: usize, row_bytes: usize, metric: Metric) -> u64 {
         let lift = if metric == Metric::InnerProduct { 4 } else { 0 };
-        (stride_of(data.row_bytes()) as u64 + lift) * data.count() as u64 + ROW_ALIGNMENT as u64
+        (stride_of(row_bytes) as u64 + lift) * count as u64 + ROW_ALIGNMENT as u64
     }
 
     /// Room for `count` rows, which are set by [`Space::row_mut`].
@@ -133,6 +138,11 @@ impl Space {
         self.dim
     }
 
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+
     /// The bytes of one row, as they go into the index.
     #[inline]
     pub(crate) fn row(&self, id: u32) -> &[u8] {
@@ -161,14 +171,31 @@ impl Space {
     /// The build distance from row `from` to each of `ids`.
     #[inline]
     pub(crate) fn score(&self, from: u32, ids: &[u32], out: &mut [f32]) {
+        let lift = self.lift.as_ref().map_or(0.0, |(lift, _)| lift[from as usize]);
+        self.score_lifted(self.row(from), lift, ids, out);
+    }
+
+    /// The build distance to each of `ids` from a vector that is none of the rows.
+    pub(crate) fn score_row(&self, row: &[u8], ids: &[u32], out: &mut [f32]) {
+        let lift = |longest: f32| (longest - squared_norm(self.element, row)).max(0.0).sqrt();
+        let lift = self.longest().map_or(0.0, lift);
+        self.score_lifted(row, lift, ids, out);
+    }
+
+    #[inline]
+    fn score_lifted(&self, row: &[u8], own: f32, ids: &[u32], out: &mut [f32]) {
         let rows = Rows { bytes: &self.bytes[self.lead..], stride: self.stride };
-        self.distance.score(self.row(from), rows, ids, out);
+        self.distance.score(row, rows, ids, out);
         if let Some((lift, doubled)) = &self.lift {
-            let own = lift[from as usize];
             for (value, id) in out.iter_mut().zip(ids) {
                 *value = doubled + 2.0 * (*value - own * lift[*id as usize]);
             }
         }
+    }
+
+    /// The squared length that all rows are lifted to, under the inner product.
+    pub(crate) fn longest(&self) -> Option<f32> {
+        self.lift.as_ref().map(|(_, doubled)| doubled / 2.0)
     }
 
     /// The vector nearest to the mean of all: where searches begin.

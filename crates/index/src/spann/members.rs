@@ -1,0 +1,218 @@
+//! The vectors of every list, on disk while the index is built: requests of vectors to be in a list, spilled by list, and
+//! the memberships that came of them.
+//!
+//! Nothing here takes memory by membership: requests wait in files of a number of lists each, which are admitted one
+//! after the other, and memberships are read from front to back.
+
+use super::place::{Leaves, check_written};
+use crate::error::IndexError;
+use crate::format::appender::{Appender, Written};
+use bathyal_tier::TierError;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// While building: for each list the number of its vectors and their slots.
+const MEMBERS_NAME: &str = "members.tmp";
+/// Bytes of a spilled request.
+pub(crate) const REQUEST_BYTES: usize = 12;
+/// Bytes of requests that are admitted together, about.
+pub(crate) const BUCKET_BYTES: u64 = 8 << 20;
+/// Most buckets: each has an open file.
+pub(crate) const MOST_BUCKETS: u64 = 128;
+/// Bytes of the buffers of all buckets together.
+pub(crate) const SPILL_BYTES: usize = 8 << 20;
+
+/// A vector asks to be in a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) list: u32,
+    pub(crate) slot: u32,
+    /// From the vector to the list's centroid: of too many, the nearest are admitted.
+    pub(crate) distance: f32,
+}
+
+impl Request {
+    fn to_bytes(self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        let numbers = [self.list, self.slot, self.distance.to_bits()];
+        let slots = bytes.as_chunks_mut::<4>().0.iter_mut();
+        slots.zip(numbers).for_each(|(slot, number)| *slot = number.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; REQUEST_BYTES]) -> Request {
+        let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Request { list: number(0), slot: number(4), distance: f32::from_bits(number(8)) }
+    }
+}
+
+/// Buckets that `vectors` vectors with up to `replicas` requests each are spilled to.
+pub(crate) fn buckets(vectors: u64, replicas: u32) -> u64 {
+    (vectors * u64::from(replicas) * REQUEST_BYTES as u64).div_ceil(BUCKET_BYTES).min(MOST_BUCKETS)
+}
+
+/// Files of requests, each of so many lists.
+pub(crate) struct Requests {
+    directory: PathBuf,
+    files: Vec<Appender>,
+    buffers: Vec<Vec<u8>>,
+    lists: usize,
+    lists_a_bucket: usize,
+}
+
+impl Requests {
+    pub(crate) fn create(directory: &Path, lists: usize, buckets: u64) -> Result<Requests, IndexError> {
+        let lists_a_bucket = lists.div_ceil(buckets as usize).max(1);
+        let buckets = lists.div_ceil(lists_a_bucket);
+        let files = (0..buckets).map(|bucket| Appender::create(directory, &bucket_name(bucket)));
+        let files = files.collect::<Result<_, _>>()?;
+        let (directory, buffers) = (directory.to_path_buf(), vec![Vec::new(); buckets]);
+        Ok(Requests { directory, files, buffers, lists, lists_a_bucket })
+    }
+
+    pub(crate) fn push(&mut self, request: Request) -> Result<(), IndexError> {
+        let bucket = request.list as usize / self.lists_a_bucket;
+        let (most, buffer) = (SPILL_BYTES / self.buffers.len(), &mut self.buffers[bucket]);
+        if buffer.len() + REQUEST_BYTES > most {
+            self.files[bucket].append(buffer)?;
+            buffer.clear();
+        }
+        buffer.extend(request.to_bytes());
+        Ok(())
+    }
+
+    /// Admits to each list the `limit` nearest of those that ask (of equals the lowest slots); who is admitted to none
+    /// will be in the list of its own leaf.
+    pub(crate) fn admit(
+        mut self,
+        leaves: &Leaves,
+        limit: usize,
+        go_on: impl Fn(u64) -> Result<(), IndexError>,
+    ) -> Result<Memberships, IndexError> {
+        let vectors = leaves.rows.count();
+        let mut admitted = vec![0_u64; vectors.div_ceil(64)];
+        let mut file = Appender::create(&self.directory, MEMBERS_NAME)?;
+        for (bucket, buffer) in self.buffers.iter_mut().enumerate() {
+            self.files[bucket].append(buffer)?;
+            *buffer = Vec::new();
+        }
+        let (mut requests, mut bytes, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        for (bucket, spilled) in self.files.iter().enumerate() {
+            let first = bucket * self.lists_a_bucket;
+            let end = self.lists.min(first + self.lists_a_bucket);
+            go_on(first as u64)?;
+            read_bucket(&self.directory.join(bucket_name(bucket)), spilled.written(), &mut requests)?;
+            let by_distance = |a: &Request, b: &Request| {
+                (a.list.cmp(&b.list)).then(a.distance.total_cmp(&b.distance)).then(a.slot.cmp(&b.slot))
+            };
+            requests.sort_unstable_by(by_distance);
+            let mut rest = &requests[..];
+            bytes.clear();
+            for list in first as u32..end as u32 {
+                let asking = rest.iter().take_while(|request| request.list == list).count();
+                slots.clear();
+                slots.extend(rest[..asking.min(limit)].iter().map(|request| request.slot));
+                slots.sort_unstable();
+                slots.iter().for_each(|slot| admitted[*slot as usize / 64] |= 1 << (slot % 64));
+                bytes.extend((slots.len() as u32).to_le_bytes());
+                slots.iter().for_each(|slot| bytes.extend(slot.to_le_bytes()));
+                rest = &rest[asking..];
+            }
+            file.append(&bytes)?;
+        }
+        let written = file.written();
+        Ok(Memberships { path: self.directory.join(MEMBERS_NAME), written, admitted, lists: self.lists })
+    }
+}
+
+fn bucket_name(bucket: usize) -> String {
+    format!("requests-{bucket}.spill")
+}
+
+/// Reads a bucket and removes its file.
+fn read_bucket(path: &Path, written: Written, requests: &mut Vec<Request>) -> Result<(), IndexError> {
+    let failed = |e| TierError::io("read", path, e);
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
+    let mut crc32c = 0;
+    let mut bytes = [0; REQUEST_BYTES];
+    requests.clear();
+    requests.reserve_exact(written.bytes as usize / REQUEST_BYTES);
+    for _ in 0..written.bytes / REQUEST_BYTES as u64 {
+        file.read_exact(&mut bytes).map_err(failed)?;
+        crc32c = crc32c::crc32c_append(crc32c, &bytes);
+        requests.push(Request::from_bytes(&bytes));
+    }
+    check_written(path, crc32c, written)?;
+    // What cannot be removed now goes with the directory's other temporary files.
+    let _ = std::fs::remove_file(path);
+    Ok(())
+}
+
+/// The vectors of every list.
+pub(crate) struct Memberships {
+    path: PathBuf,
+    written: Written,
+    /// A bit a slot: whether some list has admitted it.
+    admitted: Vec<u64>,
+    lists: usize,
+}
+
+impl Memberships {
+    /// Goes through the lists from the first on.
+    pub(crate) fn read<'a>(&'a self, leaves: &'a Leaves) -> Result<Reading<'a>, IndexError> {
+        let file = File::open(&self.path).map_err(|e| TierError::io("open", &self.path, e))?;
+        let file = BufReader::with_capacity(1 << 20, file);
+        Ok(Reading { of: self, leaves, file, crc32c: 0, list: 0, bytes: Vec::new() })
+    }
+
+    /// Removes the file.
+    pub(crate) fn remove(self) -> Result<(), IndexError> {
+        Ok(std::fs::remove_file(&self.path).map_err(|e| TierError::io("remove", &self.path, e))?)
+    }
+}
+
+/// The lists one after the other.
+pub(crate) struct Reading<'a> {
+    of: &'a Memberships,
+    leaves: &'a Leaves,
+    file: BufReader<File>,
+    crc32c: u32,
+    list: usize,
+    bytes: Vec<u8>,
+}
+
+impl Reading<'_> {
+    /// The next list: its number, with its slots, rising, in `slots`; `None` after the last.
+    pub(crate) fn next(&mut self, slots: &mut Vec<u32>) -> Result<Option<u32>, IndexError> {
+        if self.list == self.of.lists {
+            return Ok(None);
+        }
+        let count = u32::from_le_bytes(self.take(4)?.first_chunk().copied().unwrap_or_default());
+        slots.clear();
+        let bytes = self.take(4 * count as usize)?;
+        slots.extend(bytes.as_chunks::<4>().0.iter().map(|slot| u32::from_le_bytes(*slot)));
+        let list = self.list as u32;
+        let admitted = &self.of.admitted;
+        let left =
+            self.leaves.slots(list).filter(|slot| admitted[*slot as usize / 64] >> (slot % 64) & 1 == 0);
+        slots.extend(left);
+        if slots.len() > count as usize {
+            slots.sort_unstable();
+        }
+        self.list += 1;
+        if self.list == self.of.lists {
+            check_written(&self.of.path, self.crc32c, self.of.written)?;
+        }
+        Ok(Some(list))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&[u8], IndexError> {
+        // A length that the disk made up would be too much memory.
+        let count = count.min(self.of.written.bytes as usize);
+        self.bytes.resize(count, 0);
+        self.file.read_exact(&mut self.bytes).map_err(|e| TierError::io("read", &self.of.path, e))?;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, &self.bytes);
+        Ok(&self.bytes)
+    }
+}

@@ -1,0 +1,183 @@
+//! Cutting the vectors into leaves, small sets of near ones whose means are the centroids of the lists.
+//!
+//! Leaves come from the same halving as the groups of the cluster family (`crate::order`), balanced to one size. The
+//! vectors are written again in the order of the leaves, so that what later stages read lies close together however
+//! large the set is; a vector's number in that order is its *slot*.
+
+use super::build::Work;
+use super::centroids::{centroid_element, centroid_metric};
+use crate::build::Stages;
+use crate::error::IndexError;
+use crate::format::appender::{Appender, Written};
+use crate::parts::intake::Intake;
+use crate::parts::pieces::{Ordered, Part, pieces, remove_spilled};
+use crate::vamana::space::Space;
+use crate::vectors::{VectorFile, VectorWriter};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::TierError;
+use half::f16;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// While building: the ids by slot, u32.
+const ORDER_NAME: &str = "order.tmp";
+/// Bytes written at once.
+const WRITE_BYTES: usize = 4 << 20;
+
+/// The vectors in the order of their leaves.
+pub(crate) struct Leaves {
+    /// The rows by slot, as they go into the index.
+    pub(crate) rows: VectorFile,
+    /// The first slot of each leaf, and one entry more for the end.
+    pub(crate) first: Vec<u32>,
+    order: PathBuf,
+    written: Written,
+}
+
+impl Leaves {
+    /// Number of leaves, and so of lists.
+    pub(crate) fn count(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// The slots of a leaf.
+    pub(crate) fn slots(&self, leaf: u32) -> std::ops::Range<u32> {
+        self.first[leaf as usize]..self.first[leaf as usize + 1]
+    }
+
+    /// Reads the ids by slot.
+    pub(crate) fn each_id(&self, mut take: impl FnMut(u32)) -> Result<(), IndexError> {
+        let failed = |e| TierError::io("read", &self.order, e);
+        let mut file = BufReader::with_capacity(1 << 20, File::open(&self.order).map_err(failed)?);
+        let (mut crc32c, mut id) = (0, [0; 4]);
+        for _ in 0..self.rows.count() {
+            file.read_exact(&mut id).map_err(failed)?;
+            crc32c = crc32c::crc32c_append(crc32c, &id);
+            take(u32::from_le_bytes(id));
+        }
+        check_written(&self.order, crc32c, self.written)
+    }
+
+    /// The ids by slot.
+    pub(crate) fn ids(&self) -> Result<Vec<u32>, IndexError> {
+        let mut ids = Vec::with_capacity(self.rows.count());
+        self.each_id(|id| ids.push(id))?;
+        Ok(ids)
+    }
+
+    /// Removes the files that only the build reads.
+    pub(crate) fn remove(self) -> Result<(), IndexError> {
+        let Leaves { rows, order, .. } = self;
+        for path in [rows.path(), &order] {
+            std::fs::remove_file(path).map_err(|e| TierError::io("remove", path, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// An error if what was read back from a file of the build is not what was written to it.
+pub(crate) fn check_written(path: &Path, crc32c: u32, written: Written) -> Result<(), IndexError> {
+    if crc32c == written.crc32c {
+        return Ok(());
+    }
+    let reason = format!(
+        "checksum {crc32c:08x} instead of {:08x}: the disk lost what was written to it; build again",
+        written.crc32c
+    );
+    Err(IndexError::damaged(path, "a file of the build", reason))
+}
+
+/// The file of the rows by slot.
+fn rows_name(element: Element) -> &'static str {
+    match element {
+        Element::F32 => "rows.fbin",
+        Element::F16 => "rows.f16bin",
+        Element::U8 => "rows.u8bin",
+        Element::I8 => "rows.i8bin",
+    }
+}
+
+/// Cuts all parts into leaves of `work.layout.leaf` vectors; `intake` then knows the longest vector. Returns their means,
+/// too: the centroids of the lists.
+pub(crate) fn place(
+    work: &Work<'_>,
+    intake: &mut Intake,
+    parts: &[Part],
+    stages: &mut Stages,
+) -> Result<(Leaves, Space), IndexError> {
+    let leaf = work.layout.leaf;
+    let pieces = pieces(parts, work.rows);
+    let leaves = pieces.iter().map(|piece| piece.rows.div_ceil(leaf)).sum();
+    let element = centroid_element(intake.element, intake.metric);
+    let metric = centroid_metric(intake.metric);
+    let mut centroids = Space::blank(leaves, intake.dim, element, metric);
+    let mut first = Vec::with_capacity(leaves + 1);
+    let path = work.directory.join(rows_name(intake.element));
+    let mut rows = VectorWriter::create(&path, intake.element, intake.dim)?;
+    let mut order = Appender::create(work.directory, ORDER_NAME)?;
+    let mut before = 0;
+    if !work.whole() {
+        work.progress.stage("grouping", work.data.count() as u64);
+    }
+    for piece in pieces {
+        let ordered = Ordered::load(work, intake, parts, piece, vec![leaf], before, stages)?;
+        intake.longest = intake.longest.or(ordered.space.longest());
+        write(work, &ordered, &mut rows, &mut order)?;
+        for (i, mean) in ordered.means(leaf, work.threads).chunks_exact(intake.dim).enumerate() {
+            write_row(element, mean, centroids.row_mut(first.len() as u32));
+            first.push(before as u32 + (i * leaf) as u32);
+        }
+        before += piece.rows as u64;
+        remove_spilled(work, parts, piece);
+        stages.end("write vectors");
+    }
+    first.push(before as u32);
+    if let (Metric::InnerProduct, Some(longest)) = (metric, intake.longest) {
+        centroids.lift(longest);
+    }
+    let written = order.written();
+    let rows = VectorFile::open(rows.finish()?)?;
+    Ok((Leaves { rows, first, order: work.directory.join(ORDER_NAME), written }, centroids))
+}
+
+/// Appends the rows and the ids of a piece in its order.
+fn write(
+    work: &Work<'_>,
+    ordered: &Ordered,
+    rows: &mut VectorWriter,
+    order: &mut Appender,
+) -> Result<(), IndexError> {
+    let mut bytes = Vec::with_capacity(WRITE_BYTES);
+    let at_once = (WRITE_BYTES / work.data.row_bytes()).max(1);
+    for placed in ordered.order.chunks(at_once) {
+        work.go_on()?;
+        bytes.clear();
+        placed.iter().for_each(|row| bytes.extend_from_slice(ordered.space.row(*row)));
+        rows.push_rows(&bytes)?;
+        bytes.clear();
+        placed.iter().for_each(|row| bytes.extend(ordered.id(*row).to_le_bytes()));
+        order.append(&bytes)?;
+    }
+    Ok(())
+}
+
+/// Writes finite values as `element`, rounded to what it can hold.
+fn write_row(element: Element, values: &[f32], out: &mut [u8]) {
+    // The sum of a leaf of vectors near the largest number is none.
+    let value = |value: &f32| if value.is_nan() { 0.0 } else { value.clamp(f32::MIN, f32::MAX) };
+    match element {
+        Element::F32 => {
+            let slots = out.as_chunks_mut::<4>().0.iter_mut();
+            slots.zip(values).for_each(|(slot, v)| *slot = value(v).to_le_bytes());
+        }
+        Element::F16 => {
+            let half = |v: &f32| f16::from_f32(value(v).clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
+            let slots = out.as_chunks_mut::<2>().0.iter_mut();
+            slots.zip(values).for_each(|(slot, v)| *slot = half(v).to_le_bytes());
+        }
+        // Casts of floats stay within the range of the integer.
+        Element::U8 => out.iter_mut().zip(values).for_each(|(slot, v)| *slot = value(v).round() as u8),
+        Element::I8 => out.iter_mut().zip(values).for_each(|(slot, v)| *slot = value(v).round() as i8 as u8),
+    }
+}

@@ -1,0 +1,88 @@
+//! Growing the graph in rounds, so that any number of threads gives the same one (as in ParlayANN, PPoPP'24).
+//!
+//! All vectors of a round are searched for in the graph as the round before left it. Their lists are set when all have
+//! been found, and each list that they enter takes its newcomers in one step, in the order of their ids. Rounds double
+//! while the graph is small and stay a small share of it then, so that few vectors of a round would have found each
+//! other.
+
+use super::grow::Growth;
+use super::insert::Inserter;
+use crate::error::IndexError;
+
+/// A round has at most one in so many of the vectors: the share of ParlayANN.
+const ROUND_SHARE: usize = 50;
+/// Vectors between two looks at cancellation.
+const CHECK_EVERY: usize = 32;
+
+impl Growth<'_> {
+    /// The two passes of Vamana over all vectors, in rounds.
+    pub(crate) fn rounds(&self) -> Result<Vec<u32>, IndexError> {
+        let order = self.shuffled(&[]);
+        let [draft, full] = self.search_lists();
+        let most = (order.len() / ROUND_SHARE).max(1);
+        self.progress.stage("first pass", order.len() as u64);
+        let mut first = 0;
+        while first < order.len() {
+            let end = order.len().min(first + first.clamp(1, most));
+            self.round(&order[first..end], 1.0, draft)?;
+            self.progress.advance(end as u64);
+            first = end;
+        }
+        self.progress.stage("second pass", order.len() as u64);
+        for (number, round) in order.chunks(most).enumerate() {
+            self.round(round, self.options.alpha, full)?;
+            self.progress.advance((number * most + round.len()) as u64);
+        }
+        Ok(order)
+    }
+
+    /// Connects the vectors of one round.
+    fn round(&self, ids: &[u32], alpha: f32, search_list: u32) -> Result<(), IndexError> {
+        let mut chosen: Vec<Vec<u32>> = vec![Vec::new(); ids.len()];
+        self.share(&mut chosen, search_list, |first, chosen, inserter| {
+            for (id, chosen) in ids[first..].iter().zip(chosen) {
+                chosen.extend(inserter.choose(*id, alpha).iter().map(|neighbor| neighbor.id));
+            }
+        })?;
+        let mut links: Vec<(u32, u32)> = Vec::new();
+        for (id, chosen) in ids.iter().zip(&chosen) {
+            self.graph.lock(*id).set(chosen.iter().copied());
+            links.extend(chosen.iter().map(|neighbor| (*neighbor, *id)));
+        }
+        links.sort_unstable();
+        let mut entered: Vec<&[(u32, u32)]> = links.chunk_by(|a, b| a.0 == b.0).collect();
+        self.share(&mut entered, search_list, |_, entered, inserter| {
+            let mut newcomers = Vec::new();
+            for links in entered {
+                newcomers.clear();
+                newcomers.extend(links.iter().map(|link| link.1));
+                inserter.link(links[0].0, &newcomers, alpha);
+            }
+        })
+    }
+
+    /// Gives each thread some of `items` after the other, with the number of the first.
+    fn share<T: Send>(
+        &self,
+        items: &mut [T],
+        search_list: u32,
+        work: impl Fn(usize, &mut [T], &mut Inserter<'_>) + Sync,
+    ) -> Result<(), IndexError> {
+        let part = items.len().div_ceil(self.threads).max(1);
+        std::thread::scope(|scope| {
+            for (number, items) in items.chunks_mut(part).enumerate() {
+                let work = &work;
+                scope.spawn(move || {
+                    let mut inserter = self.inserter(search_list);
+                    for (step, items) in items.chunks_mut(CHECK_EVERY).enumerate() {
+                        if self.progress.cancelled() {
+                            return;
+                        }
+                        work(number * part + step * CHECK_EVERY, items, &mut inserter);
+                    }
+                });
+            }
+        });
+        if self.progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,300 @@
+//! Building posting lists: what every index of them keeps to, whatever the data, the options and the memory.
+
+mod clustered;
+
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::postings::{PackedIds, PostingLayout, Postings, decode_members};
+use bathyal_index::groundtruth::exact_neighbors;
+use bathyal_index::progress::{Progress, Silent};
+use bathyal_index::vectors::VectorFile;
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
+    TierChoice, build, verify,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use clustered::vectors;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Coupled, LayoutChoice::Decoupled, LayoutChoice::Grouped];
+
+fn options(metric: Metric, layout: LayoutChoice) -> BuildOptions {
+    let family = FamilyChoice::Spann;
+    BuildOptions { family, metric, layout: Some(layout), threads: 2, ..BuildOptions::default() }
+}
+
+/// An index as its files have it.
+struct Stored {
+    manifest: Manifest,
+    table: Postings,
+    /// The ids of each list.
+    lists: Vec<Vec<u32>>,
+    /// The row of each vector, as often as it is stored.
+    rows: BTreeMap<u32, Vec<Vec<u8>>>,
+}
+
+impl Stored {
+    fn read(path: &Path) -> Stored {
+        let manifest = Manifest::read(path).unwrap();
+        let entry = manifest.spann().unwrap().clone();
+        let file = |name: &str| std::fs::read(path.join(name)).unwrap();
+        let layout: PostingLayout = entry.layout.parse().unwrap();
+        let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
+        let (vectors, count) = (manifest.vectors, manifest.vectors as u32);
+        let table = Postings::from_bytes(layout, row_bytes, vectors, &file(&entry.lists.name)).unwrap();
+        let postings = file(&entry.file.name);
+        let ids = entry.ids.as_ref().map(|ids| PackedIds::from_bytes(file(&ids.name), vectors).unwrap());
+        let id = |place: u32| ids.as_ref().map_or(place, |ids| ids.get(place));
+        let bytes = |range: std::ops::Range<u64>| &postings[range.start as usize..range.end as usize];
+        let mut rows: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut lists = Vec::new();
+        for list in 0..table.lists() as u32 {
+            let stored = table.stored_of(list) as usize;
+            let (own, others) = bytes(table.rows_range(list)).split_at(stored * row_bytes);
+            let first = table.first_place(list).unwrap_or(0);
+            let mut found: Vec<u32> = match layout {
+                PostingLayout::Coupled => {
+                    others.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)).collect()
+                }
+                _ => (first..first + stored as u32).map(id).collect(),
+            };
+            for (id, row) in found.iter().zip(own.chunks(row_bytes)) {
+                rows.entry(*id).or_default().push(row.to_vec());
+            }
+            let mut places = Vec::new();
+            decode_members(bytes(table.members_range(list)), table.members_of(list), count, &mut places)
+                .unwrap();
+            found.extend(places.into_iter().map(id));
+            found.sort_unstable();
+            lists.push(found);
+        }
+        if layout == PostingLayout::Decoupled {
+            (0..count).for_each(|place| {
+                rows.entry(place).or_default().push(bytes(table.places_range(place, 1)).to_vec())
+            });
+        }
+        Stored { manifest, table, lists, rows }
+    }
+
+    /// Checks what holds for every index over `data`.
+    fn check(&self, data: &VectorFile, options: &BuildOptions, what: &str) {
+        let entry = self.manifest.spann().unwrap();
+        let leaf = (1.0 / options.centroid_share).round() as usize;
+        let mut copies = vec![0_usize; data.count()];
+        for (number, list) in self.lists.iter().enumerate() {
+            assert!(list.windows(2).all(|w| w[0] < w[1]), "{what}: a vector is twice in list {number}");
+            assert!(
+                list.len() <= entry.list_limit as usize + leaf,
+                "{what}: list {number} has {}",
+                list.len()
+            );
+            list.iter().for_each(|id| copies[*id as usize] += 1);
+        }
+        let most = options.replicas as usize;
+        assert!(copies.iter().all(|copies| (1..=most).contains(copies)), "{what}: {copies:?}");
+        assert_eq!(copies.iter().sum::<usize>() as u64, entry.copies, "{what}");
+        let coupled = self.table.layout() == PostingLayout::Coupled;
+        for (id, copies) in copies.iter().enumerate() {
+            let rows = &self.rows[&(id as u32)];
+            assert_eq!(rows.len(), if coupled { *copies } else { 1 }, "{what}: vector {id}");
+            if options.metric != Metric::Cosine || !data.element().is_float() {
+                assert!(rows.iter().all(|row| row == data.row(id)), "{what}: vector {id}");
+            }
+        }
+    }
+}
+
+fn recall(path: &Path, data: &VectorFile, queries: &VectorFile, metric: Metric, effort: Effort) -> f64 {
+    let index = Index::open(path, &OpenOptions { tier: TierChoice::File, ..OpenOptions::default() }).unwrap();
+    let k = 10.min(data.count());
+    let options = SearchOptions { k, effort, threads: 2, ..SearchOptions::default() };
+    let found = index.search(queries, &options, Control::default()).unwrap();
+    let truth = exact_neighbors(data, queries, metric, k, None, &Silent).unwrap();
+    let rows = found.ids.chunks(k).enumerate();
+    let hits: usize = rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
+    hits as f64 / found.ids.len() as f64
+}
+
+#[test]
+fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
+    let dir = tempfile::tempdir().unwrap();
+    for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+        for element in Element::ALL {
+            let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
+            let mut lists: Option<Vec<Vec<u32>>> = None;
+            for layout in LAYOUTS {
+                let what = format!("{metric} {element} {}", layout.name());
+                let (path, options) = (dir.path().join(&what), options(metric, layout));
+                build(&data, &path, &options, &Silent).unwrap();
+                assert!(verify(&path, &Silent).unwrap().sound, "{what}");
+                let stored = Stored::read(&path);
+                stored.check(&data, &options, &what);
+                assert!(stored.lists.len() == 120, "{what}: {} lists", stored.lists.len());
+                assert!(
+                    stored.manifest.spann().unwrap().copies > 4500,
+                    "{what}: hardly any vector is in two lists"
+                );
+                let recall = recall(&path, &data, &queries, metric, Effort::Recall(0.95));
+                assert!(recall > 0.93, "{what}: recall {recall}");
+                // A layout changes where vectors lie, not which lists they are in.
+                assert_eq!(lists.get_or_insert(stored.lists.clone()), &stored.lists, "{what}");
+            }
+        }
+    }
+}
+
+/// The bytes of all files but those that hold seconds.
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    files
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .filter(|(name, _)| name != "manifest.json")
+        .collect()
+}
+
+#[test]
+fn one_seed_gives_one_index_whatever_the_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 4000, 16, 3);
+    for layout in LAYOUTS {
+        let mut first = None;
+        for threads in [1, 2, 5] {
+            let path = dir.path().join(format!("{}-{threads}", layout.name()));
+            build(&data, &path, &BuildOptions { threads, ..options(Metric::L2, layout) }, &Silent).unwrap();
+            let found = files(&path);
+            assert_eq!(found.keys().filter(|name| name.contains("tmp") || name.contains("rows")).count(), 0);
+            assert!(first.get_or_insert(found.clone()) == &found, "{} with {threads} threads", layout.name());
+        }
+    }
+}
+
+#[test]
+fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 200_000, 96, 4), vectors(Element::U8, 50, 96, 5));
+    let mut recalls = Vec::new();
+    for memory_bytes in [None, Some(100 << 20)] {
+        let options = BuildOptions { memory_bytes, ..options(Metric::InnerProduct, LayoutChoice::Grouped) };
+        let path = dir.path().join(format!("{memory_bytes:?}"));
+        let report = build(&data, &path, &options, &Silent).unwrap();
+        assert!(memory_bytes.is_none_or(|given| report.planned_memory_bytes <= given), "{report:?}");
+        let spread = report.stage_seconds.iter().any(|stage| stage.0 == "spread");
+        assert_eq!(spread, memory_bytes.is_some(), "{report:?}");
+        Stored::read(&path).check(&data, &options, "a budget");
+        recalls.push(recall(&path, &data, &queries, Metric::InnerProduct, Effort::Recall(0.9)));
+    }
+    assert!(recalls.iter().all(|recall| *recall > 0.85), "{recalls:?}");
+    let tight = BuildOptions { memory_bytes: Some(1 << 20), ..options(Metric::L2, LayoutChoice::Grouped) };
+    let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
+    let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
+    let enough = BuildOptions { memory_bytes: Some(needed), ..tight };
+    build(&data, &dir.path().join("enough"), &enough, &Silent).unwrap();
+}
+
+#[test]
+fn odd_data_and_odd_options_give_lists_that_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let equal = |count: usize| {
+        VectorFile::from_rows(
+            Element::F32,
+            4,
+            [1.5_f32, 0.0, -2.0, 3.0].map(f32::to_le_bytes).concat().repeat(count),
+        )
+        .unwrap()
+    };
+    let sets = [
+        ("one", vectors(Element::F16, 1, 8, 6)),
+        ("few", vectors(Element::I8, 7, 8, 6)),
+        ("equal", equal(1000)),
+        ("many", vectors(Element::U8, 1500, 8, 7)),
+    ];
+    for (name, data) in &sets {
+        for layout in LAYOUTS {
+            for (share, replicas, list_limit) in
+                [(0.04, 8, None), (1.0, 8, Some(1)), (1e-5, 1, None), (0.2, 3, Some(2))]
+            {
+                let options = BuildOptions {
+                    centroid_share: share,
+                    replicas,
+                    list_limit,
+                    ..options(Metric::L2, layout)
+                };
+                let what = format!("{name} {} {share} {replicas} {list_limit:?}", layout.name());
+                let path = dir.path().join(&what);
+                build(data, &path, &options, &Silent).unwrap();
+                assert!(verify(&path, &Silent).unwrap().sound, "{what}");
+                Stored::read(&path).check(data, &options, &what);
+                let index = Index::open(&path, &OpenOptions::default()).unwrap();
+                let options = SearchOptions {
+                    k: data.count(),
+                    effort: Effort::SearchList(data.count() as u32),
+                    ..SearchOptions::default()
+                };
+                let queries =
+                    VectorFile::from_rows(data.element(), data.dim(), data.row(0).to_vec()).unwrap();
+                let mut found = index.search(&queries, &options, Control::default()).unwrap().ids;
+                found.sort_unstable();
+                assert_eq!(found, (0..data.count() as u32).collect::<Vec<_>>(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn options_out_of_range_are_refused_with_what_would_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 100, 8, 8);
+    let base = options(Metric::L2, LayoutChoice::Grouped);
+    let cases = [
+        (BuildOptions { centroid_share: 0.0, ..base.clone() }, "centroid_share is 0"),
+        (BuildOptions { centroid_share: f32::NAN, ..base.clone() }, "centroid_share is NaN"),
+        (BuildOptions { centroid_share: 1.5, ..base.clone() }, "between"),
+        (BuildOptions { replicas: 0, ..base.clone() }, "replicas is 0"),
+        (BuildOptions { replicas: 9, ..base.clone() }, "between 1, each vector in one list, and 8"),
+        (BuildOptions { list_limit: Some(0), ..base.clone() }, "list_limit is 0"),
+        (BuildOptions { layout: Some(LayoutChoice::Csr), ..base.clone() }, "csr"),
+    ];
+    for (options, expected) in cases {
+        let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let zeros = VectorFile::from_rows(Element::I8, 4, vec![0; 400]).unwrap();
+    let cosine = options(Metric::Cosine, LayoutChoice::Grouped);
+    let error = build(&zeros, &dir.path().join("zeros"), &cosine, &Silent).unwrap_err();
+    assert!(matches!(error, IndexError::ZeroVectors { count: 100, .. }), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// Stops when it was asked so often.
+struct Stops {
+    asked: AtomicUsize,
+    at: usize,
+}
+
+impl Progress for Stops {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) >= self.at
+    }
+}
+
+#[test]
+fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 2000, 16, 9);
+    let options = options(Metric::L2, LayoutChoice::Grouped);
+    let counts = Stops { asked: AtomicUsize::new(0), at: usize::MAX };
+    build(&data, &dir.path().join("whole"), &options, &counts).unwrap();
+    let all = counts.asked.into_inner();
+    for part in 0..12 {
+        let stops = Stops { asked: AtomicUsize::new(0), at: all * part / 13 };
+        let error = build(&data, &dir.path().join("cut"), &options, &stops).unwrap_err();
+        assert!(matches!(error, IndexError::Cancelled), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the whole one is there");
+}
