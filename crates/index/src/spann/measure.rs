@@ -82,7 +82,12 @@ pub(crate) fn calibrate(
     }
     progress.advance(ladder.len() as u64);
     let source = if own.is_some() { "vectors of the data" } else { "given queries" };
-    Ok(Calibration { queries: queries.count() as u32, source: source.into(), curves })
+    Ok(Calibration {
+        queries: queries.count() as u32,
+        source: source.into(),
+        curves,
+        ..Calibration::default()
+    })
 }
 
 /// The lists of each vector of `wanted`, found by going through all.
