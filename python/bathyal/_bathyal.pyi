@@ -21,6 +21,9 @@ class _BuildArguments(TypedDict):
     family: str
     group_vectors: int | None
     layout: str | None
+    centroid_share: float | None
+    replicas: int | None
+    list_limit: int | None
     max_degree: int
     search_list: int
     alpha: float

@@ -440,6 +440,9 @@ def build(
     calibration: Data | None = None,
     progress: bool | Receiver = True,
     layout: Layout | None = None,
+    centroid_share: float | None = None,
+    replicas: int | None = None,
+    list_limit: int | None = None,
 ) -> Index:
     """Builds an index over ``data`` in the new directory ``path``, and opens it.
 
@@ -472,6 +475,9 @@ def build(
             ``"csr"``: records as long as they are, the smallest, for memory. Of posting lists: ``"coupled"``, a
             copy of each vector in each of its lists; ``"decoupled"``, lists of addresses; or ``"grouped"`` (the
             default), each vector once, beside its group.
+        centroid_share: posting lists for each vector, up to 1; None picks a share that suits most data.
+        replicas: most posting lists that a vector is in, 1 to 8; None is 8.
+        list_limit: most vectors that a posting list admits; None is ``replicas / centroid_share``.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
@@ -498,6 +504,9 @@ def build(
                 "family": family,
                 "group_vectors": None if group_vectors is None else whole("group_vectors", group_vectors),
                 "layout": layout,
+                "centroid_share": None if centroid_share is None else float(centroid_share),
+                "replicas": None if replicas is None else whole("replicas", replicas),
+                "list_limit": None if list_limit is None else whole("list_limit", list_limit),
                 "max_degree": whole("max_degree", max_degree),
                 "search_list": whole("search_list", search_list),
                 "alpha": float(alpha),

@@ -47,6 +47,12 @@ def test_data_that_cannot_be_built(data, kind, message, tmp_path):
     [
         ({"family": "forest"}, ValueError, "cluster, graph"),
         ({"group_vectors": 0}, ValueError, "group_vectors"),
+        ({"family": "spann", "centroid_share": 0.0}, ValueError, "centroid_share"),
+        ({"family": "spann", "centroid_share": float("nan")}, ValueError, "centroid_share"),
+        ({"family": "spann", "replicas": 9}, ValueError, "replicas"),
+        ({"family": "spann", "replicas": 1.5}, TypeError, "replicas"),
+        ({"family": "spann", "list_limit": 0}, ValueError, "list_limit"),
+        ({"family": "spann", "layout": "padded"}, ValueError, "graphs"),
         ({"code": "pq", "family": "cluster"}, ValueError, "groups"),
         ({"metric": "manhattan"}, ValueError, "l2, ip, cosine"),
         ({"max_degree": 0}, ValueError, "max_degree"),
