@@ -131,12 +131,16 @@ class PageCache:
         """The most that was seen besides what the process maps."""
         self.random = random.Random(SEED)
 
-    def settle(self) -> None:
-        """Measures, and drops what is beyond the limit, chosen at random as no order of use is known."""
+    def settle(self) -> float:
+        """Measures, and drops what is beyond the limit, chosen at random as no order of use is known.
+
+        Comes back with how much that was, as a share of the limit.
+        """
         held = cached_bytes(self.files)
         self.most = max(self.most, held - mapped_bytes(self.files))
         if self.limit is None or held <= self.limit:
-            return
+            return 0.0
+        excess = held / max(self.limit, 1) - 1
         extents = self.held_extents()
         self.random.shuffle(extents)
         mapped = list(mappings(self.files))
@@ -147,6 +151,7 @@ class PageCache:
                 drop_extent(path, start, mapped)
                 beyond -= length
             held = cached_bytes(self.files)
+        return excess
 
     def held_extents(self) -> list[tuple[Path, int, int]]:
         """Path and start of each extent that the cache holds something of, and how much."""

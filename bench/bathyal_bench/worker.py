@@ -35,9 +35,10 @@ from bathyal_bench.recall import read_groundtruth, recall_at
 
 # Calls before latencies count.
 WARMING_CALLS = 20
-# Queries between two looks at the page cache, where it is limited: few, as a query may bring in a megabyte.
+# Queries between two looks at the page cache, where it is limited: few, as a query may bring in megabytes, and
+# fewer while they bring in more than the share of the limit, but never less than two for each thread.
 PART_QUERIES = 16
-PART_CALLS = 4
+PART_SHARE = 0.5
 
 
 def main() -> int:
@@ -217,14 +218,16 @@ def measure_batch(
 
 def answer(peer: Peer, queries: NDArray[Any], k: int, cache: PageCache) -> tuple[NDArray[Any], float]:
     """The ids of a batch, and seconds; in parts where the page cache has to be kept small meanwhile."""
-    part = PART_QUERIES if cache.limit is not None and peer.cached_by_kernel else len(queries)
-    found, seconds = [], 0.0
-    for first in range(0, len(queries), part):
+    limited = cache.limit is not None and peer.cached_by_kernel
+    part = PART_QUERIES if limited else len(queries)
+    found, first, seconds = [], 0, 0.0
+    while first < len(queries):
         began = time.perf_counter()
         found.append(peer.search(queries[first : first + part], k))
         seconds += time.perf_counter() - began
-        if part < len(queries):
-            cache.settle()
+        first += part
+        if limited and cache.settle() > PART_SHARE:
+            part = max(2 * peer.threads, part // 2)
     return np.concatenate(found), seconds
 
 
@@ -241,7 +244,7 @@ def measure_latency(
         began = clock()
         peer.search_one(query, k)
         taken[row] = (clock() - began) / 1e3
-        if cache.limit is not None and peer.cached_by_kernel and row % PART_CALLS == 0:
+        if cache.limit is not None and peer.cached_by_kernel:
             cache.settle()
     if peer.cached_by_kernel:
         cache.settle()
