@@ -30,6 +30,8 @@ THREAD_VARIABLES = (
     "TOKIO_WORKER_THREADS",
     "LANCE_CPU_THREADS",
 )
+# More runnable processes than this before a run begins are somebody else's.
+BUSY_LOAD = 0.5
 # Lines of a failed worker's output that go into the record.
 LAST_LINES = 3
 
@@ -64,7 +66,10 @@ class Run:
 
     def execute(self) -> None:
         """Everything that the suite says."""
-        self.record({"kind": "run", "machine": machine(), "suite": suite_as_json(self.suite)})
+        about = machine()
+        self.record({"kind": "run", "machine": about, "suite": suite_as_json(self.suite)})
+        if about["load"] > BUSY_LOAD and not self.build_only:
+            say(f"the load is {about['load']:.1f}: something else runs here, and spoils the figures")
         for entry in self.suite.data:
             data = prepare(entry, self.work / "data")
             systems = [one for one in self.suite.systems_for(entry["name"]) if self.chosen(one)]

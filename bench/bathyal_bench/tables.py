@@ -216,6 +216,11 @@ def section_title(section: Section) -> str:
     return f"{section.data}, {threads}, {section.cache}"
 
 
+def repeats_line(repeats: int) -> str:
+    """``medians of 3 repeats``."""
+    return "one repeat" if repeats == 1 else f"medians of {repeats} repeats"
+
+
 def machine_line(records: list[dict[str, Any]]) -> str:
     """Where and when."""
     run = next((one for one in records if one.get("kind") == "run"), None)
@@ -225,7 +230,7 @@ def machine_line(records: list[dict[str, Any]]) -> str:
     return (
         f"{about['cpu']}, {about['cores']} processors, {about['memory_bytes'] / 2**30:.0f} GiB, Linux "
         f"{about['kernel']}, commit {about['commit']}, {about['time']}, load {about['load']:.1f} at the start; "
-        f"suite {run['suite']['name']}, medians of {run['suite']['repeats']} repeats, k = {run['suite']['k']}."
+        f"suite {run['suite']['name']}, {repeats_line(run['suite']['repeats'])}, k = {run['suite']['k']}."
     )
 
 
