@@ -4,10 +4,10 @@
 pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
-pub const GROUPS: [(&str, &[&str]); 10] = [
+pub const GROUPS: [(&str, &[&str]); 11] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs"]),
-    ("manifest", &["manifest", "manifest_content", "cluster_manifest"]),
+    ("manifest", &["manifest", "manifest_content", "cluster_manifest", "spann_manifest"]),
     ("journal", &["journal", "journal_content"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec"]),
@@ -15,6 +15,7 @@ pub const GROUPS: [(&str, &[&str]); 10] = [
     ("group_page", &["group_page"]),
     ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),
+    ("lists", &["list_table", "members", "packed_ids", "centroid_links", "block_checksums"]),
 ];
 
 /// Gives `input` to the reader of `group` that its first byte selects.

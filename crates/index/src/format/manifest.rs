@@ -23,6 +23,8 @@ const LARGEST_MANIFEST: u64 = 16 << 20;
 pub const MAX_DIM: u32 = 1 << 16;
 /// Most bytes of a code: 8 bits a dimension and two factors, and what fills up.
 const MAX_CODE_BYTES: u32 = MAX_DIM + 64;
+/// Longest file: more than the most vectors of the largest dimension take eight times. Sums of lengths never overflow.
+const MOST_FILE_BYTES: u64 = 1 << 56;
 /// Largest number of vectors: ids are `u32`, and the last is kept free.
 pub const MAX_VECTORS: u64 = u32::MAX as u64;
 
@@ -366,6 +368,7 @@ impl Manifest {
         for file in self.files() {
             let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
             require(plain, "a file's name is a path")?;
+            require(file.bytes <= MOST_FILE_BYTES, "a file is longer than any can be")?;
         }
         for curve in self.calibration.curves.iter().chain(&self.calibration.lone_curves) {
             let rising = curve.points.windows(2).all(|w| {

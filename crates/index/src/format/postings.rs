@@ -13,7 +13,9 @@
 //! | decoupled, grouped | all rows by place; zeros up to a whole block; the member sections of all lists, one after the other |
 //!
 //! A member section holds the places of the list's vectors that are stored elsewhere: a byte with the number of low bits,
-//! then their gaps as in [`super::links`]; nothing where there are none. The table of lists is a file of its own, three
+//! the first place (4 bytes), then how far beyond the first each other lies, less one, as a set of [`super::links`]: members
+//! lie close together somewhere in the file, and the way there would take more bits than they do. There is nothing where
+//! there are none. The table of lists is a file of its own, three
 //! numbers of 32 bits a list: rows stored, members, bytes of the member section. All else follows from it.
 //!
 //! A block of 4096 bytes of the file has a CRC-32C in a file of checksums, so that whatever is read from a device is
@@ -35,6 +37,8 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const ENTRY_BYTES: usize = 12;
 /// Bytes of an id beside a coupled row.
 const ID_BYTES: usize = 4;
+/// Bytes of a member section before its bits: the number of low bits and the first place.
+const MEMBER_HEAD_BYTES: usize = 5;
 /// Longest list or member section: far beyond any sensible one, and within what one read can ask for.
 pub const MOST_LIST_BYTES: u64 = 1 << 26;
 /// Most lists that a vector may be in.
@@ -209,8 +213,11 @@ impl Postings {
         let sound = if coupled {
             entry.members == 0 && section == 0
         } else {
-            // A member takes at least a bit, and a section begins with a byte.
-            (entry.members == 0) == (section == 0) && u64::from(entry.members) <= section * 8
+            // The first member is in the section's head, each other takes at least a bit.
+            match section.checked_sub(MEMBER_HEAD_BYTES as u64) {
+                Some(bits) => (1..=bits * 8 + 1).contains(&u64::from(entry.members)),
+                None => entry.members == 0 && section == 0,
+            }
         };
         if !sound {
             return Err(format!("{} members in {section} bytes", entry.members));
@@ -306,30 +313,48 @@ fn placed(at: u64, length: u64) -> u64 {
 
 /// Appends the section for `places` (rising) and returns its length.
 pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
-    if places.is_empty() {
-        return 0;
-    }
-    let (bits, low) = links::encoded_bits(places);
+    let Some((first, others)) = places.split_first() else { return 0 };
+    let beyond: Vec<u32> = others.iter().map(|place| place - first - 1).collect();
+    let (bits, low) = links::encoded_bits(&beyond);
     let before = out.len();
     out.push(low as u8);
-    out.resize(before + 1 + bits.div_ceil(8), 0);
-    links::encode(places, low, &mut out[before + 1..]);
+    out.extend(first.to_le_bytes());
+    out.resize(before + MEMBER_HEAD_BYTES + bits.div_ceil(8), 0);
+    links::encode(&beyond, low, &mut out[before + MEMBER_HEAD_BYTES..]);
     out.len() - before
 }
 
 /// Reads the section of a list with `members` places below `limit` into `out`, which is emptied before.
 ///
 /// # Errors
-/// A sentence when the section ends too early or holds a place that is none.
+/// A sentence when the section ends too early or too late, or holds a place that is none.
 pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u32>) -> Result<(), String> {
     out.clear();
-    let Some((low, bits)) = section.split_first() else {
-        return if members == 0 { Ok(()) } else { Err("its members are missing".into()) };
-    };
-    if u32::from(*low) > links::MOST_LOW_BITS {
-        return Err(format!("its members have {low} low bits"));
+    if section.is_empty() && members == 0 {
+        return Ok(());
     }
-    links::decode(bits, members as usize, u32::from(*low), limit, out).map(|_| ())
+    let &[low, a, b, c, d, ref bits @ ..] = section else { return Err("its members are missing".into()) };
+    let (low, first) = (u32::from(low), u32::from_le_bytes([a, b, c, d]));
+    let Some(others) = members.checked_sub(1) else {
+        return Err("it has members that the table does not know".into());
+    };
+    if low > links::MOST_LOW_BITS || first >= limit {
+        return Err(format!("its members begin at {first} of {limit} and have {low} low bits"));
+    }
+    let used = links::decode(bits, others as usize, low, limit - first - 1, out)?;
+    if used.div_ceil(8) != bits.len() || !zero_from(bits, used) {
+        return Err(format!("its members end after {used} bits of {} bytes", bits.len()));
+    }
+    // No sum is above the limit: each was below what is left of it.
+    out.iter_mut().for_each(|place| *place += first + 1);
+    out.insert(0, first);
+    Ok(())
+}
+
+/// Whether all bits from `bit` on are zero.
+fn zero_from(bytes: &[u8], bit: usize) -> bool {
+    let rest = bytes.get(bit / 8..).unwrap_or_default();
+    rest.split_first().is_none_or(|(first, rest)| first >> (bit % 8) == 0 && rest.iter().all(|b| *b == 0))
 }
 
 /// The checksums of all blocks of a file of `file_bytes`, from the bytes of their file.
@@ -368,7 +393,7 @@ impl PackedIds {
     /// Bytes of a file of ids of `vectors` vectors.
     pub fn file_bytes(vectors: u64) -> u64 {
         // A word more, so that every id can be read as one.
-        (vectors * u64::from(id_bits(vectors))).div_ceil(64) * 8 + 8
+        vectors.saturating_mul(u64::from(id_bits(vectors))).div_ceil(64) * 8 + 8
     }
 
     /// The bytes of a file with `ids`.
@@ -388,12 +413,16 @@ impl PackedIds {
     /// The ids of a file.
     ///
     /// # Errors
-    /// A sentence when it has another length than `vectors` ids take, or an id is not below `vectors`.
+    /// A sentence when it has another length than `vectors` ids take, an id is not below `vectors`, or something
+    /// follows the last.
     pub fn from_bytes(words: Vec<u8>, vectors: u64) -> Result<PackedIds, String> {
-        if words.len() as u64 != PackedIds::file_bytes(vectors) {
+        if vectors > MAX_VECTORS || words.len() as u64 != PackedIds::file_bytes(vectors) {
             return Err(format!("{} bytes of ids for {vectors} vectors", words.len()));
         }
         let ids = PackedIds { bits: id_bits(vectors), words };
+        if !zero_from(&ids.words, vectors as usize * ids.bits as usize) {
+            return Err("something follows the last id".into());
+        }
         match (0..vectors as u32).find(|place| u64::from(ids.get(*place)) >= vectors) {
             Some(place) => Err(format!("place {place} holds vector {} of {vectors}", ids.get(place))),
             None => Ok(ids),
@@ -413,3 +442,6 @@ impl PackedIds {
 fn id_bits(vectors: u64) -> u32 {
     (u64::BITS - vectors.saturating_sub(1).leading_zeros()).clamp(1, 32)
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,6 +57,10 @@ impl CentroidLinks {
     /// # Errors
     /// A sentence when they end too early or too late, or link to a centroid that is none.
     pub(crate) fn from_bytes(bytes: &[u8], lists: u32) -> Result<CentroidLinks, String> {
+        // Memory is taken for what the file can hold, not for what somebody says: two bytes a list at least.
+        if bytes.len() as u64 / 2 < u64::from(lists) {
+            return Err(format!("{} bytes of links for {lists} lists", bytes.len()));
+        }
         let (mut starts, mut ids) = (Vec::with_capacity(lists as usize + 1), Vec::new());
         let (mut at, mut found) = (0_usize, Vec::new());
         for list in 0..lists {
@@ -71,6 +75,9 @@ impl CentroidLinks {
                 .map_err(|reason| format!("list {list}: {reason}"))?;
             ids.extend_from_slice(&found);
             at += 2 + bits.div_ceil(8);
+            if found.binary_search(&list).is_ok() {
+                return Err(format!("list {list} links to itself"));
+            }
         }
         if at != bytes.len() {
             return Err(format!("the links end at {at} of {} bytes", bytes.len()));

@@ -19,3 +19,12 @@ mod plan;
 pub(crate) mod search;
 pub(crate) mod verify;
 mod write;
+
+/// Reads the bytes of a file with the links of `lists` centroids as opening an index does, and says what is wrong with
+/// them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_links(bytes: &[u8], lists: u32) -> Result<(), String> {
+    centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ())
+}

@@ -7,6 +7,7 @@ use crate::format::manifest::{FileEntry, Manifest, SpannEntry};
 use crate::format::postings::{PackedIds, PostingLayout, Postings, checksums};
 use crate::index::family::{load, load_codec};
 use crate::query::Exact;
+use bathyal_kernels::first_non_finite;
 use std::path::Path;
 
 /// What of an index of posting lists is loaded, and how it is read.
@@ -41,7 +42,11 @@ pub(crate) fn open(
         .map_err(|reason| damaged(&entry.links, "the links", reason))?;
     let (of, by, start) = (centroid_element(element, metric), centroid_metric(metric), entry.entry_point);
     let centroids = if opening.exact {
-        Centroids::exact(of, by, dim, load(directory, manifest, &entry.centroids)?, links, start)
+        let rows = load(directory, manifest, &entry.centroids)?;
+        if first_non_finite(of, &rows).is_some() {
+            return Err(damaged(&entry.centroids, "the centroids", "one is not finite".into()));
+        }
+        Centroids::exact(of, by, dim, rows, links, start)
     } else {
         let codec = load_codec(directory, manifest)?;
         if codec.metric() != by {

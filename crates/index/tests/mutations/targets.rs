@@ -4,6 +4,9 @@
 //! reader, write a function that gives it any bytes and asserts what must hold of what it accepts, and add
 //! a row to [`TARGETS`].
 
+#[path = "lists.rs"]
+mod lists;
+
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -33,7 +36,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 28] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -60,6 +63,12 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "journal", seeds: || vec![sealed(JOURNALS[0].1)], read: journal },
     Target { name: "journal_content", seeds: journals, read: journal_content },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
+    Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
+    Target { name: "list_table", seeds: lists::tables, read: lists::table },
+    Target { name: "members", seeds: lists::member_sections, read: lists::members },
+    Target { name: "packed_ids", seeds: lists::packed_id_files, read: lists::packed_ids },
+    Target { name: "centroid_links", seeds: lists::centroid_link_files, read: lists::centroid_links },
+    Target { name: "block_checksums", seeds: lists::checked_files, read: lists::checked_blocks },
 ];
 
 /// What is accepted has to be what the bytes hold: every row within them, and no byte unaccounted for.
@@ -210,11 +219,15 @@ fn packed_record() -> Vec<u8> {
     bytes
 }
 
+/// The first bytes of an input as a number.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
 /// Records and bytes of the file that a file of offsets is said to be of: the first bytes of the input.
 fn offset_file(bytes: &[u8]) {
     let Some((head, bytes)) = bytes.split_first_chunk::<12>() else { return };
     let (records, length) = head.split_at(4);
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
     let (records, length) = (number(records), number(length));
     let Ok(offsets) = Offsets::from_bytes(bytes, records, length) else { return };
     let mut end = 0;

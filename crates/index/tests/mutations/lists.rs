@@ -1,0 +1,211 @@
+//! The readers of posting lists.
+
+use super::{content, manifest_value, number};
+use bathyal_index::format::links;
+use bathyal_index::format::manifest::{CalibrationPoint, FileEntry, Manifest, SpannEntry, Structure};
+use bathyal_index::format::postings::{
+    BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, check_blocks, checksums, decode_members,
+    encode_members,
+};
+use bathyal_index::spann::check_links;
+
+const LAYOUTS: [PostingLayout; 3] =
+    [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped];
+
+/// A byte that chooses a layout, two for the bytes of a row, four for the vectors, and a table.
+pub fn table(bytes: &[u8]) {
+    let Some((head, table)) = bytes.split_first_chunk::<7>() else { return };
+    let layout = LAYOUTS[usize::from(head[0]) % 3];
+    let (row_bytes, vectors) = (number(&head[1..3]) as usize, number(&head[3..]));
+    let Ok(postings) = Postings::from_bytes(layout, row_bytes, vectors, table) else { return };
+    assert_eq!(postings.lists() * 12, table.len());
+    let (mut copies, mut place, mut rows_end, mut members_end) = (0, 0, 0, None);
+    for list in 0..postings.lists() as u32 {
+        copies += u64::from(postings.vectors_of(list));
+        let (rows, members) = (postings.rows_range(list), postings.members_range(list));
+        for range in [&rows, &members] {
+            assert!(range.start <= range.end && range.end <= postings.file_bytes());
+            assert!(range.end - range.start <= postings.longest() as u64);
+        }
+        assert_eq!(members.is_empty(), postings.members_of(list) == 0);
+        if rows.end > rows.start {
+            assert!(rows.start >= rows_end, "rows of two lists overlap");
+            rows_end = rows.end;
+        }
+        if layout != PostingLayout::Coupled {
+            assert!(members_end.is_none_or(|end| end == members.start));
+            assert!(members.start >= vectors * row_bytes as u64, "members lie in the rows");
+            members_end = Some(members.end);
+        }
+        if let Some(first) = postings.first_place(list) {
+            assert_eq!(u64::from(first), place);
+            place += u64::from(postings.stored_of(list));
+        }
+    }
+    assert_eq!(copies, postings.copies());
+    assert!(members_end.is_none_or(|end| end == postings.file_bytes()));
+    assert!(layout != PostingLayout::Grouped || place == vectors);
+}
+
+pub fn tables() -> Vec<Vec<u8>> {
+    let entry = |stored, members, member_bytes| ListEntry { stored, members, member_bytes };
+    let tables = [
+        vec![entry(30, 0, 0), entry(70, 0, 0), entry(0, 0, 0), entry(64, 0, 0)],
+        vec![entry(0, 60, 40), entry(0, 0, 0), entry(0, 80, 60)],
+        vec![entry(40, 10, 12), entry(0, 0, 0), entry(60, 30, 25)],
+    ];
+    (0_u8..)
+        .zip(tables)
+        .map(|(layout, entries)| {
+            let head = [layout, 64, 0, 100, 0, 0, 0];
+            head.into_iter().chain(entries.iter().flat_map(|entry| entry.to_bytes())).collect()
+        })
+        .collect()
+}
+
+/// A byte for how many members there are, one for what places are below, and a section.
+pub fn members(bytes: &[u8]) {
+    let Some(([count, limit], section)) = bytes.split_first_chunk::<2>() else { return };
+    let (count, limit) = (u32::from(*count), 1 << (limit % 32));
+    let mut found = Vec::new();
+    if decode_members(section, count, limit, &mut found).is_err() {
+        return;
+    }
+    assert!(found.len() == count as usize && found.is_sorted_by(|a, b| a < b));
+    assert!(found.iter().all(|place| *place < limit));
+    // The best number of low bits makes no longer a section.
+    let mut written = Vec::new();
+    assert!(encode_members(&found, &mut written) <= section.len());
+    let mut again = Vec::new();
+    assert_eq!(decode_members(&written, count, limit, &mut again), Ok(()));
+    assert_eq!(again, found);
+}
+
+pub fn member_sections() -> Vec<Vec<u8>> {
+    [(0_u32, 0, 1), (1, 9, 1), (40, 500_000, 3), (200, 7, 4_000_000)]
+        .map(|(count, first, step)| {
+            let places: Vec<u32> = (0..count).map(|i| first + i * step + i % 3).collect();
+            let mut bytes = vec![count as u8, 30];
+            encode_members(&places, &mut bytes);
+            bytes
+        })
+        .to_vec()
+}
+
+/// Two bytes for the number of vectors, and a file of their ids.
+pub fn packed_ids(bytes: &[u8]) {
+    let Some((vectors, file)) = bytes.split_first_chunk::<2>() else { return };
+    let vectors = number(vectors);
+    let Ok(ids) = PackedIds::from_bytes(file.to_vec(), vectors) else { return };
+    let all: Vec<u32> = (0..vectors as u32).map(|place| ids.get(place)).collect();
+    assert!(all.iter().all(|id| u64::from(*id) < vectors));
+    assert_eq!(PackedIds::encode(all.into_iter()), file, "what was accepted is written as it was read");
+}
+
+pub fn packed_id_files() -> Vec<Vec<u8>> {
+    [1_u32, 2, 3, 64, 65, 300]
+        .map(|vectors| {
+            let ids = (0..vectors as usize).map(|place| (vectors as usize - 1 - place) as u32);
+            [&vectors.to_le_bytes()[..2], &PackedIds::encode(ids.collect::<Vec<_>>().into_iter())].concat()
+        })
+        .to_vec()
+}
+
+/// Four bytes for the number of lists, and the links of their centroids.
+pub fn centroid_links(bytes: &[u8]) {
+    let Some((lists, links)) = bytes.split_first_chunk::<4>() else { return };
+    let lists = number(lists);
+    if check_links(links, lists as u32).is_ok() {
+        assert!(links.len() as u64 >= 2 * lists);
+    }
+}
+
+pub fn centroid_link_files() -> Vec<Vec<u8>> {
+    [1_u32, 2, 40, 300]
+        .map(|lists| {
+            let mut bytes = lists.to_le_bytes().to_vec();
+            for list in 0..lists {
+                let mut ids: Vec<u32> = (1..lists.min(9)).map(|i| (list + i * i) % lists).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                ids.retain(|id| *id != list);
+                let (bits, low) = links::encoded_bits(&ids);
+                let before = bytes.len() + 2;
+                bytes.extend([ids.len() as u8, low as u8]);
+                bytes.resize(before + bits.div_ceil(8), 0);
+                links::encode(&ids, low, &mut bytes[before..]);
+            }
+            assert_eq!(check_links(&bytes[4..], lists), Ok(()));
+            bytes
+        })
+        .to_vec()
+}
+
+/// A byte for the number of checksums, these, and the file that they are said to be of.
+pub fn checked_blocks(bytes: &[u8]) {
+    let Some((count, rest)) = bytes.split_first() else { return };
+    let Some((sums, file)) = rest.split_at_checked(4 * usize::from(*count)) else { return };
+    let Ok(sums) = checksums(sums, file.len() as u64) else { return };
+    assert_eq!(sums.len(), file.len().div_ceil(BLOCK_BYTES));
+    for first in [0, 1, sums.len()] {
+        let from = (first * BLOCK_BYTES).min(file.len());
+        match check_blocks(&sums, first, &file[from..]) {
+            Ok(()) => (first..).zip(file[from..].chunks(BLOCK_BYTES)).for_each(|(number, block)| {
+                assert_eq!(sums[number], crc32c::crc32c(block));
+            }),
+            Err(number) => assert!((first..=sums.len()).contains(&number)),
+        }
+    }
+}
+
+pub fn checked_files() -> Vec<Vec<u8>> {
+    [1, BLOCK_BYTES, BLOCK_BYTES + 1]
+        .map(|length| {
+            let file: Vec<u8> = (0..length).map(|i| (i * i / 7) as u8).collect();
+            let sums: Vec<u8> =
+                file.chunks(BLOCK_BYTES).flat_map(|b| crc32c::crc32c(b).to_le_bytes()).collect();
+            [&[(sums.len() / 4) as u8], &sums[..], &file].concat()
+        })
+        .to_vec()
+}
+
+/// Manifests of indexes of posting lists, of each layout.
+pub fn manifests() -> Vec<Vec<u8>> {
+    LAYOUTS.map(manifest).iter().map(content).collect()
+}
+
+fn manifest(layout: PostingLayout) -> Manifest {
+    let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
+    let mut manifest = manifest_value();
+    let lists = 10_u32;
+    manifest.family = "spann".into();
+    manifest.codes.file.bytes = u64::from(lists) * u64::from(manifest.codes.code_bytes);
+    let grouped = layout == PostingLayout::Grouped;
+    manifest.structure = Structure::Spann(SpannEntry {
+        file: file("postings.bin", 4500),
+        checksums: file("checksums.bin", 8),
+        lists: file("lists.bin", u64::from(lists) * 12),
+        centroids: file("centroids.bin", u64::from(lists) * 16),
+        links: file("links.bin", 77),
+        ids: grouped.then(|| file("ids.bin", PackedIds::file_bytes(manifest.vectors))),
+        layout: layout.name().into(),
+        list_count: lists,
+        copies: 250,
+        replicas: 4,
+        centroid_share: 0.1,
+        list_limit: 30,
+        longest_bytes: 480,
+        max_degree: 32,
+        entry_point: 4,
+    });
+    let point = |probes, prune, recall| CalibrationPoint {
+        search_list: probes,
+        probes,
+        recall,
+        prune,
+        lists: probes as f32,
+    };
+    manifest.calibration.curves[0].points =
+        vec![point(2, 0.0, 0.5), point(2, 0.3, 0.4), point(4, 0.0, 0.9), point(10, 0.5, 1.0)];
+    manifest
+}
