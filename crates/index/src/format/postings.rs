@@ -311,10 +311,24 @@ fn placed(at: u64, length: u64) -> u64 {
     if length > 0 && touched(at) > touched(next) { next } else { at }
 }
 
+/// How far beyond the first of `places` (rising) the others lie, less one.
+fn beyond_first(places: &[u32]) -> Vec<u32> {
+    let Some((first, others)) = places.split_first() else { return Vec::new() };
+    others.iter().map(|place| place - first - 1).collect()
+}
+
+/// Bytes of the section for `places` (rising).
+pub fn member_bytes(places: &[u32]) -> usize {
+    match places {
+        [] => 0,
+        _ => MEMBER_HEAD_BYTES + links::encoded_bits(&beyond_first(places)).0.div_ceil(8),
+    }
+}
+
 /// Appends the section for `places` (rising) and returns its length.
 pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
-    let Some((first, others)) = places.split_first() else { return 0 };
-    let beyond: Vec<u32> = others.iter().map(|place| place - first - 1).collect();
+    let Some(first) = places.first() else { return 0 };
+    let beyond = beyond_first(places);
     let (bits, low) = links::encoded_bits(&beyond);
     let before = out.len();
     out.push(low as u8);

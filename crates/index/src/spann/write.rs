@@ -6,9 +6,10 @@ use super::members::Memberships;
 use super::place::Leaves;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
-use crate::format::links::encoded_bits;
 use crate::format::manifest::FileEntry;
-use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members};
+use crate::format::postings::{
+    BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members, member_bytes,
+};
 use crate::parts::RELEASE_BYTES;
 use crate::parts::intake::Intake;
 
@@ -153,10 +154,7 @@ fn entries(
         } as u32;
         places.elsewhere(&slots, next, stored, &mut elsewhere);
         next += stored;
-        let member_bytes = match elsewhere.len() {
-            0 => 0,
-            _ => 1 + encoded_bits(&elsewhere).0.div_ceil(8) as u32,
-        };
+        let member_bytes = member_bytes(&elsewhere) as u32;
         entries.push(ListEntry { stored, members: elsewhere.len() as u32, member_bytes });
     }
     Ok(entries)
@@ -237,7 +235,9 @@ impl Writer<'_> {
             self.places.elsewhere(slots, first, self.table.stored_of(list), &mut elsewhere);
             section.clear();
             let bytes = encode_members(&elsewhere, &mut section) as u64;
-            debug_assert_eq!(bytes, range.end - range.start);
+            if bytes != range.end - range.start {
+                return Err(IndexError::Internal(format!("list {list} has {bytes} bytes of members")));
+            }
             file.append(&section)
         })
     }
