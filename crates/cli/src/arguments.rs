@@ -2,7 +2,10 @@
 
 mod repro;
 
-pub use repro::{GraphLayoutName, GraphReproArguments, Paper, ReproArguments, SecondTier, TrialArguments};
+pub use repro::{
+    ClusterReproArguments, CompareReproArguments, GraphLayoutName, GraphReproArguments, ListLayoutName,
+    Paper, ReproArguments, SecondTier, TrialArguments,
+};
 
 use std::path::PathBuf;
 

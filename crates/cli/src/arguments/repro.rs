@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bathyal_index::vamana::options::DEFAULT_CENTROID_SHARE;
 use bathyal_kernels::Metric;
 use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
@@ -46,6 +47,10 @@ pub enum Paper {
 pub enum SecondTier {
     /// The graph on slow memory: figures 4 (upper half), 8 and 9, and the cost model beside each measurement
     Graph(Box<GraphReproArguments>),
+    /// Posting lists on slow memory: figures 4 (lower half), 10 and 12, and the cost model beside each measurement
+    Cluster(Box<ClusterReproArguments>),
+    /// Graph against posting lists, size and speed: figure 13 and table 5, with resident codes beside both
+    Compare(Box<CompareReproArguments>),
 }
 
 /// The layouts of a graph that are compared.
@@ -63,6 +68,28 @@ impl GraphLayoutName {
         match self {
             GraphLayoutName::Padded => "padded",
             GraphLayoutName::Csr => "csr",
+        }
+    }
+}
+
+/// The layouts of posting lists that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ListLayoutName {
+    /// A copy of a vector in each of its lists.
+    Coupled,
+    /// Lists of addresses, vectors stored once.
+    Decoupled,
+    /// Vectors stored once, in one of their lists; their addresses in the others.
+    Grouped,
+}
+
+impl ListLayoutName {
+    /// The name that is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            ListLayoutName::Coupled => "coupled",
+            ListLayoutName::Decoupled => "decoupled",
+            ListLayoutName::Grouped => "grouped",
         }
     }
 }
@@ -155,6 +182,77 @@ pub struct GraphReproArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub sweep: Vec<u32>,
     /// Vectors that a query reads at once (W in DiskANN)
+    #[arg(long, value_name = "W", default_value_t = bathyal_index::index::DEFAULT_BEAM_WIDTH)]
+    pub beam_width: u32,
+}
+
+/// `bathyal repro second-tier cluster`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Indexes are built once into the work folder, as PREFIXxREPLICAS-LAYOUT, and used again. Devices are emulated in real
+time on top of DRAM (docs/emulated-devices.md), and every result says so.
+
+Examples:
+  bathyal repro second-tier cluster base.u8bin queries.u8bin --groundtruth gt.ibin --work lists --output report
+  bathyal repro second-tier cluster base.u8bin queries.u8bin --vectors 100000 --replicas 1,8 --devices cxl --repeats 3")]
+pub struct ClusterReproArguments {
+    /// What is searched, where and how
+    #[command(flatten)]
+    pub trial: TrialArguments,
+    /// Folder of the report, made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "second-tier-cluster")]
+    pub output: PathBuf,
+    /// Most lists that a vector is in
+    #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=8))]
+    pub replicas: Vec<u32>,
+    /// Lists for each vector
+    #[arg(long, value_name = "SHARE", default_value_t = DEFAULT_CENTROID_SHARE)]
+    pub centroid_share: f32,
+    /// Layouts; figure 12 takes the last
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [ListLayoutName::Coupled, ListLayoutName::Decoupled, ListLayoutName::Grouped])]
+    pub layouts: Vec<ListLayoutName>,
+}
+
+/// `bathyal repro second-tier compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Indexes are built once into the work folder, as PREFIXrDEGREE-LAYOUT, PREFIXxREPLICAS-LAYOUT and PREFIXcodes, and used
+again, those of the other experiments too. All indexes are held in memory at once. Devices are emulated in real time on
+top of DRAM (docs/emulated-devices.md), and every result says so.
+
+Examples:
+  bathyal repro second-tier compare base.u8bin queries.u8bin --groundtruth gt.ibin --work indexes --output report
+  bathyal repro second-tier compare base.u8bin queries.u8bin --vectors 100000 --degrees 32 --replicas 8 --devices cxl")]
+pub struct CompareReproArguments {
+    /// What is searched, where and how
+    #[command(flatten)]
+    pub trial: TrialArguments,
+    /// Folder of the report, made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "second-tier-compare")]
+    pub output: PathBuf,
+    /// Largest degrees of the graphs
+    #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_value = "16,24,32,64",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
+    pub degrees: Vec<u32>,
+    /// Layouts of the graphs
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [GraphLayoutName::Padded, GraphLayoutName::Csr])]
+    pub graph_layouts: Vec<GraphLayoutName>,
+    /// Most posting lists that a vector is in
+    #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=8))]
+    pub replicas: Vec<u32>,
+    /// Posting lists for each vector
+    #[arg(long, value_name = "SHARE", default_value_t = DEFAULT_CENTROID_SHARE)]
+    pub centroid_share: f32,
+    /// Layouts of the posting lists
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ListLayoutName::Coupled, ListLayoutName::Grouped])]
+    pub list_layouts: Vec<ListLayoutName>,
+    /// Leave out groups with resident codes
+    #[arg(long)]
+    pub without_codes: bool,
+    /// Vectors that a query of a graph reads at once (W in DiskANN)
     #[arg(long, value_name = "W", default_value_t = bathyal_index::index::DEFAULT_BEAM_WIDTH)]
     pub beam_width: u32,
 }

@@ -45,3 +45,86 @@ fn the_graph_on_second_tier_memory_is_reproduced_and_its_indexes_are_used_again(
     bathyal(folder.path(), &fewer)
         .fails(1, &["r8-csr", "over 400 vectors", "300 vectors", "another work folder"]);
 }
+
+#[test]
+fn posting_lists_on_second_tier_memory_are_reproduced_and_compared_with_graphs() {
+    let folder = copy();
+    let line = "repro second-tier cluster base.fbin queries.fbin --work indexes --output report --replicas 4,1 \
+                --devices cxl --repeats 2 --seconds 0 --centroid-share 0.1 --json";
+    let told = bathyal(folder.path(), line).json();
+    // Two numbers of replicas in three layouts, each in DRAM and on the device, one of them by one query at a time,
+    // too; and a file each.
+    let records = told["records"].as_array().unwrap();
+    assert_eq!(records.len(), 2 * (2 + 2 + 4) + 6);
+    let of = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
+    for record in records {
+        let device = record["device"].as_str().unwrap();
+        assert_eq!(record["emulated"], device == "emulated cxl");
+        assert!(of(record, "recall") >= 0.9 && of(record, "qps") > 0.0, "{record}");
+        assert_eq!(record["predicted"].is_object(), device == "emulated cxl");
+        assert!(of(record, "lists_per_query") >= 1.0);
+        // The same lists hold the same vectors in every layout, so the same are searched and found.
+        for other in records.iter().filter(|other| other["replicas"] == record["replicas"]) {
+            assert_eq!(other["lists_per_query"], record["lists_per_query"]);
+            assert_eq!(other["recall"], record["recall"]);
+        }
+    }
+    let in_dram = |layout: &str| {
+        let fits = |record: &&serde_json::Value| {
+            record["device"] == "dram" && record["replicas"] == 4 && record["layout"] == layout
+        };
+        records.iter().find(fits).unwrap()
+    };
+    let (coupled, decoupled, grouped) = (in_dram("coupled"), in_dram("decoupled"), in_dram("grouped"));
+    assert!(of(grouped, "reads_per_query") < of(decoupled, "reads_per_query"));
+    assert!(of(grouped, "amplification") < of(coupled, "amplification"));
+    assert_eq!(of(coupled, "small_reads_per_query"), 0.0);
+    let findings = told["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding["what"] == "reads that grouping removes"), "{findings:?}");
+    assert!(told["model"]["median"].is_number());
+
+    let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();
+    for part in [
+        "Devices are emulated",
+        "Figure 4",
+        "Figure 10",
+        "Figure 12",
+        "Equation 1",
+        "repro second-tier cluster base.fbin",
+        "| the paper |",
+    ] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    for plot in ["figure-4-lists.svg", "figure-10-file.svg", "figure-10-size.svg", "figure-12-cxl.svg"] {
+        assert!(report.contains(plot) && folder.path().join("report").join(plot).exists(), "{plot}");
+    }
+
+    compare(folder.path());
+    let other = line.replace("--centroid-share 0.1", "--centroid-share 0.2");
+    bathyal(folder.path(), &other).fails(1, &["x1-coupled", "centroid share 0.1", "another work folder"]);
+}
+
+/// Compares the posting lists that lie in `folder` already with a graph.
+fn compare(folder: &std::path::Path) {
+    let line = "repro second-tier compare base.fbin queries.fbin --work indexes --output comparison --degrees 8 \
+                --replicas 4 --devices nvm --repeats 1 --seconds 0 --centroid-share 0.1 --json";
+    let told = bathyal(folder, line).json();
+    // Two graphs, two indexes of lists, and groups: in DRAM, on the device, from the file.
+    let records = told["records"].as_array().unwrap();
+    assert_eq!(records.len(), 5 * 3);
+    for record in records {
+        assert!(record["recall"].as_f64().unwrap() >= 0.9, "{record}");
+        assert!(record["operations_per_query"].as_f64().unwrap() > 0.0, "{record}");
+    }
+    let findings = told["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding["place"] == "emulated nvm"), "{findings:?}");
+    let report = std::fs::read_to_string(folder.join("comparison/report.md")).unwrap();
+    for part in ["Figure 13", "Table 5", "lists, grouped", "graph, csr", "codes, resident"] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    assert!(folder.join("comparison/figure-13-nvm.svg").exists());
+    let made = names(&folder.join("indexes"));
+    for name in ["codes", "r8-csr", "r8-padded", "x1-grouped", "x4-coupled", "x4-grouped"] {
+        assert!(made.iter().any(|other| other == name), "{name} is missing in {made:?}");
+    }
+}

@@ -86,28 +86,14 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// The times that explain the compute time of `costs` best, by least squares, none of them negative. `None`
-    /// where `costs` say nothing.
-    pub fn fit(costs: &[ListCost]) -> Option<Processor> {
-        let sum = |term: &dyn Fn(&ListCost) -> f64| costs.iter().map(term).sum::<f64>();
-        let (cc, vv) = (sum(&|c| c.centroids * c.centroids), sum(&|c| c.vectors * c.vectors));
-        let cv = sum(&|c| c.centroids * c.vectors);
-        let (ct, vt) = (sum(&|c| c.centroids * c.compute_ns), sum(&|c| c.vectors * c.compute_ns));
-        let determinant = cc * vv - cv * cv;
-        // Costs that are multiples of each other leave only rounding errors here.
-        if determinant > 1e-9 * cc * vv {
-            let centroid_ns = (ct * vv - vt * cv) / determinant;
-            let vector_ns = (vt * cc - ct * cv) / determinant;
-            if centroid_ns >= 0.0 && vector_ns >= 0.0 {
-                return Some(Processor { centroid_ns, vector_ns });
-            }
-        }
-        // One of them alone: that which leaves less unexplained.
-        let explained = |mixed: f64, square: f64| if square > 0.0 { mixed * mixed / square } else { 0.0 };
-        match (explained(ct, cc), explained(vt, vv)) {
-            (c, v) if !(c + v).is_finite() || c + v <= 0.0 => None,
-            (c, v) if c > v => Some(Processor { centroid_ns: ct / cc, vector_ns: 0.0 }),
-            _ => Some(Processor { centroid_ns: 0.0, vector_ns: vt / vv }),
+    /// The times of the processor that a query of this cost was measured on, where this share of its compute time went
+    /// into finding the lists; 0 for what it did not do.
+    pub fn measured(cost: &ListCost, finding_share: f64) -> Processor {
+        let share = finding_share.clamp(0.0, 1.0);
+        let each = |ns: f64, count: f64| if count > 0.0 { ns.max(0.0) / count } else { 0.0 };
+        Processor {
+            centroid_ns: each(cost.compute_ns * share, cost.centroids),
+            vector_ns: each(cost.compute_ns * (1.0 - share), cost.vectors),
         }
     }
 
@@ -256,27 +242,12 @@ mod tests {
 
     #[test]
     fn a_processor_is_found_from_what_it_did() {
-        let of = |centroids: f64, vectors: f64| ListCost {
-            centroids,
-            vectors,
-            compute_ns: 40.0 * centroids + 60.0 * vectors,
-            ..COUPLED
-        };
-        let found = Processor::fit(&[of(100.0, 900.0), of(500.0, 700.0), of(300.0, 4000.0)]).unwrap();
-        assert!((found.centroid_ns - 40.0).abs() < 1e-6 && (found.vector_ns - 60.0).abs() < 1e-6);
-        assert!((found.compute_ns(&of(10.0, 10.0)) - 1000.0).abs() < 1e-6);
-        // One measurement says no more than what a comparison takes.
-        let one = Processor::fit(&[ListCost { centroids: 0.0, ..of(0.0, 10.0) }]).unwrap();
-        assert_eq!((one.centroid_ns, one.vector_ns), (0.0, 60.0));
-        // More vectors in less time: a negative time is no time.
-        let odd = [
-            ListCost { compute_ns: 1000.0, ..of(100.0, 10.0) },
-            ListCost { compute_ns: 900.0, ..of(100.0, 20.0) },
-        ];
-        let found = Processor::fit(&odd).unwrap();
-        assert!(found.centroid_ns > 0.0 && found.vector_ns == 0.0);
-        assert_eq!(Processor::fit(&[]), None);
-        assert_eq!(Processor::fit(&[ListCost { compute_ns: 0.0, ..COUPLED }]), None);
+        let found = Processor::measured(&COUPLED, 0.25);
+        assert_eq!((found.centroid_ns, found.vector_ns), (25.0, 75_000.0 / 940.0));
+        assert!((found.compute_ns(&COUPLED) - COUPLED.compute_ns).abs() < 1e-6);
+        assert_eq!(found.compute_ns(&ListCost { centroids: 2.0, vectors: 0.0, ..COUPLED }), 50.0);
+        let none = Processor::measured(&ListCost { centroids: 0.0, vectors: 0.0, ..COUPLED }, 2.0);
+        assert_eq!((none.centroid_ns, none.vector_ns), (0.0, 0.0));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use bathyal_index::progress::Progress;
 use bathyal_index::{Index, OpenOptions, SearchTotals};
 
 use super::devices::{DRAM, FILE, OnDevices, emulated};
-use super::effort::{Reached, Trial};
+use super::effort::{Knob, Reached, Trial};
 use super::records::{Record, Sample};
-use super::subjects::Subject;
+use super::subjects::{Shape, Subject};
 use super::workload::Questions;
 use crate::failure::Failure;
 use crate::process_time::processor_seconds;
@@ -109,6 +109,7 @@ struct Bench<'a> {
     planned: &'a Planned<'a>,
     open: OnDevices,
     reached: Reached,
+    finding_share: Option<f64>,
     cells: Vec<(Cell, Vec<Sample>)>,
 }
 
@@ -120,11 +121,15 @@ impl<'a> Bench<'a> {
     ) -> Result<Bench<'a>, Failure> {
         let open = OnDevices::open(planned.subject, &trial.arguments.devices)?;
         let reached = trial.least_effort(&open.index, planned.subject.shape, &trial.work.all, hint)?;
+        let finding_share = match planned.subject.shape {
+            Shape::Lists { .. } => Some(trial.finding_share(&open.index, &reached)?),
+            _ => None,
+        };
         let devices = 0..=trial.arguments.devices.len();
         let cells = planned.widths.iter().flat_map(|in_flight| {
             devices.clone().map(|device| (Cell { device, in_flight: *in_flight }, Vec::new()))
         });
-        Ok(Bench { planned, open, reached, cells: cells.collect() })
+        Ok(Bench { planned, open, reached, finding_share, cells: cells.collect() })
     }
 
     /// Measures every cell once, one after the other.
@@ -164,6 +169,7 @@ impl<'a> Bench<'a> {
             let how = (name.as_str(), cell.in_flight);
             let subject = self.planned.subject;
             let mut record = Record::new(subject, &self.reached, how, samples, (trial, &trial.work.all));
+            record.finding_share = self.finding_share;
             if let Some(device) = device {
                 record.share(self.of(Cell { device: 0, ..*cell }));
                 // A lone query stalls on loads of DRAM, which the device's latency covers: what it computes is what
@@ -188,7 +194,11 @@ fn files(
     let mut open = Vec::new();
     for (subject, reached, _) in subjects {
         let index = Index::open(&subject.path, &OpenOptions::default())?;
-        let reached = trial.reached(&index, asked, reached.knob, reached.setting)?;
+        // A calibration chooses otherwise where reads are dear, and what it is asked for has to be found again.
+        let reached = match reached.knob {
+            Knob::Calibration => trial.least_effort(&index, subject.shape, asked, Some(reached))?,
+            knob => trial.reached(&index, asked, knob, reached.setting)?,
+        };
         open.push((index, reached, Vec::new()));
     }
     for _ in 0..trial.arguments.repeats {

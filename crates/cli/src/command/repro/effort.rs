@@ -10,6 +10,12 @@ use crate::arguments::TrialArguments;
 use crate::command::recall::recall;
 use crate::failure::Failure;
 
+/// Parts of the recall that a calibration is asked for.
+const FINEST: u32 = 1000;
+
+/// Queries whose phases are timed: shares of time settle within a few dozen.
+const TIMED_QUERIES: usize = 50;
+
 /// What all measurements of a run share.
 #[derive(Clone, Copy)]
 pub(super) struct Trial<'a> {
@@ -25,6 +31,10 @@ pub(super) struct Trial<'a> {
 pub(super) enum Knob {
     /// The length of the candidate list.
     SearchList,
+    /// The number of posting lists.
+    Probes,
+    /// The recall that the index's calibration is asked for, in thousandths: it chooses groups and candidate list.
+    Calibration,
 }
 
 /// An effort, and what it comes to.
@@ -52,6 +62,8 @@ impl Trial<'_> {
         let k = self.arguments.k;
         let (effort, probes) = match knob {
             Knob::SearchList => (Effort::SearchList(setting), None),
+            Knob::Probes => (Effort::SearchList(k), Some(setting)),
+            Knob::Calibration => (Effort::Recall(setting as f32 / FINEST as f32), None),
         };
         SearchOptions {
             k: k as usize,
@@ -78,6 +90,22 @@ impl Trial<'_> {
         Ok(Reached { knob, setting, search_list: found.search_list, recall, totals: found.totals })
     }
 
+    /// The share of its compute time in which a query finds what to read, of a few queries that are alone on a thread;
+    /// waiting is not computing.
+    pub(super) fn finding_share(&self, index: &Index, reached: &Reached) -> Result<f64, Failure> {
+        let options = self.options(reached.knob, reached.setting, 1);
+        let (mut finding, mut computing) = (0, 0);
+        for row in 0..self.work.all.queries.count().min(TIMED_QUERIES) {
+            let told = index.explain(&self.work.all.queries, row, &options, self.control)?;
+            let of = |named: &str| {
+                told.phases.iter().filter(|phase| phase.phase == named).map(|phase| phase.ns).sum::<u64>()
+            };
+            finding += of("navigate");
+            computing += told.phases.iter().map(|phase| phase.ns).sum::<u64>() - of("read");
+        }
+        Ok(finding as f64 / computing.max(1) as f64)
+    }
+
     /// The least effort with which `asked` is answered at the recall asked for. It is looked for near `hint` first,
     /// where that is an effort of the same kind.
     pub(super) fn least_effort(
@@ -90,11 +118,25 @@ impl Trial<'_> {
         let k = (self.arguments.k as usize).min(index.len()) as u32;
         let (knob, first, most) = match shape {
             Shape::Graph { .. } => (Knob::SearchList, k, MAX_SEARCH_LIST.min(index.len() as u32).max(k)),
+            Shape::Lists { .. } => {
+                (Knob::Probes, 1, index.manifest().spann().map_or(1, |spann| spann.list_count))
+            }
+            Shape::Codes => (Knob::Calibration, FINEST / 2, FINEST),
         };
         let target = f64::from(self.arguments.recall);
         let hint = hint.filter(|hint| hint.knob == knob).map(|hint| hint.setting);
+        // What a few queries take is near to what many do.
+        let few = &self.work.few;
+        let pilot = match hint {
+            None if asked.queries.count() > 2 * few.queries.count() => {
+                let run = |setting| self.reached(index, few, knob, setting);
+                let found = least(first, most, None, run, |reached| reached.recall >= target)?;
+                Some(found.unwrap_or_else(|best| best).setting)
+            }
+            _ => hint,
+        };
         let run = |setting| self.reached(index, asked, knob, setting);
-        match least(first, most, hint, run, |reached| reached.recall >= target)? {
+        match least(first, most, pilot, run, |reached| reached.recall >= target)? {
             Ok(reached) => Ok(reached),
             Err(best) => Err(Failure::new(format!(
                 "{}: reaches recall {:.4} at most, {target} is asked for; lower --recall or leave this index out",
@@ -105,8 +147,8 @@ impl Trial<'_> {
     }
 }
 
-/// What `run` gave at the least of `first..=most` that is `enough`, or at `most` where none is: doubling, then halving.
-/// Near `hint` first, where one is given.
+/// What `run` gave at the least of `first..=most` that is `enough`, or at `most` where none is: in growing steps from
+/// `hint`, or from `first`, then halving.
 fn least<T>(
     first: u32,
     most: u32,
@@ -114,25 +156,31 @@ fn least<T>(
     mut run: impl FnMut(u32) -> Result<T, Failure>,
     enough: impl Fn(&T) -> bool,
 ) -> Result<Result<T, T>, Failure> {
+    let mut at = hint.unwrap_or(first).clamp(first, most);
+    let mut step = if hint.is_some() { 1 } else { first.max(1) };
     // What is below `first` is not enough.
     let mut low = first.saturating_sub(1);
-    let mut at = hint.unwrap_or(first).clamp(first, most);
     let mut high = run(at)?;
-    if hint.is_some() && enough(&high) && at > first {
-        let below = run(at - 1)?;
-        if enough(&below) {
-            (high, at) = (below, at - 1);
-        } else {
-            low = at - 1;
+    if enough(&high) {
+        while at > first {
+            let below = at.saturating_sub(step).max(first);
+            let found = run(below)?;
+            if !enough(&found) {
+                low = below;
+                break;
+            }
+            (high, at, step) = (found, below, step.saturating_mul(2));
         }
-    }
-    while !enough(&high) {
-        if at >= most {
-            return Ok(Err(high));
+    } else {
+        while !enough(&high) {
+            if at >= most {
+                return Ok(Err(high));
+            }
+            low = at;
+            at = at.saturating_add(step).min(most);
+            step = step.saturating_mul(2);
+            high = run(at)?;
         }
-        low = at;
-        at = at.saturating_mul(2).min(most);
-        high = run(at)?;
     }
     while at - low > 1 {
         let middle = low + (at - low) / 2;

@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<
     make_folders(&arguments.trial, &arguments.output)?;
     let work = Workload::open(&arguments.trial, console)?;
     let mut subjects = Vec::new();
-    for shape in shapes(arguments) {
+    for shape in shapes(&arguments.degrees, &arguments.layouts) {
         subjects.push(Subject::find_or_build(shape, &arguments.trial, &work, console)?);
     }
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
@@ -32,17 +32,15 @@ pub(super) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<
     console.answer(&answer, &format!("{}\nwritten: {}", report.summary(), path.display()))
 }
 
-/// The graphs of all degrees, rising, each in all layouts.
-fn shapes(arguments: &GraphReproArguments) -> Vec<Shape> {
-    let of = |max_degree: u32| {
-        arguments.layouts.iter().map(move |layout| Shape::Graph { layout: *layout, max_degree })
-    };
-    degrees(arguments).into_iter().flat_map(of).collect()
+/// Graphs of all degrees, rising, each in all layouts.
+pub(super) fn shapes(degrees: &[u32], layouts: &[GraphLayoutName]) -> Vec<Shape> {
+    let of = |max_degree: u32| layouts.iter().map(move |layout| Shape::Graph { layout: *layout, max_degree });
+    rising(degrees).into_iter().flat_map(of).collect()
 }
 
 /// The degrees, rising, each once.
-fn degrees(arguments: &GraphReproArguments) -> Vec<u32> {
-    let mut degrees = arguments.degrees.clone();
+fn rising(degrees: &[u32]) -> Vec<u32> {
+    let mut degrees = degrees.to_vec();
     degrees.sort_unstable();
     degrees.dedup();
     degrees
@@ -50,7 +48,7 @@ fn degrees(arguments: &GraphReproArguments) -> Vec<u32> {
 
 /// The degree of the sweep of queries in flight.
 pub(super) fn sweep_degree(arguments: &GraphReproArguments) -> u32 {
-    let degrees = degrees(arguments);
+    let degrees = rising(&arguments.degrees);
     let middle = degrees.get(degrees.len() / 2).copied().unwrap_or_default();
     arguments.sweep_degree.unwrap_or(middle)
 }
@@ -63,8 +61,9 @@ pub(super) fn main_layout(arguments: &GraphReproArguments) -> GraphLayoutName {
 /// How a graph is measured: each pipelined, synchronous and swept where a figure asks; the first layout from its file.
 fn widths(arguments: &GraphReproArguments, shape: Shape) -> Vec<u32> {
     let mut widths = vec![arguments.trial.in_flight];
-    let Shape::Graph { layout, max_degree } = shape;
-    if layout == main_layout(arguments) {
+    if let Shape::Graph { layout, max_degree } = shape
+        && layout == main_layout(arguments)
+    {
         widths.push(1);
         if max_degree == sweep_degree(arguments) {
             widths.extend(&arguments.sweep);
@@ -99,14 +98,14 @@ mod tests {
         else {
             panic!("another command");
         };
-        let SecondTier::Graph(arguments) = experiment;
+        let SecondTier::Graph(arguments) = experiment else { panic!("another experiment") };
         *arguments
     }
 
     #[test]
     fn widths_are_those_that_figures_ask_for() {
         let arguments = parsed("--degrees 32,8,16 --devices cxl,rdma --sweep 1,4 --in-flight 16");
-        assert_eq!(degrees(&arguments), [8, 16, 32]);
+        assert_eq!(rising(&arguments.degrees), [8, 16, 32]);
         assert_eq!((sweep_degree(&arguments), main_layout(&arguments)), (16, GraphLayoutName::Csr));
         for (max_degree, layout, expected) in [
             (8, GraphLayoutName::Padded, vec![16]),
@@ -115,6 +114,6 @@ mod tests {
         ] {
             assert_eq!(widths(&arguments, Shape::Graph { layout, max_degree }), expected);
         }
-        assert_eq!(shapes(&arguments).len(), 6);
+        assert_eq!(shapes(&arguments.degrees, &arguments.layouts).len(), 6);
     }
 }

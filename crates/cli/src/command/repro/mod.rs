@@ -4,9 +4,14 @@
 //! and what reports share is the same for all.
 
 mod cells;
+mod cluster;
+mod cluster_report;
+mod compare;
+mod compare_report;
 mod devices;
 mod draw;
 mod effort;
+mod findings;
 mod graph;
 mod graph_report;
 mod records;
@@ -22,7 +27,11 @@ use crate::failure::Failure;
 
 pub(super) fn run(arguments: &ReproArguments, console: &Console) -> Result<(), Failure> {
     match &arguments.paper {
-        Paper::SecondTier { experiment: SecondTier::Graph(arguments) } => graph::run(arguments, console),
+        Paper::SecondTier { experiment } => match experiment {
+            SecondTier::Graph(arguments) => graph::run(arguments, console),
+            SecondTier::Cluster(arguments) => cluster::run(arguments, console),
+            SecondTier::Compare(arguments) => compare::run(arguments, console),
+        },
     }
 }
 

@@ -1,13 +1,18 @@
 //! The points of the figures: what was measured of one index in one way, and what the cost model says of it.
 
+use bathyal_index::SearchTotals;
+use bathyal_index::cost::cluster::{self, ListCost};
 use bathyal_index::cost::demand::{Execution, Prediction};
 use bathyal_index::cost::graph;
+use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_tier::TierProfile;
 use serde::Serialize;
 
-use super::effort::{Reached, Trial};
+use super::devices::FILE;
+use super::effort::{Knob, Reached, Trial};
 use super::subjects::{Shape, Subject};
 use super::workload::Questions;
+use crate::arguments::ListLayoutName;
 
 /// One measurement of a cell.
 #[derive(Clone, Copy, Serialize)]
@@ -27,6 +32,10 @@ pub(super) struct Record {
     pub(super) layout: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_degree: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replicas: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) centroid_share: Option<f32>,
     /// "dram", "file", or "emulated" and the device's name.
     pub(super) device: String,
     pub(super) emulated: bool,
@@ -36,12 +45,25 @@ pub(super) struct Record {
     pub(super) beam_width: Option<u32>,
     pub(super) queries: usize,
     pub(super) search_list: u32,
+    /// Posting lists at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) probes: Option<u32>,
     pub(super) recall: f64,
     pub(super) hops_per_query: f64,
     pub(super) reads_per_query: f64,
     pub(super) bytes_per_query: f64,
+    pub(super) lists_per_query: f64,
+    pub(super) small_reads_per_query: f64,
+    /// Of codes; of posting lists, to centroids.
     pub(super) code_distances_per_query: f64,
     pub(super) full_distances_per_query: f64,
+    /// The share of the compute time in which posting lists are found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finding_share: Option<f64>,
+    /// Arithmetic operations of all distances of a query, as [`operations`] counts them.
+    pub(super) operations_per_query: f64,
+    /// Bytes of a vector.
+    pub(super) vector_bytes: u64,
     /// Bytes of all files of the index, of that which lies on the device, and of the vectors alone.
     pub(super) index_bytes: u64,
     pub(super) device_bytes: u64,
@@ -52,6 +74,9 @@ pub(super) struct Record {
     pub(super) processor_qps: f64,
     pub(super) latency_us: f64,
     pub(super) samples: Vec<Sample>,
+    /// The device, as the cost model knows it.
+    #[serde(skip)]
+    pub(super) profile: Option<TierProfile>,
     /// What the cost model says, from the device's profile, the counters and the compute time in DRAM.
     pub(super) predicted: Option<Prediction>,
     /// `predicted / measured - 1`, of elapsed time.
@@ -79,6 +104,17 @@ pub(super) fn middle(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
     median(samples.iter().map(of).collect())
 }
 
+/// Arithmetic operations of the distances that were computed. Of full vectors and centroids, a subtraction, a
+/// multiplication and an addition for each dimension; of codes, a lookup and an addition for each byte.
+fn operations(subject: &Subject, totals: &SearchTotals) -> f64 {
+    let of_vector = 3.0 * f64::from(subject.manifest.dim);
+    let of_code = match subject.shape {
+        Shape::Lists { .. } => of_vector,
+        Shape::Graph { .. } | Shape::Codes => 2.0 * f64::from(subject.manifest.codes.code_bytes),
+    };
+    totals.full_distances as f64 * of_vector + totals.code_distances as f64 * of_code
+}
+
 impl Record {
     /// What was measured of `subject` on the device called `device` with so many queries in flight.
     pub(super) fn new(
@@ -91,13 +127,19 @@ impl Record {
         let queries = asked.queries.count();
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let (index_bytes, data_bytes) = (subject.manifest.index_bytes(), subject.manifest.data_bytes);
-        let (family, layout, max_degree) = match subject.shape {
-            Shape::Graph { layout, max_degree } => ("graph", layout.name(), Some(max_degree)),
+        let (family, layout, max_degree, lists) = match subject.shape {
+            Shape::Graph { layout, max_degree } => ("graph", layout.name(), Some(max_degree), None),
+            Shape::Lists { layout, replicas, centroid_share } => {
+                ("lists", layout.name(), None, Some((replicas, centroid_share)))
+            }
+            Shape::Codes => ("codes", "resident", None, None),
         };
         Record {
             family,
             layout,
             max_degree,
+            replicas: lists.map(|(replicas, _)| replicas),
+            centroid_share: lists.map(|(_, share)| share),
             device: device.to_owned(),
             emulated: device.starts_with("emulated "),
             in_flight,
@@ -105,12 +147,18 @@ impl Record {
             beam_width: max_degree.map(|_| trial.beam_width),
             queries,
             search_list: reached.search_list,
+            probes: (reached.knob == Knob::Probes).then_some(reached.setting),
             recall: reached.recall,
             hops_per_query: mean(reached.totals.hops),
             reads_per_query: mean(reached.totals.reads),
             bytes_per_query: mean(reached.totals.bytes),
+            lists_per_query: mean(reached.totals.lists),
+            small_reads_per_query: mean(reached.totals.small_reads),
             code_distances_per_query: mean(reached.totals.code_distances),
             full_distances_per_query: mean(reached.totals.full_distances),
+            finding_share: None,
+            operations_per_query: operations(subject, &reached.totals) / queries.max(1) as f64,
+            vector_bytes: data_bytes / subject.manifest.vectors.max(1),
             index_bytes,
             device_bytes: subject.manifest.paged_file().bytes,
             data_bytes,
@@ -119,6 +167,7 @@ impl Record {
             processor_qps: middle(samples, |sample| sample.processor_qps),
             latency_us: middle(samples, |sample| sample.latency_us),
             samples: samples.to_vec(),
+            profile: None,
             predicted: None,
             error: None,
             processor_error: None,
@@ -154,10 +203,40 @@ impl Record {
         self.error = Some(elapsed.qps / self.qps.max(1e-9) - 1.0);
         self.processor_error = Some(processor.qps / self.processor_qps.max(1e-9) - 1.0);
         self.predicted = Some(elapsed);
+        self.profile = Some(device.clone());
+    }
+
+    /// What a query of posting lists costs where it computes for `compute_ns`.
+    pub(super) fn list_cost(&self, compute_ns: f64) -> ListCost {
+        ListCost {
+            lists: self.lists_per_query,
+            hops: self.hops_per_query,
+            reads: self.reads_per_query,
+            small_reads: self.small_reads_per_query,
+            bytes: self.bytes_per_query,
+            vector_bytes: self.vector_bytes as u32,
+            alignment: if self.device == FILE { BLOCK_BYTES as u32 } else { 1 },
+            centroids: self.code_distances_per_query,
+            vectors: self.full_distances_per_query,
+            compute_ns,
+        }
+    }
+
+    /// Arithmetic operations for each byte that is read: the computational intensity of table 5.
+    pub(super) fn intensity(&self) -> f64 {
+        self.operations_per_query / self.bytes_per_query.max(1.0)
+    }
+
+    /// Whether it is of this layout of posting lists.
+    pub(super) fn is_list(&self, layout: ListLayoutName) -> bool {
+        (self.family, self.layout) == ("lists", layout.name())
     }
 
     /// What the cost model of the family says.
     fn told(&self, compute_ns: f64, device: &TierProfile, execution: &Execution) -> Prediction {
+        if self.family == "lists" {
+            return cluster::predict(&self.list_cost(compute_ns), device, execution);
+        }
         let cost = graph::QueryCost {
             hops: self.hops_per_query,
             reads: self.reads_per_query,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::draw::{Axes, Curve, Pen, curves};
 use super::effort::Trial;
+use super::findings::Finding;
 use super::records::{Record, median};
 use crate::arguments::TrialArguments;
 use crate::byte_size;
@@ -166,6 +167,8 @@ pub(super) struct Answer<'a> {
     report: String,
     records: &'a [Record],
     model: Option<ModelError>,
+    #[serde(skip_serializing_if = "<[Finding]>::is_empty")]
+    findings: &'a [Finding],
     emulated: Vec<&'a str>,
     files: Vec<String>,
 }
@@ -181,9 +184,15 @@ impl<'a> Answer<'a> {
             report: path.display().to_string(),
             records,
             model: ModelError::of(records),
+            findings: &[],
             emulated: arguments.devices.iter().map(|device| device.name.as_str()).collect(),
             files: files.iter().map(|file| file.display().to_string()).collect(),
         }
+    }
+
+    /// The same with what the paper found beside what was found here.
+    pub(super) fn with(self, findings: &'a [Finding]) -> Answer<'a> {
+        Answer { findings, ..self }
     }
 }
 
@@ -237,7 +246,8 @@ pub(super) fn model_cells(record: &Record) -> String {
 
 /// A device's name as part of a file's.
 pub(super) fn file_name(device: &str) -> String {
-    device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    let bare = device.strip_prefix("emulated ").unwrap_or(device);
+    bare.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 /// The processor, as far as the system tells.

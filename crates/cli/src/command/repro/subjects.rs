@@ -6,15 +6,22 @@ use bathyal_index::format::manifest::{Manifest, Structure};
 use bathyal_index::{BuildOptions, FamilyChoice, LayoutChoice, convert_layout};
 
 use super::workload::Workload;
-use crate::arguments::{GraphLayoutName, TrialArguments};
+use crate::arguments::{GraphLayoutName, ListLayoutName, TrialArguments};
 use crate::console::Console;
 use crate::failure::Failure;
+
+/// What a cluster index is called.
+const GROUPS: &str = "groups with resident codes";
 
 /// What an index is, as far as figures tell indexes apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Shape {
     /// A Vamana graph.
     Graph { layout: GraphLayoutName, max_degree: u32 },
+    /// Posting lists of full vectors.
+    Lists { layout: ListLayoutName, replicas: u32, centroid_share: f32 },
+    /// Groups of near vectors with their codes in memory.
+    Codes,
 }
 
 impl Shape {
@@ -22,6 +29,8 @@ impl Shape {
     fn file_name(self) -> String {
         match self {
             Shape::Graph { layout, max_degree } => format!("r{max_degree}-{}", layout.name()),
+            Shape::Lists { layout, replicas, .. } => format!("x{replicas}-{}", layout.name()),
+            Shape::Codes => "codes".to_owned(),
         }
     }
 
@@ -38,6 +47,18 @@ impl Shape {
                 max_degree,
                 ..least
             },
+            Shape::Lists { layout, replicas, centroid_share } => BuildOptions {
+                family: FamilyChoice::Spann,
+                layout: match layout {
+                    ListLayoutName::Coupled => Some(LayoutChoice::Coupled),
+                    ListLayoutName::Decoupled => Some(LayoutChoice::Decoupled),
+                    ListLayoutName::Grouped => Some(LayoutChoice::Grouped),
+                },
+                replicas,
+                centroid_share,
+                ..least
+            },
+            Shape::Codes => BuildOptions { family: FamilyChoice::Cluster, ..least },
         }
     }
 
@@ -47,6 +68,10 @@ impl Shape {
             Shape::Graph { layout, max_degree } => {
                 format!("a {} graph of degree {max_degree}", layout.name())
             }
+            Shape::Lists { layout, replicas, centroid_share } => {
+                format!("{} lists, {replicas} replicas, centroid share {centroid_share},", layout.name())
+            }
+            Shape::Codes => GROUPS.to_owned(),
         }
     }
 }
@@ -55,8 +80,11 @@ impl Shape {
 fn described(manifest: &Manifest) -> String {
     match &manifest.structure {
         Structure::Graph(graph) => format!("a {} graph of degree {}", graph.layout, graph.max_degree),
-        Structure::Cluster(_) => "groups with resident codes".to_owned(),
-        Structure::Spann(lists) => format!("{} posting lists", lists.layout),
+        Structure::Spann(lists) => format!(
+            "{} lists, {} replicas, centroid share {},",
+            lists.layout, lists.replicas, lists.centroid_share
+        ),
+        Structure::Cluster(_) => GROUPS.to_owned(),
     }
 }
 

@@ -1,0 +1,84 @@
+//! `bathyal repro second-tier cluster`: posting lists on slow memory.
+
+use bathyal_index::index::DEFAULT_BEAM_WIDTH;
+use bathyal_tier::Control;
+
+use super::cells::{Planned, measure_all};
+use super::cluster_report::Report;
+use super::effort::Trial;
+use super::make_folders;
+use super::report::Answer;
+use super::subjects::{Shape, Subject};
+use super::workload::Workload;
+use crate::arguments::{ClusterReproArguments, ListLayoutName};
+use crate::console::Console;
+use crate::failure::Failure;
+
+pub(super) fn run(arguments: &ClusterReproArguments, console: &Console) -> Result<(), Failure> {
+    make_folders(&arguments.trial, &arguments.output)?;
+    let work = Workload::open(&arguments.trial, console)?;
+    let mut subjects = Vec::new();
+    for shape in shapes(&arguments.replicas, &arguments.layouts, arguments.centroid_share) {
+        subjects.push(Subject::find_or_build(shape, &arguments.trial, &work, console)?);
+    }
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let trial = Trial { arguments: &arguments.trial, work: &work, beam_width: DEFAULT_BEAM_WIDTH, control };
+    let progress = console.progress();
+    let records = measure_all(&plan(&subjects, arguments), &trial, &progress)?;
+    drop(progress);
+
+    let report = Report { arguments, trial: &trial, records: &records };
+    let (path, files) = report.write()?;
+    let findings = report.findings();
+    let answer = Answer::new(&path, &files, &records, &arguments.trial).with(&findings);
+    console.answer(&answer, &format!("{}\nwritten: {}", report.summary(), path.display()))
+}
+
+/// Posting lists of all numbers of replicas, rising, each in all layouts.
+pub(super) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_share: f32) -> Vec<Shape> {
+    let mut replicas = replicas.to_vec();
+    replicas.sort_unstable();
+    replicas.dedup();
+    let of = |replicas: u32| {
+        layouts.iter().map(move |layout| Shape::Lists { layout: *layout, replicas, centroid_share })
+    };
+    replicas.into_iter().flat_map(of).collect()
+}
+
+/// The layout of figure 12.
+pub(super) fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
+    arguments.layouts.last().copied().unwrap_or(ListLayoutName::Grouped)
+}
+
+/// The layouts of a number of replicas take turns. That of figure 12 is searched by one query at a time, too: the sum
+/// of terms that equation 1 of cloud-native-vector-search is.
+fn plan<'a>(subjects: &'a [Subject], arguments: &ClusterReproArguments) -> Vec<Vec<Planned<'a>>> {
+    let planned = |subject: &'a Subject| {
+        let mut widths = vec![arguments.trial.in_flight];
+        if matches!(subject.shape, Shape::Lists { layout, .. } if layout == main_layout(arguments)) {
+            widths.push(1);
+        }
+        Planned { subject, widths, on_file: true }
+    };
+    let of_replicas = subjects.chunks(arguments.layouts.len().max(1));
+    of_replicas.map(|group| group.iter().map(planned).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_by_rising_replicas_each_once() {
+        let layouts = [ListLayoutName::Coupled, ListLayoutName::Grouped];
+        let named: Vec<(u32, ListLayoutName)> = shapes(&[8, 1, 8], &layouts, 0.04)
+            .into_iter()
+            .filter_map(|shape| match shape {
+                Shape::Lists { layout, replicas, .. } => Some((replicas, layout)),
+                _ => None,
+            })
+            .collect();
+        let [coupled, grouped] = layouts;
+        assert_eq!(named, [(1, coupled), (1, grouped), (8, coupled), (8, grouped)]);
+    }
+}
