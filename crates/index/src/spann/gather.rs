@@ -8,8 +8,6 @@ use std::ops::Range;
 pub(super) struct Piece<W> {
     start: u64,
     len: u32,
-    /// The read that brings it.
-    read: u32,
     pub(super) what: W,
 }
 
@@ -38,24 +36,27 @@ pub(super) struct Joining {
 pub(super) struct Gather<W> {
     pieces: Vec<Piece<W>>,
     spans: Vec<Span>,
+    /// The first piece of each read.
+    firsts: Vec<u32>,
 }
 
 impl<W: Copy> Gather<W> {
     pub(super) fn new() -> Gather<W> {
-        Gather { pieces: Vec::new(), spans: Vec::new() }
+        Gather { pieces: Vec::new(), spans: Vec::new(), firsts: Vec::new() }
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
         self.spans.clear();
+        self.firsts.clear();
     }
 
     /// Notes that `range` is wanted; an empty one is not.
     pub(super) fn want(&mut self, range: Range<u64>, what: W) {
         if range.end > range.start {
             let len = (range.end - range.start) as u32;
-            self.pieces.push(Piece { start: range.start, len, read: 0, what });
+            self.pieces.push(Piece { start: range.start, len, what });
         }
     }
 
@@ -64,7 +65,8 @@ impl<W: Copy> Gather<W> {
         let Joining { unit, end, most } = joining;
         self.pieces.sort_unstable_by_key(|piece| (piece.start, piece.len));
         self.spans.clear();
-        for piece in &mut self.pieces {
+        self.firsts.clear();
+        for (at, piece) in self.pieces.iter().enumerate() {
             let start = piece.start / unit * unit;
             let stop = (piece.start + u64::from(piece.len)).next_multiple_of(unit).min(end);
             let joined = match self.spans.last_mut() {
@@ -80,8 +82,8 @@ impl<W: Copy> Gather<W> {
             };
             if !joined {
                 self.spans.push(Span { offset: start, len: (stop - start) as u32 });
+                self.firsts.push(at as u32);
             }
-            piece.read = self.spans.len() as u32 - 1;
         }
     }
 
@@ -92,8 +94,8 @@ impl<W: Copy> Gather<W> {
 
     /// Which pieces read `read` brings.
     pub(super) fn pieces_of(&self, read: usize) -> Range<usize> {
-        let start = self.pieces.partition_point(|piece| (piece.read as usize) < read);
-        start..start + self.pieces[start..].partition_point(|piece| piece.read as usize == read)
+        let end = self.firsts.get(read + 1).map_or(self.pieces.len(), |first| *first as usize);
+        self.firsts[read] as usize..end
     }
 
     /// One of the pieces, in the order of the file.

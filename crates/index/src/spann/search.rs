@@ -193,7 +193,11 @@ impl Scratch {
         let Scratch { scores, found, stats, .. } = self;
         let count = rows.len() / lists.row_bytes();
         scores.resize(count, 0.0);
-        lists.exact.score_block(&self.query, rows, scores);
+        match &mut scores[..] {
+            // What a block needs before its first row costs as much as a row.
+            [only] => *only = lists.exact.between(&self.query, rows),
+            all => lists.exact.score_block(&self.query, rows, all),
+        }
         stats.full_distances += count as u32;
         let grouped = lists.postings.layout() == PostingLayout::Grouped;
         for (place, distance) in (first..).zip(scores.iter()) {
