@@ -15,7 +15,7 @@ use clustered::vectors;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-const FAMILIES: [FamilyChoice; 2] = [FamilyChoice::Cluster, FamilyChoice::Graph];
+const FAMILIES: [FamilyChoice; 3] = [FamilyChoice::Cluster, FamilyChoice::Graph, FamilyChoice::Spann];
 
 fn built(path: &Path, data: &VectorFile, family: FamilyChoice, metric: Metric) -> Index {
     let options = BuildOptions {

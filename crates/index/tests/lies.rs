@@ -11,6 +11,7 @@ use bathyal_index::format::groups::GroupLayout;
 use bathyal_index::format::layout::GraphLayout;
 use bathyal_index::format::manifest::{FileEntry, Manifest, Structure};
 use bathyal_index::format::offsets::Offsets;
+use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_index::progress::Silent;
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
@@ -50,6 +51,7 @@ impl Sound {
         let first = rng.random_range(0..self.files.len());
         let second = if rng.random_range(0..4) == 0 { rng.random_range(0..self.files.len()) } else { first };
         let mut json = None;
+        let mut sums = None;
         for (i, (name, sound)) in self.files.iter().enumerate() {
             let mut bytes = sound.clone();
             if i == first || i == second {
@@ -64,12 +66,23 @@ impl Sound {
                     continue;
                 }
                 self.seal_pages(name, &mut bytes);
+                if *name == manifest.paged_file().name {
+                    let blocks = bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c);
+                    sums = Some(blocks.flat_map(u32::to_le_bytes).collect::<Vec<u8>>());
+                }
             }
             if name != MANIFEST {
                 std::fs::write(path.join(name), &bytes).unwrap();
                 let entry = entry(&mut manifest, name);
                 (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
             }
+        }
+        // The checksums of the blocks of posting lists are a file of their own.
+        if let (Some(sums), Ok(lists)) = (sums, self.manifest.spann()) {
+            let name = &lists.checksums.name;
+            std::fs::write(path.join(name), &sums).unwrap();
+            let entry = entry(&mut manifest, name);
+            (entry.bytes, entry.crc32c) = (sums.len() as u64, crc32c::crc32c(&sums));
         }
         let bytes = match json {
             None => manifest.to_bytes().unwrap(),
@@ -100,7 +113,6 @@ impl Sound {
                 return;
             }
             Structure::Graph(graph) => GraphLayout::of(graph, element, dim, self.manifest.vectors).unwrap(),
-            // Their checksums are a file of their own.
             Structure::Spann(_) => return,
         };
         match layout {
@@ -205,6 +217,14 @@ fn options() -> BuildOptions {
 #[test]
 fn lying_cluster_indexes_do_no_harm() {
     lie("cluster", &BuildOptions { family: FamilyChoice::Cluster, group_vectors: 20, ..options() });
+}
+
+#[test]
+fn lying_posting_lists_do_no_harm() {
+    for layout in [LayoutChoice::Coupled, LayoutChoice::Decoupled, LayoutChoice::Grouped] {
+        let options = BuildOptions { family: FamilyChoice::Spann, layout: Some(layout), ..options() };
+        lie(layout.name(), &options);
+    }
 }
 
 #[test]

@@ -23,12 +23,15 @@ fn built(path: &Path, family: FamilyChoice, layout: LayoutChoice) -> VectorFile 
 }
 
 /// All families and layouts.
-fn kinds() -> [(FamilyChoice, LayoutChoice); 4] {
+fn kinds() -> [(FamilyChoice, LayoutChoice); 7] {
     [
         (FamilyChoice::Cluster, LayoutChoice::Padded),
         (FamilyChoice::Graph, LayoutChoice::Padded),
         (FamilyChoice::Graph, LayoutChoice::PageLocal),
         (FamilyChoice::Graph, LayoutChoice::Csr),
+        (FamilyChoice::Spann, LayoutChoice::Coupled),
+        (FamilyChoice::Spann, LayoutChoice::Decoupled),
+        (FamilyChoice::Spann, LayoutChoice::Grouped),
     ]
 }
 

@@ -117,22 +117,29 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
         }
         (Ok(path), Structure::Spann(entry)) => {
             spann::verify::verify(directory, &path, &manifest, entry, &mut report, progress)?;
-            if report.sound
-                && let Err(damage) = load_centroids(directory, &manifest, entry)
-            {
-                report.fault(damage.to_string());
+            if report.sound {
+                match load_centroids(directory, &manifest, entry) {
+                    Err(damage) => report.fault(damage.to_string()),
+                    Ok(0) => {}
+                    Ok(unreached) => {
+                        report.unlinked = unreached;
+                        report.fault(format!("{unreached} centroids have no way to them"));
+                    }
+                }
             }
         }
     }
     Ok(report)
 }
 
-/// Loads what searches keep in memory, in both forms of the centroids.
-fn load_centroids(directory: &Path, manifest: &Manifest, entry: &SpannEntry) -> Result<(), IndexError> {
-    [true, false].into_iter().try_for_each(|exact| {
+/// Loads what searches keep in memory, in both forms of the centroids; returns how many of these no walk finds.
+fn load_centroids(directory: &Path, manifest: &Manifest, entry: &SpannEntry) -> Result<u64, IndexError> {
+    let load = |exact| {
         let opening = Opening { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
-        open(directory, manifest, entry, opening).map(|_| ())
-    })
+        open(directory, manifest, entry, opening)
+    };
+    load(false)?;
+    Ok(load(true)?.centroids.unreached())
 }
 
 /// Compares the vectors that the pages of each group hold with what a scan believes.

@@ -86,6 +86,21 @@ impl CentroidLinks {
         Ok(CentroidLinks { starts, ids })
     }
 
+    /// Number of centroids that no way leads to from `entry`.
+    pub(crate) fn unreached(&self, entry: u32) -> u64 {
+        let count = self.starts.len().saturating_sub(1);
+        let mut reached = vec![false; count];
+        let mut waiting = vec![entry];
+        let mut found = 0;
+        while let Some(id) = waiting.pop() {
+            if !std::mem::replace(&mut reached[id as usize], true) {
+                found += 1;
+                waiting.extend(self.of(id).iter().filter(|id| !reached[**id as usize]));
+            }
+        }
+        (count - found) as u64
+    }
+
     fn of(&self, id: u32) -> &[u32] {
         let at = id as usize;
         &self.ids[self.starts[at] as usize..self.starts[at + 1] as usize]
@@ -198,6 +213,9 @@ impl Centroids {
         navigation: &mut Navigation,
         stats: &mut QueryStats,
     ) {
+        if probes >= self.count() {
+            return self.all(floats, prune, navigation, stats);
+        }
         let Navigation { walk, query, code_query, lists } = navigation;
         let search_list = navigation_list(probes);
         let compared = match &self.form {
@@ -224,6 +242,28 @@ impl Centroids {
         lists.truncate(self.within(floats, lists, prune));
     }
 
+    /// All lists, the nearest first: what no link leads to is found too.
+    fn all(&self, floats: &[f32], prune: f32, navigation: &mut Navigation, stats: &mut QueryStats) {
+        let Navigation { query, code_query, lists, .. } = navigation;
+        let ids: Vec<u32> = (0..self.count() as u32).collect();
+        let mut scores = vec![0.0; ids.len()];
+        match &self.form {
+            Form::Rows { rows, distance } => {
+                store(self.element, floats, query);
+                distance.score(query, Rows { bytes: rows, stride: distance.row_bytes() }, &ids, &mut scores);
+            }
+            Form::Codes { codec, codes } => {
+                codec.prepare(floats, code_query);
+                code_query.score(codec, codes, &ids, &mut scores);
+            }
+        }
+        stats.code_distances += ids.len() as u32;
+        lists.clear();
+        lists.extend(ids.into_iter().zip(scores).map(|(id, distance)| Neighbor { distance, id }));
+        lists.sort_unstable();
+        lists.truncate(self.within(floats, lists, prune));
+    }
+
     /// How many of `lists`, the nearest first, are at most `1 + prune` times as far as the first; all if `prune` is 0.
     pub(crate) fn within(&self, floats: &[f32], lists: &[Neighbor], prune: f32) -> usize {
         let Some(nearest) = lists.first().filter(|_| prune > 0.0) else { return lists.len() };
@@ -235,6 +275,11 @@ impl Centroids {
         } else {
             lists.len()
         }
+    }
+
+    /// Number of centroids that a walk cannot reach.
+    pub(crate) fn unreached(&self) -> u64 {
+        self.links.unreached(self.entry)
     }
 
     /// Number of centroids.

@@ -124,11 +124,25 @@ impl ListWalk<'_> {
         }
     }
 
+    /// What nothing lies in is zero.
+    fn check_zeros(&mut self, range: std::ops::Range<u64>) -> Result<(), IndexError> {
+        let mut bytes = Vec::new();
+        self.read(range.clone(), &mut bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            self.report.fault(format!("unused bytes from {} on are not zero", range.start));
+        }
+        Ok(())
+    }
+
     /// Coupled lists: ids that exist, none twice in a list.
     fn copies(&mut self) -> Result<(), IndexError> {
         let (mut bytes, mut ids) = (Vec::new(), Vec::new());
+        let mut end = 0;
         for list in 0..self.postings.lists() as u32 {
-            self.read(self.postings.rows_range(list), &mut bytes)?;
+            let range = self.postings.rows_range(list);
+            self.check_zeros(end..range.start)?;
+            end = range.end;
+            self.read(range, &mut bytes)?;
             let (rows, tail) = bytes.split_at(self.postings.stored_of(list) as usize * self.row_bytes);
             self.check_rows(&format!("list {list}"), rows);
             ids.clear();
@@ -158,7 +172,8 @@ impl ListWalk<'_> {
             self.check_rows(&format!("the rows from place {place} on"), &rows);
             bytes = rows;
         }
-        Ok(())
+        let end = self.postings.places_range(self.vectors as u32, 0).end;
+        self.check_zeros(end..end.next_multiple_of(BLOCK_BYTES as u64))
     }
 
     /// Members: places that exist, none of the list's own.

@@ -1,0 +1,378 @@
+//! What every index family keeps to, in every layout: one suite, whatever holds the vectors.
+
+mod clustered;
+
+use bathyal_index::groundtruth::exact_neighbors;
+use bathyal_index::progress::Silent;
+use bathyal_index::vectors::{IdFile, VectorFile};
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
+    SearchOptions, SearchResult, TierChoice, build, inspect, verify,
+};
+use bathyal_kernels::{Element, Isa, Metric};
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimHandle, SimOptions, SimTier, When};
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
+use bathyal_tier::{Control, Tier};
+use clustered::vectors;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A family with one of its layouts.
+#[derive(Clone, Copy)]
+struct Kind {
+    family: FamilyChoice,
+    layout: Option<LayoutChoice>,
+    name: &'static str,
+    /// Candidates, or lists of about 40, at which nearly everything is found.
+    effort: u32,
+}
+
+const fn kind(family: FamilyChoice, layout: Option<LayoutChoice>, name: &'static str, effort: u32) -> Kind {
+    Kind { family, layout, name, effort }
+}
+
+const LISTS: [Kind; 3] = [
+    kind(FamilyChoice::Spann, Some(LayoutChoice::Coupled), "coupled", 10),
+    kind(FamilyChoice::Spann, Some(LayoutChoice::Decoupled), "decoupled", 10),
+    kind(FamilyChoice::Spann, Some(LayoutChoice::Grouped), "grouped", 10),
+];
+const KINDS: [Kind; 7] = [
+    kind(FamilyChoice::Cluster, None, "cluster", 60),
+    kind(FamilyChoice::Graph, Some(LayoutChoice::Padded), "padded", 60),
+    kind(FamilyChoice::Graph, Some(LayoutChoice::PageLocal), "page_local", 60),
+    kind(FamilyChoice::Graph, Some(LayoutChoice::Csr), "csr", 60),
+    LISTS[0],
+    LISTS[1],
+    LISTS[2],
+];
+
+impl Kind {
+    fn options(self, metric: Metric) -> BuildOptions {
+        BuildOptions {
+            family: self.family,
+            layout: self.layout,
+            metric,
+            max_degree: 20,
+            search_list: 40,
+            threads: 1,
+            ..BuildOptions::default()
+        }
+    }
+
+    fn build(self, path: &Path, data: &VectorFile, metric: Metric) {
+        build(data, path, &self.options(metric), &Silent)
+            .unwrap_or_else(|e| panic!("{} {metric}: {e}", self.name));
+        let report = verify(path, &Silent).unwrap();
+        assert!(report.sound && report.vectors == data.count() as u64, "{} {metric}: {report:?}", self.name);
+        assert_eq!(inspect(path, &Silent).unwrap().manifest.vectors, data.count() as u64);
+    }
+
+    fn search(
+        self,
+        index: &Index,
+        queries: &VectorFile,
+        mode: SearchMode,
+    ) -> Result<SearchResult, IndexError> {
+        let effort = Effort::SearchList(self.effort.max(10));
+        let probes = (self.family == FamilyChoice::Spann).then_some(self.effort);
+        let options =
+            SearchOptions { effort, probes, mode, threads: 2, width: Some(9), ..SearchOptions::default() };
+        index.search(queries, &options, Control::default())
+    }
+}
+
+fn open(path: &Path, options: OpenOptions) -> Index {
+    Index::open(path, &options).unwrap()
+}
+
+fn on(tier: TierChoice) -> OpenOptions {
+    OpenOptions { tier, ..OpenOptions::default() }
+}
+
+fn delayed(tier: TierChoice, profile: DelayProfile) -> OpenOptions {
+    let wrap: bathyal_index::index::WrapTier =
+        Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
+    OpenOptions { tier, wrap: Some(wrap), ..OpenOptions::default() }
+}
+
+fn simulated(index: &Index, options: SimOptions) -> (Index, SimHandle) {
+    let sim = Arc::new(SimTier::over(index.tier().clone(), options));
+    let handle = sim.handle();
+    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
+    (open(index.path(), OpenOptions { wrap: Some(wrap), ..OpenOptions::default() }), handle)
+}
+
+/// What each query cost, but for the bytes: tiers read in units of their own.
+fn without_bytes(found: &SearchResult) -> Vec<QueryStats> {
+    found.per_query.iter().map(|stats| QueryStats { bytes: 0, ..*stats }).collect()
+}
+
+fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
+    let rows = found.ids.chunks(found.k).enumerate();
+    let hits: usize =
+        rows.map(|(q, row)| truth.ids(q)[..found.k].iter().filter(|id| row.contains(id)).count()).sum();
+    hits as f64 / found.ids.len() as f64
+}
+
+#[test]
+fn every_metric_and_element_reaches_its_recall_in_every_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    for (metric, element) in [Metric::L2, Metric::InnerProduct, Metric::Cosine]
+        .into_iter()
+        .flat_map(|metric| Element::ALL.map(|element| (metric, element)))
+    {
+        let (data, queries) = (vectors(element, 800, 24, 1), vectors(element, 40, 24, 2));
+        let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
+        let mut of_lists: Option<SearchResult> = None;
+        // Other tests of each family have more of the graph and of resident codes.
+        for kind in [KINDS[0], KINDS[2], LISTS[0], LISTS[1], LISTS[2]] {
+            let what = format!("{metric} {element} {}", kind.name);
+            let path = dir.path().join(&what);
+            kind.build(&path, &data, metric);
+            let file = open(&path, on(TierChoice::File));
+            let found = kind.search(&file, &queries, SearchMode::Batched).unwrap();
+            let share = recall(&found, &truth);
+            assert!(share >= 0.95, "{what}: recall {share}");
+            for (q, row) in found.distances.chunks(10).enumerate() {
+                assert!(row.is_sorted(), "{what} query {q}: {row:?}");
+                for (id, distance) in found.ids[q * 10..].iter().zip(row) {
+                    let Some(rank) = truth.ids(q).iter().position(|near| near == id) else { continue };
+                    let exact = truth.distances(q).unwrap()[rank];
+                    assert!((distance - exact).abs() <= 1e-2 * exact.abs().max(0.1), "{what}: {distance}");
+                }
+            }
+            if kind.family == FamilyChoice::Spann {
+                // Where vectors lie changes nothing but the reads.
+                let same = of_lists.get_or_insert(found.clone());
+                assert_eq!((&found.ids, &found.distances), (&same.ids, &same.distances), "{what}");
+                let piped = kind.search(&file, &queries, SearchMode::Pipelined).unwrap();
+                assert_eq!((&piped.ids, &piped.distances), (&found.ids, &found.distances), "{what}");
+                let dram = open(&path, on(TierChoice::Dram));
+                for mode in [SearchMode::Batched, SearchMode::Pipelined] {
+                    let loaded = kind.search(&dram, &queries, mode).unwrap();
+                    assert_eq!((&loaded.ids, &loaded.distances), (&found.ids, &found.distances), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn answers_are_the_same_on_every_tier() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 40, 32, 2));
+    let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build(&path, &data, Metric::L2);
+        let file = open(&path, OpenOptions::default());
+        let slow = SimOptions {
+            latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
+            depth: 5,
+            rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
+            ..SimOptions::default()
+        };
+        let (sim, handle) = simulated(&file, slow);
+        let devices = [
+            ("file", file),
+            ("positioned", open(&path, OpenOptions { method: Method::Positioned, ..OpenOptions::default() })),
+            ("page cache", open(&path, OpenOptions { page_cache: true, ..OpenOptions::default() })),
+            ("ssd", open(&path, delayed(TierChoice::File, DelayProfile::ssd()))),
+            ("sim", sim),
+        ];
+        let memories = [
+            ("dram", open(&path, on(TierChoice::Dram))),
+            ("mapped", open(&path, on("mapped".parse().unwrap()))),
+            ("cxl", open(&path, delayed(TierChoice::Dram, DelayProfile::cxl()))),
+        ];
+        let expected = kind.search(&devices[0].1, &queries, SearchMode::Batched).unwrap();
+        let loaded = kind.search(&memories[0].1, &queries, SearchMode::Batched).unwrap();
+        // Resident codes have other candidates read where vectors can be read alone.
+        if kind.family != FamilyChoice::Cluster {
+            assert_eq!(
+                (&loaded.ids, &loaded.distances),
+                (&expected.ids, &expected.distances),
+                "{}",
+                kind.name
+            );
+        }
+        let tiers = devices.iter().map(|tier| (&expected, tier)).chain(memories.iter().map(|t| (&loaded, t)));
+        for (expected, (name, index)) in tiers {
+            let what = format!("{} on {name}", kind.name);
+            let found = kind.search(index, &queries, SearchMode::Batched).unwrap();
+            assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{what}");
+            assert_eq!(without_bytes(&found), without_bytes(expected), "{what}");
+            let piped = kind.search(index, &queries, SearchMode::Pipelined).unwrap();
+            // A walk that goes on as reads arrive takes other ways; what lists hold is the same in any order.
+            if kind.family == FamilyChoice::Spann {
+                assert_eq!((&piped.ids, &piped.distances), (&expected.ids, &expected.distances), "{what}");
+            }
+            assert!(recall(&piped, &truth) >= 0.95, "{what}: {}", recall(&piped, &truth));
+        }
+        assert!(handle.violations().is_empty(), "{:?}", handle.violations());
+    }
+}
+
+#[test]
+fn odd_data_returns_all_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, data) in [
+        ("one", vectors(Element::F32, 1, 7, 3)),
+        ("two", vectors(Element::U8, 2, 1, 3)),
+        ("few", vectors(Element::I8, 11, 3, 3)),
+        ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 300]).unwrap()),
+        ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
+        ("wide", vectors(Element::F16, 60, 1500, 3)),
+    ] {
+        let n = data.count();
+        for kind in LISTS {
+            let path = dir.path().join(format!("{name}-{}", kind.name));
+            kind.build(&path, &data, Metric::L2);
+            for tier in [TierChoice::File, TierChoice::Dram] {
+                let index = open(&path, on(tier));
+                let all = SearchOptions { k: n, effort: Effort::SearchList(n as u32), ..Default::default() };
+                let more = SearchOptions { k: n + 5, effort: Effort::Recall(0.9), ..Default::default() };
+                // The nearest list alone holds fewer than are asked for.
+                let least = SearchOptions { probes: Some(1), ..all };
+                for options in [all, more, least] {
+                    let found = index.search(&data, &options, Control::default()).unwrap();
+                    assert_eq!(found.k, n, "{name} {}", kind.name);
+                    for row in found.ids.chunks(n) {
+                        let mut ids = row.to_vec();
+                        ids.sort_unstable();
+                        assert!(ids.iter().copied().eq(0..n as u32), "{name} {}: {ids:?}", kind.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_did_not_arrive_is_never_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, query) = (vectors(Element::U8, 2000, 128, 1), vectors(Element::U8, 1, 128, 2));
+    for kind in LISTS {
+        // Few reads, so that many pages are not touched at all.
+        let kind = Kind { effort: 1, ..kind };
+        let path = dir.path().join(kind.name);
+        build(&data, &path, &BuildOptions { replicas: 3, ..kind.options(Metric::L2) }, &Silent).unwrap();
+        let index = open(&path, OpenOptions::default());
+        let sound = kind.search(&index, &query, SearchMode::Batched).unwrap();
+        for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
+            let (mut failed, mut answered) = (0, 0);
+            for page in 0..index.tier().len().div_ceil(4096) {
+                let script = vec![(When::Touching(page * 4096), fault)];
+                let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
+                for mode in [SearchMode::Batched, SearchMode::Pipelined] {
+                    match kind.search(&sim, &query, mode) {
+                        Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
+                        Err(other) => panic!("{} {fault:?}: {other}", kind.name),
+                        Ok(found) => {
+                            let what = format!("{} {fault:?} at page {page}", kind.name);
+                            assert_eq!(
+                                (&found.ids, &found.distances),
+                                (&sound.ids, &sound.distances),
+                                "{what}"
+                            );
+                            answered += 1;
+                        }
+                    }
+                }
+                assert!(handle.violations().is_empty());
+            }
+            assert!(failed > 0 && answered > 0, "{fault:?}: {failed} failed, {answered} answered");
+        }
+    }
+}
+
+#[test]
+fn budgets_hold_with_centroids_or_with_their_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    // Long rows, so that codes are much smaller than centroids.
+    let (data, queries) = (vectors(Element::F32, 2000, 400, 1), vectors(Element::F32, 40, 400, 2));
+    let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+    for kind in LISTS {
+        let path = dir.path().join(kind.name);
+        let (code_bytes, centroid_share) = (Some(32), 0.3);
+        let options = BuildOptions { code_bytes, centroid_share, replicas: 2, ..kind.options(Metric::L2) };
+        build(&data, &path, &options, &Silent).unwrap();
+        let budget = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
+        let least = match Index::open(&path, &budget(1)) {
+            Err(IndexError::Memory { needed, .. }) => needed,
+            other => panic!("{:?}", other.err()),
+        };
+        assert!(matches!(Index::open(&path, &budget(least - 1)), Err(IndexError::Memory { .. })));
+        let mut coded = 0;
+        for bytes in [least, least + (100 << 10), least + (1 << 20), least + (4 << 20), least + (64 << 20)] {
+            let index = open(&path, budget(bytes));
+            let split = *index.memory_split();
+            assert!(split.fixed() + split.searches <= bytes, "{split:?}");
+            coded += usize::from(split.codes > 0);
+            let options = SearchOptions { effort: Effort::SearchList(100), threads: 1, ..Default::default() };
+            let found = index.search(&queries, &options, Control::default()).unwrap();
+            assert!(index.dram_bytes(1, 1, 100) <= bytes);
+            let share = recall(&found, &truth);
+            assert!(share >= 0.95, "{} with {bytes} bytes: {share}, {split:?}", kind.name);
+        }
+        assert!((1..5).contains(&coded), "{}: codes in {coded} of 5 budgets", kind.name);
+    }
+}
+
+#[test]
+fn searches_stop_when_told_or_late() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, many) = (vectors(Element::U8, 1000, 16, 1), vectors(Element::U8, 5_000, 16, 3));
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build(&path, &data, Metric::L2);
+        let index = open(&path, OpenOptions::default());
+        let raised = std::sync::atomic::AtomicBool::new(true);
+        let options = SearchOptions { effort: Effort::SearchList(900), ..SearchOptions::default() };
+        let stopped = index.search(&many, &options, Control { cancel: Some(&raised), deadline: None });
+        assert!(matches!(stopped, Err(IndexError::Cancelled)), "{}", kind.name);
+        let deadline = Some(std::time::Instant::now());
+        let late = index.search(&many, &options, Control { cancel: None, deadline });
+        assert!(matches!(late, Err(IndexError::Deadline)), "{}", kind.name);
+        let queries = vectors(Element::U8, 20, 16, 4);
+        assert_eq!(kind.search(&index, &queries, SearchMode::Batched).unwrap().ids.len(), 200);
+    }
+}
+
+#[test]
+fn counters_of_posting_lists_change_only_on_purpose() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 50, 32, 2));
+    let mut found = serde_json::Map::new();
+    for kind in LISTS {
+        let path = dir.path().join(kind.name);
+        kind.build(&path, &data, Metric::L2);
+        let index = open(&path, OpenOptions::default());
+        let totals = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
+        // Round trips are one of the lists, and one more of addresses.
+        assert!(totals.hops <= 100 && totals.lists == 50 * u64::from(kind.effort), "{totals:?}");
+        assert_eq!(totals.small_reads > 0, kind.layout != Some(LayoutChoice::Coupled), "{totals:?}");
+        found.insert(kind.name.into(), serde_json::to_value(totals).unwrap());
+    }
+    // Centroids are means in floating point, whose rounding differs between instruction sets.
+    let isa = format!("{:?}", Isa::best());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/lists.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
+    let mut golden: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    if std::env::var_os("BATHYAL_REWRITE_GOLDEN").is_some() {
+        golden.insert(isa, found.into());
+        std::fs::write(&path, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();
+        return;
+    }
+    match golden.get(&isa) {
+        Some(expected) => {
+            assert_eq!(
+                &serde_json::Value::from(found),
+                expected,
+                "rewrite with BATHYAL_REWRITE_GOLDEN=1 if wanted"
+            )
+        }
+        None => println!("no golden counters for {isa} yet; BATHYAL_REWRITE_GOLDEN=1 writes them"),
+    }
+}
