@@ -207,7 +207,7 @@ fn explanations_agree_with_searches() {
             assert_eq!(told.full_distances, cost.full_distances);
             assert_eq!(told.ids, found.ids[30..40]);
             assert_eq!(told.distances, found.distances[30..40]);
-            assert_eq!(told.groups_scanned.is_some(), family == FamilyChoice::Cluster);
+            assert_eq!(told.groups_scanned.is_some(), family != FamilyChoice::Graph);
             let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
             assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
             let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();

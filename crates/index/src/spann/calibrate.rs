@@ -25,19 +25,25 @@ pub(crate) fn effort(calibration: &Calibration, k: usize, recall: f32) -> Option
     let mut prunes: Vec<f32> = curve.points.iter().map(|point| point.prune).collect();
     prunes.sort_unstable_by(f32::total_cmp);
     prunes.dedup();
+    // Beyond what was measured lists farther away are needed, and how much farther nobody knows.
+    let measured = stretch <= 1.0;
+    if !measured && prunes.first() == Some(&0.0) {
+        prunes.truncate(1);
+    }
+    let kept = |prune: f32| if measured { prune } else { 0.0 };
     let mut best: Option<(f64, ListEffort)> = None;
     for prune in prunes {
         let points: Vec<&CalibrationPoint> = curve.points.iter().filter(|p| p.prune == prune).collect();
         let Some((probes, lists)) = least(&points, recall) else { continue };
         let cost = lists + NAVIGATION_SHARE * probes;
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-            best = Some((cost, ListEffort { probes: stretched(probes), prune, reached: true }));
+            best = Some((cost, ListEffort { probes: stretched(probes), prune: kept(prune), reached: true }));
         }
     }
     let most = || curve.points.iter().max_by(|a, b| a.recall.total_cmp(&b.recall));
     best.map(|(_, effort)| effort).or_else(|| {
         let (probes, prune) = most().map(|p| (stretched(f64::from(p.probes)), p.prune))?;
-        Some(ListEffort { probes, prune, reached: false })
+        Some(ListEffort { probes, prune: kept(prune), reached: false })
     })
 }
 
@@ -88,6 +94,10 @@ mod tests {
         assert_eq!(at(0.90), ListEffort { probes: 30, prune: 0.3, reached: true });
         assert_eq!(at(0.97), ListEffort { probes: 40, prune: 0.0, reached: true });
         assert_eq!(at(0.99), ListEffort { probes: 40, prune: 0.0, reached: false });
+        assert_eq!(
+            effort(&calibration, 15, 0.90),
+            Some(ListEffort { probes: 30, prune: 0.0, reached: true })
+        );
         assert_eq!(effort(&Calibration::default(), 10, 0.9), None);
     }
 }
