@@ -277,6 +277,7 @@ fn load_cluster(
     let centroids =
         Centroids::from_bytes(&bytes, entry, &layout, codes_metric(metric), manifest.vectors, code_bytes)
             .map_err(|reason| centroids::damaged(directory.join(&entry.centroids.name), reason))?;
+    let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors() } else { centroids };
     // The codes follow: the peak must not hold the file of centroids beside them.
     drop(bytes);
     let codes = if resident_codes == manifest.codes.file.bytes {
