@@ -7,6 +7,7 @@
 //! of the leaf is then compared with their centroids exactly.
 
 use super::build::Work;
+use super::centroids::navigation_list;
 use super::members::{Request, Requests, buckets};
 use super::place::Leaves;
 use crate::error::IndexError;
@@ -15,6 +16,8 @@ use crate::parts::intake::Intake;
 use crate::vamana::grow::Growth;
 use crate::vamana::insert::Inserter;
 use crate::vamana::space::Space;
+use crate::vamana::walk::Walk;
+use crate::vectors::VectorFile;
 use bathyal_kernels::Neighbor;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -33,13 +36,16 @@ const HIDING: f32 = 0.5;
 const NOMINAL_PROBES: usize = 16;
 /// Vectors after which requests are spilled and mapped rows are given back.
 pub(crate) const ROUND_VECTORS: usize = 32_768;
+/// Queries given that are counted: enough for a list of the least share to be seen.
+const MOST_QUERIES: usize = 20_000;
 /// Leaves that a thread takes at once.
 const LEAVES_AT_ONCE: usize = 16;
 
 /// What came of the assignment.
 pub(crate) struct Assigned {
     pub(crate) requests: Requests,
-    /// For each list, how many vectors of the data have it among the [`NOMINAL_PROBES`] nearest.
+    /// For each list, how many vectors of the data have it among the [`NOMINAL_PROBES`] nearest, and how many of the queries
+    /// that were given.
     pub(crate) frequencies: Vec<u32>,
 }
 
@@ -85,8 +91,70 @@ pub(crate) fn assign(
         leaves.rows.release();
         work.progress.advance(u64::from(leaves.first[end]));
     }
-    let frequencies = frequencies.into_iter().map(AtomicU32::into_inner).collect();
+    drop(assigners);
+    let mut frequencies: Vec<u32> = frequencies.into_iter().map(AtomicU32::into_inner).collect();
+    if let Some(queries) = &work.options.calibration {
+        count_queries(work, intake, queries, growth, &mut frequencies)?;
+    }
     Ok(Assigned { requests, frequencies })
+}
+
+/// Counts the lists near queries like those to come; together these weigh as much as all vectors do.
+fn count_queries(
+    work: &Work<'_>,
+    intake: &Intake,
+    queries: &VectorFile,
+    growth: &Growth<'_>,
+    frequencies: &mut [u32],
+) -> Result<(), IndexError> {
+    let count = queries.count().min(MOST_QUERIES);
+    let weight = (work.data.count() / count).max(1) as u32;
+    let search_list = navigation_list(NOMINAL_PROBES);
+    let mut walk = Walk::new(search_list, growth.options.max_degree as usize);
+    let mut form = Form::new(intake);
+    let mut taken = vec![0; queries.row_bytes()];
+    for i in 0..count {
+        if i % 256 == 0 {
+            work.go_on()?;
+            queries.release();
+        }
+        let query = (i as u64 * queries.count() as u64 / count as u64) as usize;
+        // A query without a direction is near to nothing.
+        if !intake.take(queries.row(query), &mut taken) {
+            continue;
+        }
+        let row = form.of(intake, growth.space, &taken);
+        let score = |ids: &[u32], scores: &mut [f32]| growth.space.score_query(row, ids, scores);
+        walk.run(&growth.graph, growth.entry, search_list, score, |_| ());
+        for list in walk.found().take(NOMINAL_PROBES) {
+            let frequency = &mut frequencies[list.id as usize];
+            *frequency = frequency.saturating_add(weight);
+        }
+    }
+    queries.release();
+    Ok(())
+}
+
+/// A vector in the form that centroids have.
+struct Form {
+    floats: Vec<f32>,
+    row: Vec<u8>,
+}
+
+impl Form {
+    fn new(intake: &Intake) -> Form {
+        Form { floats: vec![0.0; intake.dim], row: Vec::new() }
+    }
+
+    fn of<'a>(&'a mut self, intake: &Intake, centroids: &Space, taken: &'a [u8]) -> &'a [u8] {
+        if centroids.row_bytes() == taken.len() {
+            return taken;
+        }
+        intake.floats(taken, &mut self.floats);
+        self.row.clear();
+        self.row.extend(self.floats.iter().flat_map(|value| value.to_le_bytes()));
+        &self.row
+    }
 }
 
 /// What one thread works with.
@@ -102,8 +170,7 @@ struct Assigner<'a> {
     scores: Vec<f32>,
     ranked: Vec<Neighbor>,
     taken: Vec<Neighbor>,
-    floats: Vec<f32>,
-    row: Vec<u8>,
+    form: Form,
     requests: Vec<Request>,
 }
 
@@ -126,8 +193,7 @@ impl<'a> Assigner<'a> {
             scores: Vec::new(),
             ranked: Vec::new(),
             taken: Vec::new(),
-            floats: vec![0.0; intake.dim],
-            row: Vec::new(),
+            form: Form::new(intake),
             requests: Vec::new(),
         }
     }
@@ -153,15 +219,8 @@ impl<'a> Assigner<'a> {
     /// Ranks the lists near the leaf by their distance from one vector, as positions in `near`.
     fn rank(&mut self, slot: u32) {
         let taken = self.leaves.rows.row(slot as usize);
-        let centroids = self.centroids;
-        if centroids.row_bytes() == taken.len() {
-            centroids.score_row(taken, &self.near, &mut self.scores);
-        } else {
-            self.intake.floats(taken, &mut self.floats);
-            self.row.clear();
-            self.row.extend(self.floats.iter().flat_map(|value| value.to_le_bytes()));
-            centroids.score_row(&self.row, &self.near, &mut self.scores);
-        }
+        let row = self.form.of(self.intake, self.centroids, taken);
+        self.centroids.score_row(row, &self.near, &mut self.scores);
         self.ranked.clear();
         let scored = self.scores.iter().zip(0..);
         self.ranked.extend(scored.map(|(distance, id)| Neighbor { distance: *distance, id }));

@@ -182,6 +182,11 @@ impl Space {
         self.score_lifted(row, lift, ids, out);
     }
 
+    /// Ranks `ids` for a query, which under the inner product has no coordinate that makes it as long as the rows.
+    pub(crate) fn score_query(&self, row: &[u8], ids: &[u32], out: &mut [f32]) {
+        self.score_lifted(row, 0.0, ids, out);
+    }
+
     #[inline]
     fn score_lifted(&self, row: &[u8], own: f32, ids: &[u32], out: &mut [f32]) {
         let rows = Rows { bytes: &self.bytes[self.lead..], stride: self.stride };
