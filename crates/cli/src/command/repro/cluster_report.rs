@@ -152,12 +152,16 @@ impl Report<'_> {
         let fastest =
             |device: &str, layout| self.on(device, layout).into_iter().max_by(|a, b| a.qps.total_cmp(&b.qps));
         if let (Some(grouped), Some(file)) = (fastest(device, Grouped), fastest(FILE, Coupled)) {
+            let both = format!(
+                "fastest grouped ({} replicas) to fastest coupled from files ({})",
+                replicas(grouped),
+                replicas(file)
+            );
             let size = [grouped.index_bytes as f64 / file.index_bytes.max(1) as f64];
-            let what = "size of the fastest grouped index by that of the fastest coupled one from files";
-            found.extend(Finding::new(what, device, (0.16, 0.22), &size, Form::Percent));
-            let what = "throughput, fastest grouped to fastest coupled from files";
+            found.extend(Finding::new(&format!("size, {both}"), device, (0.16, 0.22), &size, Form::Percent));
+            let what = format!("throughput, {both}");
             let ratio = [grouped.qps / file.qps.max(1e-9)];
-            found.extend(Finding::new(what, device, (1.4, 7.1), &ratio, Form::Times));
+            found.extend(Finding::new(&what, device, (1.4, 7.1), &ratio, Form::Times));
         }
     }
 

@@ -111,9 +111,13 @@ impl Report<'_> {
                 continue;
             };
             if let Some(paper) = paper_ratio(&device) {
-                let what = "throughput, fastest graph to fastest lists";
+                let what = format!(
+                    "throughput, fastest graph ({}) to fastest grouped lists ({})",
+                    parameter(graph),
+                    parameter(lists)
+                );
                 let here = [graph.qps / lists.qps.max(1e-9)];
-                found.extend(Finding::new(what, &device, (paper, paper), &here, Form::Times));
+                found.extend(Finding::new(&what, &device, (paper, paper), &here, Form::Times));
             }
             if device == FILE {
                 continue;
