@@ -48,3 +48,28 @@ fn a_set_is_built_in_less_memory_than_it_takes_to_hold() {
     assert_eq!(number(&parts, "vectors"), 200_000);
     bathyal(folder.path(), "verify index").good();
 }
+
+#[test]
+fn posting_lists_are_built_and_searched_below_their_budgets() {
+    let folder = TempDir::new().unwrap();
+    crate::workshop::write_vectors(folder.path(), "base.fbin", 40_000, 64, 5);
+    crate::workshop::write_vectors(folder.path(), "queries.fbin", 50, 64, 6);
+    let line =
+        "build base.fbin index --metric l2 --family spann --threads 2 --calibration queries.fbin --json";
+    let refused = bathyal(folder.path(), &format!("{line} --memory 1MB"));
+    assert_eq!(refused.code, Some(1));
+    let needed: u64 =
+        refused.stderr.split(" needs ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let answer = bathyal(folder.path(), &format!("{line} --memory {needed}")).json();
+    assert!(number(&answer, "peak_rss_bytes") <= needed, "{answer}");
+    for layout in ["coupled", "decoupled", "grouped"] {
+        let build = format!("{line} --overwrite --layout {layout} --memory 256MB");
+        let answer = bathyal(folder.path(), &build).json();
+        assert!(number(&answer, "peak_rss_bytes") <= 256 << 20, "{answer}");
+        let budget = 80 << 20;
+        let search = format!("search index queries.fbin -k 10 --search-list 100 --memory {budget} --json");
+        let answer = bathyal(folder.path(), &search).json();
+        assert!(number(&answer, "dram_bytes") <= budget, "{layout}: {answer}");
+        assert!(number(&answer, "peak_rss_bytes") <= budget + (32 << 20), "{layout}: {answer}");
+    }
+}

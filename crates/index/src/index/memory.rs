@@ -118,7 +118,10 @@ impl MemorySplit {
     fn spend(&mut self, mut left: u64, one: u64, frames: u64, sizes: &Sizes, pages: Option<u64>) {
         // More queries at once gain more than a small cache, up to what all cores can use.
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
-        let searches = (cores * (frames + 16 * sizes.query_bytes(PLANNED_LIST))).min(left / SEARCH_SHARE);
+        let spare = (cores * (frames + 16 * sizes.query_bytes(PLANNED_LIST))).min(left / SEARCH_SHARE);
+        // A query on each core comes before pages: more memory must not leave fewer cores to search with.
+        let each = (cores - 1) * one;
+        let searches = if each <= left { spare.max(each) } else { spare };
         self.searches = one + searches;
         left -= searches;
         if let Some(pages) = pages {

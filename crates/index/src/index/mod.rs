@@ -356,8 +356,13 @@ impl Index {
     }
 
     /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
-    /// `search_list`, `width` queries each.
+    /// `search_list`, `width` queries each, or as many as the budget allows.
     pub fn dram_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
+        let width = self.affordable_width(width, threads, search_list as usize).unwrap_or(width.min(1));
+        self.needed_bytes(threads, width, search_list)
+    }
+
+    fn needed_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
         self.split.fixed() + threads as u64 * self.thread_memory(width, search_list as usize)
     }
 
@@ -583,7 +588,7 @@ impl Index {
         search_list: usize,
     ) -> Result<usize, IndexError> {
         let Some(given) = self.split.budget else { return Ok(wanted) };
-        let need = |width| self.dram_bytes(threads, width, search_list as u32);
+        let need = |width| self.needed_bytes(threads, width, search_list as u32);
         (1..=wanted).rev().find(|width| need(*width) <= given).ok_or(IndexError::Memory {
             what: "this search",
             needed: need(1),
