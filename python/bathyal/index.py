@@ -76,8 +76,9 @@ class Index:
             probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration.
             beam_width: reads of one hop (W in DiskANN), 1 to 128.
             threads: 0 means all cores.
-            mode: ``"batched"`` gives the same answers on every tier; ``"pipelined"`` goes on with whatever
-                read arrives first, for lower latency.
+            mode: ``"batched"`` gives the same answers on every tier (but a cluster index in DRAM compares its
+                candidates alone, not all of their pages); ``"pipelined"`` goes on with whatever read arrives
+                first, for lower latency.
             timeout: seconds after which the search gives up.
             prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
                 chooses by the calibration.

@@ -8,7 +8,8 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchMode {
-    /// Hop by hop: the reads of a beam are awaited together. Answers and counters are the same on every tier.
+    /// Hop by hop: the reads of a beam are awaited together. Answers and counters are the same on every tier, but that
+    /// a cluster index whose pages lie in memory reads its candidates alone.
     #[default]
     Batched,
     /// Each record is used as it arrives and replaced by the next best read: lower latency, and answers that
