@@ -77,7 +77,14 @@ fn text(report: &InspectReport) -> String {
         manifest.build_seconds,
     );
     calibration(&mut text, manifest);
-    match &report.shape {
+    shape(&mut text, &report.shape);
+    text
+}
+
+/// What only indexes of a family have.
+fn shape(text: &mut String, shape: &Shape) {
+    let size = byte_size::format;
+    match shape {
         Shape::Graph { mean_degree, degree_range: (lowest, highest), degree_histogram, packed } => {
             if let Some(packed) = packed {
                 let _ = writeln!(
@@ -94,7 +101,7 @@ fn text(report: &InspectReport) -> String {
                 );
             }
             let _ = writeln!(text, "neighbours    {lowest} to {highest}, mean {mean_degree:.1}");
-            histogram(&mut text, degree_histogram);
+            histogram(text, degree_histogram);
         }
         Shape::Cluster { groups, group_vectors, centroid_bytes, .. } => {
             let bytes = size(*centroid_bytes);
@@ -119,10 +126,9 @@ fn text(report: &InspectReport) -> String {
             );
             let address = address_bits.map_or(String::new(), |bits| format!(", {bits:.1} bits an address"));
             let _ = writeln!(text, "replicas      a vector is in {mean_replicas:.2} lists{address}");
-            histogram(&mut text, list_histogram);
+            histogram(text, list_histogram);
         }
     }
-    text
 }
 
 /// Bars, a line each.
