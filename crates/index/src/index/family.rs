@@ -10,7 +10,7 @@ use crate::format::offsets::Offsets;
 use crate::format::postings::BLOCK_BYTES;
 use crate::index::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
-use crate::spann::open::{Opening, open};
+use crate::spann::open::{Opening, open, suited_gap};
 use crate::spann::search::{self as spann, Lists};
 use crate::vamana::page_search::pivots;
 use crate::vamana::search::{self as vamana, Graph};
@@ -118,6 +118,13 @@ impl Family {
         if let Family::Graph(graph) = self {
             graph.pivots = pivots(graph.vectors, &places);
             graph.absent = places;
+        }
+    }
+
+    /// Fits searches to the device that they read.
+    pub(super) fn suit(&mut self, profile: &TierProfile) {
+        if let Family::Spann(lists) = self {
+            lists.gap = suited_gap(profile);
         }
     }
 

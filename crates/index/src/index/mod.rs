@@ -292,6 +292,7 @@ impl Index {
         let mut family = Family::load(directory, manifest, &split, &sizes, check)?;
         family.hide(hidden);
         let (tier, cache) = open_tier(directory, manifest, &mut family, &split, options, progress)?;
+        family.suit(tier.profile());
         family.settle(tier.profile());
         let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {

@@ -29,6 +29,8 @@ pub(super) struct Joining {
     pub(super) end: u64,
     /// Longest read that pieces are joined to.
     pub(super) most: u64,
+    /// Bytes between two pieces that are read in vain rather than that the second gets a read of its own.
+    pub(super) gap: u64,
 }
 
 /// The pieces of a round of reads, and the reads.
@@ -60,9 +62,9 @@ impl<W: Copy> Gather<W> {
         }
     }
 
-    /// Puts the pieces in the order of the file and joins those that touch.
+    /// Puts the pieces in the order of the file and joins those that touch, or nearly so.
     pub(super) fn join(&mut self, joining: Joining) {
-        let Joining { unit, end, most } = joining;
+        let Joining { unit, end, most, gap } = joining;
         self.pieces.sort_unstable_by_key(|piece| (piece.start, piece.len));
         self.spans.clear();
         self.firsts.clear();
@@ -70,7 +72,7 @@ impl<W: Copy> Gather<W> {
             let start = piece.start / unit * unit;
             let stop = (piece.start + u64::from(piece.len)).next_multiple_of(unit).min(end);
             let joined = match self.spans.last_mut() {
-                Some(last) if start <= last.offset + u64::from(last.len) => {
+                Some(last) if start <= last.offset + u64::from(last.len) + gap => {
                     let stop = stop.max(last.offset + u64::from(last.len));
                     let fits = stop - last.offset <= most;
                     if fits {
@@ -125,7 +127,7 @@ mod tests {
                     wanted.push((start, stop));
                 }
                 let longest = (2000 / unit + 2) * unit;
-                gather.join(Joining { unit, end, most: most.max(longest) });
+                gather.join(Joining { unit, end, most: most.max(longest), gap: most / 16 });
                 let file: Vec<u8> = (0..end).map(|i| (i % 251) as u8).collect();
                 let mut seen = 0;
                 for (read, span) in gather.spans().iter().enumerate() {
@@ -151,7 +153,11 @@ mod tests {
         gather.want(0..128, 'a');
         gather.want(300..310, 'c');
         gather.want(5..5, 'd');
-        gather.join(Joining { unit: 1, end: 1000, most: 1000 });
+        gather.join(Joining { unit: 1, end: 1000, most: 1000, gap: 44 });
+        assert_eq!(gather.spans(), [Span { offset: 0, len: 310 }]);
+        gather.join(Joining { unit: 1, end: 1000, most: 300, gap: 44 });
+        assert_eq!(gather.spans(), [Span { offset: 0, len: 256 }, Span { offset: 300, len: 10 }]);
+        gather.join(Joining { unit: 1, end: 1000, most: 1000, gap: 43 });
         assert_eq!(gather.spans(), [Span { offset: 0, len: 256 }, Span { offset: 300, len: 10 }]);
         assert_eq!(gather.pieces_of(0).map(|at| gather.piece(at).what).collect::<Vec<_>>(), ['a', 'b']);
         gather.clear();

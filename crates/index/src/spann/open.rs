@@ -8,7 +8,22 @@ use crate::format::postings::{PackedIds, PostingLayout, Postings, checksums};
 use crate::index::family::{load, load_codec};
 use crate::query::Exact;
 use bathyal_kernels::first_non_finite;
+use bathyal_tier::TierProfile;
 use std::path::Path;
+
+/// Bytes that a search reads in vain rather than begin another read, where a read costs least. A million SIFT descriptors in
+/// grouped lists, 22 lists a query, one thread: 1,843 queries/s without gaps and 2,042 with this one in DRAM, at half of
+/// the reads and 1.8 times the bytes; twice the gap gains another tenth for 1.4 times the bytes.
+const LEAST_GAP: u64 = 1 << 10;
+/// The same where a read costs most: two blocks of a disk.
+const MOST_GAP: u64 = 8 << 10;
+
+/// The gap that suits a device: a byte for each nanosecond of its latency, since a device that is far takes more for a
+/// read than for its bytes. With emulated RDMA (2.8 us, 150 ns to post a read) the same search answers 1,229 queries/s
+/// without gaps, 1,530 with 1 KiB and 1,800 to 1,950 with 2 to 4 KiB.
+pub(crate) fn suited_gap(profile: &TierProfile) -> u64 {
+    if profile.addressable { profile.latency_ns.clamp(LEAST_GAP, MOST_GAP) } else { MOST_GAP }
+}
 
 /// What of an index of posting lists is loaded, and how it is read.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +93,7 @@ pub(crate) fn open(
         exact: Exact::new(element, metric, dim),
         frame_bytes: opening.frame_bytes,
         reads_at_once: opening.reads_at_once,
+        gap: LEAST_GAP,
         file: directory.join(&entry.file.name),
     })
 }

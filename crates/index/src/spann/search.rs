@@ -35,6 +35,8 @@ pub(crate) struct Lists {
     pub(crate) frame_bytes: usize,
     /// Reads of one submission, at most.
     pub(crate) reads_at_once: usize,
+    /// Bytes that are read in vain rather than begin another read.
+    pub(crate) gap: u64,
     pub(crate) file: PathBuf,
 }
 
@@ -45,7 +47,8 @@ impl Lists {
 
     fn joining(&self) -> Joining {
         let unit = if self.checksums.is_empty() { 1 } else { BLOCK_BYTES as u64 };
-        Joining { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64 }
+        let gap = self.gap;
+        Joining { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64, gap }
     }
 
     fn damaged(&self, place: String, reason: impl Into<String>) -> IndexError {
