@@ -1,4 +1,4 @@
-"""What the kernel knows about this process: memory and reads."""
+"""What the kernel knows about this process, or about one that it started: memory and reads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 PAGE_BYTES = resource.getpagesize()
 
 
-def memory_bytes(field: str) -> int:
-    """A line of /proc/self/status: ``VmRSS`` (now), ``VmHWM`` (the most so far)."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+def memory_bytes(field: str, process: int | str = "self") -> int:
+    """A line of /proc/PROCESS/status: ``VmRSS`` (now), ``VmHWM`` (the most so far)."""
+    for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == field:
             return int(value.split()[0]) * 1024

@@ -65,7 +65,8 @@ def work(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The records of a job."""
     kind = peer_class(job["peer"])
     data = DataSet.from_json(job["data"])
-    if data.metric not in kind.metrics:
+    told = job.get("options", job.get("search", {}))
+    if data.metric not in told.get("metrics", kind.metrics):
         if data.metric != "cosine":
             raise Unsupported(f"does not know the metric {data.metric}")
         data = with_unit_lengths(data, Path(job["work"]))

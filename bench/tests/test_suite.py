@@ -10,7 +10,7 @@ from bathyal_bench.peers import PEERS, peer_class
 from bathyal_bench.peers.diskann import flags, last_object
 from bathyal_bench.peers.external import External, fill, parse_output
 from bathyal_bench.peers.peer import Unsupported
-from bathyal_bench.peers.program import Sweep
+from bathyal_bench.peers.program import Sweep, run_program
 from bathyal_bench.peers.scann import point_into
 
 SUITES = Path(__file__).resolve().parents[1] / "suites"
@@ -172,21 +172,58 @@ def test_a_program_is_given_its_configuration(tmp_path):
     assert record["latency_us"] == {"mean": None, "p50": 2000, "p99": None}
 
 
-def test_what_sptag_prints_is_understood():
-    system = next(
-        one for one in suite.read_suite(SUITES / "sift-lists.toml").systems if one.peer == "external"
-    )
+@pytest.mark.parametrize("name", ["sift-lists", "glove-lists"])
+def test_what_sptag_prints_is_understood(name):
+    systems = suite.read_suite(SUITES / f"{name}.toml").systems
+    system = next(one for one in systems if one.peer == "external")
     heads = "[1] Avg\t50tiles\t90tiles\t95tiles\t99tiles\t99.9tiles\tMax\n"
     printed = (
         "[1] Finish sending in 1.500 seconds, actuallQPS is 2000.50, query count 3000.\n"
-        "[1] Recall10@10: 0.951200 MRR@10: 0.990000\n[1] \nEx Latency Distribution:\n"
-        f"{heads}[1] 0.100\t0.100\t0.100\t0.100\t0.100\t0.100\t0.100\n[1] \nTotal Latency Distribution:\n"
-        f"{heads}[1] 1.250\t1.125\t2.000\t2.500\t3.500\t4.000\t5.000\n"
+        f"[1] \nEx Latency Distribution:\n{heads}[1] 0.100\t0.100\t0.100\t0.100\t0.100\t0.100\t0.100\n"
+        f"[1] \nTotal Latency Distribution:\n{heads}[1] 1.250\t1.125\t2.000\t2.500\t3.500\t4.000\t5.000\n"
         f"[1] \nTotal Disk Page Access Distribution:\n{heads}[1] 96.500\t  96\t  99\t  99\t 100\t 100\t 101\n"
+        f"[1] \nTotal Disk IO Distribution:\n{heads}[1] 31.250\t  32\t  32\t  32\t  32\t  32\t  32\n"
+        "[1] \n[1] Start output to some.results\n[1] Recall@10: 0.000000 MRR@10: 0.000000\n[1] \n"
     )
     figures = parse_output(printed, system.search)
-    assert (figures["qps"], figures["recall"], figures["reads_per_query"]) == (2000.5, 0.9512, 96.5)
+    assert "recall" not in figures
+    assert (figures["qps"], figures["reads_per_query"]) == (2000.5, 31.25)
+    assert figures["bytes_per_query"] == 96.5 * 4096
     assert [figures[f"{name}_us"] for name in ("mean", "p50", "p99")] == [1250, 1125, 3500]
+
+
+@pytest.mark.parametrize("variable", [None, "/somewhere"])
+def test_sptag_is_configured_where_its_folder_is_named(variable, monkeypatch, tmp_path):
+    monkeypatch.delenv("BATHYAL_SPTAG", raising=False)
+    systems = suite.read_suite(SUITES / "sift-lists.toml").systems
+    system = next(one for one in systems if one.peer == "external")
+    config = tmp_path / "build.config"
+    peer = External(small_set(tmp_path), 2)
+    if variable is None:
+        with pytest.raises(Unsupported, match=r"set \$BATHYAL_SPTAG"):
+            peer.words(system.build, peer.data, config, {"index": tmp_path})
+        return
+    monkeypatch.setenv("BATHYAL_SPTAG", variable)
+    words = peer.words(system.build, peer.data, config, {"index": tmp_path})
+    assert words == ["/somewhere/ssdserving", str(config)]
+    lines = config.read_text().splitlines()
+    assert {"ValueType=float", "Dim=4", "NumberOfThreads=2", f"IndexDirectory={tmp_path}"} <= set(lines)
+    more = {"index": tmp_path, "results": tmp_path / "ids", "k": 10, "threads": 1}
+    peer.words(system.search | system.efforts[0], peer.data, config, more)
+    lines = config.read_text().splitlines()
+    expected = {
+        "InternalResultNum=8",
+        "MaxCheck=1024",
+        "NumberOfThreads=1",
+        f"SearchResult={tmp_path / 'ids'}",
+    }
+    assert expected <= set(lines)
+
+
+def test_the_memory_of_a_program_is_its_own():
+    held = np.ones(100_000_000, np.uint8)
+    outcome = run_program(["sleep", "0.2"])
+    assert outcome.peak_rss_bytes < 20_000_000 < held.nbytes
 
 
 def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
@@ -206,3 +243,19 @@ def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
     assert record["recall"] == pytest.approx(5 / 6)
     assert record["latency_us"]["mean"] == 5
     assert record["dram_source"] == "peak of the whole process"
+
+
+def test_ids_with_distances_beside_them_are_judged(tmp_path):
+    data = small_set(tmp_path)
+    # The same answers, each id followed by its distance.
+    answer = (
+        "import struct,sys; rows=((0,1),(0,1),(0,5)); "
+        "body=b''.join(struct.pack('<if',one,.5) for row in rows for one in row); "
+        "open(sys.argv[1],'wb').write(struct.pack('<2i',3,2)+body); "
+        'print(\'{{"qps": 100, "pages_per_query": 2}}\')'
+    )
+    effort = {"command": ["python3", "-c", answer, "{results}"], "distances_beside_ids": True}
+    sweep = Sweep(tmp_path / "index", tmp_path, 2, "warm", [effort], 3, 3)
+    (record,) = External(data, 1).sweep(sweep)
+    assert record["recall"] == pytest.approx(5 / 6)
+    assert record["bytes_per_query"] == 8192

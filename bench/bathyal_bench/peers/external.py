@@ -6,9 +6,9 @@ the effort. ``config`` is the text of a file that is written with the same place
 path. Variables of the environment are filled in, too: without one that is named, the system is left out.
 What a search prints is read as JSON, or by ``search.pattern``, a regular expression with named groups.
 The names are those of the records (recall, qps, mean_us, p50_us, p99_us, reads_per_query, bytes_per_query,
-dram_bytes), or recall_percent, mean_ms, p50_ms, p99_ms; ``search.fields`` says what the program calls them. Where
-there is no recall, ids are read from the file {results}: two words, queries and k, then the ids, 32 bits each, as
-.ibin has them.
+dram_bytes), or recall_percent, mean_ms, p50_ms, p99_ms, pages_per_query (of 4 KiB); ``search.fields`` says what
+the program calls them. Where there is no recall, ids are read from the file {results}: two words, queries and k,
+then the ids, 32 bits each, as .ibin has them; with ``search.distances_beside_ids`` a distance after each of them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from bathyal_bench.process import files_below
 from bathyal_bench.recall import read_groundtruth, recall_at
 
 ELEMENTS = {".fbin": "float", ".u8bin": "uint8", ".i8bin": "int8", ".f16bin": "half"}
-OWN = ("command", "config", "pattern", "fields", "environment", "version", "metrics")
+OWN = ("command", "config", "pattern", "fields", "environment", "version", "metrics", "distances_beside_ids")
 LATENCIES = ("mean", "p50", "p99")
+# What programs that read past the page cache count in.
+PAGE_BYTES = 4096
 VARIABLE = re.compile(r"\$BATHYAL_\w+")
 
 
@@ -82,7 +84,8 @@ class External(ProgramPeer):
         outcome = run_program(self.words(effort, data, config, more), effort.get("environment"))
         printed = parse_output(outcome.text, effort)
         if "recall" not in printed:
-            printed["recall"] = recall_of(results, data, sweep.k)
+            beside = bool(effort.get("distances_beside_ids", False))
+            printed["recall"] = recall_of(results, data, sweep.k, beside)
         return as_record(printed, outcome, data)
 
 
@@ -126,18 +129,21 @@ def parse_output(text: str, options: Options) -> dict[str, float]:
             figures[f"{name}_us"] = 1000 * figures.pop(f"{name}_ms")
     if "recall_percent" in figures:
         figures["recall"] = figures.pop("recall_percent") / 100
+    if "pages_per_query" in figures:
+        figures["bytes_per_query"] = PAGE_BYTES * figures.pop("pages_per_query")
     if "qps" not in figures:
         raise RuntimeError(f"no qps in what was printed: {text.strip()[-300:]}")
     return figures
 
 
-def recall_of(results: Path, data: DataSet, k: int) -> float:
-    """Recall of the ids in a file."""
+def recall_of(results: Path, data: DataSet, k: int, distances_beside_ids: bool) -> float:
+    """Recall of the ids in a file, each alone or followed by its distance."""
     if not results.exists():
         raise Unsupported("the search printed no recall and wrote no {results}")
     words = np.fromfile(results, "<i4")
     count, width = int(words[0]), int(words[1])
-    found = words[2 : 2 + count * width].reshape(count, width)
+    step = 2 if distances_beside_ids else 1
+    found = words[2 : 2 + step * count * width : step].reshape(count, width)
     return recall_at(found, *read_groundtruth(data.groundtruth), k)
 
 
