@@ -110,6 +110,10 @@ impl BuildReport {
         stages: Stages,
     ) -> BuildReport {
         let graph = manifest.graph().ok();
+        let of_lists = manifest.spann().ok().and_then(|spann| spann.codes.as_ref());
+        let codes = of_lists.map_or((&manifest.codes.kind, manifest.codes.code_bytes), |codes| {
+            (&codes.kind, codes.code_bytes)
+        });
         BuildReport {
             family: manifest.family.clone(),
             build_seconds: manifest.build_seconds,
@@ -122,8 +126,8 @@ impl BuildReport {
             metric: manifest.metric.clone(),
             max_degree: graph.map(|graph| graph.max_degree),
             search_list: graph.map(|graph| graph.search_list),
-            code_kind: manifest.codes.kind.clone(),
-            code_bytes: manifest.codes.code_bytes,
+            code_kind: codes.0.clone(),
+            code_bytes: codes.1,
             mean_degree: graph.map(|_| mean_degree),
             threads,
             planned_memory_bytes,

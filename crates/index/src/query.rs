@@ -103,13 +103,13 @@ pub struct QueryStats {
     pub reads: u32,
     /// Bytes asked of the tier, with what it aligns reads to.
     pub bytes: u64,
-    /// Distances estimated from codes; to the centroids of posting lists.
+    /// Distances estimated from codes; of posting lists to their centroids too.
     pub code_distances: u32,
     /// Distances computed from full vectors.
     pub full_distances: u32,
     /// Posting lists scanned; 0 of other families.
     pub lists: u32,
-    /// Reads for vectors that a posting list only has the address of, once neighbours were joined.
+    /// Reads for vectors that a posting list only has the address or the code of, once neighbours were joined.
     pub small_reads: u32,
 }
 

@@ -117,6 +117,7 @@ fn shape(text: &mut String, shape: &Shape) {
             list_range,
             address_bits,
             centroid_bytes,
+            list_codes,
             list_histogram,
         } => {
             let (bytes, (shortest, longest)) = (size(*centroid_bytes), list_range);
@@ -126,6 +127,9 @@ fn shape(text: &mut String, shape: &Shape) {
             );
             let address = address_bits.map_or(String::new(), |bits| format!(", {bits:.1} bits an address"));
             let _ = writeln!(text, "replicas      a vector is in {mean_replicas:.2} lists{address}");
+            if let Some((kind, bytes)) = list_codes {
+                let _ = writeln!(text, "list codes    {kind} of {bytes} B each, vectors read to re-rank");
+            }
             histogram(text, list_histogram);
         }
     }

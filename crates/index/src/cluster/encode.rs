@@ -58,7 +58,7 @@ impl<'a> Shifted<'a> {
 }
 
 /// The kind and the size of the codes.
-fn code(options: &BuildOptions, dim: usize) -> (CodeKind, usize) {
+pub(crate) fn code(options: &BuildOptions, dim: usize) -> (CodeKind, usize) {
     let bytes = code_bytes(options, dim) as usize;
     let kind = options.code_kind.unwrap_or_else(|| match Codec::default_for(dim, bytes) {
         // Tables of product codes do not fit registers. Residuals want fewer bytes than whole vectors, so the planes

@@ -8,7 +8,7 @@
 pub(crate) mod build;
 pub(crate) mod calibrate;
 pub(crate) mod centroids;
-mod encode;
+pub(crate) mod encode;
 mod journal;
 mod place;
 mod plan;

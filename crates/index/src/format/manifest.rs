@@ -42,7 +42,7 @@ pub struct FileEntry {
 /// One point of the calibration curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationPoint {
-    /// Size of the candidate list (L in DiskANN).
+    /// Size of the candidate list (L in DiskANN); the number of posting lists where these hold vectors.
     pub search_list: u32,
     /// Groups scanned, or posting lists at most; 0 for a graph.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -142,6 +142,9 @@ pub struct SpannEntry {
     pub ids: Option<FileEntry>,
     /// How lists hold their vectors; version 1 knows "coupled", "decoupled" and "grouped".
     pub layout: String,
+    /// The codes that stand for vectors in coupled lists; none where these hold the vectors themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codes: Option<Box<ListCodesEntry>>,
     /// Number of lists.
     pub list_count: u32,
     /// Vectors of all lists together, as often as they are in one.
@@ -158,6 +161,17 @@ pub struct SpannEntry {
     pub max_degree: u32,
     /// The centroid where searches begin.
     pub entry_point: u32,
+}
+
+/// The codes within posting lists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ListCodesEntry {
+    /// What vectors are shifted by, and the trained codec.
+    pub codec: FileEntry,
+    /// The codec's kind, for people.
+    pub kind: String,
+    /// Bytes of a code.
+    pub code_bytes: u32,
 }
 
 /// What an index is besides its codes: one entry a family.
@@ -282,6 +296,7 @@ impl Manifest {
             Structure::Spann(spann) => {
                 files.extend([&spann.checksums, &spann.lists, &spann.centroids, &spann.links]);
                 files.extend(&spann.ids);
+                files.extend(spann.codes.as_ref().map(|codes| &codes.codec));
             }
         }
         files
@@ -441,6 +456,13 @@ impl Manifest {
             (1..=MOST_LIST_BYTES).contains(&u64::from(spann.longest_bytes)),
             "longest_bytes is out of range",
         )?;
+        if let Some(codes) = &spann.codes {
+            require(layout == PostingLayout::Coupled, "lists of codes are not coupled")?;
+            require(
+                (1..=MAX_CODE_BYTES).contains(&codes.code_bytes),
+                "the bytes of a list's code are out of range",
+            )?;
+        }
         require((1..=MOST_DEGREE).contains(&spann.max_degree), "max_degree is out of range")?;
         require(spann.lists.bytes == lists * ENTRY_BYTES as u64, "the table does not hold the lists")?;
         let element = centroid_element(element, self.metric()?);

@@ -10,6 +10,7 @@
 //! | layout | bytes |
 //! |---|---|
 //! | coupled | list after list: its rows, then their ids (4 bytes each). A list that would touch one block more than it must begins at the next block; zeros before it |
+//! | coupled, of codes | all rows by place, with their ids; zeros up to a whole block; list after list: codes, then places |
 //! | decoupled, grouped | all rows by place; zeros up to a whole block; the member sections of all lists, one after the other |
 //!
 //! A member section holds the places of the list's vectors that are stored elsewhere: a byte with the number of low bits,
@@ -20,6 +21,8 @@
 //!
 //! A block of 4096 bytes of the file has a CRC-32C in a file of checksums, so that whatever is read from a device is
 //! checked as whole blocks, and a row has no byte beside it.
+
+mod coded;
 
 use super::links;
 use super::manifest::MAX_VECTORS;
@@ -108,7 +111,10 @@ impl ListEntry {
 #[derive(Debug, Clone)]
 pub struct Postings {
     layout: PostingLayout,
+    /// Bytes of what a list stores for a vector: its row, or its code.
     row_bytes: usize,
+    /// Bytes from one row by place to the next.
+    place_bytes: usize,
     /// Rows stored with each list.
     stored: Vec<u32>,
     /// Grouped: the first place of each list.
@@ -141,6 +147,7 @@ impl Postings {
         let mut postings = Postings {
             layout,
             row_bytes,
+            place_bytes: row_bytes,
             stored: Vec::with_capacity(lists),
             first: Vec::new(),
             members: Vec::new(),
@@ -194,11 +201,7 @@ impl Postings {
         vectors: u64,
         bytes: &[u8],
     ) -> Result<Postings, String> {
-        let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
-        if !rest.is_empty() {
-            return Err(format!("a table of {} bytes ends within an entry", bytes.len()));
-        }
-        Postings::new(layout, row_bytes, vectors, entries.iter().map(ListEntry::from_bytes))
+        Postings::new(layout, row_bytes, vectors, table_entries(bytes)?)
     }
 
     /// Bytes that an entry takes in the file beside rows by place.
@@ -293,13 +296,21 @@ impl Postings {
 
     /// Bytes of `count` rows from `place` on, where rows lie by place.
     pub fn places_range(&self, place: u32, count: u32) -> Range<u64> {
-        let start = u64::from(place) * self.row_bytes as u64;
-        start..start + u64::from(count) * self.row_bytes as u64
+        let start = u64::from(place) * self.place_bytes as u64;
+        start..start + u64::from(count) * self.place_bytes as u64
     }
 
     /// Bytes that a table of `lists` takes in memory, about.
     pub fn planned_bytes(lists: u64) -> u64 {
         lists * 20 + 64
+    }
+}
+
+/// The entries of the bytes of a table.
+fn table_entries(bytes: &[u8]) -> Result<impl ExactSizeIterator<Item = ListEntry>, String> {
+    match bytes.as_chunks::<ENTRY_BYTES>() {
+        (entries, []) => Ok(entries.iter().map(ListEntry::from_bytes)),
+        _ => Err(format!("a table of {} bytes ends within an entry", bytes.len())),
     }
 }
 

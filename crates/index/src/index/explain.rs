@@ -92,7 +92,7 @@ impl Index {
         self.check_queries(queries, row..row + 1)?;
         let (mut params, notes) = self.params(options)?;
         params.timed = true;
-        self.affordable_width(1, 1, params.search_list)?;
+        self.affordable_width(1, 1, self.planned_list(&params))?;
         let mut engine = Engine::new(self.tier.clone(), self.engine)?;
         let mut scratch = Scratch::new(&self.family);
         let mut total_ns = 0;
@@ -137,7 +137,7 @@ impl Index {
             small_reads: cost.small_reads,
             total_ns,
             phases: phases.to_vec(),
-            memory: self.memory_parts(params.search_list),
+            memory: self.memory_parts(self.planned_list(&params)),
             ids: found.iter().map(|n| n.id).collect(),
             distances: found.iter().map(|n| n.distance).collect(),
             notes,

@@ -10,6 +10,7 @@ use crate::format::offsets::Offsets;
 use crate::format::postings::BLOCK_BYTES;
 use crate::index::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
+use crate::spann::coded::search::Candidates;
 use crate::spann::open::{Opening, open, suited_gap};
 use crate::spann::search::{self as spann, Lists};
 use crate::vamana::page_search::pivots;
@@ -330,7 +331,7 @@ pub(super) struct Sizes {
 enum Planned {
     Graph { vectors: u32, max_degree: usize, dim: usize },
     Cluster { groups: usize, group_vectors: usize, dim: usize },
-    Spann { lists: usize, mean_list: usize, dim: usize },
+    Spann { lists: usize, mean_list: usize, dim: usize, coded: bool },
 }
 
 impl Sizes {
@@ -369,7 +370,7 @@ impl Sizes {
                     page_bytes,
                     group_codes: manifest.codes.file.bytes,
                     frames: ((LIST_BUFFER_BYTES / page_bytes) as u32).clamp(LEAST_FRAMES, FRAMES),
-                    planned: Planned::Spann { lists, mean_list, dim },
+                    planned: Planned::Spann { lists, mean_list, dim, coded: entry.codes.is_some() },
                 }
             }
         })
@@ -398,9 +399,10 @@ impl Sizes {
             Planned::Cluster { groups, group_vectors, .. } => {
                 params.probes.min(groups).saturating_mul(group_vectors).saturating_add(groups)
             }
-            Planned::Spann { lists, mean_list, .. } => {
-                // Full vectors, of which most lie side by side.
-                params.probes.min(lists).saturating_mul(mean_list).saturating_mul(CODES_A_VECTOR / 4)
+            Planned::Spann { lists, mean_list, coded, .. } => {
+                // Full vectors, of which most lie side by side, or their codes.
+                let each = if coded { 1 } else { CODES_A_VECTOR / 4 };
+                params.probes.min(lists).saturating_mul(mean_list).saturating_mul(each)
             }
         };
         navigated.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
@@ -415,8 +417,13 @@ impl Sizes {
             Planned::Cluster { groups, group_vectors, dim } => {
                 cluster::Scratch::planned_bytes(groups, group_vectors, dim, search_list)
             }
-            Planned::Spann { lists, mean_list, dim } => {
+            Planned::Spann { lists, mean_list, dim, coded: false } => {
                 spann::Scratch::planned_bytes(lists, mean_list, dim, search_list)
+            }
+            Planned::Spann { lists, mean_list, dim, coded: true } => {
+                // Of the lists themselves only what is best is kept.
+                let candidates = Candidates::planned_bytes(search_list, mean_list);
+                candidates + spann::Scratch::planned_bytes(lists, 0, dim, search_list)
             }
         }
     }

@@ -96,6 +96,9 @@ pub enum Shape {
         address_bits: Option<f64>,
         /// Bytes of the centroids and of the graph over them.
         centroid_bytes: u64,
+        /// Kind and bytes of the codes that stand for vectors in lists, where they do.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        list_codes: Option<(String, u32)>,
     },
 }
 
@@ -241,7 +244,12 @@ fn describe_lists(
     let copies = entry.copies - addresses;
     let rows = if addresses > 0 { manifest.vectors } else { copies };
     let row_bytes = manifest.data_bytes / manifest.vectors + if addresses > 0 { 0 } else { 4 };
-    let used = rows * row_bytes + section_bytes;
+    let used = match &entry.codes {
+        Some(codes) => {
+            copies * (4 + u64::from(codes.code_bytes)) + manifest.data_bytes + 4 * manifest.vectors
+        }
+        None => rows * row_bytes + section_bytes,
+    };
     Ok(InspectReport {
         index_bytes,
         data_bytes: manifest.data_bytes,
@@ -258,6 +266,7 @@ fn describe_lists(
             list_histogram: bars(&lengths),
             address_bits: (addresses > 0).then(|| 8.0 * section_bytes as f64 / addresses as f64),
             centroid_bytes: entry.centroids.bytes + entry.links.bytes,
+            list_codes: entry.codes.as_ref().map(|codes| (codes.kind.clone(), codes.code_bytes)),
         },
         manifest: manifest.clone(),
     })

@@ -151,8 +151,11 @@ impl MemorySplit {
         // The links' file is there beside the links while they are unpacked.
         let links = CentroidLinks::planned_bytes(lists, entry.max_degree) + entry.links.bytes;
         let ids = entry.ids.as_ref().map_or(0, |file| file.bytes);
+        // A trained codec takes about twice its file once unpacked.
+        let list_codec = entry.codes.as_ref().map_or(0, |codes| 2 * codes.codec.bytes);
         let exact = MemorySplit {
             budget,
+            codec: list_codec,
             centroids: links + entry.centroids.bytes,
             offsets: Postings::planned_bytes(lists) + entry.lists.bytes + ids + checksums,
             pages,
@@ -160,7 +163,7 @@ impl MemorySplit {
         };
         let Some(budget) = budget else { return Ok(exact) };
         let coded = MemorySplit {
-            codec: 2 * manifest.codes.codec.bytes,
+            codec: list_codec + 2 * manifest.codes.codec.bytes,
             codes: manifest.codes.file.bytes,
             centroids: links,
             ..exact

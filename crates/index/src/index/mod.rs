@@ -33,7 +33,7 @@ use crate::error::IndexError;
 use crate::format::manifest::{Manifest, Structure};
 use crate::progress::{Progress, Silent};
 use crate::query::{QueryStats, SearchMode, SearchParams};
-use crate::spann;
+use crate::spann::{self, coded::effort::CodedCost};
 use crate::vamana::calibrate;
 use crate::vectors::VectorFile;
 use bathyal_kernels::{Element, Metric};
@@ -531,6 +531,12 @@ impl Index {
                 cluster::calibrate::effort(calibration, k, recall, cost)
                     .map(|(list, probes, reached)| (list, probes, 0.0, reached))
             }
+            Structure::Spann(entry) if entry.codes.is_some() => {
+                let list_bytes = entry.file.bytes as f64 / f64::from(entry.list_count);
+                let cost = CodedCost::new(self.tier.profile().addressable, list_bytes);
+                spann::coded::effort::effort(calibration, k, recall, cost)
+                    .map(|effort| (effort.search_list, effort.probes, effort.prune, effort.reached))
+            }
             Structure::Spann(_) => spann::calibrate::effort(calibration, k, recall)
                 .map(|effort| (effort.probes, effort.probes, effort.prune, effort.reached)),
         };
@@ -549,13 +555,16 @@ impl Index {
         }
     }
 
-    /// The groups that are scanned for a candidate list when the caller names no number; posting lists know no
+    /// The groups that are scanned for a candidate list when the caller names no number; posting lists of vectors know no
     /// candidates, so that the number is theirs.
     fn probes_for(&self, search_list: u32) -> usize {
         match &self.manifest.structure {
             Structure::Graph(_) => 0,
             Structure::Cluster(cluster) => {
                 cluster::calibrate::probes_for(search_list, cluster.groups) as usize
+            }
+            Structure::Spann(lists) if lists.codes.is_some() => {
+                spann::coded::effort::probes_for(search_list) as usize
             }
             Structure::Spann(_) => search_list as usize,
         }
@@ -572,13 +581,22 @@ impl Index {
         let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
         let (count, search_list) = (queries.count, params.search_list as u32);
-        let wanted = width.unwrap_or_else(|| self.default_width(search_list)).max(1);
-        let width = self.affordable_width(wanted, threads, params.search_list)?;
+        let planned = self.planned_list(&params);
+        let wanted = width.unwrap_or_else(|| self.default_width(planned as u32)).max(1);
+        let width = self.affordable_width(wanted, threads, planned)?;
         let job = Job::new(self.family.clone(), queries, params, width, waiting.control.deadline);
         let job = Arc::new(job.counted(self.counters.clone()));
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
         collect(answers, count, params.k, seconds, search_list, threads)
+    }
+
+    /// The candidate list that memory is planned for: of posting lists each takes some, too.
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        match &self.manifest.structure {
+            Structure::Spann(lists) => params.search_list.max(params.probes.min(lists.list_count as usize)),
+            _ => params.search_list,
+        }
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

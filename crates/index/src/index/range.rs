@@ -82,11 +82,6 @@ pub(super) struct RangePlan {
 }
 
 impl RangePlan {
-    /// The largest candidate list of any round.
-    fn longest(&self) -> usize {
-        self.rounds.iter().map(|(_, params)| params.search_list).max().unwrap_or(1)
-    }
-
     /// Neighbours that the last round is for: where a query has as many, there may be more.
     fn most(&self) -> usize {
         self.rounds.last().map_or(0, |(k, _)| *k)
@@ -136,12 +131,14 @@ impl Index {
         let (mut plan, mut notes) = self.range_plan(radius, options)?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Long lists are dropped where they do not fit the budget; without the first nothing is found.
-        let fits =
-            |round: &(usize, SearchParams)| self.affordable_width(1, threads, round.1.search_list).is_ok();
+        let fits = |round: &(usize, SearchParams)| {
+            self.affordable_width(1, threads, self.planned_list(&round.1)).is_ok()
+        };
         let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
         plan.rounds.truncate(fitting.max(1));
-        let wanted = options.width.unwrap_or_else(|| self.default_width(plan.longest() as u32)).max(1);
-        let width = self.affordable_width(wanted, threads, plan.longest())?;
+        let longest = plan.rounds.iter().map(|round| self.planned_list(&round.1)).max().unwrap_or(1);
+        let wanted = options.width.unwrap_or_else(|| self.default_width(longest as u32)).max(1);
+        let width = self.affordable_width(wanted, threads, longest)?;
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::of(queries, 0..queries.count());

@@ -3,7 +3,7 @@
 use super::assign::{self, Assigned};
 use super::place::{self, Leaves};
 use super::plan::{Plan, Shape};
-use super::{graph, measure, write};
+use super::{coded, graph, measure, write};
 use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
 use crate::format::directory::BuildDirectory;
@@ -33,7 +33,7 @@ pub(crate) fn build(
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
     let plan = Plan::new(data, options);
-    plan.shape.check(data)?;
+    plan.shape.check(data, options)?;
     let directory = BuildDirectory::create(target, options.overwrite)?;
     let threads = options.thread_count();
     let (layout, rows) = (plan.shape, plan.rows);
@@ -55,7 +55,14 @@ pub(crate) fn build(
         work.go_on()
     })?;
     stages.end("admit");
-    let lists = write::write(&work, &intake, &leaves, &members, &assigned.frequencies)?;
+    let coded = coded::write::encode(&work, &intake, &leaves)?;
+    if coded.is_some() {
+        stages.end("encode lists");
+    }
+    let lists = match &coded {
+        Some(coded) => coded.write(&work, &leaves, &members)?,
+        None => write::write(&work, &intake, &leaves, &members, &assigned.frequencies)?,
+    };
     stages.end("write lists");
 
     let entry = SpannEntry {
@@ -66,6 +73,7 @@ pub(crate) fn build(
         links: files.links,
         ids: lists.ids,
         layout: lists.table.layout().name().into(),
+        codes: coded.as_ref().map(|coded| Box::new(coded.entry.clone())),
         list_count: lists.table.lists() as u32,
         copies: lists.table.copies(),
         replicas: options.replicas,
@@ -75,11 +83,16 @@ pub(crate) fn build(
         max_degree: graph::CENTROID_DEGREE,
         entry_point,
     };
-    drop(lists.table);
     let mut manifest = least_manifest(data, options, "spann", Structure::Spann(entry), codes);
-    manifest.calibration = measure::calibrate(&work, &manifest, &leaves, &members)?;
+    manifest.calibration = match &coded {
+        Some(coded) => coded::measure::calibrate(&work, &manifest, &leaves, coded, &lists.table)?,
+        None => measure::calibrate(&work, &manifest, &leaves, &members)?,
+    };
     stages.end("calibrate");
     leaves.remove()?;
+    if let Some(coded) = coded {
+        coded.remove()?;
+    }
     members.remove()?;
     manifest.build_seconds = stages.seconds_so_far();
     manifest.write(directory.path())?;

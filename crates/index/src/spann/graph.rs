@@ -27,6 +27,8 @@ pub(crate) fn options(work: &Work<'_>) -> BuildOptions {
         max_degree: CENTROID_DEGREE,
         search_list: CENTROID_SEARCH_LIST,
         calibration: None,
+        // A kind that is named is for the codes in lists.
+        code_kind: None,
         ..work.options.clone()
     }
 }

@@ -37,57 +37,93 @@ pub(crate) fn calibrate(
     leaves: &Leaves,
     members: &Memberships,
 ) -> Result<Calibration, IndexError> {
-    let (data, options, progress) = (work.data, work.options, work.progress);
-    let own = options.calibration.is_none();
-    if own && data.count() < LEAST_VECTORS {
-        return Ok(Calibration::default());
-    }
-    let ids = if own { sample_ids(data.count(), options.seed) } else { Vec::new() };
-    let Some((queries, ids)) = queries(data, &ids, options)? else { return Ok(Calibration::default()) };
-    let present = data.count() - usize::from(own);
-    let curves_k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
-    let Some(&largest_k) = curves_k.last() else { return Ok(Calibration::default()) };
-    // One more than asked for, since a query that is in the data is its own nearest.
-    let wide = (largest_k as usize + usize::from(own)).min(data.count());
-    let truth = truth(data, &queries, &[], options, wide, progress)?;
-    data.release();
-    let lists = lists_of(leaves, members, &truth)?;
+    let Some(trial) = Trial::prepare(work)? else { return Ok(Calibration::default()) };
+    let lists = lists_of(leaves, members, &trial.truth)?;
     let entry = manifest.spann().map_err(IndexError::Internal)?;
     let centroids = centroids(work, entry)?;
-    let mut curves: Vec<CalibrationCurve> =
-        curves_k.iter().map(|k| CalibrationCurve { k: *k, points: Vec::new() }).collect();
+    let measured = Measured { centroids: &centroids, trial: &trial, lists: &lists };
+    let mut curves = trial.curves();
+    climb(work, entry, |probes| {
+        let found = measured.run(work, probes as usize)?;
+        Ok(found.points(&mut curves, probes, trial.queries.count()))
+    })?;
+    Ok(trial.calibration(curves))
+}
+
+/// The queries of a calibration, with what should be found.
+pub(super) struct Trial {
+    pub(super) queries: VectorFile,
+    /// The queries' own ids, where they are vectors of the data.
+    pub(super) own: Option<Vec<u32>>,
+    /// The ids of the true neighbours, the nearest first, a query itself among them where it is in the data.
+    pub(super) truth: Vec<u32>,
+    /// Ids a query in `truth`.
+    pub(super) wide: usize,
+    /// The numbers of neighbours that get a curve, rising.
+    pub(super) k: Vec<u32>,
+}
+
+impl Trial {
+    /// Finds the true neighbours of queries; `None` where there are too few vectors to measure anything.
+    pub(super) fn prepare(work: &Work<'_>) -> Result<Option<Trial>, IndexError> {
+        let (data, options) = (work.data, work.options);
+        let own = options.calibration.is_none();
+        if own && data.count() < LEAST_VECTORS {
+            return Ok(None);
+        }
+        let ids = if own { sample_ids(data.count(), options.seed) } else { Vec::new() };
+        let Some((queries, ids)) = queries(data, &ids, options)? else { return Ok(None) };
+        let present = data.count() - usize::from(own);
+        let k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
+        let Some(&largest_k) = k.last() else { return Ok(None) };
+        // One more than asked for, since a query that is in the data is its own nearest.
+        let wide = (largest_k as usize + usize::from(own)).min(data.count());
+        let truth = truth(data, &queries, &[], options, wide, work.progress)?;
+        data.release();
+        Ok(Some(Trial { queries, own: own.then_some(ids), truth, wide, k }))
+    }
+
+    /// The true neighbours of a query, itself left out.
+    pub(super) fn neighbors(&self, query: usize) -> impl Iterator<Item = u32> {
+        let own = self.own.as_ref().map(|own| own[query]);
+        let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
+        truth.iter().copied().filter(move |id| Some(*id) != own)
+    }
+
+    /// Curves without points.
+    pub(super) fn curves(&self) -> Vec<CalibrationCurve> {
+        self.k.iter().map(|k| CalibrationCurve { k: *k, points: Vec::new() }).collect()
+    }
+
+    /// What goes into the manifest.
+    pub(super) fn calibration(&self, curves: Vec<CalibrationCurve>) -> Calibration {
+        let source = if self.own.is_some() { "vectors of the data" } else { "given queries" };
+        let queries = self.queries.count() as u32;
+        Calibration { queries, source: source.into(), curves, ..Calibration::default() }
+    }
+}
+
+/// Calls `measure` with rising numbers of lists, until its recall hardly rises any more.
+pub(super) fn climb(
+    work: &Work<'_>,
+    entry: &SpannEntry,
+    mut measure: impl FnMut(u32) -> Result<f32, IndexError>,
+) -> Result<(), IndexError> {
     let most = entry.list_count.min(PROBES[PROBES.len() - 1]);
     let mut ladder: Vec<u32> = PROBES.into_iter().filter(|probes| *probes < most).collect();
     ladder.push(most);
-    progress.stage("calibrating", ladder.len() as u64);
-    let own = own.then_some(&ids[..]);
-    let measured = Measured {
-        centroids: &centroids,
-        queries: &queries,
-        own,
-        truth: &truth,
-        wide,
-        lists: &lists,
-        k: &curves_k,
-    };
+    work.progress.stage("calibrating", ladder.len() as u64);
     let mut last = 0.0_f32;
     for (step, probes) in ladder.iter().enumerate() {
-        let found = measured.run(work, *probes as usize)?;
-        let best = found.points(&mut curves, *probes, queries.count());
-        progress.advance(step as u64 + 1);
+        let best = measure(*probes)?;
+        work.progress.advance(step as u64 + 1);
         if best >= ENOUGH_RECALL || (best > 0.9 && best - last < LEAST_GAIN) {
             break;
         }
         last = best;
     }
-    progress.advance(ladder.len() as u64);
-    let source = if own.is_some() { "vectors of the data" } else { "given queries" };
-    Ok(Calibration {
-        queries: queries.count() as u32,
-        source: source.into(),
-        curves,
-        ..Calibration::default()
-    })
+    work.progress.advance(ladder.len() as u64);
+    Ok(())
 }
 
 /// The lists of each vector of `wanted`, found by going through all.
@@ -116,7 +152,7 @@ fn lists_of(
 }
 
 /// The centroids as an index with room for them has them.
-fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids, IndexError> {
+pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids, IndexError> {
     let load = |name: &str| {
         let path = work.directory.join(name);
         std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))
@@ -137,14 +173,8 @@ fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids, IndexErro
 /// What a calibration run reads.
 struct Measured<'a> {
     centroids: &'a Centroids,
-    queries: &'a VectorFile,
-    /// The queries' own ids, where they are vectors of the data.
-    own: Option<&'a [u32]>,
-    truth: &'a [u32],
-    /// Ids a query in `truth`.
-    wide: usize,
+    trial: &'a Trial,
     lists: &'a HashMap<u32, Vec<u32>>,
-    k: &'a [u32],
 }
 
 /// Counts of all queries.
@@ -189,7 +219,7 @@ struct Scratch {
 impl Measured<'_> {
     /// Chooses `probes` lists for every query.
     fn run(&self, work: &Work<'_>, probes: usize) -> Result<Found, IndexError> {
-        let counts = || std::array::from_fn(|_| vec![0; self.k.len()]);
+        let counts = || std::array::from_fn(|_| vec![0; self.trial.k.len()]);
         let total = Mutex::new(Found { neighbors: counts(), lists: Default::default() });
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -203,7 +233,7 @@ impl Measured<'_> {
                     };
                     loop {
                         let query = next.fetch_add(1, Ordering::Relaxed);
-                        if query >= self.queries.count() || work.progress.cancelled() {
+                        if query >= self.trial.queries.count() || work.progress.cancelled() {
                             break;
                         }
                         self.measure(work.options.metric, query, probes, &mut scratch);
@@ -223,7 +253,8 @@ impl Measured<'_> {
 
     fn measure(&self, metric: Metric, query: usize, probes: usize, scratch: &mut Scratch) {
         let Scratch { floats, navigation, ranks, found } = scratch;
-        to_f32(self.queries.element(), self.queries.row(query), floats);
+        let queries = &self.trial.queries;
+        to_f32(queries.element(), queries.row(query), floats);
         if metric == Metric::Cosine {
             normalize_f32(floats);
         }
@@ -233,13 +264,11 @@ impl Measured<'_> {
         ranks.extend(lists.iter().enumerate().map(|(rank, list)| (list.id, rank)));
         let read = PRUNES.map(|prune| self.centroids.within(floats, lists, prune));
         found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
-        let own = self.own.map(|own| own[query]);
-        let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
-        for (counted, id) in truth.iter().filter(|id| Some(**id) != own).enumerate() {
-            let lists = self.lists.get(id).map_or(&[][..], |lists| &lists[..]);
+        for (counted, id) in self.trial.neighbors(query).enumerate() {
+            let lists = self.lists.get(&id).map_or(&[][..], |lists| &lists[..]);
             let Some(rank) = lists.iter().filter_map(|list| ranks.get(list)).min() else { continue };
             for (neighbors, read) in found.neighbors.iter_mut().zip(read) {
-                for (k, count) in self.k.iter().zip(neighbors) {
+                for (k, count) in self.trial.k.iter().zip(neighbors) {
                     *count += u64::from(counted < *k as usize && *rank < read);
                 }
             }

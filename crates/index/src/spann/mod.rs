@@ -1,13 +1,14 @@
 //! Posting lists (SPANN, NeurIPS'21): a graph over centroids in memory, and a list a centroid on the tier.
 //!
 //! A query walks the graph of centroids (`centroids`) and reads the nearest lists in one submission (`search`); vectors
-//! that a list only has the address of follow in a second one (second-tier-memory, section 6). `gather` joins what a
-//! submission wants into reads.
+//! that a list only has the address of follow in a second one (second-tier-memory, section 6), and those that lists of
+//! codes found near (`coded`). `gather` joins what a submission wants into reads.
 
 mod assign;
 pub(crate) mod build;
 pub(crate) mod calibrate;
 pub(crate) mod centroids;
+pub(crate) mod coded;
 mod gather;
 mod graph;
 mod group;

@@ -1,6 +1,7 @@
 //! Opening posting lists: what stays in memory, read and checked.
 
 use super::centroids::{CentroidLinks, Centroids, centroid_element, centroid_metric};
+use super::coded::ListCodes;
 use super::search::Lists;
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest, SpannEntry};
@@ -75,6 +76,14 @@ pub(crate) fn open(
             .map_err(|reason| damaged(file, "the ids", reason))?,
         None => PackedIds::default(),
     };
+    let codes = match &entry.codes {
+        Some(codes) => {
+            let bytes = load(directory, manifest, &codes.codec)?;
+            let codec = ListCodes::from_bytes(&bytes, dim, metric, codes.code_bytes);
+            Some(codec.map_err(|reason| damaged(&codes.codec, "the codec of the lists", reason))?)
+        }
+        None => None,
+    };
     let sums = if opening.check {
         checksums(&load(directory, manifest, &entry.checksums)?, entry.file.bytes)
             .map_err(|reason| damaged(&entry.checksums, "the checksums", reason))?
@@ -88,6 +97,7 @@ pub(crate) fn open(
         element,
         metric,
         centroids,
+        codes,
         ids,
         checksums: sums,
         exact: Exact::new(element, metric, dim),
@@ -113,7 +123,12 @@ pub(crate) fn open_table(
 fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, String> {
     let layout: PostingLayout = entry.layout.parse()?;
     let row_bytes = manifest.dim as usize * manifest.element()?.size();
-    let postings = Postings::from_bytes(layout, row_bytes, manifest.vectors, table)?;
+    let postings = match &entry.codes {
+        Some(codes) => {
+            Postings::coded_from_bytes(row_bytes, codes.code_bytes as usize, manifest.vectors, table)?
+        }
+        None => Postings::from_bytes(layout, row_bytes, manifest.vectors, table)?,
+    };
     let expect = |what: &str, found: u64, wanted: u64| {
         if found == wanted { Ok(()) } else { Err(format!("{what} are {found}, the manifest says {wanted}")) }
     };

@@ -3,9 +3,11 @@
 
 use super::assign::ROUND_VECTORS;
 use super::centroids::{centroid_element, centroid_metric};
+use super::coded;
 use super::graph::CENTROID_DEGREE;
 use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
 use crate::build::code_bytes;
+use crate::cluster::encode::code;
 use crate::error::IndexError;
 use crate::format::postings::{MOST_LIST_BYTES, PostingLayout, Postings};
 use crate::parts::{MOST_PARTS, sample_rows};
@@ -24,6 +26,8 @@ const BUFFER_BYTES: u64 = 16 << 20;
 const THREAD_BYTES: u64 = 4 << 20;
 /// Bytes a vector for its id, its place in the order, and its keys while a piece is cut.
 const PLACING_BYTES: u64 = 4 + 4 + 16 + 4;
+/// Calibration of lists of codes: what a thread keeps of the lists of a query.
+const SCAN_BYTES: u64 = 4 << 20;
 /// Calibration: neighbours of each query that a thread keeps with room for growing lists, and where they are.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 const WHERE_BYTES: u64 = 1000 * 101 * 120;
@@ -46,9 +50,13 @@ impl Shape {
     }
 
     /// Checks that the longest list can be read at once.
-    pub(crate) fn check(&self, data: &VectorFile) -> Result<(), IndexError> {
+    pub(crate) fn check(&self, data: &VectorFile, options: &BuildOptions) -> Result<(), IndexError> {
         let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
-        let bytes = longest * (data.row_bytes() as u64 + 4);
+        let row_bytes = match options.code_kind {
+            Some(_) => code(options, data.dim()).1,
+            None => data.row_bytes(),
+        };
+        let bytes = longest * (row_bytes as u64 + 4);
         if bytes <= MOST_LIST_BYTES {
             return Ok(());
         }
@@ -137,6 +145,13 @@ impl Sizes {
         let finding = 2 * lists * (centroid_row + 4 * u64::from(CENTROID_DEGREE) + 8);
         let calibrating =
             (finding + WHERE_BYTES).max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES + count / 8;
-        spreading.max(navigating).max(admitting).max(writing).max(calibrating)
+        let common = spreading.max(navigating).max(admitting).max(writing).max(calibrating);
+        if options.code_kind.is_none() {
+            return common;
+        }
+        // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
+        let coding = coded::write::planned_bytes(data.count(), data.dim(), threads);
+        let truth = 1000 * 101 * (code(options, data.dim()).1 as u64 + 16);
+        common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
     }
 }

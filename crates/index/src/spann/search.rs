@@ -1,9 +1,11 @@
 //! The searcher of posting lists: one `async fn` for all layouts, tiers and modes.
 //!
-//! The nearest lists are read in one submission and scored; addresses of vectors that no list brought make a second
-//! submission, in the order of the file, so that neighbours there share a read.
+//! The nearest lists are read in one submission and scored; addresses of vectors that no list brought, and vectors whose
+//! codes a list brought, make a second submission, in the order of the file, so that neighbours there share a read.
 
 use super::centroids::{Centroids, Navigation};
+use super::coded::ListCodes;
+use super::coded::search::Candidates;
 use super::gather::{Gather, Joining};
 use crate::error::IndexError;
 use crate::format::postings::{
@@ -26,6 +28,8 @@ pub(crate) struct Lists {
     pub(crate) element: Element,
     pub(crate) metric: Metric,
     pub(crate) centroids: Centroids,
+    /// Where lists hold codes: what makes and scores them.
+    pub(crate) codes: Option<ListCodes>,
     /// Ids by place, of the grouped layout.
     pub(crate) ids: PackedIds,
     /// Checksums of the blocks of the file; none where all of it was checked when it was loaded.
@@ -86,6 +90,7 @@ pub(crate) struct Scratch {
     seen: VisitedSet,
     places: Vec<u32>,
     members: Vec<u32>,
+    candidates: Candidates,
     scores: Vec<f32>,
     found: TopK,
     pub(crate) stats: QueryStats,
@@ -102,6 +107,7 @@ impl Scratch {
             seen: VisitedSet::new(1024),
             places: Vec::new(),
             members: Vec::new(),
+            candidates: Candidates::new(),
             scores: Vec::new(),
             found: TopK::new(0),
             stats: QueryStats::default(),
@@ -131,11 +137,15 @@ impl Scratch {
             crate::vamana::space::normalize(lists.element, &mut self.query);
             normalize_f32(&mut self.floats);
         }
+        if let Some(codes) = &lists.codes {
+            self.candidates.begin(codes, &self.floats, params.wanted());
+        }
     }
 
     /// Chooses the lists and what to read of them.
     fn choose(&mut self, lists: &Lists, probes: usize, prune: f32) {
-        let Scratch { floats, navigation, stats, gather, seen, places, .. } = self;
+        let Scratch { floats, navigation, stats, gather, seen, places, candidates, .. } = self;
+        candidates.forget();
         lists.centroids.nearest(floats, probes, prune, navigation, stats);
         stats.lists += navigation.lists.len() as u32;
         gather.clear();
@@ -156,11 +166,14 @@ impl Scratch {
 
     /// Takes the addresses that no list has brought as what to read next; neighbours in the file are one piece.
     fn choose_places(&mut self, lists: &Lists) {
-        let Scratch { gather, places, stats, .. } = self;
+        let Scratch { gather, places, stats, candidates, .. } = self;
+        if lists.codes.is_some() {
+            candidates.best(places);
+        }
         places.sort_unstable();
         gather.clear();
         // A piece is one read, and no read may be longer than a buffer.
-        let most = (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.row_bytes()).max(1);
+        let most = (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.postings.place_bytes()).max(1);
         for run in places.chunk_by(|a, b| a + 1 == *b) {
             for run in run.chunks(most) {
                 let count = run.len() as u32;
@@ -178,13 +191,15 @@ impl Scratch {
         for at in self.gather.pieces_of(read) {
             let piece = self.gather.piece(at);
             let bytes = piece.of(&span, bytes);
-            match piece.what {
-                Wanted::Rows(list) => match lists.postings.first_place(list) {
+            match (piece.what, &lists.codes) {
+                (Wanted::Rows(list), Some(codes)) => self.take_codes(lists, codes, list, bytes)?,
+                (Wanted::Places(place, _), Some(_)) => self.rerank(lists, place, bytes)?,
+                (Wanted::Rows(list), None) => match lists.postings.first_place(list) {
                     Some(first) => self.score_places(lists, first, bytes),
                     None => self.score_copies(lists, list, bytes)?,
                 },
-                Wanted::Members(list) => self.note_members(lists, list, bytes)?,
-                Wanted::Places(place, _) => self.score_places(lists, place, bytes),
+                (Wanted::Members(list), _) => self.note_members(lists, list, bytes)?,
+                (Wanted::Places(place, _), None) => self.score_places(lists, place, bytes),
             }
         }
         Ok(())
@@ -236,6 +251,38 @@ impl Scratch {
         Ok(())
     }
 
+    /// Takes the codes of a list as candidates.
+    #[inline]
+    fn take_codes(
+        &mut self,
+        lists: &Lists,
+        codes: &ListCodes,
+        list: u32,
+        bytes: &[u8],
+    ) -> Result<(), IndexError> {
+        let count = lists.postings.stored_of(list) as usize;
+        self.stats.code_distances += count as u32;
+        self.candidates
+            .take(codes, bytes, count, lists.vectors)
+            .map_err(|reason| lists.damaged(format!("list {list}"), reason))
+    }
+
+    /// Compares the vectors of candidates, each with its id behind it.
+    #[inline]
+    fn rerank(&mut self, lists: &Lists, first: u32, bytes: &[u8]) -> Result<(), IndexError> {
+        for (place, row) in (first..).zip(bytes.chunks_exact(lists.postings.place_bytes())) {
+            let (row, id) = row.split_at(lists.row_bytes());
+            let id = id.first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
+            if id >= lists.vectors {
+                let reason = format!("it holds vector {id}, which is not among {}", lists.vectors);
+                return Err(lists.damaged(format!("place {place}"), reason));
+            }
+            self.found.push(id, lists.exact.between(&self.query, row));
+            self.stats.full_distances += 1;
+        }
+        Ok(())
+    }
+
     /// Notes the addresses of a list that nothing has brought yet.
     #[inline]
     fn note_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
@@ -254,8 +301,14 @@ impl Scratch {
         self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
     }
 
-    /// Reads what was gathered and uses it.
-    async fn round(&mut self, cx: &Cx, lists: &Lists, mode: SearchMode) -> Result<(), IndexError> {
+    /// Reads what was gathered and uses it, which is what `using` says.
+    async fn round(
+        &mut self,
+        cx: &Cx,
+        lists: &Lists,
+        mode: SearchMode,
+        using: Phase,
+    ) -> Result<(), IndexError> {
         let failed = |source: ReadError| IndexError::Read { file: lists.file.clone(), source };
         let (alignment, reads) = (cx.alignment(), self.gather.spans().len());
         if reads == 0 {
@@ -272,7 +325,7 @@ impl Scratch {
                 self.clock.spent(Phase::Read);
                 let arrived = arrived.map_err(failed)?;
                 self.take(lists, arrived.place as usize, arrived.bytes())?;
-                self.clock.spent(Phase::Rerank);
+                self.clock.spent(using);
             }
             return Ok(());
         }
@@ -285,7 +338,7 @@ impl Scratch {
             for read in first..last {
                 self.take(lists, read, batch.bytes(read - first))?;
             }
-            self.clock.spent(Phase::Rerank);
+            self.clock.spent(using);
         }
         Ok(())
     }
@@ -302,12 +355,13 @@ pub(crate) async fn search(
     scratch.begin(lists, query, &params);
     let (k, all) = (params.k.min(lists.vectors as usize), lists.postings.lists());
     let (mut probes, mut prune) = (params.probes.clamp(1, all), params.prune);
+    let first = if lists.codes.is_some() { Phase::Scan } else { Phase::Rerank };
     loop {
         scratch.found = TopK::new(params.k);
         scratch.choose(lists, probes, prune);
-        scratch.round(&cx, lists, params.mode).await?;
+        scratch.round(&cx, lists, params.mode, first).await?;
         scratch.choose_places(lists);
-        scratch.round(&cx, lists, params.mode).await?;
+        scratch.round(&cx, lists, params.mode, Phase::Rerank).await?;
         if scratch.found.len() >= k || probes == all {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Rows that are looked at together.
-const ROWS_AT_ONCE: u32 = 4096;
+pub(super) const ROWS_AT_ONCE: u32 = 4096;
 
 /// Checks the file of postings at `path`; what is wrong goes into `report`.
 pub(crate) fn verify(
@@ -65,6 +65,7 @@ pub(crate) fn verify(
         progress,
     };
     match postings.layout() {
+        PostingLayout::Coupled if entry.codes.is_some() => walk.coded()?,
         PostingLayout::Coupled => walk.copies()?,
         PostingLayout::Decoupled | PostingLayout::Grouped => {
             walk.rows()?;
@@ -92,21 +93,25 @@ pub(crate) fn verify(
 }
 
 /// A walk through all lists.
-struct ListWalk<'a> {
+pub(super) struct ListWalk<'a> {
     element: Element,
-    row_bytes: usize,
-    vectors: u64,
-    postings: &'a Postings,
+    pub(super) row_bytes: usize,
+    pub(super) vectors: u64,
+    pub(super) postings: &'a Postings,
     file: File,
     path: &'a Path,
     /// Vectors (coupled) or places that a list holds.
-    held: Marks,
-    report: &'a mut VerifyReport,
+    pub(super) held: Marks,
+    pub(super) report: &'a mut VerifyReport,
     progress: &'a dyn Progress,
 }
 
 impl ListWalk<'_> {
-    fn read(&mut self, range: std::ops::Range<u64>, bytes: &mut Vec<u8>) -> Result<(), IndexError> {
+    pub(super) fn read(
+        &mut self,
+        range: std::ops::Range<u64>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), IndexError> {
         if self.progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
@@ -116,7 +121,7 @@ impl ListWalk<'_> {
         Ok(self.file.read_exact(bytes).map_err(failed)?)
     }
 
-    fn check_rows(&mut self, place: &str, rows: &[u8]) {
+    pub(super) fn check_rows(&mut self, place: &str, rows: &[u8]) {
         for (at, row) in rows.chunks_exact(self.row_bytes).enumerate() {
             if let Some(component) = first_non_finite(self.element, row) {
                 self.report.fault(format!("{place}, row {at}: component {component} is not finite"));
@@ -125,7 +130,7 @@ impl ListWalk<'_> {
     }
 
     /// What nothing lies in is zero.
-    fn check_zeros(&mut self, range: std::ops::Range<u64>) -> Result<(), IndexError> {
+    pub(super) fn check_zeros(&mut self, range: std::ops::Range<u64>) -> Result<(), IndexError> {
         let mut bytes = Vec::new();
         self.read(range.clone(), &mut bytes)?;
         if bytes.iter().any(|byte| *byte != 0) {

@@ -24,7 +24,7 @@ const IDS_NAME: &str = "ids.bin";
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 20;
 /// Lists between two looks at cancellation.
-const CHECK_EVERY: u32 = 256;
+pub(super) const CHECK_EVERY: u32 = 256;
 
 /// What was written.
 pub(crate) struct Files {
@@ -108,11 +108,7 @@ pub(crate) fn write(
     work.progress.stage("placing vectors", 1);
     let places = Places::new(work, leaves, members, frequencies)?;
     let entries = entries(work, leaves, members, &places)?;
-    let mut lists = Appender::create(work.directory, LISTS_NAME)?;
-    for entries in entries.chunks(WRITE_BYTES / size_of::<ListEntry>()) {
-        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_bytes()).collect();
-        lists.append(&bytes)?;
-    }
+    let lists = write_table(work, &entries)?;
     let (vectors, row_bytes) = (work.data.count() as u64, work.data.row_bytes());
     let table = Postings::new(work.layout.postings, row_bytes, vectors, entries.into_iter())
         .map_err(|reason| IndexError::Internal(format!("the lists as built are wrong: {reason}")))?;
@@ -123,7 +119,17 @@ pub(crate) fn write(
     writer.sections(&mut file)?;
     let (postings, checksums) = file.finish(work)?;
     let ids = writer.ids()?;
-    Ok(Files { postings, checksums, lists: lists.finish()?, ids, table: writer.table })
+    Ok(Files { postings, checksums, lists, ids, table: writer.table })
+}
+
+/// Writes the table of lists.
+pub(super) fn write_table(work: &Work<'_>, entries: &[ListEntry]) -> Result<FileEntry, IndexError> {
+    let mut lists = Appender::create(work.directory, LISTS_NAME)?;
+    for entries in entries.chunks(WRITE_BYTES / size_of::<ListEntry>()) {
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_bytes()).collect();
+        lists.append(&bytes)?;
+    }
+    lists.finish()
 }
 
 /// The table of all lists.
@@ -282,7 +288,7 @@ impl Writer<'_> {
 }
 
 /// The file of postings with the checksums of its blocks.
-struct Blocks {
+pub(super) struct Blocks {
     file: Appender,
     /// Bytes that wait to be written; whole blocks lie before them.
     waiting: Vec<u8>,
@@ -290,12 +296,12 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn create(work: &Work<'_>) -> Result<Blocks, IndexError> {
+    pub(super) fn create(work: &Work<'_>) -> Result<Blocks, IndexError> {
         let file = Appender::create(work.directory, POSTINGS_NAME)?;
         Ok(Blocks { file, waiting: Vec::with_capacity(WRITE_BYTES), checksums: Vec::new() })
     }
 
-    fn append(&mut self, mut bytes: &[u8]) -> Result<(), IndexError> {
+    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<(), IndexError> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.waiting.len()));
             self.waiting.extend_from_slice(now);
@@ -308,7 +314,7 @@ impl Blocks {
     }
 
     /// Appends zeros up to `end`.
-    fn pad(&mut self, end: u64) -> Result<(), IndexError> {
+    pub(super) fn pad(&mut self, end: u64) -> Result<(), IndexError> {
         const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
         let written = self.file.written().bytes + self.waiting.len() as u64;
         let missing = usize::try_from(end.checked_sub(written).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
@@ -325,7 +331,7 @@ impl Blocks {
         Ok(())
     }
 
-    fn finish(mut self, work: &Work<'_>) -> Result<(FileEntry, FileEntry), IndexError> {
+    pub(super) fn finish(mut self, work: &Work<'_>) -> Result<(FileEntry, FileEntry), IndexError> {
         self.write()?;
         let mut checksums = Appender::create(work.directory, CHECKSUMS_NAME)?;
         checksums.append(&self.checksums)?;

@@ -125,7 +125,8 @@ pub struct BuildOptions {
     pub alpha: f32,
     /// Bytes of memory a vector for its code; `None` picks a size that suits the dimension.
     pub code_bytes: Option<u32>,
-    /// The kind of code; `None` picks the best by measurement (`docs/codes.md`).
+    /// The kind of code; `None` picks the best by measurement (`docs/codes.md`). Coupled posting lists for which a kind is
+    /// named hold codes, of `code_bytes` too, instead of vectors, which are then read to re-rank only.
     pub code_kind: Option<CodeKind>,
     /// Threads; 0 means all cores.
     pub threads: usize,
@@ -225,6 +226,26 @@ impl BuildOptions {
         }
         if self.list_limit == Some(0) {
             return refuse("list_limit is 0; a list has to admit a vector, or leave it open".into());
+        }
+        self.check_list_codes()
+    }
+
+    /// Checks that posting lists can hold the codes that were named.
+    fn check_list_codes(&self) -> Result<(), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let Some(kind) = self.code_kind.filter(|_| self.family == FamilyChoice::Spann) else { return Ok(()) };
+        let layout = self.list_layout();
+        if layout != PostingLayout::Coupled {
+            return refuse(format!(
+                "posting lists of layout {} hold no codes; take the layout {COUPLED}, or name no kind of code ({kind}) and lists \
+                 hold vectors",
+                layout.name()
+            ));
+        }
+        if !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. }) {
+            return refuse(format!(
+                "code kind {kind} cannot be scanned in posting lists; take axes or rabitq1 to rabitq8"
+            ));
         }
         Ok(())
     }

@@ -189,6 +189,7 @@ fn manifest(layout: PostingLayout) -> Manifest {
         links: file("links.bin", 77),
         ids: grouped.then(|| file("ids.bin", PackedIds::file_bytes(manifest.vectors))),
         layout: layout.name().into(),
+        codes: None,
         list_count: lists,
         copies: 250,
         replicas: 4,

@@ -5,6 +5,7 @@
 
 mod bytes;
 mod groups;
+mod lanes;
 mod planes;
 mod pq;
 mod scan;

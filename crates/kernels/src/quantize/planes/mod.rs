@@ -152,6 +152,11 @@ impl PlaneQuantizer {
         self.layout.code_bytes
     }
 
+    /// Bytes of the two factors of a code, and of its planes.
+    pub(super) fn field_bytes(&self) -> (usize, usize) {
+        (self.layout.factor_bytes, self.layout.plane_bytes)
+    }
+
     pub(super) fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
         let bytes = self.code_bytes();
         self.encode_rows(vectors, None, scratch, |row, chosen| {

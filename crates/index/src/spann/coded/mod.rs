@@ -1,0 +1,149 @@
+//! Codes within coupled lists: a list holds a code of each of its vectors instead of a copy, and the vectors themselves lie
+//! once in the same file, in the order of the leaves, so that near ones share blocks.
+//!
+//! A query scores the codes of the lists as they arrive, and reads the vectors of the best in a second submission. Codes
+//! are of whole vectors, not of residuals: all replicas of a vector then have one estimate, whatever list they are in, and
+//! answers do not depend on which list arrives first. Codes are made in blocks and scanned as those of the cluster family.
+
+pub(crate) mod effort;
+pub(crate) mod measure;
+pub(crate) mod search;
+mod verify;
+pub(crate) mod write;
+
+use super::centroids::centroid_metric;
+use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
+use bathyal_kernels::{Metric, Neighbor};
+
+/// The codec of the vectors in lists.
+#[derive(Debug)]
+pub(crate) struct ListCodes {
+    codec: Codec,
+    /// What is taken from every vector before it is coded: their mean, about which codes err least.
+    shift: Vec<f32>,
+}
+
+/// A query made ready for lists of codes; reused.
+#[derive(Debug)]
+pub(crate) struct ListQuery {
+    shifted: Vec<f32>,
+    codes: CodeQuery,
+    /// The distance from the query to the shift.
+    base: f32,
+    /// The last block of a list.
+    block: Vec<u8>,
+}
+
+impl ListQuery {
+    pub(crate) fn new() -> ListQuery {
+        ListQuery { shifted: Vec::new(), codes: CodeQuery::new(), base: 0.0, block: Vec::new() }
+    }
+}
+
+impl ListCodes {
+    /// The file: the shift, then the codec.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let shift = self.shift.iter().flat_map(|value| value.to_le_bytes());
+        shift.chain(self.codec.to_bytes()).collect()
+    }
+
+    /// Reads what [`ListCodes::to_bytes`] wrote for vectors of `dim` dimensions under `metric`.
+    ///
+    /// # Errors
+    /// A sentence when the bytes are of no codec, or of one that does not fit.
+    pub(crate) fn from_bytes(
+        bytes: &[u8],
+        dim: usize,
+        metric: Metric,
+        code_bytes: u32,
+    ) -> Result<ListCodes, String> {
+        let (shift, codec) = bytes.split_at_checked(4 * dim).ok_or("it ends within the shift")?;
+        let shift: Vec<f32> =
+            shift.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        if !shift.iter().all(|value| value.is_finite()) {
+            return Err("a number of the shift is not finite".into());
+        }
+        let codec = Codec::from_bytes(codec).map_err(|error| error.to_string())?;
+        if codec.dim() != dim || codec.code_bytes() != code_bytes as usize {
+            return Err(format!(
+                "it makes codes of {} bytes from {} dimensions, the manifest says {code_bytes} from {dim}",
+                codec.code_bytes(),
+                codec.dim()
+            ));
+        }
+        if codec.metric() != centroid_metric(metric) || !codec.has_groups() {
+            return Err(format!(
+                "codes of kind {} for {} cannot be in these lists",
+                codec.kind(),
+                codec.metric()
+            ));
+        }
+        Ok(ListCodes { codec, shift })
+    }
+
+    /// Bytes of a code.
+    pub(crate) fn code_bytes(&self) -> usize {
+        self.codec.code_bytes()
+    }
+
+    /// Encodes `rows` (row-major, which are shifted here) as codes that lie one after the other.
+    fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+        let (dim, bytes) = (self.shift.len(), self.codec.code_bytes());
+        rows.chunks_exact_mut(dim).for_each(|row| row.iter_mut().zip(&self.shift).for_each(|(v, s)| *v -= s));
+        // Around the mean there is no centroid to speak of.
+        let (centre, mut block) = (vec![0.0; dim], vec![0; self.codec.block_bytes()]);
+        for (rows, codes) in rows.chunks(SCAN_BLOCK * dim).zip(codes.chunks_mut(SCAN_BLOCK * bytes)) {
+            self.codec.encode_group(rows, &centre, &mut block, scratch);
+            self.codec.codes_of_block(&block, codes);
+        }
+    }
+
+    /// Appends codes that lie one after the other as a list holds them: in blocks of 32, and one of what is left.
+    fn append_blocks(&self, codes: &[u8], out: &mut Vec<u8>) {
+        for codes in codes.chunks(self.codec.block_bytes()) {
+            let before = out.len();
+            out.resize(before + codes.len(), 0);
+            self.codec.block_of_codes(codes, &mut out[before..]);
+        }
+    }
+
+    /// Makes `query` ready for a query, which is normalised under cosine.
+    pub(crate) fn begin(&self, floats: &[f32], query: &mut ListQuery) {
+        query.shifted.clear();
+        query.shifted.extend_from_slice(floats);
+        query.base = match self.codec.metric() {
+            Metric::InnerProduct => -floats.iter().zip(&self.shift).map(|(q, s)| q * s).sum::<f32>(),
+            _ => {
+                query.shifted.iter_mut().zip(&self.shift).for_each(|(q, s)| *q -= s);
+                query.shifted.iter().map(|q| q * q).sum()
+            }
+        };
+        query.codes.prepare_groups(&self.codec, &query.shifted);
+        query.block.resize(self.codec.block_bytes(), 0);
+    }
+
+    /// Appends what is estimated below `threshold` of a list's codes to `hits`, by their number in the list. An estimate
+    /// that no number holds is never below.
+    #[inline]
+    pub(crate) fn scan(&self, query: &mut ListQuery, codes: &[u8], threshold: f32, hits: &mut Vec<Neighbor>) {
+        let count = codes.len() / self.codec.code_bytes();
+        let whole = count / SCAN_BLOCK * SCAN_BLOCK;
+        let (blocks, short) = codes.split_at(whole * self.codec.code_bytes());
+        let scan = |blocks, count, first| GroupScan {
+            blocks,
+            count,
+            centroid_distance: query.base,
+            threshold,
+            first,
+            next: &[],
+        };
+        if whole > 0 {
+            query.codes.scan_group_before(&self.codec, &scan(blocks, whole, 0), hits);
+        }
+        if count > whole {
+            self.codec.widen_block(short, &mut query.block);
+            let last = scan(&query.block, count - whole, whole as u32);
+            query.codes.scan_group_before(&self.codec, &last, hits);
+        }
+    }
+}
