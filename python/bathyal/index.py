@@ -477,7 +477,7 @@ def build(
             copy of each vector in each of its lists; ``"decoupled"``, lists of addresses; or ``"grouped"`` (the
             default), each vector once, beside its group.
         centroid_share: posting lists for each vector, up to 1; None picks a share that suits most data.
-        replicas: most posting lists that a vector is in, 1 to 8; None is 8.
+        replicas: most posting lists that a vector is in, 1 to 8; None is 8 of coupled lists and 1 of the others.
         list_limit: most vectors that a posting list admits; None is ``replicas / centroid_share``.
 
     Raises:

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use bathyal_index::index::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
 use bathyal_index::vamana::options::{
-    DEFAULT_ALPHA, DEFAULT_CENTROID_SHARE, DEFAULT_GROUP_VECTORS, DEFAULT_MAX_DEGREE, DEFAULT_REPLICAS,
-    DEFAULT_SEARCH_LIST, DEFAULT_SEED,
+    DEFAULT_ALPHA, DEFAULT_CENTROID_SHARE, DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS,
+    DEFAULT_GROUP_VECTORS, DEFAULT_GROUPED_REPLICAS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
 };
 use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
 use bathyal_kernels::quantize::CodeKind;
@@ -152,9 +152,9 @@ pub struct BuildArguments {
     /// Posting lists for each vector: 0.04 makes one for every 25
     #[arg(long, value_name = "SHARE", default_value_t = DEFAULT_CENTROID_SHARE)]
     pub centroid_share: f32,
-    /// Most posting lists that a vector is in, 1 to 8
-    #[arg(long, value_name = "LISTS", default_value_t = DEFAULT_REPLICAS)]
-    pub replicas: u32,
+    /// Most posting lists that a vector is in
+    #[arg(long, value_name = "LISTS", help = replicas_help())]
+    pub replicas: Option<u32>,
     /// Most vectors that a posting list admits [default: replicas / centroid-share]
     #[arg(long, value_name = "VECTORS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub list_limit: Option<u32>,
@@ -188,6 +188,14 @@ pub struct BuildArguments {
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
+}
+
+/// What `--replicas` says of itself: the defaults stand in one place only.
+fn replicas_help() -> String {
+    format!(
+        "Most posting lists that a vector is in, 1 to 8 [default: {DEFAULT_COUPLED_REPLICAS} of coupled lists, \
+         {DEFAULT_DECOUPLED_REPLICAS} of decoupled, {DEFAULT_GROUPED_REPLICAS} of grouped]"
+    )
 }
 
 /// When a query goes on with what it has read.

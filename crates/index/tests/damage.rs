@@ -23,6 +23,8 @@ fn options() -> BuildOptions {
         threads: 2,
         code_bytes: Some(8),
         family: FamilyChoice::Graph,
+        // So that lists have addresses, which may be wrong.
+        replicas: Some(8),
         ..BuildOptions::default()
     }
 }

@@ -67,6 +67,8 @@ impl Kind {
             max_degree: 20,
             search_list: 40,
             threads: 1,
+            // In every layout of lists, so that they find the same.
+            replicas: Some(8),
             ..BuildOptions::default()
         }
     }
@@ -275,7 +277,8 @@ fn what_did_not_arrive_is_never_an_answer() {
         // Few reads, so that many pages are not touched at all.
         let kind = Kind { effort: 1, ..kind };
         let path = dir.path().join(kind.name);
-        build(&data, &path, &BuildOptions { replicas: 3, ..kind.options(Metric::L2) }, &Silent).unwrap();
+        build(&data, &path, &BuildOptions { replicas: Some(3), ..kind.options(Metric::L2) }, &Silent)
+            .unwrap();
         let index = open(&path, OpenOptions::default());
         let sound = kind.search(&index, &query, SearchMode::Batched).unwrap();
         for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
@@ -314,7 +317,8 @@ fn budgets_hold_with_centroids_or_with_their_codes() {
     for kind in LISTS {
         let path = dir.path().join(kind.name);
         let (code_bytes, centroid_share) = (Some(32), 0.3);
-        let options = BuildOptions { code_bytes, centroid_share, replicas: 2, ..kind.options(Metric::L2) };
+        let options =
+            BuildOptions { code_bytes, centroid_share, replicas: Some(2), ..kind.options(Metric::L2) };
         build(&data, &path, &options, &Silent).unwrap();
         let budget = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
         let least = match Index::open(&path, &budget(1)) {

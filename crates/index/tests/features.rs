@@ -24,6 +24,8 @@ fn built(path: &Path, data: &VectorFile, family: FamilyChoice, metric: Metric) -
         max_degree: 24,
         search_list: 50,
         threads: 2,
+        // So that grouped lists have addresses to follow, and doubles.
+        replicas: Some(8),
         ..BuildOptions::default()
     };
     build(data, path, &options, &Silent).unwrap();

@@ -210,6 +210,8 @@ fn options() -> BuildOptions {
         search_list: 20,
         threads: 1,
         code_bytes: Some(8),
+        // So that lists have addresses, which may lie.
+        replicas: Some(8),
         ..BuildOptions::default()
     }
 }

@@ -17,7 +17,9 @@ use std::sync::Mutex;
 
 fn built(path: &Path, family: FamilyChoice, layout: LayoutChoice) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
-    let options = BuildOptions { family, layout: Some(layout), max_degree: 20, ..BuildOptions::default() };
+    // Replicas in every layout of lists, so that there are addresses to follow.
+    let (layout, replicas) = (Some(layout), Some(8));
+    let options = BuildOptions { family, layout, replicas, max_degree: 20, ..BuildOptions::default() };
     build(&data, path, &options, &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
 }

@@ -3,9 +3,12 @@
 mod clustered;
 
 use bathyal_index::format::manifest::Manifest;
-use bathyal_index::format::postings::{PackedIds, PostingLayout, Postings, decode_members};
+use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings, decode_members};
 use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::progress::{Progress, Silent};
+use bathyal_index::vamana::options::{
+    DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS,
+};
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
@@ -23,7 +26,9 @@ const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Coupled, LayoutChoice::Decoupl
 fn options(metric: Metric, layout: LayoutChoice) -> BuildOptions {
     let family = FamilyChoice::Spann;
     let (layout, centroid_share) = (Some(layout), 0.04);
-    BuildOptions { family, metric, layout, centroid_share, threads: 2, ..BuildOptions::default() }
+    // As many in every layout, so that all have the same lists.
+    let replicas = Some(MOST_REPLICAS);
+    BuildOptions { family, metric, layout, centroid_share, replicas, threads: 2, ..BuildOptions::default() }
 }
 
 /// An index as its files have it.
@@ -93,7 +98,8 @@ impl Stored {
             );
             list.iter().for_each(|id| copies[*id as usize] += 1);
         }
-        let most = options.replicas as usize;
+        let most = entry.replicas as usize;
+        assert!(options.replicas.is_none_or(|asked| asked == entry.replicas), "{what}");
         assert!(copies.iter().all(|copies| (1..=most).contains(copies)), "{what}: {copies:?}");
         assert_eq!(copies.iter().sum::<usize>() as u64, entry.copies, "{what}");
         let coupled = self.table.layout() == PostingLayout::Coupled;
@@ -216,7 +222,7 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
             {
                 let options = BuildOptions {
                     centroid_share: share,
-                    replicas,
+                    replicas: Some(replicas),
                     list_limit,
                     ..options(Metric::L2, layout)
                 };
@@ -264,6 +270,34 @@ fn queries_given_decide_where_vectors_are_stored() {
 }
 
 #[test]
+fn replicas_suit_the_layout_unless_a_number_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 3000, 24, 12);
+    let suited = [DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS];
+    for (layout, suited) in LAYOUTS.into_iter().zip(suited) {
+        for (replicas, expected) in [(None, suited), (Some(3), 3)] {
+            let what = format!("{} {replicas:?}", layout.name());
+            let path = dir.path().join(&what);
+            let options = BuildOptions { replicas, ..options(Metric::L2, layout) };
+            build(&data, &path, &options, &Silent).unwrap();
+            let stored = Stored::read(&path);
+            stored.check(&data, &options, &what);
+            let entry = stored.manifest.spann().unwrap();
+            // What a list admits follows from the replicas.
+            assert_eq!((entry.replicas, entry.list_limit), (expected, 25 * expected), "{what}");
+            assert_eq!(entry.copies == 3000, expected == 1, "{what}: {} copies", entry.copies);
+        }
+    }
+    let layout = None;
+    let options = BuildOptions { layout, replicas: None, ..options(Metric::L2, LAYOUTS[0]) };
+    let path = dir.path().join("no layout");
+    build(&data, &path, &options, &Silent).unwrap();
+    let manifest = Manifest::read(&path).unwrap();
+    let entry = manifest.spann().unwrap();
+    assert_eq!((&entry.layout[..], entry.replicas), ("grouped", DEFAULT_GROUPED_REPLICAS));
+}
+
+#[test]
 fn options_out_of_range_are_refused_with_what_would_do() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
@@ -272,8 +306,8 @@ fn options_out_of_range_are_refused_with_what_would_do() {
         (BuildOptions { centroid_share: 0.0, ..base.clone() }, "centroid_share is 0"),
         (BuildOptions { centroid_share: f32::NAN, ..base.clone() }, "centroid_share is NaN"),
         (BuildOptions { centroid_share: 1.5, ..base.clone() }, "between"),
-        (BuildOptions { replicas: 0, ..base.clone() }, "replicas is 0"),
-        (BuildOptions { replicas: 9, ..base.clone() }, "between 1, each vector in one list, and 8"),
+        (BuildOptions { replicas: Some(0), ..base.clone() }, "replicas is 0"),
+        (BuildOptions { replicas: Some(9), ..base.clone() }, "between 1, each vector in one list, and 8"),
         (BuildOptions { list_limit: Some(0), ..base.clone() }, "list_limit is 0"),
         (BuildOptions { layout: Some(LayoutChoice::Csr), ..base.clone() }, "csr"),
     ];

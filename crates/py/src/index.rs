@@ -53,7 +53,7 @@ impl BuildArguments<'_> {
             group_vectors: self.group_vectors.unwrap_or(defaults.group_vectors),
             layout: layout.map_err(|what| Failure::from(IndexError::Parameter(what)))?,
             centroid_share: self.centroid_share.unwrap_or(defaults.centroid_share),
-            replicas: self.replicas.unwrap_or(defaults.replicas),
+            replicas: self.replicas,
             list_limit: self.list_limit,
             max_degree: self.max_degree,
             search_list: self.search_list,

@@ -58,11 +58,11 @@ pub(crate) fn assign(
 ) -> Result<Assigned, IndexError> {
     let (vectors, lists) = (work.data.count(), leaves.count());
     work.progress.stage("assigning", vectors as u64);
-    let buckets = buckets(vectors as u64, work.options.replicas);
+    let buckets = buckets(vectors as u64, work.options.list_replicas());
     let mut requests = Requests::create(work.directory, lists, buckets)?;
     let frequencies: Vec<AtomicU32> = (0..lists).map(|_| AtomicU32::new(0)).collect();
     let mut assigners: Vec<Assigner<'_>> = (0..work.threads)
-        .map(|_| Assigner::new(intake, leaves, growth, &frequencies, work.options.replicas as usize))
+        .map(|_| Assigner::new(intake, leaves, growth, &frequencies, work.options.list_replicas() as usize))
         .collect();
     let most = ROUND_VECTORS.min(RELEASE_BYTES / work.data.row_bytes());
     let leaves_a_round = (most / work.layout.leaf).max(1);

@@ -76,7 +76,7 @@ pub(crate) fn build(
         codes: coded.as_ref().map(|coded| Box::new(coded.entry.clone())),
         list_count: lists.table.lists() as u32,
         copies: lists.table.copies(),
-        replicas: options.replicas,
+        replicas: options.list_replicas(),
         centroid_share: options.centroid_share,
         list_limit: work.layout.list_limit as u32,
         longest_bytes: lists.table.longest() as u32,

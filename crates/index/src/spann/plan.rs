@@ -45,7 +45,8 @@ pub(crate) struct Shape {
 impl Shape {
     fn of(options: &BuildOptions) -> Shape {
         let leaf = ((1.0 / f64::from(options.centroid_share)).round() as usize).max(1);
-        let list_limit = options.list_limit.map_or(leaf * options.replicas as usize, |limit| limit as usize);
+        let list_limit =
+            options.list_limit.map_or(leaf * options.list_replicas() as usize, |limit| limit as usize);
         Shape { leaf, list_limit: list_limit.max(1), postings: options.list_layout() }
     }
 
@@ -129,15 +130,15 @@ impl Sizes {
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
         // A fiftieth of the centroids waits with its links while a round grows.
         let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12;
-        let requests = 2 * (ROUND_VECTORS as u64 * u64::from(options.replicas)) * REQUEST_BYTES as u64;
+        let replicas = u64::from(options.list_replicas());
+        let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
         let assigning = SPILL_BYTES as u64 + requests + lists * 4;
         // The codec takes its sample as it is and centred, and covariances of the dimensions.
         let sample = sample_rows(lists as usize, data.dim()) as u64 * dim * 4;
         let coding = 2 * sample + 2 * dim.min(1024).pow(2) * 8 + u64::from(code_bytes(options, data.dim()));
         let navigating = centroids + growing + assigning.max(coding);
-        let replicas = u64::from(options.replicas);
         // Buckets hold equal numbers of lists, not of requests.
-        let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, options.replicas);
+        let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, options.list_replicas());
         let admitting = count / 8 + 2 * bucket + lists * 8;
         // Owner and place, then place, id by place, and ids in few bits.
         let writing = count / 8 + 12 * count + lists * 24 + Postings::planned_bytes(lists);

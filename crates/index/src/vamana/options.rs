@@ -26,8 +26,15 @@ pub const DEFAULT_GROUP_VECTORS: u32 = 96;
 /// Posting lists for each vector. In the grouped layout with 8 replicas, SIFT takes 1.15 times its size with 0.03 and 1.16
 /// with 0.04, which reads a quarter less for a recall of 0.93.
 pub const DEFAULT_CENTROID_SHARE: f32 = 0.03;
-/// Lists that a vector may be in: what SPFresh and SPANN take, and where all sets of second-tier-memory are fastest.
-pub const DEFAULT_REPLICAS: u32 = 8;
+/// Coupled lists that a vector may be in: what SPFresh and SPANN take, and where all sets of second-tier-memory are
+/// fastest; a copy more is a list less to read, and lists are what a disk is slow at.
+pub const DEFAULT_COUPLED_REPLICAS: u32 = 8;
+/// Decoupled lists that a vector may be in: each further one is an address to decode and to remove as a double, and every
+/// vector is a read of its own in any case.
+pub const DEFAULT_DECOUPLED_REPLICAS: u32 = 1;
+/// Grouped lists that a vector may be in: without addresses to follow SIFT is answered 2.5 times as fast from memory and
+/// 4 times from a disk as with 8 (`docs/repro/second-tier-cluster.md`).
+pub const DEFAULT_GROUPED_REPLICAS: u32 = 1;
 /// Smallest share: lists of 100,000 vectors would be no index any more.
 const LEAST_CENTROID_SHARE: f32 = 1e-5;
 
@@ -139,8 +146,9 @@ pub struct BuildOptions {
     /// Posting lists for each vector: about 1 in `1 / centroid_share` vectors is the middle of a list. More are more
     /// precise and take more memory (second-tier-memory: 0.04 to 0.32).
     pub centroid_share: f32,
-    /// Most posting lists that a vector is in: 1 to 8. More find it from more sides.
-    pub replicas: u32,
+    /// Most posting lists that a vector is in: 1 to 8. More find it from more sides; `None` is what suits the layout
+    /// ([`DEFAULT_COUPLED_REPLICAS`], [`DEFAULT_DECOUPLED_REPLICAS`], [`DEFAULT_GROUPED_REPLICAS`]).
+    pub replicas: Option<u32>,
     /// Most vectors that a posting list admits, the nearest of those that choose it; `None` is `replicas / centroid_share`,
     /// which no list exceeds unless it is chosen far more often than others.
     pub list_limit: Option<u32>,
@@ -165,7 +173,7 @@ impl Default for BuildOptions {
             memory_bytes: None,
             overwrite: false,
             centroid_share: DEFAULT_CENTROID_SHARE,
-            replicas: DEFAULT_REPLICAS,
+            replicas: None,
             list_limit: None,
             calibration: None,
         }
@@ -218,10 +226,10 @@ impl BuildOptions {
                 self.centroid_share
             ));
         }
-        if !(1..=MOST_REPLICAS).contains(&self.replicas) {
+        if !(1..=MOST_REPLICAS).contains(&self.list_replicas()) {
             return refuse(format!(
                 "replicas is {}; it must be between 1, each vector in one list, and {MOST_REPLICAS}",
-                self.replicas
+                self.list_replicas()
             ));
         }
         if self.list_limit == Some(0) {
@@ -258,6 +266,15 @@ impl BuildOptions {
     /// The layout of posting lists: the smallest that is fast, unless one was named.
     pub(crate) fn list_layout(&self) -> PostingLayout {
         self.layout.and_then(LayoutChoice::of_lists).unwrap_or(PostingLayout::Grouped)
+    }
+
+    /// Most posting lists that a vector is in: what suits the layout, unless a number was given.
+    pub(crate) fn list_replicas(&self) -> u32 {
+        self.replicas.unwrap_or(match self.list_layout() {
+            PostingLayout::Coupled => DEFAULT_COUPLED_REPLICAS,
+            PostingLayout::Decoupled => DEFAULT_DECOUPLED_REPLICAS,
+            PostingLayout::Grouped => DEFAULT_GROUPED_REPLICAS,
+        })
     }
 
     /// Threads to use.

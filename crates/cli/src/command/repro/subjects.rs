@@ -54,7 +54,7 @@ impl Shape {
                     ListLayoutName::Decoupled => Some(LayoutChoice::Decoupled),
                     ListLayoutName::Grouped => Some(LayoutChoice::Grouped),
                 },
-                replicas,
+                replicas: Some(replicas),
                 centroid_share,
                 ..least
             },
