@@ -54,6 +54,8 @@ def test_data_that_cannot_be_built(data, kind, message, tmp_path):
         ({"family": "spann", "list_limit": 0}, ValueError, "list_limit"),
         ({"family": "spann", "layout": "padded"}, ValueError, "graphs"),
         ({"code": "pq", "family": "cluster"}, ValueError, "groups"),
+        ({"code": "axes", "family": "spann"}, ValueError, "layout coupled"),
+        ({"code": "pq", "family": "spann", "layout": "coupled"}, ValueError, "axes"),
         ({"metric": "manhattan"}, ValueError, "l2, ip, cosine"),
         ({"max_degree": 0}, ValueError, "max_degree"),
         ({"max_degree": -1}, ValueError, "max_degree"),

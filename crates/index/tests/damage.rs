@@ -10,6 +10,7 @@ use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     TierChoice, build, inspect, verify,
 };
+use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use clustered::vectors;
@@ -34,10 +35,14 @@ fn built(dir: &Path) -> (VectorFile, PathBuf) {
 }
 
 fn laid_out(dir: &Path, layout: LayoutChoice) -> (VectorFile, PathBuf) {
+    laid_out_with(dir, layout, None)
+}
+
+fn laid_out_with(dir: &Path, layout: LayoutChoice, code_kind: Option<CodeKind>) -> (VectorFile, PathBuf) {
     std::fs::create_dir_all(dir).unwrap();
     let path = dir.join("index");
     let family = if is_graph(layout) { FamilyChoice::Graph } else { FamilyChoice::Spann };
-    let options = BuildOptions { layout: Some(layout), family, ..options() };
+    let options = BuildOptions { layout: Some(layout), family, code_kind, ..options() };
     build(&vectors(Element::U8, 300, 16, 1), &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 20, 16, 2), path)
 }
@@ -62,6 +67,9 @@ fn a_flipped_bit_anywhere_is_found() {
         let (queries, path) = laid_out(dir.path(), layout);
         find_flipped_bits(&queries, &path);
     }
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = laid_out_with(dir.path(), LayoutChoice::Coupled, Some(CodeKind::Axes));
+    find_flipped_bits(&queries, &path);
 }
 
 fn is_graph(layout: LayoutChoice) -> bool {
@@ -111,6 +119,9 @@ fn missing_and_truncated_files_are_named() {
         let (queries, path) = laid_out(&dir.path().join(layout.name()), layout);
         name_missing_and_truncated(&queries, &path);
     }
+    let codes = Some(CodeKind::RaBitQ { bits: 2 });
+    let (queries, path) = laid_out_with(&dir.path().join("codes"), LayoutChoice::Coupled, codes);
+    name_missing_and_truncated(&queries, &path);
 }
 
 fn name_missing_and_truncated(queries: &VectorFile, path: &Path) {

@@ -160,7 +160,7 @@ fn entry<'a>(manifest: &'a mut Manifest, name: &str) -> &'a mut FileEntry {
         Structure::Graph(graph) => (&mut graph.file, graph.offsets.as_mut()),
         Structure::Cluster(cluster) => (&mut cluster.file, Some(&mut cluster.centroids)),
         Structure::Spann(spann) => {
-            let ids = spann.ids.iter_mut();
+            let ids = spann.ids.iter_mut().chain(spann.codes.as_mut().map(|codes| &mut codes.codec));
             let others = [&mut spann.checksums, &mut spann.lists, &mut spann.centroids, &mut spann.links];
             let codes = [&mut manifest.codes.file, &mut manifest.codes.codec, &mut spann.file];
             let mut all = codes.into_iter().chain(others).chain(ids);
@@ -227,6 +227,8 @@ fn lying_posting_lists_do_no_harm() {
         let options = BuildOptions { family: FamilyChoice::Spann, layout: Some(layout), ..options() };
         lie(layout.name(), &options);
     }
+    let (layout, code_kind) = (Some(LayoutChoice::Coupled), Some(CodeKind::Axes));
+    lie("codes", &BuildOptions { family: FamilyChoice::Spann, layout, code_kind, ..options() });
 }
 
 #[test]

@@ -55,9 +55,11 @@ fn every_kind_of_code_is_built_and_searched() {
         ("graph", "axes", 12),
         ("cluster", "axes", 12),
         ("cluster", "rabitq4", 12),
+        ("spann --layout coupled", "axes", 12),
+        ("spann --layout coupled", "rabitq4", 12),
     ];
     for (family, kind, bytes) in cases {
-        let name = format!("{family}-{kind}");
+        let name = format!("{}-{kind}", &family[..5]);
         let line = format!(
             "build base.fbin {name} --family {family} --metric l2 --code-kind {kind} --code-bytes {bytes} --json"
         );
@@ -69,6 +71,10 @@ fn every_kind_of_code_is_built_and_searched() {
     }
     let refused = bathyal(folder.path(), "build base.fbin other --metric l2 --code-kind pq");
     refused.fails(1, &["code kind pq", "groups", "axes"]);
+    let line = "build base.fbin other --metric l2 --family spann --code-kind axes";
+    bathyal(folder.path(), line).fails(1, &["layout grouped hold no codes", "take the layout coupled"]);
+    let line = "build base.fbin other --metric l2 --family spann --layout coupled --code-kind pq4";
+    bathyal(folder.path(), line).fails(1, &["code kind pq4", "posting lists", "axes"]);
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn posting_lists_are_built_and_searched_below_their_budgets() {
         refused.stderr.split(" needs ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let answer = bathyal(folder.path(), &format!("{line} --memory {needed}")).json();
     assert!(number(&answer, "peak_rss_bytes") <= needed, "{answer}");
-    for layout in ["coupled", "decoupled", "grouped"] {
+    for layout in ["coupled", "decoupled", "grouped", "coupled --code-kind axes"] {
         let build = format!("{line} --overwrite --layout {layout} --memory 256MB");
         let answer = bathyal(folder.path(), &build).json();
         assert!(number(&answer, "peak_rss_bytes") <= 256 << 20, "{answer}");

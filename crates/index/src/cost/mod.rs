@@ -3,5 +3,6 @@
 //! One file a family, and what they share in [`demand`]. Nothing here reads a file or a clock.
 
 pub mod cluster;
+pub mod coupled;
 pub mod demand;
 pub mod graph;

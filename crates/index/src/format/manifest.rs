@@ -163,6 +163,17 @@ pub struct SpannEntry {
     pub entry_point: u32,
 }
 
+impl SpannEntry {
+    /// Bytes of the file that belong to a list, in the mean; of lists of codes without the vectors.
+    pub fn list_bytes(&self) -> f64 {
+        let lists = match &self.codes {
+            Some(codes) => self.copies * (u64::from(codes.code_bytes) + 4),
+            None => self.file.bytes,
+        };
+        lists as f64 / f64::from(self.list_count)
+    }
+}
+
 /// The codes within posting lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ListCodesEntry {

@@ -255,7 +255,7 @@ fn describe_lists(
         data_bytes: manifest.data_bytes,
         amplification: index_bytes as f64 / manifest.data_bytes as f64,
         records_per_page: 0,
-        read_bytes: (entry.file.bytes / u64::from(entry.list_count)) as usize,
+        read_bytes: entry.list_bytes() as usize,
         paged_amplification: entry.file.bytes as f64 / manifest.data_bytes as f64,
         padding_share: (1.0 - used as f64 / entry.file.bytes as f64).max(0.0),
         shape: Shape::Lists {

@@ -532,8 +532,7 @@ impl Index {
                     .map(|(list, probes, reached)| (list, probes, 0.0, reached))
             }
             Structure::Spann(entry) if entry.codes.is_some() => {
-                let list_bytes = entry.file.bytes as f64 / f64::from(entry.list_count);
-                let cost = CodedCost::new(self.tier.profile().addressable, list_bytes);
+                let cost = CodedCost::new(self.tier.profile().addressable, entry.list_bytes());
                 spann::coded::effort::effort(calibration, k, recall, cost)
                     .map(|effort| (effort.search_list, effort.probes, effort.prune, effort.reached))
             }

@@ -21,6 +21,8 @@ pub(crate) mod search;
 pub(crate) mod verify;
 mod write;
 
+use bathyal_kernels::Metric;
+
 /// Reads the bytes of a file with the links of `lists` centroids as opening an index does, and says what is wrong with
 /// them.
 ///
@@ -28,4 +30,13 @@ mod write;
 /// A sentence.
 pub fn check_links(bytes: &[u8], lists: u32) -> Result<(), String> {
     centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ())
+}
+
+/// Reads the bytes of the codec of lists of codes as opening an index of vectors of `dim` dimensions does, and says what is
+/// wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_list_codec(bytes: &[u8], dim: usize, metric: Metric, code_bytes: u32) -> Result<(), String> {
+    coded::ListCodes::from_bytes(bytes, dim, metric, code_bytes).map(|_| ())
 }

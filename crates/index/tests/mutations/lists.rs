@@ -2,12 +2,16 @@
 
 use super::{content, manifest_value, number};
 use bathyal_index::format::links;
-use bathyal_index::format::manifest::{CalibrationPoint, FileEntry, Manifest, SpannEntry, Structure};
+use bathyal_index::format::manifest::{
+    CalibrationPoint, FileEntry, ListCodesEntry, Manifest, SpannEntry, Structure,
+};
 use bathyal_index::format::postings::{
     BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, check_blocks, checksums, decode_members,
     encode_members,
 };
-use bathyal_index::spann::check_links;
+use bathyal_index::spann::{check_links, check_list_codec};
+use bathyal_kernels::Metric;
+use bathyal_kernels::quantize::{CodeKind, Codec};
 
 const LAYOUTS: [PostingLayout; 3] =
     [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped];
@@ -45,6 +49,63 @@ pub fn table(bytes: &[u8]) {
     assert_eq!(copies, postings.copies());
     assert!(members_end.is_none_or(|end| end == postings.file_bytes()));
     assert!(layout != PostingLayout::Grouped || place == vectors);
+}
+
+/// Two bytes each for those of a row and of a code, four for the vectors, and a table of lists of codes.
+pub fn coded_table(bytes: &[u8]) {
+    let Some((head, table)) = bytes.split_first_chunk::<8>() else { return };
+    let (row_bytes, code_bytes) = (number(&head[..2]) as usize, number(&head[2..4]) as usize);
+    let vectors = number(&head[4..]);
+    let Ok(postings) = Postings::coded_from_bytes(row_bytes, code_bytes, vectors, table) else { return };
+    assert_eq!(postings.lists() * 12, table.len());
+    let mut end = postings.places_range(vectors as u32, 0).end;
+    assert_eq!(end, vectors * (row_bytes as u64 + 4));
+    let mut copies = 0;
+    for list in 0..postings.lists() as u32 {
+        copies += u64::from(postings.stored_of(list));
+        let range = postings.rows_range(list);
+        assert!(end <= range.start && range.end <= postings.file_bytes());
+        assert_eq!(range.end - range.start, u64::from(postings.stored_of(list)) * (code_bytes as u64 + 4));
+        assert!(range.end - range.start <= postings.longest() as u64 && postings.members_of(list) == 0);
+        end = range.end;
+    }
+    assert!(copies == postings.copies() && end == postings.file_bytes());
+}
+
+pub fn coded_tables() -> Vec<Vec<u8>> {
+    let table = |vectors: u32, stored: &[u32]| {
+        let entries = stored.iter().map(|stored| ListEntry { stored: *stored, ..ListEntry::default() });
+        let head = [64, 0, 12, 0].into_iter().chain(vectors.to_le_bytes());
+        head.chain(entries.flat_map(|entry| entry.to_bytes())).collect::<Vec<u8>>()
+    };
+    let tables = [table(100, &[30, 70, 0, 64]), table(1, &[1]), table(400, &[399, 0, 280])];
+    for table in &tables {
+        let vectors = u64::from(table[4]) + 256 * u64::from(table[5]);
+        assert!(Postings::coded_from_bytes(64, 12, vectors, &table[8..]).is_ok());
+    }
+    tables.to_vec()
+}
+
+/// The codec of lists of vectors of 4 dimensions, with codes of 8 or 9 bytes.
+pub fn list_codec(bytes: &[u8]) {
+    for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+        let accepted = [8, 9].map(|size| check_list_codec(bytes, 4, metric, size).is_ok());
+        assert_ne!(accepted, [true; 2], "a code has one size");
+    }
+}
+
+pub fn list_codecs() -> Vec<Vec<u8>> {
+    let sample: Vec<f32> = (0..64 * 4).map(|i| (i * 37 % 101) as f32).collect();
+    [(CodeKind::Axes, Metric::L2), (CodeKind::RaBitQ { bits: 2 }, Metric::InnerProduct)]
+        .map(|(kind, metric)| {
+            let codec = Codec::train(kind, 9, metric, &sample, 4, 1, 1).expect("trained");
+            let (size, codec) = (codec.code_bytes() as u32, codec.to_bytes());
+            let shift = [1.5_f32, -2.0, 0.0, 7.0].into_iter().flat_map(f32::to_le_bytes);
+            let bytes: Vec<u8> = shift.chain(codec).collect();
+            assert_eq!(check_list_codec(&bytes, 4, metric, size), Ok(()));
+            bytes
+        })
+        .to_vec()
 }
 
 pub fn tables() -> Vec<Vec<u8>> {
@@ -171,7 +232,12 @@ pub fn checked_files() -> Vec<Vec<u8>> {
 
 /// Manifests of indexes of posting lists, of each layout.
 pub fn manifests() -> Vec<Vec<u8>> {
-    LAYOUTS.map(manifest).iter().map(content).collect()
+    let mut coded = manifest(PostingLayout::Coupled);
+    if let Structure::Spann(lists) = &mut coded.structure {
+        let codec = FileEntry { name: "list_codec.bin".into(), bytes: 900, crc32c: 5 };
+        lists.codes = Some(Box::new(ListCodesEntry { codec, kind: "axes".into(), code_bytes: 12 }));
+    }
+    LAYOUTS.map(manifest).iter().chain([&coded]).map(content).collect()
 }
 
 fn manifest(layout: PostingLayout) -> Manifest {

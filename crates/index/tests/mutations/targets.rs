@@ -36,7 +36,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 28] = [
+pub const TARGETS: [Target; 30] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -65,6 +65,8 @@ pub const TARGETS: [Target; 28] = [
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },
+    Target { name: "coded_table", seeds: lists::coded_tables, read: lists::coded_table },
+    Target { name: "list_codec", seeds: lists::list_codecs, read: lists::list_codec },
     Target { name: "members", seeds: lists::member_sections, read: lists::members },
     Target { name: "packed_ids", seeds: lists::packed_id_files, read: lists::packed_ids },
     Target { name: "centroid_links", seeds: lists::centroid_link_files, read: lists::centroid_links },
