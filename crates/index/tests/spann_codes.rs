@@ -241,7 +241,7 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 fn any_budget_gives_an_index_as_good() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 60_000, 96, 4), vectors(Element::U8, 50, 96, 5));
-    let free = BuildOptions { replicas: 3, code_bytes: Some(64), ..options(Metric::L2) };
+    let free = BuildOptions { replicas: Some(3), code_bytes: Some(64), ..options(Metric::L2) };
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
     let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
