@@ -8,7 +8,7 @@ pub const GROUPS: [(&str, &[&str]); 11] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs"]),
     ("manifest", &["manifest", "manifest_content", "cluster_manifest", "spann_manifest"]),
-    ("journal", &["journal", "journal_content"]),
+    ("journal", &["journal", "journal_content", "list_journal"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec"]),
     ("code_blocks", &["code_blocks"]),

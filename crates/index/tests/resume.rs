@@ -3,7 +3,7 @@
 use bathyal_index::build::planned_memory;
 use bathyal_index::progress::{Progress, Silent};
 use bathyal_index::vectors::VectorFile;
-use bathyal_index::{BuildOptions, build, verify};
+use bathyal_index::{BuildOptions, FamilyChoice, LayoutChoice, build, verify};
 use bathyal_kernels::Metric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,11 +14,13 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Says to a child process where to die: folder, metric, stage, number of steps.
+/// Says to a child process where to die: folder, kind of index, metric, whether in parts, stage, number of steps.
 const CHILD: &str = "BATHYAL_RESUME_CHILD";
 /// More than twice a sample, so that the least memory is less than all vectors take, and short, so that it is quick.
 const ROWS: u32 = 160_000;
 const DIM: u32 = 8;
+/// Of posting lists, which take more memory for other stages than for such short vectors.
+const LIST_DIM: u32 = 32;
 const QUERIES: u32 = 40;
 
 /// Kills its own process after some steps of a stage, as a power cut would: nothing is cleaned up.
@@ -63,18 +65,28 @@ impl Progress for Noted {
     }
 }
 
-fn write_data(folder: &Path) {
+fn write_data(folder: &Path, kind: &str) {
+    let dim = if kind == CLUSTER { DIM } else { LIST_DIM };
     let mut random = StdRng::seed_from_u64(11);
     for (name, rows) in [("base.fbin", ROWS), ("queries.fbin", QUERIES)] {
-        let mut bytes: Vec<u8> = [rows, DIM].into_iter().flat_map(u32::to_le_bytes).collect();
-        (0..rows * DIM).for_each(|_| bytes.extend(random.random_range(-1.0_f32..1.0).to_le_bytes()));
+        let mut bytes: Vec<u8> = [rows, dim].into_iter().flat_map(u32::to_le_bytes).collect();
+        (0..rows * dim).for_each(|_| bytes.extend(random.random_range(-1.0_f32..1.0).to_le_bytes()));
         std::fs::write(folder.join(name), bytes).unwrap();
     }
 }
 
+/// What is built: a cluster index, or posting lists of a layout, some of codes.
+const CLUSTER: &str = "cluster";
+
 /// The least memory that will do, so that the set is built in parts; all of it if `parts` is off.
-fn options(data: &VectorFile, metric: &str, parts: bool) -> BuildOptions {
+fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOptions {
+    let (layout, coded) = kind.strip_suffix(" codes").map_or((kind, false), |layout| (layout, true));
+    let layout: Option<LayoutChoice> = (kind != CLUSTER).then(|| layout.parse().unwrap());
     let least = BuildOptions {
+        family: if layout.is_some() { FamilyChoice::Spann } else { FamilyChoice::Cluster },
+        layout,
+        replicas: Some(2),
+        code_kind: coded.then(|| "rabitq4".parse().unwrap()),
         metric: metric.parse().unwrap(),
         threads: 2,
         memory_bytes: Some(1),
@@ -93,18 +105,18 @@ fn child() {
     let folder = PathBuf::from(said[0]);
     let data = VectorFile::open(folder.join("base.fbin")).unwrap();
     let dying = Dying {
-        stage: said[3].into(),
-        steps: said[4].parse().unwrap(),
+        stage: said[4].into(),
+        steps: said[5].parse().unwrap(),
         present: Mutex::default(),
         done: AtomicU32::new(0),
     };
-    let options = options(&data, said[1], said[2] == "true");
+    let options = options(&data, said[1], said[2], said[3] == "true");
     let built = build(&data, &folder.join("killed"), &options, &dying);
     panic!("the build went past {said:?}: {built:?}");
 }
 
-fn die(folder: &Path, metric: &str, parts: bool, stage: &str, steps: u32) {
-    let said = format!("{}|{metric}|{parts}|{stage}|{steps}", folder.display());
+fn die(folder: &Path, kind: &str, metric: &str, parts: bool, stage: &str, steps: u32) {
+    let said = format!("{}|{kind}|{metric}|{parts}|{stage}|{steps}", folder.display());
     let mut command = Command::new(std::env::current_exe().unwrap());
     let ended = command.args(["--exact", "child"]).env(CHILD, &said).output().unwrap();
     assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{said}: {ended:?}");
@@ -133,24 +145,22 @@ fn contents(index: &Path) -> BTreeMap<String, Vec<u8>> {
     index.read_dir().unwrap().map(of).collect()
 }
 
-fn check(metric: &str, parts: bool, deaths: &[(&str, u32)]) {
+/// Kills a build at each of `deaths` in turn; the last one is not to do the stages `done` again.
+fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    write_data(folder.path());
+    write_data(folder.path(), kind);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
-    let options = options(&data, metric, parts);
+    let options = options(&data, kind, metric, parts);
     let whole = folder.path().join("whole");
     build(&data, &whole, &options, &Silent).unwrap();
 
     for (stage, steps) in deaths {
-        die(folder.path(), metric, parts, stage, *steps);
+        die(folder.path(), kind, metric, parts, stage, *steps);
     }
     let killed = folder.path().join("killed");
     let noted = Noted::default();
     build(&data, &killed, &options, &noted).unwrap();
     let stages = noted.0.into_inner().unwrap();
-    let (last, _) = deaths.last().unwrap();
-    let done = ["spreading", "loading vectors", "grouping", "training codes"];
-    let done = &done[..done.iter().position(|stage| stage == last).unwrap_or(done.len())];
     assert!(done.iter().all(|stage| !stages.contains(&(*stage).to_owned())), "done again: {stages:?}");
     assert_eq!(building(folder.path()), [""; 0]);
     let (expected, found) = (contents(&whole), contents(&killed));
@@ -164,26 +174,47 @@ fn check(metric: &str, parts: bool, deaths: &[(&str, u32)]) {
 #[test]
 fn a_build_in_parts_continues_after_every_kind_of_step() {
     let deaths = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("encoding", 1), ("calibrating", 2)];
-    check("l2", true, &deaths);
+    check(CLUSTER, "l2", true, &deaths, &["spreading", "grouping", "training codes"]);
 }
 
 #[test]
 fn the_extra_coordinate_of_the_inner_product_survives() {
-    check("ip", true, &[("grouping", 45), ("exact neighbours", 1)]);
+    let done = ["spreading", "grouping", "training codes"];
+    check(CLUSTER, "ip", true, &[("grouping", 45), ("exact neighbours", 1)], &done);
+    check("grouped", "ip", true, &[("grouping", 45), ("assigning", 1)], &["spreading", "grouping"]);
 }
 
 #[test]
 fn a_build_in_one_piece_continues_too() {
-    check("cosine", false, &[("grouping", 1), ("encoding", 1)]);
+    let done = ["loading vectors", "grouping", "training codes"];
+    check(CLUSTER, "cosine", false, &[("grouping", 1), ("encoding", 1)], &done);
+    check("coupled", "ip", false, &[("grouping", 1), ("admitting", 1)], &done[..2]);
+}
+
+#[test]
+fn posting_lists_continue_after_every_kind_of_step() {
+    let deaths = [
+        ("spreading", 1),
+        ("grouping", 1),
+        ("grouping", 60),
+        ("assigning", 2),
+        ("admitting", 1),
+        ("exact neighbours", 1),
+        ("calibrating", 2),
+    ];
+    let done = ["spreading", "grouping", "first pass", "assigning", "training codes", "admitting"];
+    check("grouped", "l2", true, &deaths, &done);
+    check("decoupled", "l2", true, &[("first pass", 1), ("calibrating", 1)], &done);
+    check("coupled codes", "l2", true, &[("assigning", 1), ("calibrating", 2)], &done[1..4]);
 }
 
 #[test]
 fn what_another_build_left_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
-    write_data(folder.path());
-    die(folder.path(), "l2", true, "encoding", 1);
+    write_data(folder.path(), CLUSTER);
+    die(folder.path(), CLUSTER, "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
-    let options = BuildOptions { seed: 5, ..options(&data, "l2", true) };
+    let options = BuildOptions { seed: 5, ..options(&data, CLUSTER, "l2", true) };
     let noted = Noted::default();
     build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
     assert_eq!(noted.0.into_inner().unwrap().iter().filter(|stage| *stage == "spreading").count(), 1);
@@ -191,13 +222,13 @@ fn what_another_build_left_is_not_used() {
 
     // The same file name with other vectors in it.
     std::fs::remove_dir_all(folder.path().join("killed")).unwrap();
-    die(folder.path(), "l2", true, "encoding", 1);
+    die(folder.path(), CLUSTER, "l2", true, "encoding", 1);
     let mut bytes = std::fs::read(folder.path().join("base.fbin")).unwrap();
     bytes[8..].rotate_left(4);
     std::fs::write(folder.path().join("fresh"), bytes).unwrap();
     std::fs::rename(folder.path().join("fresh"), folder.path().join("base.fbin")).unwrap();
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
-    let options = BuildOptions { metric: Metric::L2, ..self::options(&data, "l2", true) };
+    let options = BuildOptions { metric: Metric::L2, ..self::options(&data, CLUSTER, "l2", true) };
     let noted = Noted::default();
     build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
     assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));

@@ -1,7 +1,7 @@
 //! Building a cluster index, in stages that a killed build continues from: parts, pages, codes, calibration.
 
 use super::centroids::{Centroids, codes_metric};
-use super::journal::{JOURNAL_NAME, Journal, Shape, fingerprint};
+use super::journal::{Journal, Shape, fingerprint};
 use super::plan::Plan;
 use super::{calibrate, encode, place};
 use crate::build::{Stages, least_manifest};
@@ -11,6 +11,7 @@ use crate::format::directory::BuildDirectory;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{ClusterEntry, CodesEntry, FileEntry, Structure};
 use crate::parts::intake::Intake;
+use crate::parts::journal::JOURNAL_NAME;
 use crate::parts::pieces::pieces;
 use crate::parts::{self, spread};
 use crate::progress::Progress;

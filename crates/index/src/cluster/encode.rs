@@ -2,13 +2,14 @@
 
 use super::build::{CODES_NAME, VECTORS_NAME, Work};
 use super::centroids::{Centroids, codes_metric};
-use super::journal::{JOURNAL_NAME, Journal};
+use super::journal::Journal;
 use crate::build::{Stages, code_bytes};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
 use crate::parts::intake::Intake;
+use crate::parts::journal::JOURNAL_NAME;
 use crate::parts::sample_rows;
 use crate::vamana::BuildOptions;
 use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};

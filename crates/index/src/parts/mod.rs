@@ -5,6 +5,7 @@
 //! ([`pieces`]). Where everything fits there is one part and no pass.
 
 pub(crate) mod intake;
+pub(crate) mod journal;
 pub(crate) mod pieces;
 pub(crate) mod spread;
 

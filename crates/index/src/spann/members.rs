@@ -4,7 +4,7 @@
 //! Nothing here takes memory by membership: requests wait in files of a number of lists each, which are admitted one
 //! after the other, and memberships are read from front to back.
 
-use super::place::{Leaves, check_written};
+use super::place::{Leaves, check_written, read_written};
 use crate::error::IndexError;
 use crate::format::appender::{Appender, Written};
 use bathyal_tier::TierError;
@@ -13,7 +13,9 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// While building: for each list the number of its vectors and their slots.
-const MEMBERS_NAME: &str = "members.tmp";
+pub(crate) const MEMBERS_NAME: &str = "members.tmp";
+/// While building: a bit a slot, whether some list has admitted it.
+pub(crate) const ADMITTED_NAME: &str = "admitted.tmp";
 /// Bytes of a spilled request.
 pub(crate) const REQUEST_BYTES: usize = 12;
 /// Bytes of requests that are admitted together, about.
@@ -121,7 +123,7 @@ impl Requests {
             }
             file.append(&bytes)?;
         }
-        let written = file.written();
+        let written = file.sync()?;
         Ok(Memberships { path: self.directory.join(MEMBERS_NAME), written, admitted, lists: self.lists })
     }
 }
@@ -166,9 +168,33 @@ impl Memberships {
         Ok(Reading { of: self, leaves, file, crc32c: 0, list: 0, bytes: Vec::new() })
     }
 
-    /// Removes the file.
+    /// Writes what is in memory of them; returns how far that and the memberships are written.
+    pub(crate) fn save(&self, directory: &Path) -> Result<(Written, Written), IndexError> {
+        let mut file = Appender::create(directory, ADMITTED_NAME)?;
+        for words in self.admitted.chunks(SPILL_BYTES / 64) {
+            file.append(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())?;
+        }
+        Ok((self.written, file.sync()?))
+    }
+
+    /// The memberships of `lists` lists that an earlier process saved.
+    pub(crate) fn restore(
+        directory: &Path,
+        lists: usize,
+        members: Written,
+        slots: Written,
+    ) -> Result<Memberships, IndexError> {
+        let bytes = read_written(&directory.join(ADMITTED_NAME), slots)?;
+        let admitted = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        Ok(Memberships { path: directory.join(MEMBERS_NAME), written: members, admitted, lists })
+    }
+
+    /// Removes the files.
     pub(crate) fn remove(self) -> Result<(), IndexError> {
-        Ok(std::fs::remove_file(&self.path).map_err(|e| TierError::io("remove", &self.path, e))?)
+        for path in [&self.path, &self.path.with_file_name(ADMITTED_NAME)] {
+            std::fs::remove_file(path).map_err(|e| TierError::io("remove", path, e))?;
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod coded;
 mod gather;
 mod graph;
 mod group;
+mod journal;
 mod measure;
 mod members;
 pub(crate) mod open;
@@ -21,7 +22,23 @@ pub(crate) mod search;
 pub(crate) mod verify;
 mod write;
 
-use bathyal_kernels::Metric;
+use bathyal_kernels::{Element, Metric};
+
+/// Reads the bytes of a journal as a build of `vectors` vectors of `dim` bytes each that continues does, with leaves of
+/// `leaf` vectors and `rows` placed at a time, and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_journal(
+    bytes: &[u8],
+    vectors: usize,
+    dim: usize,
+    leaf: usize,
+    rows: usize,
+) -> Result<(), String> {
+    let (element, leaf, rows) = (Element::U8, leaf.max(1), rows.max(1));
+    journal::Journal::parse(bytes, &journal::Shape { vectors, dim, element, leaf, rows }).map(|_| ())
+}
 
 /// Reads the bytes of a file with the links of `lists` centroids as opening an index does, and says what is wrong with
 /// them.

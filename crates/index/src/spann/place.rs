@@ -6,13 +6,14 @@
 
 use super::build::Work;
 use super::centroids::{centroid_element, centroid_metric};
+use super::journal::Journal;
 use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, Written};
 use crate::parts::intake::Intake;
-use crate::parts::pieces::{Ordered, Part, pieces, remove_spilled};
+use crate::parts::pieces::{Ordered, Piece, pieces, remove_spilled};
 use crate::vamana::space::Space;
-use crate::vectors::{VectorFile, VectorWriter};
+use crate::vectors::{VectorFile, bin_header_bytes};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::TierError;
 use half::f16;
@@ -21,7 +22,11 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// While building: the ids by slot, u32.
-const ORDER_NAME: &str = "order.tmp";
+pub(crate) const ORDER_NAME: &str = "order.tmp";
+/// While building: the means of the leaves, f32.
+pub(crate) const MEANS_NAME: &str = "means.tmp";
+/// Bytes of the file of rows before the first.
+pub(crate) const HEADER_BYTES: u64 = 8;
 /// Bytes written at once.
 const WRITE_BYTES: usize = 4 << 20;
 
@@ -69,7 +74,8 @@ impl Leaves {
     /// Removes the files that only the build reads.
     pub(crate) fn remove(self) -> Result<(), IndexError> {
         let Leaves { rows, order, .. } = self;
-        for path in [rows.path(), &order] {
+        let means = order.with_file_name(MEANS_NAME);
+        for path in [rows.path(), &order, &means] {
             std::fs::remove_file(path).map_err(|e| TierError::io("remove", path, e))?;
         }
         Ok(())
@@ -88,8 +94,15 @@ pub(crate) fn check_written(path: &Path, crc32c: u32, written: Written) -> Resul
     Err(IndexError::damaged(path, "a file of the build", reason))
 }
 
+/// The bytes of a file of the build, as they were written.
+pub(crate) fn read_written(path: &Path, written: Written) -> Result<Vec<u8>, IndexError> {
+    let bytes = std::fs::read(path).map_err(|e| TierError::io("read", path, e))?;
+    check_written(path, crc32c::crc32c(&bytes), written)?;
+    Ok(bytes)
+}
+
 /// The file of the rows by slot.
-fn rows_name(element: Element) -> &'static str {
+pub(crate) fn rows_name(element: Element) -> &'static str {
     match element {
         Element::F32 => "rows.fbin",
         Element::F16 => "rows.f16bin",
@@ -98,54 +111,84 @@ fn rows_name(element: Element) -> &'static str {
     }
 }
 
-/// Cuts all parts into leaves of `work.layout.leaf` vectors; `intake` then knows the longest vector. Returns their means,
-/// too: the centroids of the lists.
+/// The first slot of each leaf of `leaf` vectors: leaves begin anew with each piece.
+pub(crate) fn firsts(pieces: &[Piece], leaf: usize) -> Vec<u32> {
+    let mut before = 0;
+    let mut firsts = Vec::new();
+    for piece in pieces {
+        firsts.extend((0..piece.rows).step_by(leaf).map(|row| (before + row) as u32));
+        before += piece.rows;
+    }
+    firsts
+}
+
+/// Cuts what is not placed yet into leaves of `work.layout.leaf` vectors, piece by piece; the journal knows of each, and
+/// `intake` then of the longest vector. Returns the leaves and their means: the centroids of the lists.
 pub(crate) fn place(
     work: &Work<'_>,
     intake: &mut Intake,
-    parts: &[Part],
+    journal: &mut Journal,
     stages: &mut Stages,
 ) -> Result<(Leaves, Space), IndexError> {
-    let leaf = work.layout.leaf;
-    let pieces = pieces(parts, work.rows);
-    let leaves = pieces.iter().map(|piece| piece.rows.div_ceil(leaf)).sum();
-    let element = centroid_element(intake.element, intake.metric);
-    let metric = centroid_metric(intake.metric);
-    let mut centroids = Space::blank(leaves, intake.dim, element, metric);
-    let mut first = Vec::with_capacity(leaves + 1);
-    let path = work.directory.join(rows_name(intake.element));
-    let mut rows = VectorWriter::create(&path, intake.element, intake.dim)?;
-    let mut order = Appender::create(work.directory, ORDER_NAME)?;
-    let mut before = 0;
+    let pieces = pieces(&journal.parts, work.rows);
+    if journal.placed < pieces.len() {
+        place_rest(work, intake, journal, &pieces, stages)?;
+    }
+    let mut first = firsts(&pieces, work.layout.leaf);
+    let centroids = centroids(work, intake, journal.means, first.len())?;
+    first.push(work.data.count() as u32);
+    let rows = VectorFile::open(work.directory.join(rows_name(intake.element)))?;
+    Ok((Leaves { rows, first, order: work.directory.join(ORDER_NAME), written: journal.order }, centroids))
+}
+
+/// Places the pieces that the journal does not know of.
+fn place_rest(
+    work: &Work<'_>,
+    intake: &mut Intake,
+    journal: &mut Journal,
+    pieces: &[Piece],
+    stages: &mut Stages,
+) -> Result<(), IndexError> {
+    let mut rows = Appender::resume(work.directory, rows_name(intake.element), journal.rows)?;
+    let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
+    let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
+    if rows.written().bytes == 0 {
+        rows.append(&bin_header_bytes(work.data.count() as u32, intake.dim as u32))?;
+    }
+    let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
     if !work.whole() {
         work.progress.stage("grouping", work.data.count() as u64);
     }
-    for piece in pieces {
-        let ordered = Ordered::load(work, intake, parts, piece, vec![leaf], before, stages)?;
+    let leaf = work.layout.leaf;
+    for piece in &pieces[journal.placed..] {
+        let ordered = Ordered::load(work, intake, &journal.parts, *piece, vec![leaf], before, stages)?;
         intake.longest = intake.longest.or(ordered.space.longest());
         write(work, &ordered, &mut rows, &mut order)?;
-        for (i, mean) in ordered.means(leaf, work.threads).chunks_exact(intake.dim).enumerate() {
-            write_row(element, mean, centroids.row_mut(first.len() as u32));
-            first.push(before as u32 + (i * leaf) as u32);
+        let mut bytes = Vec::with_capacity(WRITE_BYTES);
+        for values in ordered.means(leaf, work.threads).chunks(WRITE_BYTES / 4) {
+            bytes.clear();
+            values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            means.append(&bytes)?;
         }
+        journal.longest = intake.longest.map(f32::to_bits);
+        journal.rows = rows.sync()?;
+        journal.means = means.sync()?;
+        journal.order = order.sync()?;
+        journal.placed += 1;
+        journal.seconds = stages.seconds_so_far();
+        journal.write(work.directory)?;
         before += piece.rows as u64;
-        remove_spilled(work, parts, piece);
+        remove_spilled(work, &journal.parts, *piece);
         stages.end("write vectors");
     }
-    first.push(before as u32);
-    if let (Metric::InnerProduct, Some(longest)) = (metric, intake.longest) {
-        centroids.lift(longest);
-    }
-    let written = order.written();
-    let rows = VectorFile::open(rows.finish()?)?;
-    Ok((Leaves { rows, first, order: work.directory.join(ORDER_NAME), written }, centroids))
+    Ok(())
 }
 
 /// Appends the rows and the ids of a piece in its order.
 fn write(
     work: &Work<'_>,
     ordered: &Ordered,
-    rows: &mut VectorWriter,
+    rows: &mut Appender,
     order: &mut Appender,
 ) -> Result<(), IndexError> {
     let mut bytes = Vec::with_capacity(WRITE_BYTES);
@@ -154,12 +197,36 @@ fn write(
         work.go_on()?;
         bytes.clear();
         placed.iter().for_each(|row| bytes.extend_from_slice(ordered.space.row(*row)));
-        rows.push_rows(&bytes)?;
+        rows.append(&bytes)?;
         bytes.clear();
         placed.iter().for_each(|row| bytes.extend(ordered.id(*row).to_le_bytes()));
         order.append(&bytes)?;
     }
     Ok(())
+}
+
+/// The centroids of `leaves` leaves, from their means as written.
+fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) -> Result<Space, IndexError> {
+    let element = centroid_element(intake.element, intake.metric);
+    let metric = centroid_metric(intake.metric);
+    let mut centroids = Space::blank(leaves, intake.dim, element, metric);
+    let path = work.directory.join(MEANS_NAME);
+    let failed = |e| TierError::io("read", &path, e);
+    let mut file = BufReader::with_capacity(1 << 20, File::open(&path).map_err(failed)?);
+    let (mut bytes, mut mean) = (vec![0_u8; 4 * intake.dim], vec![0.0_f32; intake.dim]);
+    let mut crc32c = 0;
+    for leaf in 0..leaves {
+        file.read_exact(&mut bytes).map_err(failed)?;
+        crc32c = crc32c::crc32c_append(crc32c, &bytes);
+        let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+        mean.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
+        write_row(element, &mean, centroids.row_mut(leaf as u32));
+    }
+    check_written(&path, crc32c, means)?;
+    if let (Metric::InnerProduct, Some(longest)) = (metric, intake.longest) {
+        centroids.lift(longest);
+    }
+    Ok(centroids)
 }
 
 /// Writes finite values as `element`, rounded to what it can hold.

@@ -29,4 +29,5 @@ pub use format::{FileFormat, MAX_DIM};
 pub use ids::{IdFile, IdFormat};
 pub use ids_writer::IdWriter;
 pub use ranges::{check_range_path, write_ranges};
+pub(crate) use writer::bin_header_bytes;
 pub use writer::{VectorWriter, write_ids};

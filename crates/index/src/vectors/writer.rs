@@ -146,7 +146,7 @@ pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorErr
     Ok(())
 }
 
-pub(super) fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
+pub(crate) fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
     [count.to_le_bytes(), dim.to_le_bytes()].concat()
 }
 

@@ -1,6 +1,6 @@
 //! The readers of posting lists.
 
-use super::{content, manifest_value, number};
+use super::{content, manifest_value, number, sealed};
 use bathyal_index::format::links;
 use bathyal_index::format::manifest::{
     CalibrationPoint, FileEntry, ListCodesEntry, Manifest, SpannEntry, Structure,
@@ -9,7 +9,7 @@ use bathyal_index::format::postings::{
     BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, check_blocks, checksums, decode_members,
     encode_members,
 };
-use bathyal_index::spann::{check_links, check_list_codec};
+use bathyal_index::spann::{check_journal, check_links, check_list_codec};
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 
@@ -275,4 +275,31 @@ fn manifest(layout: PostingLayout) -> Manifest {
     manifest.calibration.curves[0].points =
         vec![point(2, 0.0, 0.5), point(2, 0.3, 0.4), point(4, 0.0, 0.9), point(10, 0.5, 1.0)];
     manifest
+}
+
+/// Journals of builds of 100 vectors of 16 bytes in leaves of 30, and how many of these were placed at a time: one of two
+/// parts, and all with their lists.
+const JOURNALS: [(usize, &str); 2] = [
+    (
+        60,
+        r#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"rows":{"bytes":968,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":240,"crc32c":9},"admitted":null}"#,
+    ),
+    (
+        100,
+        r#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"rows":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},"order":{"bytes":400,"crc32c":9},"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},"links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin","bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},"kind":"axes","code_bytes":16},"entry_point":3,"members":{"bytes":816,"crc32c":5},"slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}"#,
+    ),
+];
+
+pub fn journals() -> Vec<Vec<u8>> {
+    let seed = |(rows, json): (usize, &str)| {
+        assert_eq!(check_journal(&sealed(json.as_bytes()), 100, 16, 30, rows), Ok(()));
+        json.as_bytes().to_vec()
+    };
+    JOURNALS.map(seed).to_vec()
+}
+
+pub fn journal(json: &[u8]) {
+    for (rows, _) in JOURNALS {
+        let _ = check_journal(&sealed(json), 100, 16, 30, rows);
+    }
 }

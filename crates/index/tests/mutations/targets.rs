@@ -36,7 +36,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 30] = [
+pub const TARGETS: [Target; 31] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -62,6 +62,7 @@ pub const TARGETS: [Target; 30] = [
     Target { name: "centroids", seeds: || vec![centroids()], read: centroid_file },
     Target { name: "journal", seeds: || vec![sealed(JOURNALS[0].1)], read: journal },
     Target { name: "journal_content", seeds: journals, read: journal_content },
+    Target { name: "list_journal", seeds: lists::journals, read: lists::journal },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },
