@@ -462,7 +462,8 @@ def build(
         alpha: of a graph: how much longer a detour must be before an edge is pruned, 1 to 10.
         code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
         code: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
-            the best by measurement.
+            the best by measurement. Coupled posting lists hold codes of this kind (``"axes"`` or ``"rabitq1"`` to
+            ``"rabitq8"``) if one is named, instead of copies, and vectors are read to re-rank only.
         threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
             needs one thread, too.
         seed: of everything random; None takes a fixed one.

@@ -167,10 +167,12 @@ pub struct BuildArguments {
     /// How much longer a detour must be before an edge is pruned (alpha in DiskANN), at least 1
     #[arg(long, default_value_t = DEFAULT_ALPHA)]
     pub alpha: f32,
-    /// Bytes of memory that each vector takes while searching, for its code [default: suits the dim]
+    /// Bytes of memory that each vector takes while searching, for its code; of lists of codes, bytes of the index [default:
+    /// suits the dim]
     #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub code_bytes: Option<u32>,
-    /// Kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]
+    /// Kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]. Coupled posting
+    /// lists hold codes of this kind (axes or rabitq) if one is named, and vectors are read to re-rank only
     #[arg(long, value_name = "KIND")]
     pub code_kind: Option<CodeKind>,
     /// Threads; 0 means all cores
@@ -291,7 +293,8 @@ pub struct SearchArguments {
     /// Recall to aim for; the index knows the effort that it takes [default: 0.95]
     #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
     pub recall: Option<f32>,
-    /// Effort instead of recall: size of the candidate list (L in DiskANN), at least k
+    /// Effort instead of recall: size of the candidate list (L in DiskANN), at least k; of posting lists of vectors their
+    /// number
     #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub search_list: Option<u32>,
     /// Exact neighbours (.ibin .ivecs), to measure the recall that came out
