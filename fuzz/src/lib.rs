@@ -15,7 +15,19 @@ pub const GROUPS: [(&str, &[&str]); 11] = [
     ("group_page", &["group_page"]),
     ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),
-    ("lists", &["list_table", "coded_table", "list_codec", "members", "packed_ids", "centroid_links", "block_checksums"]),
+    (
+        "lists",
+        &[
+            "list_table",
+            "coded_table",
+            "list_codec",
+            "members",
+            "runs",
+            "packed_ids",
+            "centroid_links",
+            "block_checksums",
+        ],
+    ),
 ];
 
 /// Gives `input` to the reader of `group` that its first byte selects.

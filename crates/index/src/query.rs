@@ -1,6 +1,6 @@
 //! What every family's search is told and what it reports, and the exact distance that all of them re-rank by.
 
-use bathyal_kernels::{Distance, Element, Metric};
+use bathyal_kernels::{Distance, Element, Metric, Rows};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -145,6 +145,16 @@ impl Exact {
     #[inline]
     pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
         self.shift + self.distance.between(query, vector)
+    }
+
+    /// The distances to the vectors `ids` of those that lie one after the other.
+    #[inline]
+    pub(crate) fn score_some(&self, query: &[u8], vectors: &[u8], ids: &[u32], out: &mut [f32]) {
+        let rows = Rows { bytes: vectors, stride: self.distance.row_bytes() };
+        self.distance.score(query, rows, ids, out);
+        if self.shift != 0.0 {
+            out.iter_mut().for_each(|distance| *distance += self.shift);
+        }
     }
 
     /// The distances to vectors that lie one after the other.

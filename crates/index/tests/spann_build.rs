@@ -3,7 +3,7 @@
 mod clustered;
 
 use bathyal_index::format::manifest::Manifest;
-use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings, decode_members};
+use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings};
 use bathyal_index::groundtruth::exact_neighbors;
 use bathyal_index::progress::{Progress, Silent};
 use bathyal_index::vamana::options::{
@@ -70,8 +70,7 @@ impl Stored {
                 rows.entry(*id).or_default().push(row.to_vec());
             }
             let mut places = Vec::new();
-            decode_members(bytes(table.members_range(list)), table.members_of(list), count, &mut places)
-                .unwrap();
+            table.members(list, bytes(table.members_range(list)), &mut places).unwrap();
             found.extend(places.into_iter().map(id));
             found.sort_unstable();
             lists.push(found);

@@ -5,7 +5,11 @@ pub const CACHE_LINE: usize = 64;
 /// Bytes of a huge page on x86-64 and aarch64.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks the processor to fetch every line of `len` bytes from `start` on into its first-level cache.
+/// Asks the processor to fetch every line of `len` bytes from `start` on into its second-level cache.
+///
+/// A batch of reads is more lines than a first-level cache has, or a core can wait for at once: what does not fit is not
+/// fetched. On a Zen 4, rows of 128 bytes at random places of 146 MB, 16 batches of 16 reads of 8 lines in flight: a row takes
+/// 79 ns when its lines were asked for into the first level, 13 ns into the second, 109 ns unasked.
 #[inline]
 pub fn prefetch(start: *const u8, len: usize) {
     let mut at = 0;
@@ -14,12 +18,12 @@ pub fn prefetch(start: *const u8, len: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch never faults, whatever the address.
         unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast())
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.cast())
         };
         #[cfg(target_arch = "aarch64")]
         // SAFETY: a prefetch never faults, whatever the address.
         unsafe {
-            std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, readonly))
+            std::arch::asm!("prfm pldl2keep, [{0}]", in(reg) line, options(nostack, readonly))
         };
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = line;

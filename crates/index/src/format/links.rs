@@ -57,19 +57,9 @@ pub fn decode(bytes: &[u8], count: usize, low: u32, limit: u32, out: &mut Vec<u3
     let end = bytes.len() * 8;
     let (mut at, mut next) = (0_usize, 0_u64);
     for _ in 0..count {
-        let mut high = 0_u64;
-        loop {
-            let ones = window(bytes, at).trailing_ones().min(WINDOW_BITS);
-            high += u64::from(ones);
-            at += ones as usize;
-            if ones < WINDOW_BITS {
-                break;
-            }
-        }
-        at += 1;
-        let rest = window(bytes, at) & ((1 << low) - 1);
-        at += low as usize;
-        let id = next + (high << low | rest);
+        let (beyond, bits) = gap(bytes, at, low);
+        at += bits;
+        let id = next + beyond;
         if at > end || id >= u64::from(limit) {
             return Err(if at > end {
                 "its links end too early".into()
@@ -83,12 +73,35 @@ pub fn decode(bytes: &[u8], count: usize, low: u32, limit: u32, out: &mut Vec<u3
     Ok(at)
 }
 
+/// The gap that is written from bit `at` on, and the bits that it takes; there may be fewer.
+#[inline]
+pub(super) fn gap(bytes: &[u8], mut at: usize, low: u32) -> (u64, usize) {
+    let (start, mut high) = (at, 0_u64);
+    loop {
+        let ones = window(bytes, at).trailing_ones().min(WINDOW_BITS);
+        high += u64::from(ones);
+        at += ones as usize;
+        if ones < WINDOW_BITS {
+            break;
+        }
+    }
+    at += 1;
+    let rest = window(bytes, at) & ((1 << low) - 1);
+    (high << low | rest, at + low as usize - start)
+}
+
+/// Whether all bits from `bit` on are zero.
+pub(super) fn zero_from(bytes: &[u8], bit: usize) -> bool {
+    let rest = bytes.get(bit / 8..).unwrap_or_default();
+    rest.split_first().is_none_or(|(first, rest)| first >> (bit % 8) == 0 && rest.iter().all(|b| *b == 0))
+}
+
 /// Bits of a window that are sure to be there, wherever in a byte it begins.
-const WINDOW_BITS: u32 = 56;
+pub(super) const WINDOW_BITS: u32 = 56;
 
 /// The bits from `at` on, zeros beyond the end.
 #[inline]
-fn window(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn window(bytes: &[u8], at: usize) -> u64 {
     let start = (at / 8).min(bytes.len());
     let word = match bytes[start..].first_chunk::<8>() {
         Some(whole) => u64::from_le_bytes(*whole),

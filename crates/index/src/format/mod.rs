@@ -14,4 +14,5 @@ pub mod offsets;
 pub mod packed;
 pub mod pages;
 pub mod postings;
+pub mod runs;
 pub(crate) mod seal;

@@ -13,11 +13,12 @@
 //! | coupled, of codes | all rows by place, with their ids; zeros up to a whole block; list after list: codes, then places |
 //! | decoupled, grouped | all rows by place; zeros up to a whole block; the member sections of all lists, one after the other |
 //!
-//! A member section holds the places of the list's vectors that are stored elsewhere: a byte with the number of low bits,
-//! the first place (4 bytes), then how far beyond the first each other lies, less one, as a set of [`super::links`]: members
-//! lie close together somewhere in the file, and the way there would take more bits than they do. There is nothing where
-//! there are none. The table of lists is a file of its own, three
-//! numbers of 32 bits a list: rows stored, members, bytes of the member section. All else follows from it.
+//! A member section holds the addresses of the list's vectors that are stored elsewhere; there is nothing where there are
+//! none. Grouped lists say which rows of which other lists ([`super::runs`]). Decoupled ones hold places: a byte with the
+//! number of low bits, the first place (4 bytes), then how far beyond the first each other lies, less one, as a set of
+//! [`super::links`]: members lie close together somewhere in the file, and the way there would take more bits than they do.
+//! The table of lists is a file of its own, three numbers of 32 bits a list: rows stored, members, bytes of the member
+//! section. All else follows from it.
 //!
 //! A block of 4096 bytes of the file has a CRC-32C in a file of checksums, so that whatever is read from a device is
 //! checked as whole blocks, and a row has no byte beside it.
@@ -26,6 +27,7 @@ mod coded;
 
 use super::links;
 use super::manifest::MAX_VECTORS;
+use super::runs::decode_section;
 use std::ops::Range;
 
 /// Layout with a copy of a vector in each of its lists.
@@ -111,16 +113,17 @@ impl ListEntry {
 #[derive(Debug, Clone)]
 pub struct Postings {
     layout: PostingLayout,
+    vectors: u32,
     /// Bytes of what a list stores for a vector: its row, or its code.
     row_bytes: usize,
     /// Bytes from one row by place to the next.
     place_bytes: usize,
     /// Rows stored with each list.
     stored: Vec<u32>,
-    /// Grouped: the first place of each list.
-    first: Vec<u32>,
+    /// Grouped: the first place of each list, and behind the last.
+    firsts: Vec<u32>,
     /// Decoupled and grouped: the number of places in each member section.
-    members: Vec<u32>,
+    member_counts: Vec<u32>,
     /// Where each list begins (coupled), or its member section; one entry more for the end.
     starts: Vec<u64>,
     copies: u64,
@@ -146,11 +149,12 @@ impl Postings {
         let lists = entries.len();
         let mut postings = Postings {
             layout,
+            vectors: vectors as u32,
             row_bytes,
             place_bytes: row_bytes,
             stored: Vec::with_capacity(lists),
-            first: Vec::new(),
-            members: Vec::new(),
+            firsts: Vec::new(),
+            member_counts: Vec::new(),
             starts: Vec::with_capacity(lists + 1),
             copies: 0,
             longest: 0,
@@ -162,9 +166,9 @@ impl Postings {
                 at = placed(at, length);
             } else {
                 if layout == PostingLayout::Grouped {
-                    postings.first.push(places.min(MAX_VECTORS) as u32);
+                    postings.firsts.push(places.min(MAX_VECTORS) as u32);
                 }
-                postings.members.push(entry.members);
+                postings.member_counts.push(entry.members);
                 let rows = u64::from(entry.stored) * row_bytes as u64;
                 postings.longest = postings.longest.max(rows as usize);
             }
@@ -179,7 +183,10 @@ impl Postings {
         let whole = match layout {
             PostingLayout::Coupled => true,
             PostingLayout::Decoupled => places == 0,
-            PostingLayout::Grouped => places == vectors,
+            PostingLayout::Grouped => {
+                postings.firsts.push(places.min(MAX_VECTORS) as u32);
+                places == vectors
+            }
         };
         if !whole {
             return Err(format!("{places} of {vectors} rows lie with lists of layout {}", layout.name()));
@@ -255,7 +262,7 @@ impl Postings {
 
     /// Vectors of a list that lie elsewhere.
     pub fn members_of(&self, list: u32) -> u32 {
-        self.members.get(list as usize).copied().unwrap_or(0)
+        self.member_counts.get(list as usize).copied().unwrap_or(0)
     }
 
     /// Bytes of the file.
@@ -270,7 +277,12 @@ impl Postings {
 
     /// The first place of a grouped list's rows; those of other layouts have none.
     pub fn first_place(&self, list: u32) -> Option<u32> {
-        self.first.get(list as usize).copied()
+        self.firsts.get(list as usize..)?.first_chunk::<2>().map(|places| places[0])
+    }
+
+    /// The first place of each grouped list, and the end of the last; empty for other layouts.
+    pub fn firsts(&self) -> &[u32] {
+        &self.firsts
     }
 
     /// Bytes of the rows of a list (with their ids behind them, of a coupled one).
@@ -282,7 +294,7 @@ impl Postings {
                 start..start + u64::from(self.stored[at]) * (self.row_bytes + ID_BYTES) as u64
             }
             PostingLayout::Decoupled => 0..0,
-            PostingLayout::Grouped => self.places_range(self.first[at], self.stored[at]),
+            PostingLayout::Grouped => self.places_range(self.firsts[at], self.stored[at]),
         }
     }
 
@@ -291,6 +303,20 @@ impl Postings {
         match self.layout {
             PostingLayout::Coupled => 0..0,
             _ => self.starts[list as usize]..self.starts[list as usize + 1],
+        }
+    }
+
+    /// Reads the member section of a list into the places of its members, rising; `places` is emptied before.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with the section.
+    pub fn members(&self, list: u32, section: &[u8], places: &mut Vec<u32>) -> Result<(), String> {
+        let count = self.members_of(list);
+        match self.layout {
+            PostingLayout::Grouped => decode_section(section, count, &self.firsts, places),
+            PostingLayout::Coupled | PostingLayout::Decoupled => {
+                decode_members(section, count, self.vectors, places)
+            }
         }
     }
 
@@ -328,15 +354,7 @@ fn beyond_first(places: &[u32]) -> Vec<u32> {
     others.iter().map(|place| place - first - 1).collect()
 }
 
-/// Bytes of the section for `places` (rising).
-pub fn member_bytes(places: &[u32]) -> usize {
-    match places {
-        [] => 0,
-        _ => MEMBER_HEAD_BYTES + links::encoded_bits(&beyond_first(places)).0.div_ceil(8),
-    }
-}
-
-/// Appends the section for `places` (rising) and returns its length.
+/// Appends a decoupled list's section for `places` (rising) and returns its length.
 pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
     let Some(first) = places.first() else { return 0 };
     let beyond = beyond_first(places);
@@ -349,7 +367,7 @@ pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
     out.len() - before
 }
 
-/// Reads the section of a list with `members` places below `limit` into `out`, which is emptied before.
+/// Reads the section of a decoupled list with `members` places below `limit` into `out`, which is emptied before.
 ///
 /// # Errors
 /// A sentence when the section ends too early or too late, or holds a place that is none.
@@ -367,19 +385,13 @@ pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u3
         return Err(format!("its members begin at {first} of {limit} and have {low} low bits"));
     }
     let used = links::decode(bits, others as usize, low, limit - first - 1, out)?;
-    if used.div_ceil(8) != bits.len() || !zero_from(bits, used) {
+    if used.div_ceil(8) != bits.len() || !links::zero_from(bits, used) {
         return Err(format!("its members end after {used} bits of {} bytes", bits.len()));
     }
     // No sum is above the limit: each was below what is left of it.
     out.iter_mut().for_each(|place| *place += first + 1);
     out.insert(0, first);
     Ok(())
-}
-
-/// Whether all bits from `bit` on are zero.
-fn zero_from(bytes: &[u8], bit: usize) -> bool {
-    let rest = bytes.get(bit / 8..).unwrap_or_default();
-    rest.split_first().is_none_or(|(first, rest)| first >> (bit % 8) == 0 && rest.iter().all(|b| *b == 0))
 }
 
 /// The checksums of all blocks of a file of `file_bytes`, from the bytes of their file.
@@ -445,7 +457,7 @@ impl PackedIds {
             return Err(format!("{} bytes of ids for {vectors} vectors", words.len()));
         }
         let ids = PackedIds { bits: id_bits(vectors), words };
-        if !zero_from(&ids.words, vectors as usize * ids.bits as usize) {
+        if !links::zero_from(&ids.words, vectors as usize * ids.bits as usize) {
             return Err("something follows the last id".into());
         }
         match (0..vectors as u32).find(|place| u64::from(ids.get(*place)) >= vectors) {

@@ -11,7 +11,7 @@ use crate::format::postings::BLOCK_BYTES;
 use crate::index::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
 use crate::spann::coded::search::Candidates;
-use crate::spann::open::{Opening, open, suited_gap};
+use crate::spann::open::{Opening, open, suited_gap, suited_submission};
 use crate::spann::search::{self as spann, Lists};
 use crate::vamana::page_search::pivots;
 use crate::vamana::search::{self as vamana, Graph};
@@ -126,6 +126,7 @@ impl Family {
     pub(super) fn suit(&mut self, profile: &TierProfile) {
         if let Family::Spann(lists) = self {
             lists.gap = suited_gap(profile);
+            lists.submission = suited_submission(profile, lists.submission);
         }
     }
 

@@ -12,10 +12,16 @@ pub(super) struct Piece<W> {
 }
 
 impl<W> Piece<W> {
+    /// Where the piece begins among the bytes of its read.
+    #[inline]
+    pub(super) fn offset_in(&self, span: &Span) -> usize {
+        (self.start - span.offset) as usize
+    }
+
     /// The piece's bytes within those of its read.
     #[inline]
     pub(super) fn of<'b>(&self, span: &Span, bytes: &'b [u8]) -> &'b [u8] {
-        let start = (self.start - span.offset) as usize;
+        let start = self.offset_in(span);
         bytes.get(start..start + self.len as usize).unwrap_or_default()
     }
 }

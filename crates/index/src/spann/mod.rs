@@ -2,7 +2,8 @@
 //!
 //! A query walks the graph of centroids (`centroids`) and reads the nearest lists in one submission (`search`); vectors
 //! that a list only has the address of follow in a second one (second-tier-memory, section 6), and those that lists of
-//! codes found near (`coded`). `gather` joins what a submission wants into reads.
+//! codes found near (`coded`). `gather` joins what a submission wants into reads, `wanted` knows which rows of other lists
+//! are left.
 
 mod assign;
 pub(crate) mod build;
@@ -20,6 +21,7 @@ mod place;
 mod plan;
 pub(crate) mod search;
 pub(crate) mod verify;
+mod wanted;
 mod write;
 
 use bathyal_kernels::{Element, Metric};

@@ -7,14 +7,14 @@ use super::centroids::{Centroids, Navigation};
 use super::coded::ListCodes;
 use super::coded::search::Candidates;
 use super::gather::{Gather, Joining};
+use super::wanted::WantedRows;
 use crate::error::IndexError;
-use crate::format::postings::{
-    BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks, decode_members,
-};
+use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use crate::vamana::visited::VisitedSet;
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Lists that are read again with more of them, where so few held fewer than `k` vectors.
@@ -37,11 +37,32 @@ pub(crate) struct Lists {
     pub(crate) exact: Exact,
     /// Longest read, in bytes.
     pub(crate) frame_bytes: usize,
-    /// Reads of one submission, at most.
-    pub(crate) reads_at_once: usize,
+    pub(crate) submission: Submission,
     /// Bytes that are read in vain rather than begin another read.
     pub(crate) gap: u64,
     pub(crate) file: PathBuf,
+}
+
+/// How much a query reads at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Submission {
+    /// Reads, at most.
+    pub(crate) reads: usize,
+    /// Bytes after which no further read joins in.
+    pub(crate) bytes: u64,
+}
+
+impl Submission {
+    /// The first of `spans` that is not submitted together with number `first`.
+    fn end(self, spans: &[Span], first: usize) -> usize {
+        let mut bytes = 0;
+        let ends = |span: &Span| {
+            bytes += u64::from(span.len);
+            bytes >= self.bytes
+        };
+        let full = spans[first..].iter().position(ends).map_or(spans.len(), |last| first + last + 1);
+        full.min(first + self.reads)
+    }
 }
 
 impl Lists {
@@ -86,11 +107,13 @@ pub(crate) struct Scratch {
     floats: Vec<f32>,
     navigation: Navigation,
     gather: Gather<Wanted>,
-    /// Coupled: ids that were offered. Else places that are scored or wanted.
+    /// Coupled: ids that were offered. Decoupled: places that are wanted.
     seen: VisitedSet,
     places: Vec<u32>,
     members: Vec<u32>,
     candidates: Candidates,
+    /// Grouped: rows that are wanted.
+    wanted: WantedRows,
     scores: Vec<f32>,
     found: TopK,
     pub(crate) stats: QueryStats,
@@ -108,6 +131,7 @@ impl Scratch {
             places: Vec::new(),
             members: Vec::new(),
             candidates: Candidates::new(),
+            wanted: WantedRows::new(),
             scores: Vec::new(),
             found: TopK::new(0),
             stats: QueryStats::default(),
@@ -144,21 +168,20 @@ impl Scratch {
 
     /// Chooses the lists and what to read of them.
     fn choose(&mut self, lists: &Lists, probes: usize, prune: f32) {
-        let Scratch { floats, navigation, stats, gather, seen, places, candidates, .. } = self;
+        let Scratch { floats, navigation, stats, gather, seen, places, wanted, candidates, .. } = self;
         candidates.forget();
         lists.centroids.nearest(floats, probes, prune, navigation, stats);
         stats.lists += navigation.lists.len() as u32;
         gather.clear();
         seen.clear();
         places.clear();
+        wanted.clear();
         let postings = &lists.postings;
         for list in navigation.lists.iter().map(|list| list.id) {
             gather.want(postings.rows_range(list), Wanted::Rows(list));
             gather.want(postings.members_range(list), Wanted::Members(list));
-            if let Some(first) = postings.first_place(list) {
-                (first..first + postings.stored_of(list)).for_each(|place| {
-                    seen.insert(place);
-                });
+            if postings.layout() == PostingLayout::Grouped {
+                wanted.read_whole(list);
             }
         }
         gather.join(lists.joining());
@@ -166,19 +189,23 @@ impl Scratch {
 
     /// Takes the addresses that no list has brought as what to read next; neighbours in the file are one piece.
     fn choose_places(&mut self, lists: &Lists) {
-        let Scratch { gather, places, stats, candidates, .. } = self;
+        let Scratch { gather, places, wanted, stats, candidates, .. } = self;
         if lists.codes.is_some() {
             candidates.best(places);
         }
-        places.sort_unstable();
         gather.clear();
         // A piece is one read, and no read may be longer than a buffer.
         let most = (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.postings.place_bytes()).max(1);
-        for run in places.chunk_by(|a, b| a + 1 == *b) {
-            for run in run.chunks(most) {
-                let count = run.len() as u32;
-                gather.want(lists.postings.places_range(run[0], count), Wanted::Places(run[0], count));
+        let mut want = |first: u32, count: u32| {
+            for start in (0..count).step_by(most) {
+                let (place, count) = (first + start, (most as u32).min(count - start));
+                gather.want(lists.postings.places_range(place, count), Wanted::Places(place, count));
             }
+        };
+        wanted.each_series(&mut want);
+        places.sort_unstable();
+        for series in places.chunk_by(|a, b| a + 1 == *b) {
+            want(series[0], series.len() as u32);
         }
         gather.join(lists.joining());
         stats.small_reads += gather.spans().len() as u32;
@@ -188,7 +215,12 @@ impl Scratch {
     fn take(&mut self, lists: &Lists, read: usize, bytes: &[u8]) -> Result<(), IndexError> {
         let span = self.gather.spans()[read];
         lists.check(&span, bytes)?;
-        for at in self.gather.pieces_of(read) {
+        let pieces = self.gather.pieces_of(read);
+        if let (Wanted::Places(..), None) = (self.gather.piece(pieces.start).what, &lists.codes) {
+            self.score_addressed(lists, &span, bytes, pieces);
+            return Ok(());
+        }
+        for at in pieces {
             let piece = self.gather.piece(at);
             let bytes = piece.of(&span, bytes);
             match (piece.what, &lists.codes) {
@@ -199,7 +231,8 @@ impl Scratch {
                     None => self.score_copies(lists, list, bytes)?,
                 },
                 (Wanted::Members(list), _) => self.note_members(lists, list, bytes)?,
-                (Wanted::Places(place, _), None) => self.score_places(lists, place, bytes),
+                // Addresses have a round of their own.
+                (Wanted::Places(..), None) => {}
             }
         }
         Ok(())
@@ -209,17 +242,41 @@ impl Scratch {
     #[inline]
     fn score_places(&mut self, lists: &Lists, first: u32, rows: &[u8]) {
         let Scratch { scores, found, stats, .. } = self;
-        let count = rows.len() / lists.row_bytes();
-        scores.resize(count, 0.0);
-        match &mut scores[..] {
-            // What a block needs before its first row costs as much as a row.
-            [only] => *only = lists.exact.between(&self.query, rows),
-            all => lists.exact.score_block(&self.query, rows, all),
-        }
-        stats.full_distances += count as u32;
-        let grouped = lists.postings.layout() == PostingLayout::Grouped;
+        scores.resize(rows.len() / lists.row_bytes(), 0.0);
+        lists.exact.score_block(&self.query, rows, scores);
+        stats.full_distances += scores.len() as u32;
         for (place, distance) in (first..).zip(scores.iter()) {
             if *distance <= found.threshold() {
+                found.push(lists.ids.get(place), *distance);
+            }
+        }
+    }
+
+    /// Scores the rows of a read for addresses: some of those that lie between its first and its last.
+    #[inline]
+    fn score_addressed(&mut self, lists: &Lists, span: &Span, bytes: &[u8], pieces: Range<usize>) {
+        let Scratch { scores, found, stats, gather, members: ranks, .. } = self;
+        let mut begin = None;
+        ranks.clear();
+        for piece in pieces.map(|at| gather.piece(at)) {
+            if let Wanted::Places(place, count) = piece.what {
+                let (_, first) = *begin.get_or_insert((piece.offset_in(span), place));
+                ranks.extend(place - first..place - first + count);
+            }
+        }
+        let Some((offset, first)) = begin else { return };
+        let rows = bytes.get(offset..).unwrap_or_default();
+        scores.resize(ranks.len(), 0.0);
+        match (&mut scores[..], rows.get(..lists.row_bytes())) {
+            // What several need before the first costs as much as a row.
+            ([only], Some(row)) => *only = lists.exact.between(&self.query, row),
+            (all, _) => lists.exact.score_some(&self.query, rows, ranks, all),
+        }
+        stats.full_distances += scores.len() as u32;
+        let grouped = lists.postings.layout() == PostingLayout::Grouped;
+        for (rank, distance) in ranks.iter().zip(scores.iter()) {
+            if *distance <= found.threshold() {
+                let place = first + rank;
                 found.push(if grouped { lists.ids.get(place) } else { place }, *distance);
             }
         }
@@ -286,15 +343,20 @@ impl Scratch {
     /// Notes the addresses of a list that nothing has brought yet.
     #[inline]
     fn note_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
-        let Scratch { members, seen, places, .. } = self;
-        let count = lists.postings.members_of(list);
-        decode_members(section, count, lists.vectors, members)
-            .map_err(|reason| lists.damaged(format!("the members of list {list}"), reason))?;
-        places.extend(members.iter().copied().filter(|place| seen.insert(*place)));
-        Ok(())
+        let Scratch { members, seen, places, wanted, .. } = self;
+        let postings = &lists.postings;
+        let count = postings.members_of(list);
+        let noted = if postings.layout() == PostingLayout::Grouped {
+            wanted.add(section, count, postings.firsts()).map_err(|fault| fault.to_string())
+        } else {
+            postings
+                .members(list, section, members)
+                .map(|()| places.extend(members.iter().copied().filter(|place| seen.insert(*place))))
+        };
+        noted.map_err(|reason| lists.damaged(format!("the members of list {list}"), reason))
     }
 
-    fn count(&mut self, spans: std::ops::Range<usize>, alignment: u32) {
+    fn count(&mut self, spans: Range<usize>, alignment: u32) {
         let spans = &self.gather.spans()[spans];
         self.stats.hops += 1;
         self.stats.reads += spans.len() as u32;
@@ -329,9 +391,10 @@ impl Scratch {
             }
             return Ok(());
         }
-        for first in (0..reads).step_by(lists.reads_at_once) {
-            let last = reads.min(first + lists.reads_at_once);
-            self.count(first..last, alignment);
+        self.count(0..reads, alignment);
+        let mut first = 0;
+        while first < reads {
+            let last = lists.submission.end(self.gather.spans(), first);
             self.clock.spent(Phase::Navigate);
             let batch = cx.read(&self.gather.spans()[first..last]).await.map_err(failed)?;
             self.clock.spent(Phase::Read);
@@ -339,6 +402,7 @@ impl Scratch {
                 self.take(lists, read, batch.bytes(read - first))?;
             }
             self.clock.spent(using);
+            first = last;
         }
         Ok(())
     }

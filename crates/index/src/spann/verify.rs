@@ -3,9 +3,7 @@
 use super::open::open_table;
 use crate::error::IndexError;
 use crate::format::manifest::{Manifest, SpannEntry};
-use crate::format::postings::{
-    BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks, checksums, decode_members,
-};
+use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks, checksums};
 use crate::index::family::load;
 use crate::index::{Marks, VerifyReport, read_through};
 use crate::progress::Progress;
@@ -186,8 +184,7 @@ impl ListWalk<'_> {
         let (mut bytes, mut members) = (Vec::new(), Vec::new());
         for list in 0..self.postings.lists() as u32 {
             self.read(self.postings.members_range(list), &mut bytes)?;
-            let count = self.postings.members_of(list);
-            if let Err(reason) = decode_members(&bytes, count, self.vectors as u32, &mut members) {
+            if let Err(reason) = self.postings.members(list, &bytes, &mut members) {
                 self.report.fault(format!("list {list}: {reason}"));
                 continue;
             }

@@ -7,11 +7,11 @@ use super::place::Leaves;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::manifest::FileEntry;
-use crate::format::postings::{
-    BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members, member_bytes,
-};
+use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members};
+use crate::format::runs::encode_section;
 use crate::parts::RELEASE_BYTES;
 use crate::parts::intake::Intake;
+use std::ops::Range;
 
 /// The file of postings.
 pub(crate) const POSTINGS_NAME: &str = "postings.bin";
@@ -42,8 +42,8 @@ enum Places {
     Copies,
     /// In the order of the ids.
     Ids(Vec<u32>),
-    /// With the list that owns it: the place of each slot.
-    Owned(Vec<u32>),
+    /// With the list that owns it: the place of each slot, and the first place of each list and behind the last.
+    Owned { places: Vec<u32>, firsts: Vec<u32> },
 }
 
 impl Places {
@@ -56,28 +56,41 @@ impl Places {
         match work.layout.postings {
             PostingLayout::Coupled => Ok(Places::Copies),
             PostingLayout::Decoupled => Ok(Places::Ids(leaves.ids()?)),
-            PostingLayout::Grouped => owned(leaves, members, frequencies).map(Places::Owned),
+            PostingLayout::Grouped => owned(leaves, members, frequencies),
         }
     }
 
-    /// The places of vectors that a list has the address of, rising, for its slots; `first` is the list's first place
-    /// and `stored` how many rows are stored with it.
-    fn elsewhere(&self, slots: &[u32], first: u32, stored: u32, out: &mut Vec<u32>) {
-        out.clear();
+    /// The places of the rows that are stored with a list.
+    fn stored_with(&self, list: u32) -> Range<u32> {
         match self {
-            Places::Copies => {}
-            Places::Ids(places) => out.extend(slots.iter().map(|slot| places[*slot as usize])),
-            Places::Owned(places) => {
-                let places = slots.iter().map(|slot| places[*slot as usize]);
-                out.extend(places.filter(|place| !(first..first + stored).contains(place)));
-            }
+            Places::Copies | Places::Ids(_) => 0..0,
+            Places::Owned { firsts, .. } => firsts[list as usize]..firsts[list as usize + 1],
+        }
+    }
+
+    /// The places of vectors that a list has the address of, rising, for its slots.
+    fn elsewhere(&self, list: u32, slots: &[u32], out: &mut Vec<u32>) {
+        out.clear();
+        let own = self.stored_with(list);
+        if let Places::Ids(places) | Places::Owned { places, .. } = self {
+            let places = slots.iter().map(|slot| places[*slot as usize]);
+            out.extend(places.filter(|place| !own.contains(place)));
         }
         out.sort_unstable();
+    }
+
+    /// Appends the member section for such places and returns its length.
+    fn encode(&self, elsewhere: &[u32], out: &mut Vec<u8>) -> usize {
+        match self {
+            Places::Copies => 0,
+            Places::Ids(_) => encode_members(elsewhere, out),
+            Places::Owned { firsts, .. } => encode_section(elsewhere, firsts, out),
+        }
     }
 }
 
 /// The place of each slot: lists one after the other, each with the vectors that it owns.
-fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<Vec<u32>, IndexError> {
+fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<Places, IndexError> {
     let mut owners = Owners::new(leaves.rows.count(), frequencies);
     let mut slots = Vec::new();
     let mut reading = members.read(leaves)?;
@@ -86,15 +99,16 @@ fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<
     }
     let owners = owners.finish();
     let mut places = vec![NO_LIST; owners.len()];
-    let mut next = 0;
+    let (mut next, mut firsts) = (0, vec![0]);
     let mut reading = members.read(leaves)?;
     while let Some(list) = reading.next(&mut slots)? {
         for slot in slots.iter().map(|slot| *slot as usize).filter(|slot| owners[*slot] == list) {
             places[slot] = next;
             next += 1;
         }
+        firsts.push(next);
     }
-    Ok(places)
+    Ok(Places::Owned { places, firsts })
 }
 
 /// Writes the lists of `members`; `frequencies` say how often each is read.
@@ -140,27 +154,19 @@ fn entries(
     places: &Places,
 ) -> Result<Vec<ListEntry>, IndexError> {
     let mut entries = Vec::with_capacity(leaves.count());
-    let (mut slots, mut elsewhere) = (Vec::new(), Vec::new());
+    let (mut slots, mut elsewhere, mut section) = (Vec::new(), Vec::new(), Vec::new());
     let mut reading = members.read(leaves)?;
-    let mut next = 0_u32;
     while let Some(list) = reading.next(&mut slots)? {
         if list % CHECK_EVERY == 0 {
             work.go_on()?;
         }
         let stored = match places {
-            Places::Copies => slots.len(),
-            Places::Ids(_) => 0,
-            // A list gave its places in the order of the slots and without a gap.
-            Places::Owned(places) => {
-                let ours = |owned: usize, slot: &u32| {
-                    owned + usize::from(places[*slot as usize] == next + owned as u32)
-                };
-                slots.iter().fold(0, ours)
-            }
-        } as u32;
-        places.elsewhere(&slots, next, stored, &mut elsewhere);
-        next += stored;
-        let member_bytes = member_bytes(&elsewhere) as u32;
+            Places::Copies => slots.len() as u32,
+            Places::Ids(_) | Places::Owned { .. } => places.stored_with(list).len() as u32,
+        };
+        places.elsewhere(list, &slots, &mut elsewhere);
+        section.clear();
+        let member_bytes = places.encode(&elsewhere, &mut section) as u32;
         entries.push(ListEntry { stored, members: elsewhere.len() as u32, member_bytes });
     }
     Ok(entries)
@@ -182,7 +188,7 @@ impl Writer<'_> {
         match &self.places {
             Places::Copies => self.copies(file),
             Places::Ids(_) => self.rows_by_id(file),
-            Places::Owned(places) => self.owned_rows(places, file),
+            Places::Owned { places, .. } => self.owned_rows(places, file),
         }
     }
 
@@ -217,8 +223,7 @@ impl Writer<'_> {
     /// Grouped: the rows that each list owns.
     fn owned_rows(&self, places: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
         self.each_list(|list, slots| {
-            let first = self.table.first_place(list).unwrap_or(0);
-            let own = first..first + self.table.stored_of(list);
+            let own = self.places.stored_with(list);
             let slots = slots.iter().copied().filter(|slot| own.contains(&places[*slot as usize]));
             self.append_rows(slots, file)
         })
@@ -237,10 +242,9 @@ impl Writer<'_> {
         self.each_list(|list, slots| {
             let range = self.table.members_range(list);
             file.pad(range.start)?;
-            let first = self.table.first_place(list).unwrap_or(0);
-            self.places.elsewhere(slots, first, self.table.stored_of(list), &mut elsewhere);
+            self.places.elsewhere(list, slots, &mut elsewhere);
             section.clear();
-            let bytes = encode_members(&elsewhere, &mut section) as u64;
+            let bytes = self.places.encode(&elsewhere, &mut section) as u64;
             if bytes != range.end - range.start {
                 return Err(IndexError::Internal(format!("list {list} has {bytes} bytes of members")));
             }
@@ -250,7 +254,7 @@ impl Writer<'_> {
 
     /// Writes the ids by place, of grouped lists.
     fn ids(&self) -> Result<Option<FileEntry>, IndexError> {
-        let Places::Owned(places) = &self.places else { return Ok(None) };
+        let Places::Owned { places, .. } = &self.places else { return Ok(None) };
         let mut by_place = vec![0_u32; places.len()];
         let mut next = places.iter();
         self.leaves.each_id(|id| {

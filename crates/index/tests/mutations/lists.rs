@@ -9,6 +9,7 @@ use bathyal_index::format::postings::{
     BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, check_blocks, checksums, decode_members,
     encode_members,
 };
+use bathyal_index::format::runs::{decode_section, encode_section};
 use bathyal_index::spann::{check_journal, check_links, check_list_codec};
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::{CodeKind, Codec};
@@ -148,6 +149,45 @@ pub fn member_sections() -> Vec<Vec<u8>> {
             let places: Vec<u32> = (0..count).map(|i| first + i * step + i % 3).collect();
             let mut bytes = vec![count as u8, 30];
             encode_members(&places, &mut bytes);
+            bytes
+        })
+        .to_vec()
+}
+
+/// A byte for how many addresses there are, one for the number of lists, a byte for the rows of each, and a section.
+pub fn runs(bytes: &[u8]) {
+    let Some(([count, lists], rest)) = bytes.split_first_chunk::<2>() else { return };
+    let Some((rows, section)) = rest.split_at_checked(usize::from(*lists)) else { return };
+    let firsts = first_places(rows);
+    let mut places = Vec::new();
+    if decode_section(section, u32::from(*count), &firsts, &mut places).is_err() {
+        return;
+    }
+    assert!(places.len() == usize::from(*count) && places.is_sorted_by(|a, b| a < b));
+    assert!(places.iter().all(|place| *place < firsts[rows.len()]));
+    // The best number of low bits makes no longer a section.
+    let mut written = Vec::new();
+    assert!(encode_section(&places, &firsts, &mut written) <= section.len());
+    let mut again = Vec::new();
+    assert_eq!(decode_section(&written, u32::from(*count), &firsts, &mut again), Ok(()));
+    assert_eq!(again, places);
+}
+
+fn first_places(rows: &[u8]) -> Vec<u32> {
+    let mut firsts = vec![0];
+    rows.iter().for_each(|rows| firsts.push(firsts.last().copied().unwrap_or(0) + u32::from(*rows)));
+    firsts
+}
+
+pub fn run_sections() -> Vec<Vec<u8>> {
+    [(1, 1), (9, 4), (30, 3), (200, 90)]
+        .map(|(lists, step)| {
+            let rows: Vec<u8> = (0..lists).map(|list| (list * 37 % 101) as u8 + 1).collect();
+            let firsts = first_places(&rows);
+            let places: Vec<u32> = (0..firsts[lists as usize]).step_by(step).take(250).collect();
+            let mut bytes = vec![places.len() as u8, lists as u8];
+            bytes.extend(rows);
+            encode_section(&places, &firsts, &mut bytes);
             bytes
         })
         .to_vec()

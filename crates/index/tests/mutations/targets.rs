@@ -36,7 +36,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 31] = [
+pub const TARGETS: [Target; 32] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -69,6 +69,7 @@ pub const TARGETS: [Target; 31] = [
     Target { name: "coded_table", seeds: lists::coded_tables, read: lists::coded_table },
     Target { name: "list_codec", seeds: lists::list_codecs, read: lists::list_codec },
     Target { name: "members", seeds: lists::member_sections, read: lists::members },
+    Target { name: "runs", seeds: lists::run_sections, read: lists::runs },
     Target { name: "packed_ids", seeds: lists::packed_id_files, read: lists::packed_ids },
     Target { name: "centroid_links", seeds: lists::centroid_link_files, read: lists::centroid_links },
     Target { name: "block_checksums", seeds: lists::checked_files, read: lists::checked_blocks },

@@ -1,0 +1,389 @@
+//! Addresses of a grouped list: rows that lie with other lists, list by list (second-tier-memory, section 6).
+//!
+//! The lists of one query own most of each other's vectors. Addresses that say which list they lie with are passed over by
+//! the list where its rows are read anyway: what is left costs a look at a list, not one at every vector.
+//!
+//! A section: a byte with the number of low bits of a coded gap, the first list (4 bytes), then bits, filling bytes from the
+//! lowest up. For each list: how far beyond the one before it is, less one (a Rice code as in [`super::links`]; nothing for
+//! the first), how many of its rows are meant, less one, and which. Numbers and ranks of rows have as many bits as the largest
+//! rank in the list takes; where a bit for every row of the list takes less than the ranks do, there are these instead.
+
+use super::links::{self, MOST_LOW_BITS, WINDOW_BITS, window};
+
+/// Bytes of a section before its bits.
+#[cfg(test)]
+const HEAD_BYTES: usize = 5;
+
+/// Rows of one list that another has the addresses of.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// The list that they lie with.
+    pub list: u32,
+    /// How many they are, at least 1.
+    pub count: u32,
+    /// Rows of that list.
+    pub stored: u32,
+    /// Its first place.
+    pub first: u32,
+    bits: &'a [u8],
+    /// The first bit that says which.
+    at: usize,
+}
+
+/// How ranks in a list of `stored` rows are written.
+#[derive(Clone, Copy)]
+struct Ranks {
+    /// Bits of a rank.
+    width: u32,
+    /// A bit a row, not ranks.
+    marks: bool,
+}
+
+impl Ranks {
+    #[inline]
+    fn of(stored: u32, count: u32) -> Ranks {
+        let width = rank_bits(stored);
+        Ranks { width, marks: u64::from(stored) < u64::from(count) * u64::from(width) }
+    }
+
+    #[inline]
+    fn bits(self, stored: u32, count: u32) -> usize {
+        if self.marks { stored as usize } else { count as usize * self.width as usize }
+    }
+}
+
+/// Bits of the largest rank among `stored` rows.
+#[inline]
+fn rank_bits(stored: u32) -> u32 {
+    u32::BITS - stored.saturating_sub(1).leading_zeros()
+}
+
+/// What is wrong with a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// So many members in so many bytes, of which the head takes some.
+    Head(u32, usize),
+    /// More low bits than an id has.
+    LowBits(u32),
+    /// Members that lie with a list beyond the last.
+    List(u64),
+    /// More members that lie with a list than it has rows, or than there should be.
+    Count(u32, u32),
+    /// A rank beyond the rows of a list.
+    Rank(u32, u64),
+    /// So many marks for a list instead of so many.
+    Marks(u32, u32, u32),
+    /// Bits that end too early.
+    Short,
+    /// Something behind so many bits.
+    Rest(usize),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Head(members, bytes) => write!(f, "{members} members in {bytes} bytes"),
+            Fault::LowBits(low) => write!(f, "its gaps have {low} low bits"),
+            Fault::List(list) => write!(f, "a member lies with list {list}, which is beyond the last"),
+            Fault::Count(list, count) => write!(f, "{count} members lie with list {list}: more than can be"),
+            Fault::Rank(list, rank) => write!(f, "a member is row {rank} of list {list}, which has fewer"),
+            Fault::Marks(list, found, count) => {
+                write!(f, "{found} rows of list {list} are members, not {count}")
+            }
+            Fault::Short => f.write_str("its members end too early"),
+            Fault::Rest(bits) => write!(f, "its members end after {bits} bits, and something follows"),
+        }
+    }
+}
+
+/// Calls `take` with each run of a `section` with `members` addresses; list `i` has the places from `firsts[i]` to
+/// `firsts[i + 1]`.
+///
+/// # Errors
+/// What is wrong with the section, or what `take` says.
+#[inline]
+pub fn each_run<'a>(
+    section: &'a [u8],
+    members: u32,
+    firsts: &[u32],
+    mut take: impl FnMut(Run<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let (low, mut list, bits) = match *section {
+        [] if members == 0 => return Ok(()),
+        [low, a, b, c, d, ref bits @ ..] if members > 0 => {
+            (u32::from(low), u64::from(u32::from_le_bytes([a, b, c, d])), bits)
+        }
+        _ => return Err(Fault::Head(members, section.len())),
+    };
+    if low > MOST_LOW_BITS {
+        return Err(Fault::LowBits(low));
+    }
+    let (mut at, mut left) = (0, members);
+    loop {
+        let Some([first, end]) = firsts.get(list as usize..).and_then(|rest| rest.first_chunk::<2>()) else {
+            return Err(Fault::List(list));
+        };
+        let (first, stored) = (*first, end.saturating_sub(*first));
+        let width = rank_bits(stored);
+        let count = (window(bits, at) & ((1 << width) - 1)) as u32 + 1;
+        at += width as usize;
+        let run = Run { list: list as u32, count, stored, first, bits, at };
+        if count > stored.min(left) {
+            return Err(Fault::Count(run.list, count));
+        }
+        at += Ranks::of(stored, count).bits(stored, count);
+        if at > bits.len() * 8 {
+            return Err(Fault::Short);
+        }
+        take(run)?;
+        left -= count;
+        if left == 0 {
+            break;
+        }
+        let (gap, taken) = links::gap(bits, at, low);
+        (list, at) = (list + 1 + gap, at + taken);
+    }
+    if at.div_ceil(8) != bits.len() || !links::zero_from(bits, at) {
+        return Err(Fault::Rest(at));
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    /// Sets the bits of the run's rows in `marks`, a bit for each row of its list, 64 a word.
+    ///
+    /// # Errors
+    /// When a rank is beyond the list, or there are more or fewer marks than there should be.
+    #[inline]
+    pub fn mark(&self, marks: &mut [u64]) -> Result<(), Fault> {
+        let ranks = Ranks::of(self.stored, self.count);
+        if ranks.marks {
+            return self.mark_all(marks);
+        }
+        let mask = (1 << ranks.width) - 1;
+        // As many ranks as a window has are taken from it.
+        let at_once = WINDOW_BITS / ranks.width.max(1);
+        let (mut at, mut left) = (self.at, self.count);
+        while left > 0 {
+            let mut ahead = window(self.bits, at);
+            let now = left.min(at_once);
+            for _ in 0..now {
+                let rank = ahead & mask;
+                ahead >>= ranks.width;
+                match marks.get_mut(rank as usize / 64) {
+                    Some(word) if rank < u64::from(self.stored) => *word |= 1 << (rank % 64),
+                    _ => return Err(Fault::Rank(self.list, rank)),
+                }
+            }
+            left -= now;
+            at += (now * ranks.width) as usize;
+        }
+        Ok(())
+    }
+
+    fn mark_all(&self, marks: &mut [u64]) -> Result<(), Fault> {
+        let mut found = 0;
+        for (number, word) in marks.iter_mut().enumerate() {
+            // A window has fewer bits than a word.
+            for part in [0, 32] {
+                let from = number * 64 + part;
+                let bits = (self.stored as usize).saturating_sub(from).min(32);
+                let marked = window(self.bits, self.at + from) & ((1 << bits) - 1);
+                *word |= marked << part;
+                found += marked.count_ones();
+            }
+        }
+        if found == self.count { Ok(()) } else { Err(Fault::Marks(self.list, found, self.count)) }
+    }
+}
+
+/// Reads the places of a section with `members` addresses into `places`, which is emptied before.
+///
+/// # Errors
+/// A sentence about what is wrong with the section; also where it names a row twice.
+pub fn decode_section(
+    section: &[u8],
+    members: u32,
+    firsts: &[u32],
+    places: &mut Vec<u32>,
+) -> Result<(), String> {
+    places.clear();
+    let mut marks = Vec::new();
+    let noted = each_run(section, members, firsts, |run| {
+        marks.clear();
+        marks.resize(run.stored.div_ceil(64) as usize, 0);
+        run.mark(&mut marks)?;
+        let before = places.len();
+        let marked = (0..run.stored).filter(|rank| marks[*rank as usize / 64] >> (rank % 64) & 1 == 1);
+        places.extend(marked.map(|rank| run.first + rank));
+        let found = (places.len() - before) as u32;
+        if found == run.count { Ok(()) } else { Err(Fault::Marks(run.list, found, run.count)) }
+    });
+    noted.map_err(|fault| fault.to_string())
+}
+
+/// Bits being written, from the lowest of a byte up.
+struct BitWriter<'a> {
+    out: &'a mut Vec<u8>,
+    /// Bits of the last byte that are in use; 8 where all are.
+    used: u32,
+}
+
+impl BitWriter<'_> {
+    fn push(&mut self, value: u64, bits: u32) {
+        for bit in 0..bits {
+            if self.used == 8 {
+                self.out.push(0);
+                self.used = 0;
+            }
+            if let Some(last) = self.out.last_mut() {
+                *last |= ((value >> bit & 1) as u8) << self.used;
+            }
+            self.used += 1;
+        }
+    }
+}
+
+/// The list that each of `places` (rising) lies with, and how many of them do.
+fn owners<'a>(places: &'a [u32], firsts: &'a [u32]) -> impl Iterator<Item = (usize, &'a [u32])> {
+    let mut rest = places;
+    std::iter::from_fn(move || {
+        let place = *rest.first()?;
+        // Lists without rows have the same first place: the last of them has the row.
+        let list = firsts.partition_point(|first| *first <= place).checked_sub(1)?;
+        let end = firsts.get(list + 1).copied().unwrap_or(u32::MAX);
+        let (run, after) = rest.split_at(rest.partition_point(|place| *place < end));
+        rest = after;
+        Some((list, run))
+    })
+}
+
+/// Appends the section for `places` (rising) and returns its length; list `i` has the places from `firsts[i]` to
+/// `firsts[i + 1]`.
+pub fn encode_section(places: &[u32], firsts: &[u32], out: &mut Vec<u8>) -> usize {
+    let before = out.len();
+    let Some((first_list, _)) = owners(places, firsts).next() else { return 0 };
+    let gaps: Vec<u32> =
+        owners(places, firsts).skip(1).map(|(list, _)| (list - first_list - 1) as u32).collect();
+    let low = links::encoded_bits(&gaps).1;
+    out.push(low as u8);
+    out.extend((first_list as u32).to_le_bytes());
+    let mut bits = BitWriter { out, used: 8 };
+    let mut next = first_list;
+    for (list, run) in owners(places, firsts) {
+        if list > first_list {
+            let gap = (list - next) as u64;
+            for _ in 0..gap >> low {
+                bits.push(1, 1);
+            }
+            bits.push(0, 1);
+            bits.push(gap & ((1 << low) - 1), low);
+        }
+        next = list + 1;
+        let (first, count) = (firsts[list], run.len() as u32);
+        let stored = firsts[next] - first;
+        let ranks = Ranks::of(stored, count);
+        bits.push(u64::from(count - 1), ranks.width);
+        if ranks.marks {
+            let mut wanted = run.iter().peekable();
+            for place in first..first + stored {
+                bits.push(u64::from(wanted.next_if(|wanted| **wanted == place).is_some()), 1);
+            }
+        } else {
+            run.iter().for_each(|place| bits.push(u64::from(place - first), ranks.width));
+        }
+    }
+    out.len() - before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    /// First places of lists of which some own nothing.
+    fn lists(random: &mut StdRng, count: usize, most: u32) -> Vec<u32> {
+        let mut next = 0;
+        let mut firsts = vec![0];
+        for _ in 0..count {
+            next += random.random_range(0..=most).saturating_sub(most / 4);
+            firsts.push(next);
+        }
+        firsts
+    }
+
+    fn decoded(section: &[u8], members: u32, firsts: &[u32]) -> Result<Vec<u32>, String> {
+        let mut places = Vec::new();
+        decode_section(section, members, firsts, &mut places).map(|()| places)
+    }
+
+    #[test]
+    fn sections_of_all_kinds_round_trip() {
+        let mut random = StdRng::seed_from_u64(7);
+        for (count, most) in [(1, 1), (1, 200), (40, 4), (300, 70), (3000, 300), (5, 5000)] {
+            for share in [0.001, 0.05, 0.3, 1.0] {
+                let firsts = lists(&mut random, count, most);
+                let end = firsts[count];
+                let places: Vec<u32> = (0..end).filter(|_| random.random_bool(share)).collect();
+                let mut section = Vec::new();
+                let bytes = encode_section(&places, &firsts, &mut section);
+                assert_eq!(bytes, section.len());
+                let members = places.len() as u32;
+                let one_more = decoded(&section, members + 1, &firsts);
+                assert!(one_more.is_err() || one_more.is_ok_and(|found| found.len() > places.len()));
+                assert_eq!(decoded(&section, members, &firsts), Ok(places));
+                if members > 0 {
+                    assert!(decoded(&section, 0, &firsts).is_err());
+                    assert!(decoded(&section[..section.len() - 1], members, &firsts).is_err());
+                    section.push(0);
+                    assert!(decoded(&section, members, &firsts).is_err());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn marks_are_taken_where_they_are_shorter() {
+        let firsts = [0, 100];
+        let few: Vec<u32> = (0..14).map(|rank| rank * 7).collect();
+        let many: Vec<u32> = (0..15).map(|rank| rank * 6).collect();
+        // A number of 7 bits, then 14 ranks of 7 bits, or 100 marks.
+        assert_eq!(
+            encode_section(&few, &firsts, &mut Vec::new()),
+            HEAD_BYTES + (7 + 14 * 7_usize).div_ceil(8)
+        );
+        assert_eq!(encode_section(&many, &firsts, &mut Vec::new()), HEAD_BYTES + (7 + 100_usize).div_ceil(8));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let firsts = [0, 0, 3, 3, 6];
+        let mut section = Vec::new();
+        encode_section(&[1, 4], &firsts, &mut section);
+        assert_eq!(decoded(&section, 2, &firsts), Ok(vec![1, 4]));
+        assert!(decoded(&[], 2, &firsts).is_err());
+        assert!(decoded(&[0, 0, 0], 2, &firsts).is_err());
+        assert!(decoded(&section, 2, &[]).is_err());
+        // A list without rows, a list beyond the last, too many low bits, a rank that is not there.
+        assert!(decoded(&[0, 0, 0, 0, 0, 0], 1, &firsts).is_err());
+        assert!(decoded(&[0, 4, 0, 0, 0, 0], 1, &firsts).is_err());
+        assert!(decoded(&[0, 255, 255, 255, 255, 0], 1, &firsts).is_err());
+        assert!(decoded(&[32, 1, 0, 0, 0, 0], 1, &firsts).is_err());
+        assert_eq!(decoded(&[0, 1, 0, 0, 0, 0b1000], 1, &firsts), Ok(vec![2]));
+        assert!(decoded(&[0, 1, 0, 0, 0, 0b1100], 1, &firsts).is_err());
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic() {
+        let mut random = StdRng::seed_from_u64(2);
+        for _ in 0..20_000 {
+            let count = random.random_range(0..50);
+            let firsts = lists(&mut random, count, 90);
+            let bytes: Vec<u8> = (0..random.random_range(0..60))
+                .map(|_| random.random::<u8>() & random.random::<u8>())
+                .collect();
+            let _ = decoded(&bytes, random.random_range(0..60), &firsts);
+        }
+    }
+}

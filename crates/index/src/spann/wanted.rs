@@ -1,0 +1,166 @@
+//! Rows that a query wants of lists that it does not read whole: a bit a row.
+
+use crate::format::runs::{Fault, each_run};
+
+/// No list; no table has so many.
+const FREE: u32 = u32::MAX;
+/// Where the marks of a list that is read whole would begin.
+const WHOLE: u32 = u32::MAX;
+
+/// A list that was met, and where its marks begin.
+#[derive(Debug, Clone, Copy)]
+struct Met {
+    list: u32,
+    marks: u32,
+}
+
+const NOTHING: Met = Met { list: FREE, marks: 0 };
+
+/// A list of which rows are wanted: its first place, and the words with its marks.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    first: u32,
+    marks: u32,
+    words: u32,
+}
+
+/// The rows that grouped lists have the addresses of, without those that are read anyway.
+///
+/// A list that was met is found by hash: there are some hundreds a query, so that all of it stays in the nearest cache.
+#[derive(Debug, Clone)]
+pub(super) struct WantedRows {
+    table: Vec<Met>,
+    used: usize,
+    parts: Vec<Part>,
+    marks: Vec<u64>,
+}
+
+impl WantedRows {
+    pub(super) fn new() -> WantedRows {
+        WantedRows { table: vec![NOTHING; 256], used: 0, parts: Vec::new(), marks: Vec::new() }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.table.fill(NOTHING);
+        self.used = 0;
+        self.parts.clear();
+        self.marks.clear();
+    }
+
+    /// Notes that all rows of a list are read.
+    pub(super) fn read_whole(&mut self, list: u32) {
+        self.meet(list, WHOLE);
+    }
+
+    /// Where the marks of `list` begin, and whether it is new: then they are said to begin at `marks`.
+    #[inline(always)]
+    fn meet(&mut self, list: u32, marks: u32) -> (u32, bool) {
+        let mask = self.table.len() - 1;
+        // Fibonacci hashing; the upper half is well mixed.
+        let mut at = (u64::from(list).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        loop {
+            let met = self.table[at];
+            if met.list == list {
+                return (met.marks, false);
+            }
+            if met.list == FREE {
+                self.table[at] = Met { list, marks };
+                self.used += 1;
+                if self.used * 2 > self.table.len() {
+                    self.grow();
+                }
+                return (marks, true);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let larger = vec![NOTHING; self.table.len() * 2];
+        let old = std::mem::replace(&mut self.table, larger);
+        self.used = 0;
+        for met in old.into_iter().filter(|met| met.list != FREE) {
+            self.meet(met.list, met.marks);
+        }
+    }
+
+    /// Adds the `members` addresses of a section; list `i` has the places from `firsts[i]` to `firsts[i + 1]`.
+    ///
+    /// # Errors
+    /// What is wrong with the section.
+    pub(super) fn add(&mut self, section: &[u8], members: u32, firsts: &[u32]) -> Result<(), Fault> {
+        each_run(section, members, firsts, |run| {
+            let (start, new) = self.meet(run.list, self.marks.len() as u32);
+            if start == WHOLE {
+                return Ok(());
+            }
+            let words = run.stored.div_ceil(64);
+            if new {
+                self.marks.resize((start + words) as usize, 0);
+                self.parts.push(Part { first: run.first, marks: start, words });
+            }
+            run.mark(&mut self.marks[start as usize..(start + words) as usize])
+        })
+    }
+
+    /// Calls `take` with the first place and the number of each series of rows, in the order of the file.
+    pub(super) fn each_series(&mut self, mut take: impl FnMut(u32, u32)) {
+        self.parts.sort_unstable_by_key(|part| part.first);
+        for part in &self.parts {
+            let words = &self.marks[part.marks as usize..(part.marks + part.words) as usize];
+            for (first, word) in (part.first..).step_by(64).zip(words) {
+                let mut left = *word;
+                while left != 0 {
+                    let start = left.trailing_zeros();
+                    let count = (left >> start).trailing_ones();
+                    take(first + start, count);
+                    // Filling what lies below carries beyond the series.
+                    left &= left.wrapping_add(1 << start);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::runs::encode_section;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_read_whole_is_not_wanted_and_nothing_twice() {
+        let mut random = StdRng::seed_from_u64(11);
+        let mut wanted = WantedRows::new();
+        for lists in [3_usize, 40, 900] {
+            let mut firsts = vec![0_u32];
+            (0..lists).for_each(|list| firsts.push(firsts[list] + random.random_range(0..150)));
+            let end = firsts[lists];
+            for _ in 0..20 {
+                wanted.clear();
+                let whole: BTreeSet<u32> = (0..3).map(|_| random.random_range(0..lists as u32)).collect();
+                whole.iter().for_each(|list| wanted.read_whole(*list));
+                let mut expected = BTreeSet::new();
+                for _ in 0..6 {
+                    let share = random.random_range(0.0..0.5);
+                    let places: Vec<u32> = (0..end).filter(|_| random.random_bool(share)).collect();
+                    let mut section = Vec::new();
+                    encode_section(&places, &firsts, &mut section);
+                    wanted.add(&section, places.len() as u32, &firsts).expect("a sound section");
+                    let read = |place: &u32| {
+                        whole
+                            .iter()
+                            .any(|list| (firsts[*list as usize]..firsts[*list as usize + 1]).contains(place))
+                    };
+                    expected.extend(places.into_iter().filter(|place| !read(place)));
+                }
+                let mut found = Vec::new();
+                wanted.each_series(|first, count| found.extend(first..first + count));
+                assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+            }
+        }
+    }
+}
