@@ -140,8 +140,8 @@ mod tests {
         let dear_lists = CodedCost { list: 100.0, candidate: 0.1 };
         let dear_candidates = CodedCost { list: 0.1, candidate: 100.0 };
         let of = |search_list, probes, prune, reached| CodedEffort { search_list, probes, prune, reached };
-        assert_eq!(at(10, 0.825, dear_lists), of(30, 10, 0.0, true));
-        assert_eq!(at(10, 0.85, dear_candidates), of(15, 20, 0.0, true));
+        assert_eq!(at(10, 0.824, dear_lists), of(30, 10, 0.0, true));
+        assert_eq!(at(10, 0.849, dear_candidates), of(15, 20, 0.0, true));
         assert_eq!(at(10, 0.86, dear_lists), of(20, 20, 0.2, true));
         assert_eq!(at(10, 0.99, dear_lists), of(20, 20, 0.0, false));
         // Twice the k: twice the candidates and lists of the recall halfway to all, without pruning.
