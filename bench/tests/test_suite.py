@@ -212,7 +212,7 @@ def test_sptag_is_configured_where_its_folder_is_named(variable, monkeypatch, tm
     peer.words(system.search | system.efforts[0], peer.data, config, more)
     lines = config.read_text().splitlines()
     expected = {
-        "InternalResultNum=8",
+        "InternalResultNum=16",
         "MaxCheck=1024",
         "NumberOfThreads=1",
         f"SearchResult={tmp_path / 'ids'}",
