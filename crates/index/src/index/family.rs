@@ -30,8 +30,10 @@ pub(super) const FRAMES: u32 = 2 * super::ENGINE_DEPTH;
 /// Memory that a thread's buffers for posting lists may take, and how many there are at least.
 const LIST_BUFFER_BYTES: usize = 32 << 20;
 const LEAST_FRAMES: u32 = 16;
-/// Shortest buffer for posting lists: lists that lie side by side share a read.
-const LEAST_LIST_FRAME: usize = 16 << 10;
+/// Shortest buffer for posting lists: lists that lie side by side share a read. Of grouped lists with 1 replica from a disk,
+/// a thread answers 1.20 and 1.24 times the queries of 16 KiB (SIFT, recall 0.90 and 0.95) and 1.13 times (GloVe, 0.90)
+/// with 70 to 85% of the reads; 64 and 128 KiB gain no more, for more memory.
+const LEAST_LIST_FRAME: usize = 32 << 10;
 
 /// Coarsest granularity of a tier from which vectors are read alone; one that moves whole pages gives what else is on
 /// them for nothing.

@@ -23,8 +23,8 @@ pub const DEFAULT_SEED: u64 = 0xba74_17a1;
 /// Vectors of a group, about: of 31, 93, 186 and 372 on SIFT and GloVe this needs the least time for a recall.
 pub const DEFAULT_GROUP_VECTORS: u32 = 96;
 
-/// Posting lists for each vector. In the grouped layout with 8 replicas, SIFT takes 1.15 times its size with 0.03 and 1.16
-/// with 0.04, which reads a quarter less for a recall of 0.93.
+/// Posting lists for each vector: more compare and read less for more memory and more reads, at 0.015 to 0.12 on SIFT, GloVe
+/// and MiniLM alike (table in `docs/posting-lists.md`), so it is memory that decides; this takes some 10 bytes a vector of SIFT.
 pub const DEFAULT_CENTROID_SHARE: f32 = 0.03;
 /// Coupled lists that a vector may be in: what SPFresh and SPANN take, and where all sets of second-tier-memory are
 /// fastest; a copy more is a list less to read, and lists are what a disk is slow at.
