@@ -32,8 +32,8 @@ pub const DEFAULT_COUPLED_REPLICAS: u32 = 8;
 /// Decoupled lists that a vector may be in: each further one is an address to decode and to remove as a double, and every
 /// vector is a read of its own in any case.
 pub const DEFAULT_DECOUPLED_REPLICAS: u32 = 1;
-/// Grouped lists that a vector may be in: without addresses to follow SIFT is answered 2.5 times as fast from memory and
-/// 4 times from a disk as with 8 (`docs/repro/second-tier-cluster.md`).
+/// Grouped lists that a vector may be in: without addresses to follow SIFT is answered 1.6 to 2.6 times as fast from memory
+/// and 6 times from a disk as with 8 (`docs/repro/second-tier-cluster.md`).
 pub const DEFAULT_GROUPED_REPLICAS: u32 = 1;
 /// Smallest share: lists of 100,000 vectors would be no index any more.
 const LEAST_CENTROID_SHARE: f32 = 1e-5;
