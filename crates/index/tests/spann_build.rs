@@ -1,11 +1,12 @@
 //! Building posting lists: what every index of them keeps to, whatever the data, the options and the memory.
 
 mod clustered;
+mod stops;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings};
 use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::{Progress, Silent};
+use bathyal_index::progress::Silent;
 use bathyal_index::vamana::options::{
     DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS,
 };
@@ -19,7 +20,8 @@ use bathyal_tier::Control;
 use clustered::vectors;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+use stops::Stops;
 
 const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Coupled, LayoutChoice::Decoupled, LayoutChoice::Grouped];
 
@@ -319,22 +321,6 @@ fn options_out_of_range_are_refused_with_what_would_do() {
     let error = build(&zeros, &dir.path().join("zeros"), &cosine, &Silent).unwrap_err();
     assert!(matches!(error, IndexError::ZeroVectors { count: 100, .. }), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
-}
-
-/// Stops when it was asked so often.
-struct Stops {
-    asked: AtomicUsize,
-    at: usize,
-}
-
-impl Progress for Stops {
-    fn stage(&self, _name: &str, _total: u64) {}
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        self.asked.fetch_add(1, Ordering::Relaxed) >= self.at
-    }
 }
 
 #[test]

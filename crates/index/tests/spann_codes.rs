@@ -1,11 +1,12 @@
 //! Lists of codes: what every index of them keeps to, beside the lists of vectors that it otherwise is.
 
 mod clustered;
+mod stops;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{PostingLayout, Postings};
 use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::{Progress, Silent};
+use bathyal_index::progress::Silent;
 use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, RangeOptions,
@@ -18,7 +19,8 @@ use clustered::vectors;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+use stops::Stops;
 
 fn options(metric: Metric) -> BuildOptions {
     BuildOptions {
@@ -255,22 +257,6 @@ fn any_budget_gives_an_index_as_good() {
         let found = search(&open(&path, TierChoice::File), &queries, &options);
         let recall = recall(&found, &data, &queries, Metric::L2);
         assert!(recall > 0.85, "{memory_bytes:?}: {recall}");
-    }
-}
-
-/// Stops when it was asked so often.
-struct Stops {
-    asked: AtomicUsize,
-    at: usize,
-}
-
-impl Progress for Stops {
-    fn stage(&self, _name: &str, _total: u64) {}
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        self.asked.fetch_add(1, Ordering::Relaxed) >= self.at
     }
 }
 
