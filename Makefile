@@ -71,7 +71,7 @@ licences: ## check the licence of every dependency against deny.toml
 
 test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
 	@test -n "$$BATHYAL_DATA" || { echo "set BATHYAL_DATA to a folder of data sets"; exit 1; }
-	$(CARGO) test --release --locked -p bathyal-index --test groundtruth -- --nocapture
+	$(CARGO) test --release --locked -p bathyal-vectors --test groundtruth -- --nocapture
 
 microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machine
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'

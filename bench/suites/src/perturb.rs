@@ -6,8 +6,8 @@
 //! denser than real data of its size would be: it shows whether a build keeps within its memory and loses no recall by
 //! that, and says nothing about recall on real data. Name files made with it accordingly.
 
-use bathyal_index::vectors::{VectorFile, VectorWriter};
 use bathyal_kernels::Element;
+use bathyal_vectors::{VectorFile, VectorWriter};
 use std::error::Error;
 use std::path::PathBuf;
 

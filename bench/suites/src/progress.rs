@@ -1,6 +1,6 @@
 //! Progress of long work, one line a stage, on stderr.
 
-use bathyal_index::progress::Progress;
+use bathyal_vectors::progress::Progress;
 use std::sync::Mutex;
 use std::time::Instant;
 

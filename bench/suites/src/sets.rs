@@ -1,10 +1,10 @@
 //! The data sets, the indexes that are built over them and kept, and recall.
 
 use crate::progress::StageLines;
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::vectors::{IdFile, VectorFile};
 use bathyal_index::{BuildOptions, FamilyChoice, Index, OpenOptions, SearchResult, build};
 use bathyal_kernels::Metric;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::{IdFile, VectorFile};
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! Searches one index on every tier and compares everything that does not depend on time.
 
 use crate::sets::{SetArguments, every, recall};
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions, SearchResult, TierChoice};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
 use bathyal_tier::{Control, Tier};
+use bathyal_vectors::VectorFile;
 use std::error::Error;
 use std::sync::Arc;
 

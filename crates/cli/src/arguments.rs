@@ -9,11 +9,11 @@ pub use repro::{
 
 use std::path::PathBuf;
 
-use bathyal_index::index::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
-use bathyal_index::vamana::options::{
+use bathyal_index::families::graph::options::{
     DEFAULT_ALPHA, DEFAULT_CENTROID_SHARE, DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS,
     DEFAULT_GROUP_VECTORS, DEFAULT_GROUPED_REPLICAS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
 };
+use bathyal_index::open::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
 use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use bathyal_index::IndexError;
-use bathyal_index::groundtruth::GroundTruthError;
-use bathyal_index::vectors::VectorError;
 use bathyal_tier::TierError;
+use bathyal_vectors::VectorError;
+use bathyal_vectors::groundtruth::GroundTruthError;
 
 /// Exit codes of `bathyal`. They are stable: scripts may rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What can go wrong with an index, said so that the reader knows what to do.
 
-use crate::vectors::VectorError;
 use bathyal_kernels::quantize::QuantizeError;
 use bathyal_tier::{ReadError, RunError, TierError};
+use bathyal_vectors::VectorError;
 use std::path::PathBuf;
 
 /// Why an index could not be built, opened or searched.

@@ -1,30 +1,25 @@
-//! All algorithms of Bathyal: index families with their builders and searchers, formats, ground truth.
+//! The index families with their builders and searchers, their bytes on disk, and the open index on top.
 //!
-//! * [`build()`] makes an index directory from a [`vectors::VectorFile`];
-//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
-//! * [`vectors`] reads and writes files of vectors and ids; [`groundtruth`] computes exact answers.
+//! * [`build()`] makes an index directory from a [`bathyal_vectors::VectorFile`];
+//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it.
 
 pub mod build;
-pub mod cluster;
 pub mod cost;
 pub mod error;
+pub mod families;
 pub mod format;
-pub mod groundtruth;
-pub mod index;
-mod order;
-mod parts;
-pub mod progress;
+pub mod open;
+mod partition;
 mod query;
-pub mod spann;
-pub mod vamana;
-pub mod vectors;
 
 pub use build::build;
 pub use error::IndexError;
-pub use index::{
+pub use families::graph::{
+    BuildOptions, BuildReport, FamilyChoice, LayoutChoice, LayoutConversion, convert_layout,
+};
+pub use open::{
     Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, MemorySplit, OpenOptions,
     RangeOptions, RangeResult, SearchOptions, SearchResult, SearchTotals, Shape, TierChoice, VerifyReport,
     WarmReport, inspect, search_many, verify,
 };
 pub use query::{QueryStats, SearchMode};
-pub use vamana::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice, LayoutConversion, convert_layout};

@@ -2,9 +2,6 @@
 
 mod clustered;
 
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::{IdFile, VectorFile};
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
     SearchResult, Shape, TierChoice, build, inspect, verify,
@@ -12,6 +9,9 @@ use bathyal_index::{
 use bathyal_kernels::quantize::{CodeKind, QuantizeError};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use bathyal_vectors::{IdFile, VectorFile};
 use clustered::vectors;
 use std::path::Path;
 

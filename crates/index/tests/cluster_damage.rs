@@ -4,14 +4,14 @@
 mod clustered;
 
 use bathyal_index::format::manifest::{ClusterEntry, Manifest, Structure};
-use bathyal_index::progress::{Progress, Silent};
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
     verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
 use clustered::vectors;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

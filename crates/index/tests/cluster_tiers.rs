@@ -3,8 +3,6 @@
 
 mod clustered;
 
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
     SearchResult, TierChoice, build,
@@ -14,6 +12,8 @@ use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn built(dir: &Path) -> (VectorFile, Index) {
 fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backend::sim::SimHandle) {
     let sim = Arc::new(SimTier::over(index.tier().clone(), options));
     let handle = sim.handle();
-    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
+    let wrap: bathyal_index::open::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
     let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
     (Index::open(index.path(), &options).unwrap(), handle)
 }
@@ -83,7 +83,7 @@ fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone()
     let (queries, index) = built(dir.path());
     let paged = search(&index, &queries, SearchMode::Batched).unwrap();
     let delayed = |profile: DelayProfile| {
-        let wrap: bathyal_index::index::WrapTier =
+        let wrap: bathyal_index::open::WrapTier =
             Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
         OpenOptions { tier: TierChoice::Dram, wrap: Some(wrap), ..OpenOptions::default() }
     };

@@ -4,8 +4,6 @@
 mod clustered;
 
 use bathyal_index::format::manifest::{GraphEntry, Manifest, Structure};
-use bathyal_index::progress::{Progress, Silent};
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     TierChoice, build, inspect, verify,
@@ -13,6 +11,8 @@ use bathyal_index::{
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
 use clustered::vectors;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,9 +2,6 @@
 
 mod clustered;
 
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::{IdFile, VectorFile};
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice, build, inspect, verify,
@@ -15,6 +12,9 @@ use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use bathyal_vectors::{IdFile, VectorFile};
 use clustered::vectors;
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn on(tier: TierChoice) -> OpenOptions {
 }
 
 fn delayed(tier: TierChoice, profile: DelayProfile) -> OpenOptions {
-    let wrap: bathyal_index::index::WrapTier =
+    let wrap: bathyal_index::open::WrapTier =
         Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
     OpenOptions { tier, wrap: Some(wrap), ..OpenOptions::default() }
 }
@@ -113,7 +113,7 @@ fn delayed(tier: TierChoice, profile: DelayProfile) -> OpenOptions {
 fn simulated(index: &Index, options: SimOptions) -> (Index, SimHandle) {
     let sim = Arc::new(SimTier::over(index.tier().clone(), options));
     let handle = sim.handle();
-    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
+    let wrap: bathyal_index::open::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
     (open(index.path(), OpenOptions { wrap: Some(wrap), ..OpenOptions::default() }), handle)
 }
 

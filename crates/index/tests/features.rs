@@ -2,15 +2,15 @@
 
 mod clustered;
 
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::{IdFile, IdWriter, VectorFile};
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, RangeOptions, SearchOptions,
     TierChoice, build, search_many,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use bathyal_vectors::{IdFile, IdWriter, VectorFile};
 use clustered::vectors;
 use std::num::NonZeroUsize;
 use std::path::Path;

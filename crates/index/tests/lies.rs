@@ -12,8 +12,6 @@ use bathyal_index::format::layout::GraphLayout;
 use bathyal_index::format::manifest::{FileEntry, Manifest, Structure};
 use bathyal_index::format::offsets::Offsets;
 use bathyal_index::format::postings::BLOCK_BYTES;
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     TierChoice, build, inspect, verify,
@@ -21,6 +19,8 @@ use bathyal_index::{
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -2,13 +2,13 @@
 
 mod clustered;
 
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

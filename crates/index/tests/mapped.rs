@@ -3,14 +3,14 @@
 
 mod clustered;
 
-use bathyal_index::progress::{Progress, Silent};
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     SearchResult, TierChoice, build,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierError};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
 use clustered::vectors;
 use std::path::Path;
 use std::sync::Mutex;

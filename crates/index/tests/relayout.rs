@@ -4,14 +4,14 @@ mod clustered;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::pages::PageLayout;
-use bathyal_index::progress::{Progress, Silent};
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     SearchResult, TierChoice, build, convert_layout, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
 use clustered::vectors;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

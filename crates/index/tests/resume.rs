@@ -1,10 +1,10 @@
 //! A build that was killed continues where it was, and comes out as if nobody had killed it.
 
 use bathyal_index::build::planned_memory;
-use bathyal_index::progress::{Progress, Silent};
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{BuildOptions, FamilyChoice, LayoutChoice, build, verify};
 use bathyal_kernels::Metric;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;

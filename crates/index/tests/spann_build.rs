@@ -3,20 +3,20 @@
 mod clustered;
 mod stops;
 
-use bathyal_index::format::manifest::Manifest;
-use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings};
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Silent;
-use bathyal_index::vamana::options::{
+use bathyal_index::families::graph::options::{
     DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS,
 };
-use bathyal_index::vectors::VectorFile;
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings};
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     TierChoice, build, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::collections::BTreeMap;
 use std::path::Path;

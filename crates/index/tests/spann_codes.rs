@@ -5,9 +5,6 @@ mod stops;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{PostingLayout, Postings};
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, RangeOptions,
     SearchOptions, SearchResult, Shape, TierChoice, build, inspect, verify,
@@ -15,6 +12,9 @@ use bathyal_index::{
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

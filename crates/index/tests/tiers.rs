@@ -3,8 +3,6 @@
 
 mod clustered;
 
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice, build,
@@ -14,6 +12,8 @@ use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Control, Tier};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn built(dir: &Path, layout: LayoutChoice) -> (VectorFile, Index) {
 fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backend::sim::SimHandle) {
     let sim = Arc::new(SimTier::over(index.tier().clone(), options));
     let handle = sim.handle();
-    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
+    let wrap: bathyal_index::open::WrapTier = Arc::new(move |_| Ok(sim.clone() as Arc<dyn Tier>));
     let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
     (Index::open(index.path(), &options).unwrap(), handle)
 }
@@ -50,7 +50,7 @@ fn cached(index: &Index, budget_bytes: u64) -> (Index, CacheTier) {
     let options = CacheOptions { budget_bytes, ..CacheOptions::default() };
     let cache = CacheTier::new(index.tier().clone(), options).unwrap();
     let tier: Arc<dyn Tier> = Arc::new(cache.clone());
-    let wrap: bathyal_index::index::WrapTier = Arc::new(move |_| Ok(tier.clone()));
+    let wrap: bathyal_index::open::WrapTier = Arc::new(move |_| Ok(tier.clone()));
     let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
     (Index::open(index.path(), &options).unwrap(), cache)
 }

@@ -2,15 +2,15 @@
 
 mod clustered;
 
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Silent;
-use bathyal_index::vectors::{IdFile, VectorFile};
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, LayoutChoice, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use bathyal_vectors::{IdFile, VectorFile};
 use clustered::vectors;
 use rand::{Rng, SeedableRng};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! numpy arrays as vectors, without a copy, and back.
 
 use crate::errors::Failure;
-use bathyal_index::vectors::VectorFile;
 use bathyal_kernels::Element;
+use bathyal_vectors::VectorFile;
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

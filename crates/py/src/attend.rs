@@ -5,7 +5,7 @@
 //! signals to, wakes now and then to look for them and to pass progress on; between that, other Python
 //! threads run.
 
-use bathyal_index::progress::Progress;
+use bathyal_vectors::progress::Progress;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Errors of the library as the exceptions that a Python user expects.
 
 use bathyal_index::IndexError;
-use bathyal_index::groundtruth::GroundTruthError;
-use bathyal_index::vectors::VectorError;
 use bathyal_tier::{ReadError, TierError};
+use bathyal_vectors::VectorError;
+use bathyal_vectors::groundtruth::GroundTruthError;
 use pyo3::PyErr;
 use pyo3::exceptions::{
     PyException, PyFileExistsError, PyFileNotFoundError, PyKeyboardInterrupt, PyMemoryError, PyOSError,

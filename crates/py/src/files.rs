@@ -3,10 +3,10 @@
 use crate::arrays::{matrix, vectors};
 use crate::attend::attend;
 use crate::errors::Failure;
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::progress::Progress;
-use bathyal_index::vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
 use bathyal_kernels::{Element, Metric};
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Progress;
+use bathyal_vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
 use numpy::{PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -67,7 +67,7 @@ pub(crate) fn write_ids(
     let distances = distances.map(|d| d.as_array().iter().copied().collect());
     let ids = ids.as_array().iter().copied().collect();
     let found = IdFile::from_parts(k, ids, distances).map_err(Failure::from)?;
-    Ok(vectors::write_ids(path, &found).map_err(Failure::from)?)
+    Ok(bathyal_vectors::write_ids(path, &found).map_err(Failure::from)?)
 }
 
 /// Copies a file of vectors or ids to another format: `(rows, columns, element)`.
@@ -84,7 +84,7 @@ pub(crate) fn convert(
         element.map(str::parse).transpose().map_err(|error| PyValueError::new_err(format!("{error}")))?;
     let range = rows.map(|(start, end)| start..end);
     let done = attend(py, progress, |watch| {
-        vectors::convert(input, output, element, range, watch).map_err(Failure::from)
+        bathyal_vectors::convert(input, output, element, range, watch).map_err(Failure::from)
     })?;
     Ok((done.count, done.dim, done.element.map(Element::name)))
 }

@@ -4,7 +4,7 @@ use crate::arrays::{matrix, vectors};
 use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
-use bathyal_index::index::WrapTier;
+use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice,

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use bathyal_index::Effort;
-use bathyal_index::progress::Progress;
-use bathyal_index::vectors::VectorFile;
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::measurement::{Measurement, open, search_options};

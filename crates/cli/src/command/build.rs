@@ -1,7 +1,7 @@
 //! `bathyal build`.
 
-use bathyal_index::vectors::VectorFile;
 use bathyal_index::{BuildOptions, BuildReport};
+use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
 use crate::arguments::BuildArguments;

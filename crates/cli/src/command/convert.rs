@@ -1,6 +1,5 @@
 //! `bathyal convert`.
 
-use bathyal_index::vectors;
 use serde::Serialize;
 
 use crate::arguments::ConvertArguments;
@@ -19,7 +18,7 @@ struct Answer {
 pub(super) fn run(arguments: &ConvertArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
     let (input, output) = (&arguments.input, &arguments.output);
-    let made = vectors::convert(input, output, arguments.element, arguments.rows.clone(), &progress)?;
+    let made = bathyal_vectors::convert(input, output, arguments.element, arguments.rows.clone(), &progress)?;
     drop(progress);
     let answer = Answer {
         output: output.display().to_string(),

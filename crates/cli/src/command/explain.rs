@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use bathyal_index::Explanation;
-use bathyal_index::vectors::VectorFile;
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
 
 use super::measurement::{open, search_options};
 use super::search::{effort, warm};

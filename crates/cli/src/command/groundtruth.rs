@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::vectors::{IdFormat, VectorFile, write_ids};
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::{IdFormat, VectorFile, write_ids};
 use serde::Serialize;
 
 use crate::arguments::GroundtruthArguments;

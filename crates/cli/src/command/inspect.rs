@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bathyal_index::format::manifest::{Manifest, Structure};
-use bathyal_index::index::HistogramBar;
+use bathyal_index::open::HistogramBar;
 use bathyal_index::{InspectReport, Shape};
 
 use crate::arguments::InspectArguments;

@@ -1,8 +1,8 @@
 //! `bathyal search --also`: several indexes that answer as one.
 
-use bathyal_index::vectors::{IdFile, VectorFile, write_ids};
 use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
+use bathyal_vectors::{IdFile, VectorFile, write_ids};
 use serde::Serialize;
 
 use super::measurement::{Latency, open, search_options};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bathyal_index::index::WrapTier;
+use bathyal_index::open::WrapTier;
 use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};

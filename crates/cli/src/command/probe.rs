@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bathyal_index::TierChoice;
-use bathyal_index::progress::Progress;
 use bathyal_tier::TierProfile;
 use bathyal_tier::probe::{self, Mode, ProbeOptions, ProbeReport};
+use bathyal_vectors::progress::Progress;
 
 use crate::arguments::ProbeArguments;
 use crate::byte_size;

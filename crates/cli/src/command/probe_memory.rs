@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use bathyal_index::progress::Progress;
 use bathyal_tier::backend::mapped::MappedOptions;
 use bathyal_tier::probe::{self, MemoryProbeOptions, MemoryReport, Mode};
+use bathyal_vectors::progress::Progress;
 
 use super::probe::{PROGRESS_STEPS, save};
 use crate::arguments::ProbeArguments;

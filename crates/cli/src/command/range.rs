@@ -1,8 +1,8 @@
 //! `bathyal search --radius`: all vectors within a distance.
 
-use bathyal_index::vectors::{VectorFile, check_range_path, write_ranges};
 use bathyal_index::{Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
+use bathyal_vectors::{VectorFile, check_range_path, write_ranges};
 use serde::Serialize;
 
 use super::measurement::{Latency, open, remark_on_emulation, search_options};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bathyal_index::Index;
-use bathyal_index::vectors::IdFile;
+use bathyal_vectors::IdFile;
 
 use crate::failure::Failure;
 

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use bathyal_index::vectors::{IdFormat, IdWriter, VectorFile};
 use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
+use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
 use super::measurement::{Measurement, open, remark_on_emulation, search_options};
 use super::recall;

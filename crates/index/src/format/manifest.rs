@@ -5,7 +5,7 @@ use super::layout::GraphLayout;
 use super::postings::{BLOCK_BYTES, ENTRY_BYTES, MOST_LIST_BYTES, MOST_REPLICAS, PackedIds, PostingLayout};
 use super::seal;
 use crate::error::IndexError;
-use crate::spann::centroids::{MOST_DEGREE, centroid_element};
+use crate::families::spann::centroids::{MOST_DEGREE, centroid_element};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::TierError;

@@ -1,7 +1,7 @@
 //! Data for the tests of indexes: like real vectors it comes in clusters.
 
-use bathyal_index::vectors::VectorFile;
 use bathyal_kernels::Element;
+use bathyal_vectors::VectorFile;
 use half::f16;
 use rand::{Rng, SeedableRng};
 

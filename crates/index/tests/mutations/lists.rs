@@ -1,6 +1,7 @@
 //! The readers of posting lists.
 
 use super::{content, manifest_value, number, sealed};
+use bathyal_index::families::spann::{check_journal, check_links, check_list_codec};
 use bathyal_index::format::links;
 use bathyal_index::format::manifest::{
     CalibrationPoint, FileEntry, ListCodesEntry, Manifest, SpannEntry, Structure,
@@ -10,7 +11,6 @@ use bathyal_index::format::postings::{
     encode_members,
 };
 use bathyal_index::format::runs::{decode_section, encode_section};
-use bathyal_index::spann::{check_journal, check_links, check_list_codec};
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 

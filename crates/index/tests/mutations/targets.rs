@@ -10,7 +10,7 @@ mod lists;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use bathyal_index::cluster::{check_centroids, check_journal};
+use bathyal_index::families::cluster::{check_centroids, check_journal};
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
 use bathyal_index::format::links;
@@ -21,9 +21,9 @@ use bathyal_index::format::manifest::{
 };
 use bathyal_index::format::offsets::{self, Offsets};
 use bathyal_index::format::pages::PageLayout;
-use bathyal_index::vectors::{FileFormat, IdFile, IdFormat, VectorFile};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{Element, Isa, Metric};
+use bathyal_vectors::{FileFormat, IdFile, IdFormat, VectorFile};
 
 /// One reader.
 pub struct Target {

@@ -1,6 +1,6 @@
 //! A build that is asked to stop, for the tests of builds.
 
-use bathyal_index::progress::Progress;
+use bathyal_vectors::progress::Progress;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Stops when it was asked so often.

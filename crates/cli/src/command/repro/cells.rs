@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use bathyal_index::progress::Progress;
 use bathyal_index::{Index, OpenOptions, SearchTotals};
+use bathyal_vectors::progress::Progress;
 
 use super::devices::{DRAM, FILE, OnDevices, emulated};
 use super::effort::{Knob, Reached, Trial};

@@ -1,6 +1,6 @@
 //! `bathyal repro second-tier cluster`: posting lists on slow memory.
 
-use bathyal_index::index::DEFAULT_BEAM_WIDTH;
+use bathyal_index::open::DEFAULT_BEAM_WIDTH;
 use bathyal_tier::Control;
 
 use super::cells::{Planned, measure_all};

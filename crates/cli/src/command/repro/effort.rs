@@ -1,6 +1,6 @@
 //! How hard an index has to be searched for the recall asked for.
 
-use bathyal_index::index::MAX_SEARCH_LIST;
+use bathyal_index::open::MAX_SEARCH_LIST;
 use bathyal_index::{Effort, Index, SearchOptions, SearchTotals};
 use bathyal_tier::Control;
 

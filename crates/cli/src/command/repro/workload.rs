@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use bathyal_index::groundtruth::exact_neighbors;
-use bathyal_index::vectors::{IdFile, VectorFile, write_ids};
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::{IdFile, VectorFile, write_ids};
 
 use crate::arguments::TrialArguments;
 use crate::console::Console;

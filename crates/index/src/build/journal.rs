@@ -1,0 +1,85 @@
+//! What a build has finished, so that a killed one continues: what the journals of all families have in common. A
+//! journal is a small file that is replaced after each step.
+
+use crate::error::IndexError;
+use crate::families::graph::BuildOptions;
+use crate::format::appender::Written;
+use crate::format::seal;
+use crate::partition::pieces::{Part, Piece, pieces};
+use bathyal_tier::backend::file::replace_file;
+use bathyal_vectors::VectorFile;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+/// The journal, gone before the index gets its name.
+pub(crate) const JOURNAL_NAME: &str = "journal.json";
+/// Rows of the data that a fingerprint looks at.
+const ROWS_LOOKED_AT: usize = 256;
+/// Bytes of a spilled vector's id.
+const ID_BYTES: u64 = 4;
+
+/// Replaces the journal in `directory`. What it names was synced before.
+pub(crate) fn write(directory: &Path, journal: &impl Serialize) -> Result<(), IndexError> {
+    let json = serde_json::to_vec(journal).map_err(|e| IndexError::Internal(e.to_string()))?;
+    Ok(replace_file(directory.join(JOURNAL_NAME), &seal::sealed(json))?)
+}
+
+/// Reads what [`write`] wrote.
+///
+/// # Errors
+/// A sentence when it is damaged.
+pub(crate) fn parse<J: DeserializeOwned>(bytes: &[u8]) -> Result<J, String> {
+    serde_json::from_slice(seal::unsealed(bytes)?).map_err(|e| e.to_string())
+}
+
+/// A sentence unless something holds.
+pub(crate) fn require(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_string()) }
+}
+
+/// Checks the parts of `vectors` vectors of `vector_bytes`, `rows` placed together at most, and returns their pieces,
+/// `placed` of which are said to be placed.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn check_parts(
+    parts: &[Part],
+    placed: usize,
+    vectors: usize,
+    vector_bytes: u64,
+    rows: usize,
+) -> Result<Vec<Piece>, String> {
+    let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.rows));
+    require(parts.is_empty() || sum == Some(vectors), "the parts do not hold the vectors")?;
+    let row_bytes = ID_BYTES + vector_bytes;
+    let spilled =
+        parts.iter().all(|part| Some(part.written.bytes) == row_bytes.checked_mul(part.rows as u64));
+    let whole = parts.len() == 1 && parts[0].written.bytes == 0 && rows >= vectors;
+    require(spilled || whole, "the lengths of the parts do not follow from their rows")?;
+    let pieces = pieces(parts, rows);
+    require(placed <= pieces.len(), "more pieces are placed than there are")?;
+    Ok(pieces)
+}
+
+/// Whether the file `name` in `directory` is as long as it was written, or longer.
+pub(crate) fn holds(directory: &Path, name: &str, written: &Written) -> bool {
+    written.bytes == 0 || directory.join(name).metadata().is_ok_and(|found| found.len() >= written.bytes)
+}
+
+/// What a build reads: the data and the queries (file, length, time of change, and a sample of the rows). `None` for
+/// vectors in memory, which nobody can recognise.
+pub(crate) fn source(data: &VectorFile, options: &BuildOptions) -> Option<String> {
+    let of_file = |file: &VectorFile| {
+        let rows = file.count().min(ROWS_LOOKED_AT);
+        let sample = (0..rows).fold(0, |crc, i| {
+            crc32c::crc32c_append(crc, file.row((i as u64 * file.count() as u64 / rows as u64) as usize))
+        });
+        Some(format!("{} {sample:08x}", file.identity()?))
+    };
+    let queries = match &options.calibration {
+        Some(queries) => of_file(queries)?,
+        None => "none".into(),
+    };
+    Some(format!("data {}; queries {queries}", of_file(data)?))
+}

@@ -1,0 +1,204 @@
+//! Building an index of any family: what is checked before, and what all builds report.
+
+pub(crate) mod journal;
+
+use crate::error::IndexError;
+use crate::families::cluster;
+use crate::families::graph::options::DEFAULT_CODE_BYTES;
+use crate::families::graph::{self, BuildOptions, BuildReport, FamilyChoice};
+use crate::families::spann;
+use crate::format::manifest::{
+    Calibration, CodesEntry, FORMAT_VERSION, MAX_DIM, MAX_VECTORS, Manifest, Structure,
+};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use std::path::Path;
+use std::time::Instant;
+
+/// Memory of a graph's build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
+const FIXED_MEMORY: u64 = 96 << 20;
+/// Memory of each thread: search state, read buffers, blocks of exact search.
+const MEMORY_A_THREAD: u64 = 24 << 20;
+
+/// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
+/// that would do.
+pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
+    let growing = match options.family {
+        FamilyChoice::Graph => graph::build::planned_memory(data, options),
+        FamilyChoice::Cluster => return cluster::build::planned_memory(data, options),
+        FamilyChoice::Spann => return spann::build::planned_memory(data, options),
+    };
+    growing + options.thread_count() as u64 * MEMORY_A_THREAD + FIXED_MEMORY
+}
+
+/// Builds an index over `data` at `target`.
+///
+/// Nothing appears at `target` before the index is complete; on any error, and on cancellation, what was
+/// written is removed.
+///
+/// # Errors
+/// [`IndexError`]: bad parameters, vectors that are not finite, all-zero vectors under cosine, too small a memory
+/// budget (with the number needed), an existing target, a full disk, cancellation.
+pub fn build(
+    data: &VectorFile,
+    target: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, IndexError> {
+    options.check()?;
+    check_data(data, options)?;
+    let planned = planned_memory(data, options);
+    if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
+        return Err(IndexError::Memory {
+            what: "building this index",
+            needed: planned,
+            given,
+            advice: match options.family {
+                FamilyChoice::Graph => "allow at least that much, or lower max_degree or code_bytes",
+                FamilyChoice::Cluster => "allow at least that much, or lower code_bytes",
+                FamilyChoice::Spann => "allow at least that much, or lower centroid_share",
+            },
+        });
+    }
+    progress.stage("checking vectors", data.count() as u64);
+    match data.check_finite_until(&|| progress.cancelled()) {
+        Some(checked) => checked?,
+        None => return Err(IndexError::Cancelled),
+    }
+    match options.family {
+        FamilyChoice::Graph => graph::build::build(data, target, options, planned, progress),
+        FamilyChoice::Cluster => cluster::build::build(data, target, options, planned, progress),
+        FamilyChoice::Spann => spann::build::build(data, target, options, planned, progress),
+    }
+}
+
+/// Bytes of a code when the caller did not say.
+pub(crate) fn code_bytes(options: &BuildOptions, dim: usize) -> u32 {
+    // Small vectors need no more code bytes than they have dimensions; long ones need more to navigate well.
+    options.code_bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
+}
+
+/// The manifest of an index that has not been calibrated yet.
+pub(crate) fn least_manifest(
+    data: &VectorFile,
+    options: &BuildOptions,
+    family: &str,
+    structure: Structure,
+    codes: CodesEntry,
+) -> Manifest {
+    Manifest {
+        format_version: FORMAT_VERSION,
+        written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
+        family: family.into(),
+        vectors: data.count() as u64,
+        dim: data.dim() as u32,
+        element: data.element().name().into(),
+        metric: options.metric.name().into(),
+        data_bytes: data.data_bytes(),
+        seed: options.seed,
+        build_seconds: 0.0,
+        structure,
+        codes,
+        calibration: Calibration::default(),
+    }
+}
+
+impl BuildReport {
+    pub(crate) fn new(
+        manifest: &Manifest,
+        threads: usize,
+        planned_memory_bytes: u64,
+        mean_degree: f64,
+        stages: Stages,
+    ) -> BuildReport {
+        let graph = manifest.graph().ok();
+        let of_lists = manifest.spann().ok().and_then(|spann| spann.codes.as_ref());
+        let codes = of_lists.map_or((&manifest.codes.kind, manifest.codes.code_bytes), |codes| {
+            (&codes.kind, codes.code_bytes)
+        });
+        BuildReport {
+            family: manifest.family.clone(),
+            build_seconds: manifest.build_seconds,
+            index_bytes: manifest.index_bytes(),
+            data_bytes: manifest.data_bytes,
+            amplification: manifest.index_bytes() as f64 / manifest.data_bytes as f64,
+            vectors: manifest.vectors,
+            dim: manifest.dim,
+            element: manifest.element.clone(),
+            metric: manifest.metric.clone(),
+            max_degree: graph.map(|graph| graph.max_degree),
+            search_list: graph.map(|graph| graph.search_list),
+            code_kind: codes.0.clone(),
+            code_bytes: codes.1,
+            mean_degree: graph.map(|_| mean_degree),
+            threads,
+            planned_memory_bytes,
+            stage_seconds: stages.seconds,
+        }
+    }
+}
+
+/// How long each stage of a build took.
+pub(crate) struct Stages {
+    started: Instant,
+    last: Instant,
+    seconds: Vec<(String, f64)>,
+    /// Seconds that an earlier process worked on the same index.
+    before: f64,
+}
+
+impl Stages {
+    pub(crate) fn begin() -> Stages {
+        let now = Instant::now();
+        Stages { started: now, last: now, seconds: Vec::new(), before: 0.0 }
+    }
+
+    pub(crate) fn begin_after(before: f64) -> Stages {
+        Stages { before, ..Stages::begin() }
+    }
+
+    pub(crate) fn seconds_so_far(&self) -> f64 {
+        self.before + self.started.elapsed().as_secs_f64()
+    }
+
+    pub(crate) fn end(&mut self, name: &str) {
+        let now = Instant::now();
+        let seconds = (now - self.last).as_secs_f64();
+        // A stage that comes once a part is one stage in the report.
+        match self.seconds.iter_mut().find(|stage| stage.0 == name) {
+            Some(stage) => stage.1 += seconds,
+            None => self.seconds.push((name.into(), seconds)),
+        }
+        self.last = now;
+    }
+}
+
+fn check_data(data: &VectorFile, options: &BuildOptions) -> Result<(), IndexError> {
+    if data.count() as u64 > MAX_VECTORS {
+        return Err(IndexError::Parameter(format!(
+            "{}: {} vectors are more than the {MAX_VECTORS} that one index holds; split the file",
+            data.path().display(),
+            data.count()
+        )));
+    }
+    if data.dim() > MAX_DIM as usize {
+        return Err(IndexError::Parameter(format!(
+            "{}: {} dimensions are more than the {MAX_DIM} that an index holds",
+            data.path().display(),
+            data.dim()
+        )));
+    }
+    if let Some(queries) = &options.calibration
+        && (queries.dim() != data.dim() || queries.element() != data.element())
+    {
+        return Err(IndexError::Parameter(format!(
+            "{}: the calibration queries have {} dimensions of {}, the data has {} of {}",
+            queries.path().display(),
+            queries.dim(),
+            queries.element(),
+            data.dim(),
+            data.element()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! The codes of a cluster index: residuals to the centroids, group by group, made from the pages just written.
+
+use super::build::{CODES_NAME, VECTORS_NAME, Work};
+use super::centroids::{Centroids, codes_metric};
+use super::journal::Journal;
+use crate::build::journal::JOURNAL_NAME;
+use crate::build::{Stages, code_bytes};
+use crate::error::IndexError;
+use crate::families::graph::BuildOptions;
+use crate::format::appender::Appender;
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::FileEntry;
+use crate::partition::intake::Intake;
+use crate::partition::sample_rows;
+use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_tier::TierError;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Up to so many dimensions principal axes are found in seconds.
+const MOST_AXES_DIM: usize = 1024;
+/// Bytes of pages read, and of codes written, at once.
+const READ_BYTES: usize = 12 << 20;
+const WRITE_BYTES: usize = 4 << 20;
+/// Bytes of codes after which the journal is told: seconds of work that a killed build repeats at most.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+/// The vectors of the pages that were written, around the data's mean, as centroids are.
+struct Shifted<'a> {
+    file: File,
+    path: PathBuf,
+    layout: GroupLayout,
+    intake: &'a Intake,
+    centroids: &'a Centroids,
+}
+
+impl<'a> Shifted<'a> {
+    fn open(work: &Work<'_>, intake: &'a Intake, centroids: &'a Centroids) -> Result<Self, IndexError> {
+        let path = work.directory.join(VECTORS_NAME);
+        let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
+        Ok(Shifted { file, path, layout: work.layout, intake, centroids })
+    }
+
+    /// Fills `pages` with the pages from `first` on.
+    fn read(&self, first: usize, pages: &mut [u8]) -> Result<(), IndexError> {
+        let offset = first as u64 * self.layout.page_bytes() as u64;
+        let read = self.file.read_exact_at(pages, offset);
+        Ok(read.map_err(|e| TierError::io("read", &self.path, e))?)
+    }
+
+    /// The vector in slot `slot` of a page.
+    fn vector(&self, page: &[u8], slot: usize, out: &mut [f32]) {
+        let bytes = self.layout.vector_bytes();
+        self.intake.floats(&self.layout.vectors(page)[slot * bytes..][..bytes], out);
+        out.iter_mut().zip(self.centroids.mean()).for_each(|(value, mean)| *value -= mean);
+    }
+}
+
+/// The kind and the size of the codes.
+pub(crate) fn code(options: &BuildOptions, dim: usize) -> (CodeKind, usize) {
+    let bytes = code_bytes(options, dim) as usize;
+    let kind = options.code_kind.unwrap_or_else(|| match Codec::default_for(dim, bytes) {
+        // Tables of product codes do not fit registers. Residuals want fewer bytes than whole vectors, so the planes
+        // are ahead at any size.
+        CodeKind::Pq | CodeKind::Pq4 if dim <= MOST_AXES_DIM => CodeKind::Axes,
+        CodeKind::Pq | CodeKind::Pq4 => CodeKind::RaBitQ { bits: 1 },
+        kind => kind,
+    });
+    // One bit a dimension and the factors are the least that a long vector can have.
+    let least = if kind == (CodeKind::RaBitQ { bits: 1 }) { dim.div_ceil(8) + 8 } else { 8 };
+    (kind, if options.code_bytes.is_none() { bytes.max(least) } else { bytes })
+}
+
+/// Trains the codec on the residuals of a sample.
+pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> Result<Codec, IndexError> {
+    work.progress.stage("training codes", 1);
+    let (dim, count, options) = (intake.dim, work.data.count(), work.options);
+    let (kind, bytes) = code(options, dim);
+    if !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. }) {
+        return Err(IndexError::Parameter(format!(
+            "code kind {kind} cannot be scanned in groups; take axes or rabitq1 to rabitq8, or leave the choice open"
+        )));
+    }
+    let rows = sample_rows(count, dim);
+    let mut sample = vec![0.0_f32; rows * dim];
+    let mut centroid = vec![0.0_f32; dim];
+    let shifted = Shifted::open(work, intake, centroids)?;
+    let mut page = vec![0_u8; work.layout.page_bytes()];
+    let (mut group, mut before, mut held) = (0_u32, 0_usize, None);
+    for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
+        if i % 4096 == 0 {
+            work.go_on()?;
+        }
+        // Evenly spread over the order, so over the data.
+        let wanted = (i as u64 * count as u64 / rows as u64) as usize;
+        while before + centroids.count(group) <= wanted {
+            before += centroids.count(group);
+            group += 1;
+        }
+        let (number, slot) = work.layout.page_in(group, wanted - before);
+        if held != Some(number) {
+            shifted.read(number, &mut page)?;
+            held = Some(number);
+        }
+        centroids.shifted(group, &mut centroid);
+        shifted.vector(&page, slot, row);
+        row.iter_mut().zip(&centroid).for_each(|(value, centre)| *value -= centre);
+    }
+    Ok(Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?)
+}
+
+/// Writes the blocks of all groups that have none yet; returns the checksum of each group's too.
+pub(crate) fn write(
+    work: &Work<'_>,
+    intake: &Intake,
+    centroids: &Centroids,
+    codec: &Codec,
+    journal: &mut Journal,
+    stages: &Stages,
+) -> Result<(FileEntry, Vec<u32>), IndexError> {
+    let (groups, threads, layout) = (centroids.groups(), work.threads, &work.layout);
+    work.progress.stage("encoding", groups as u64);
+    let group_bytes = layout.group_blocks() * codec.block_bytes();
+    let at_once = (WRITE_BYTES / group_bytes).min(READ_BYTES / layout.group_bytes()).clamp(1, groups);
+    let mut file = Appender::resume(work.directory, CODES_NAME, journal.codes)?;
+    let mut codes = vec![0_u8; at_once * group_bytes];
+    let mut pages = vec![0_u8; at_once * layout.group_bytes()];
+    let shifted = Shifted::open(work, intake, centroids)?;
+    let mut checksums = checksums_so_far(work, journal, groups, group_bytes)?;
+    for first in (checksums.len()..groups).step_by(at_once) {
+        work.go_on()?;
+        let count = at_once.min(groups - first);
+        let (codes, pages) = (&mut codes[..count * group_bytes], &mut pages[..count * layout.group_bytes()]);
+        shifted.read(first * layout.group_pages(), pages)?;
+        let part = count.div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            let pages = pages.chunks(part * layout.group_bytes());
+            for (number, (codes, pages)) in codes.chunks_mut(part * group_bytes).zip(pages).enumerate() {
+                let shifted = &shifted;
+                scope.spawn(move || encode_groups(shifted, codec, first + number * part, pages, codes));
+            }
+        });
+        checksums.extend(codes.chunks_exact(group_bytes).map(crc32c::crc32c));
+        file.append(codes)?;
+        if file.written().bytes - journal.codes.bytes >= CHECKPOINT_BYTES {
+            journal.codes = file.sync()?;
+            journal.seconds = stages.seconds_so_far();
+            journal.write(work.directory)?;
+        }
+        work.progress.advance((first + count) as u64);
+    }
+    Ok((file.finish()?, checksums))
+}
+
+/// The checksums of the groups that an earlier process has encoded.
+fn checksums_so_far(
+    work: &Work<'_>,
+    journal: &Journal,
+    groups: usize,
+    group_bytes: usize,
+) -> Result<Vec<u32>, IndexError> {
+    let done = usize::try_from(journal.codes.bytes / group_bytes as u64).unwrap_or(usize::MAX);
+    if done > groups || !journal.codes.bytes.is_multiple_of(group_bytes as u64) {
+        let reason = format!("{} bytes of codes are written for {groups} groups", journal.codes.bytes);
+        return Err(IndexError::damaged(work.directory.join(JOURNAL_NAME), "the journal", reason));
+    }
+    let mut checksums = Vec::with_capacity(done);
+    if done > 0 {
+        let path = work.directory.join(CODES_NAME);
+        let failed = |e| TierError::io("read", &path, e);
+        let mut file = std::io::BufReader::new(File::open(&path).map_err(failed)?);
+        let mut codes = vec![0; group_bytes];
+        for _ in 0..done {
+            file.read_exact(&mut codes).map_err(failed)?;
+            checksums.push(crc32c::crc32c(&codes));
+        }
+    }
+    Ok(checksums)
+}
+
+/// Encodes the groups from `first` on that `pages` holds.
+fn encode_groups(shifted: &Shifted<'_>, codec: &Codec, first: usize, pages: &[u8], codes: &mut [u8]) {
+    let (dim, layout) = (shifted.intake.dim, &shifted.layout);
+    let mut scratch = EncodeScratch::default();
+    let mut centroid = vec![0.0_f32; dim];
+    let mut rows = vec![0.0_f32; layout.group_vectors() * dim];
+    let codes = codes.chunks_exact_mut(layout.group_blocks() * codec.block_bytes());
+    for ((group, pages), codes) in (first as u32..).zip(pages.chunks_exact(layout.group_bytes())).zip(codes) {
+        let count = shifted.centroids.count(group);
+        shifted.centroids.shifted(group, &mut centroid);
+        let rows = &mut rows[..count * dim];
+        for (i, row) in rows.chunks_exact_mut(dim).enumerate() {
+            let (page, slot) = layout.page_in(0, i);
+            shifted.vector(&pages[page * layout.page_bytes()..][..layout.page_bytes()], slot, row);
+        }
+        // The blocks that a group which is not full does not reach stay zero.
+        let used = count.div_ceil(SCAN_BLOCK) * codec.block_bytes();
+        codes[used..].fill(0);
+        codec.encode_group(rows, &centroid, &mut codes[..used], &mut scratch);
+    }
+}

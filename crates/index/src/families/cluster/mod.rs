@@ -1,0 +1,45 @@
+//! The cluster index with resident codes: groups of near vectors, whose codes are scanned in memory, and one round
+//! of reads for the vectors that the codes cannot tell apart.
+//!
+//! A query finds the nearest groups by their centroids (`centroids`), scans their codes, which are residuals to the
+//! centroid (IVF-RaBitQ, SIGMOD'25) in blocks that stay in registers, and reads the pages of the best candidates in
+//! one submission (`search`). Near vectors share pages (`crate::partition::placement`), so one read answers for several candidates.
+
+pub(crate) mod build;
+pub(crate) mod calibrate;
+pub(crate) mod centroids;
+pub(crate) mod encode;
+mod journal;
+mod place;
+mod plan;
+pub(crate) mod search;
+
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::ClusterEntry;
+use bathyal_kernels::Metric;
+
+/// Reads the bytes of a file of centroids as opening an index does, and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_centroids(
+    bytes: &[u8],
+    entry: &ClusterEntry,
+    layout: &GroupLayout,
+    metric: Metric,
+    vectors: u64,
+    code_bytes: u64,
+) -> Result<(), String> {
+    let metric = centroids::codes_metric(metric);
+    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes).map(|_| ())
+}
+
+/// Reads the bytes of a journal as a build of `vectors` vectors that continues does, `rows` of them placed at a time,
+/// and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_journal(bytes: &[u8], vectors: usize, rows: usize, layout: &GroupLayout) -> Result<(), String> {
+    let shape = journal::Shape { vectors, rows: rows.max(1), layout: *layout };
+    journal::Journal::parse(bytes, &shape).map(|_| ())
+}

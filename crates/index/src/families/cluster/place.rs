@@ -1,0 +1,158 @@
+//! Placing the vectors of one part after the other: their order, their pages, the means of their groups.
+
+use super::build::{MEANS_NAME, ORDER_NAME, VECTORS_NAME, Work};
+use super::centroids::GROUPS_A_RUN;
+use super::journal::Journal;
+use crate::build::Stages;
+use crate::error::IndexError;
+use crate::format::appender::Appender;
+use crate::format::groups::{GroupLayout, NO_ID};
+use crate::partition::intake::Intake;
+use crate::partition::pieces::{Ordered, Piece, pieces, remove_spilled};
+
+/// Bytes of pages written at once.
+const WRITE_BYTES: usize = 4 << 20;
+
+/// The number of vectors in each group, and the first group of each run.
+pub(crate) fn groups(pieces: &[Piece], layout: &GroupLayout) -> (Vec<u32>, Vec<u32>) {
+    let (mut counts, mut first_groups) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        let groups = piece.rows.div_ceil(layout.group_vectors());
+        first_groups.extend((counts.len()..counts.len() + groups).step_by(GROUPS_A_RUN).map(|g| g as u32));
+        let starts = (0..piece.rows).step_by(layout.group_vectors());
+        counts.extend(starts.map(|start| layout.group_vectors().min(piece.rows - start) as u32));
+    }
+    (counts, first_groups)
+}
+
+/// Vectors in memory with the order that they take in the index.
+struct Placed<'a> {
+    ordered: &'a Ordered,
+    layout: GroupLayout,
+}
+
+impl Placed<'_> {
+    fn groups(&self) -> usize {
+        self.ordered.order.len().div_ceil(self.layout.group_vectors())
+    }
+
+    /// Appends the means of all groups.
+    fn write_means(&self, threads: usize, file: &mut Appender) -> Result<(), IndexError> {
+        let means = self.ordered.means(self.layout.group_vectors(), threads);
+        let mut bytes = Vec::with_capacity(WRITE_BYTES);
+        for means in means.chunks(WRITE_BYTES / 4) {
+            bytes.clear();
+            means.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            file.append(&bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the ids by place, with none in places that stay free.
+    fn write_order(&self, file: &mut Appender) -> Result<(), IndexError> {
+        let places = self.groups() * self.layout.group_vectors();
+        let ids = self.ordered.order.iter().map(|row| self.ordered.id(*row)).chain(std::iter::repeat(NO_ID));
+        let mut ids = ids.take(places);
+        let mut bytes = Vec::with_capacity(WRITE_BYTES);
+        loop {
+            bytes.clear();
+            ids.by_ref().take(WRITE_BYTES / 4).for_each(|id| bytes.extend(id.to_le_bytes()));
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            file.append(&bytes)?;
+        }
+    }
+
+    /// Appends the pages of all groups.
+    fn write_pages(&self, work: &Work<'_>, file: &mut Appender) -> Result<(), IndexError> {
+        let layout = &self.layout;
+        let (page_bytes, before) = (layout.page_bytes(), file.written().bytes as usize / layout.page_bytes());
+        let pages = self.groups() * layout.group_pages();
+        let at_once = (WRITE_BYTES / page_bytes).clamp(1, pages);
+        let mut buffer = vec![0_u8; at_once * page_bytes];
+        for first in (0..pages).step_by(at_once) {
+            work.go_on()?;
+            let buffer = &mut buffer[..at_once.min(pages - first) * page_bytes];
+            let part = (buffer.len() / page_bytes).div_ceil(work.threads);
+            std::thread::scope(|scope| {
+                for (number, buffer) in buffer.chunks_mut(part * page_bytes).enumerate() {
+                    let first = first + number * part;
+                    scope.spawn(move || {
+                        let mut ids = Vec::new();
+                        for (page, bytes) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {
+                            let rows = self.ordered.rows(page, layout.page_vectors());
+                            ids.clear();
+                            ids.extend(rows.iter().map(|row| self.ordered.id(*row)));
+                            let vectors = rows.iter().map(|row| self.ordered.space.row(*row));
+                            layout.encode(bytes, (before + page) as u32, &ids, vectors);
+                        }
+                    });
+                }
+            });
+            file.append(buffer)?;
+        }
+        Ok(())
+    }
+}
+
+/// Places what is not placed yet, piece by piece; the journal knows of each.
+pub(crate) fn place(
+    work: &Work<'_>,
+    intake: &Intake,
+    journal: &mut Journal,
+    stages: &mut Stages,
+) -> Result<(), IndexError> {
+    let pieces = pieces(&journal.parts, work.rows);
+    if journal.placed == pieces.len() {
+        return Ok(());
+    }
+    let mut vectors = Appender::resume(work.directory, VECTORS_NAME, journal.vectors)?;
+    let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
+    let mut orders = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
+    let (page, group) = (work.layout.page_vectors(), work.layout.group_vectors());
+    let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
+    if !work.whole() {
+        work.progress.stage("grouping", work.data.count() as u64);
+    }
+    for piece in &pieces[journal.placed..] {
+        let units = vec![page, group, GROUPS_A_RUN * group];
+        let ordered = Ordered::load(work, intake, &journal.parts, *piece, units, before, stages)?;
+        let placed = Placed { ordered: &ordered, layout: work.layout };
+        placed.write_pages(work, &mut vectors)?;
+        placed.write_means(work.threads, &mut means)?;
+        placed.write_order(&mut orders)?;
+        journal.vectors = vectors.sync()?;
+        journal.means = means.sync()?;
+        journal.order = orders.sync()?;
+        journal.placed += 1;
+        journal.seconds = stages.seconds_so_far();
+        journal.write(work.directory)?;
+        before += piece.rows as u64;
+        remove_spilled(work, &journal.parts, *piece);
+        stages.end("write vectors");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::appender::Written;
+    use crate::partition::pieces::Part;
+    use bathyal_kernels::Element;
+
+    #[test]
+    fn groups_and_runs_begin_anew_with_each_piece() {
+        let part = |rows| Part { rows, written: Written::default() };
+        let layout = GroupLayout::choose(Element::U8, 128, 96).expect("a layout");
+        let run = GROUPS_A_RUN * layout.group_vectors();
+        let pieces = pieces(&[part(run + 94), part(0), part(2 * run + 1)], 2 * run);
+        let rows: Vec<_> = pieces.iter().map(|piece| (piece.part, piece.first, piece.rows)).collect();
+        assert_eq!(rows, [(0, 0, run + 94), (2, 0, 2 * run), (2, 2 * run, 1)]);
+        let (counts, first_groups) = groups(&pieces, &layout);
+        assert_eq!(first_groups, [0, 64, 66, 130, 194]);
+        assert_eq!(counts.iter().sum::<u32>() as usize, 3 * run + 95);
+        assert_eq!((counts[64], counts[65], counts[194], counts.len()), (93, 1, 1, 195));
+    }
+}

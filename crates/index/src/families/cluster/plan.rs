@@ -1,0 +1,82 @@
+//! The memory of a build: what each stage takes at its peak, and how many vectors are placed at a time.
+
+use super::centroids::GROUPS_A_RUN;
+use crate::build::code_bytes;
+use crate::families::graph::BuildOptions;
+use crate::families::graph::space::Space;
+use crate::format::groups::GroupLayout;
+use crate::partition::{MOST_PARTS, sample_rows};
+use bathyal_kernels::quantize::SCAN_BLOCK;
+use bathyal_vectors::VectorFile;
+
+/// The program itself, thread stacks, and what the allocator keeps.
+const PROGRAM_BYTES: u64 = 24 << 20;
+/// Mapped vectors between two releases ([`RELEASE_BYTES`](crate::partition::RELEASE_BYTES)), with what the threads are ahead
+/// and the system maps around a fault.
+const WINDOW_BYTES: u64 = 20 << 20;
+/// Buffers of pages, codes and spilled vectors.
+const BUFFER_BYTES: u64 = 20 << 20;
+/// Search state, exact search and code tables of each thread.
+const THREAD_BYTES: u64 = 4 << 20;
+/// Bytes a vector for its id, its place in the order, and its keys while a piece is cut.
+const PLACING_BYTES: u64 = 4 + 4 + 16 + 4;
+/// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
+const TRUTH_BYTES: u64 = 1000 * 101 * 16;
+
+/// How much is placed at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Bytes at the peak.
+    pub(crate) planned: u64,
+    /// Most vectors that are placed together, whole runs of groups; all of them where the set fits.
+    pub(crate) rows: usize,
+}
+
+impl Plan {
+    /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
+    /// What is planned is above the budget only if no plan keeps within it.
+    pub(crate) fn new(data: &VectorFile, options: &BuildOptions, layout: &GroupLayout) -> Plan {
+        let count = data.count();
+        let threads = options.thread_count() as u64;
+        let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
+        let rest = rest(data, options, layout, threads);
+        let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
+        let means = (data.dim() * 4).div_ceil(layout.group_vectors()) as u64;
+        let placing = |rows: usize| rows as u64 * (row + means) + threads * halving_bytes(data.dim());
+        let whole = fixed + rest.max(placing(count));
+        let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
+            return Plan { planned: whole, rows: count };
+        };
+        let run = GROUPS_A_RUN * layout.group_vectors();
+        let least = (2 * count / MOST_PARTS).next_multiple_of(run).min(count.next_multiple_of(run));
+        let free = budget.saturating_sub(fixed + threads * halving_bytes(data.dim()));
+        let rows = (free / (row + means)) as usize / run * run;
+        let rows = rows.clamp(least, count.next_multiple_of(run));
+        Plan { planned: fixed + rest.max(placing(rows)), rows }
+    }
+}
+
+/// Bytes of a thread that cuts small pieces: their vectors as floats, twice.
+fn halving_bytes(dim: usize) -> u64 {
+    2 * 1024 * (dim as u64 + 1) * 4
+}
+
+/// Bytes of the largest of the stages that do not place vectors.
+fn rest(data: &VectorFile, options: &BuildOptions, layout: &GroupLayout, threads: u64) -> u64 {
+    let (count, dim) = (data.count(), data.dim() as u64);
+    let groups = (count / layout.group_vectors() + 1 + 2 * MOST_PARTS) as u64;
+    let sample = sample_rows(count, data.dim()) as u64 * (dim + 1) * 4;
+    let code = u64::from(code_bytes(options, data.dim())).max(dim / 8 + 8);
+    // Rows of the groups and of their runs, counts and checksums, and a code each, in blocks that may be half empty.
+    let centroids = groups * (2 * dim + 2 * dim / GROUPS_A_RUN as u64 + 12 + 2 * code);
+    let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code;
+    // The codec takes its sample as it is and centred, and covariances of the dimensions.
+    let training = centroids + 2 * sample + 2 * dim.min(1024).pow(2) * 8;
+    let making_centroids = groups * dim * 4 + centroids;
+    let spreading = sample + sample_rows(count, data.dim()) as u64 * 32;
+    let queries = 1000 * (data.row_bytes() as u64 + 8 * dim);
+    // The centroids are read as bytes and then kept apart.
+    let scanning = codes + 2 * centroids + groups * 24 * threads;
+    let calibrating = scanning.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
+    training.max(making_centroids).max(spreading).max(calibrating)
+}

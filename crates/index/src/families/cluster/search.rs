@@ -1,0 +1,343 @@
+//! The searcher: navigation and scan in memory, then one round of reads.
+
+use super::centroids::{Centroids, Navigation};
+use crate::error::IndexError;
+use crate::families::graph::visited::VisitedSet;
+use crate::format::groups::GroupLayout;
+use crate::query::{Clock, Exact, Phase, QueryStats, SearchParams};
+use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
+use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
+use bathyal_tier::{Cx, ReadError, Span};
+use std::path::PathBuf;
+
+/// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
+/// interleaved queries stay small.
+pub(crate) const PAGES_AT_ONCE: usize = 64;
+/// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
+const VECTORS_AT_ONCE: usize = 128;
+/// How many groups ahead codes are asked for: one is too late for DRAM.
+const GROUPS_AHEAD: usize = 2;
+/// Candidates are collected up to so many times the list before the worst are dropped.
+const SLACK: usize = 4;
+
+/// The part of an open index that a search reads.
+pub(crate) struct Cluster {
+    pub(crate) layout: GroupLayout,
+    pub(crate) vectors: u32,
+    pub(crate) dim: usize,
+    pub(crate) element: Element,
+    pub(crate) metric: Metric,
+    pub(crate) codec: Codec,
+    /// The codes of the first groups, as many as the budget holds: all of them, as a rule.
+    pub(crate) codes: Vec<u8>,
+    /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
+    pub(crate) codes_offset: u64,
+    pub(crate) centroids: Centroids,
+    pub(crate) exact: Exact,
+    /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
+    pub(crate) check_pages: bool,
+    /// The ids by place, where candidates are read alone: their pages' heads are then not read. Empty elsewhere.
+    pub(crate) ids: Vec<u32>,
+    pub(crate) file: PathBuf,
+}
+
+impl Cluster {
+    /// Bytes of the codes of a group.
+    pub(crate) fn group_codes(&self) -> usize {
+        self.layout.group_blocks() * self.codec.block_bytes()
+    }
+
+    /// The codes of a group, if they are in memory.
+    fn resident_codes(&self, group: u32) -> Option<&[u8]> {
+        let bytes = self.group_codes();
+        let start = group as usize * bytes;
+        self.codes.get(start..start + bytes)
+    }
+
+    /// Where the tier has the codes of a group.
+    fn codes_span(&self, group: u32) -> Span {
+        let bytes = self.group_codes();
+        Span { offset: self.codes_offset + u64::from(group) * bytes as u64, len: bytes as u32 }
+    }
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) struct Scratch {
+    query: Vec<u8>,
+    floats: Vec<f32>,
+    code_query: CodeQuery,
+    navigation: Navigation,
+    hits: Vec<Neighbor>,
+    /// Estimates from here on need not be kept.
+    worst: f32,
+    /// Groups whose codes are not in memory.
+    absent: Vec<Neighbor>,
+    pages: Vec<u32>,
+    listed: VisitedSet,
+    spans: Vec<Span>,
+    scores: Vec<f32>,
+    found: TopK,
+    pub(crate) stats: QueryStats,
+    pub(crate) clock: Clock,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch {
+            query: Vec::new(),
+            floats: Vec::new(),
+            code_query: CodeQuery::new(),
+            navigation: Navigation::default(),
+            hits: Vec::new(),
+            worst: f32::INFINITY,
+            absent: Vec::new(),
+            pages: Vec::new(),
+            listed: VisitedSet::new(PAGES_AT_ONCE),
+            spans: Vec::new(),
+            scores: Vec::new(),
+            found: TopK::new(0),
+            stats: QueryStats::default(),
+            clock: Clock::default(),
+        }
+    }
+
+    /// Bytes that a query holds at its peak, about.
+    pub(crate) fn planned_bytes(groups: usize, group_vectors: usize, dim: usize, search_list: usize) -> u64 {
+        let hits = SLACK * search_list + group_vectors;
+        (groups * 24 + hits * 12 + search_list * 24 + dim * 1100 + 4096) as u64
+    }
+
+    /// Appends what was found to `out`, nearest first.
+    pub(crate) fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        self.found.drain_sorted(out);
+    }
+
+    /// The candidates of the last scan, best estimate first: their places.
+    pub(crate) fn candidates(&self) -> &[Neighbor] {
+        &self.hits
+    }
+
+    /// Finds the groups to scan and makes the query ready.
+    fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+        self.stats = QueryStats::default();
+        self.clock = Clock::begin(params.timed);
+        self.floats.resize(cluster.dim, 0.0);
+        to_f32(cluster.element, query, &mut self.floats);
+        self.query.clear();
+        self.query.extend_from_slice(query);
+        if cluster.metric == Metric::Cosine {
+            crate::families::graph::space::normalize(cluster.element, &mut self.query);
+            normalize_f32(&mut self.floats);
+        }
+        let navigation = &mut self.navigation;
+        cluster.centroids.begin(&self.floats, navigation);
+        self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
+        let (codec, code_query, wanted) = (&cluster.codec, &self.code_query, params.wanted());
+        cluster.centroids.nearest(codec, code_query, params.probes, wanted, navigation);
+        self.clock.spent(Phase::Navigate);
+        self.hits.clear();
+        self.absent.clear();
+        self.worst = f32::INFINITY;
+    }
+
+    /// Scans the groups whose codes are in memory and notes the others.
+    fn scan_resident(&mut self, cluster: &Cluster, wanted: usize) {
+        for i in 0..self.navigation.groups.len() {
+            let group = self.navigation.groups[i];
+            let Some(codes) = cluster.resident_codes(group.id) else {
+                self.absent.push(group);
+                continue;
+            };
+            let next = self.navigation.groups.get(i + GROUPS_AHEAD);
+            let next = next.and_then(|next| cluster.resident_codes(next.id)).unwrap_or_default();
+            self.scan_group(cluster, group, codes, next, wanted);
+        }
+    }
+
+    /// Scans the codes of one group, while those of the next are brought into the cache.
+    fn scan_group(&mut self, cluster: &Cluster, group: Neighbor, blocks: &[u8], next: &[u8], wanted: usize) {
+        let count = cluster.centroids.count(group.id);
+        let scan = GroupScan {
+            blocks,
+            count,
+            centroid_distance: group.distance,
+            threshold: self.worst,
+            first: group.id * cluster.layout.group_vectors() as u32,
+            next,
+        };
+        let hits = &mut self.hits;
+        self.code_query.scan_group_before(&cluster.codec, &scan, hits);
+        self.stats.code_distances += count as u32;
+        if hits.len() >= SLACK * wanted {
+            self.worst = keep_best(hits, wanted);
+        }
+    }
+
+    /// Leaves the best `wanted` candidates, the best first.
+    fn rank(&mut self, cluster: &Cluster, wanted: usize) {
+        if self.hits.len() < wanted.min(self.stats.code_distances as usize) {
+            self.take_unordered(cluster);
+        }
+        if self.hits.len() > wanted {
+            keep_best(&mut self.hits, wanted);
+        }
+        self.hits.sort_unstable();
+        self.clock.spent(Phase::Scan);
+    }
+
+    /// Takes all vectors of the groups: their estimates are beyond what a number can say, so that none is below
+    /// another. Queries far outside of the data have such.
+    #[cold]
+    fn take_unordered(&mut self, cluster: &Cluster) {
+        self.hits.clear();
+        for group in &self.navigation.groups {
+            let first = group.id * cluster.layout.group_vectors() as u32;
+            let places = (0..cluster.centroids.count(group.id)).map(|slot| first.wrapping_add(slot as u32));
+            self.hits.extend(places.map(|id| Neighbor { distance: f32::INFINITY, id }));
+        }
+    }
+
+    /// Groups that the last query scanned.
+    pub(crate) fn groups_scanned(&self) -> usize {
+        self.navigation.groups.len()
+    }
+
+    /// Navigates and scans an index whose codes are all in memory.
+    pub(crate) fn scan(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+        self.navigate(cluster, query, params);
+        self.scan_resident(cluster, params.wanted());
+        self.rank(cluster, params.wanted());
+    }
+
+    /// Lists the pages of the candidates, each once, in the order of its best candidate.
+    fn list_pages(&mut self, cluster: &Cluster) {
+        self.pages.clear();
+        self.listed.clear();
+        for hit in &self.hits {
+            let page = cluster.layout.page_of(hit.id);
+            if self.listed.insert(page) {
+                self.pages.push(page);
+            }
+        }
+    }
+
+    /// Counts the spans that are about to be read.
+    fn count_reads(&mut self) {
+        self.stats.hops += 1;
+        self.stats.reads += self.spans.len() as u32;
+        self.stats.bytes += self.spans.iter().map(|span| u64::from(span.len)).sum::<u64>();
+    }
+
+    /// Scores the candidate of rank `rank`, whose vector has arrived alone.
+    #[inline]
+    fn score_vector(&mut self, cluster: &Cluster, rank: usize, bytes: &[u8]) {
+        // Every place below a group's count holds a vector: it was looked at when the pages were loaded.
+        let Some(id) = cluster.ids.get(self.hits[rank].id as usize) else { return };
+        self.found.push(*id, cluster.exact.between(&self.query, bytes));
+        self.stats.full_distances += 1;
+    }
+
+    /// Scores all vectors of a page that has arrived.
+    fn score_page(&mut self, cluster: &Cluster, page: u32, bytes: &[u8]) -> Result<(), IndexError> {
+        let layout = &cluster.layout;
+        if cluster.check_pages {
+            layout
+                .check(page, bytes)
+                .map_err(|reason| IndexError::damaged(&cluster.file, format!("page {page}"), reason))?;
+        }
+        self.scores.resize(layout.page_vectors(), 0.0);
+        cluster.exact.score_block(&self.query, layout.vectors(bytes), &mut self.scores);
+        for (slot, distance) in self.scores.iter().enumerate() {
+            let Some(id) = layout.id(bytes, slot) else { break };
+            if id >= cluster.vectors {
+                let reason = format!("it holds vector {id}, which is not among {}", cluster.vectors);
+                return Err(IndexError::damaged(&cluster.file, format!("page {page}"), reason));
+            }
+            self.found.push(id, *distance);
+            self.stats.full_distances += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the best `wanted` and returns the worst of them.
+fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
+    let (_, worst, _) = hits.select_nth_unstable(wanted - 1);
+    let worst = worst.distance;
+    hits.truncate(wanted);
+    worst
+}
+
+/// Answers one query; what was found stays in `scratch`.
+pub(crate) async fn search(
+    cx: Cx,
+    cluster: &Cluster,
+    query: &[u8],
+    params: SearchParams,
+    scratch: &mut Scratch,
+) -> Result<(), IndexError> {
+    scratch.found = TopK::new(params.k);
+    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
+    let wanted = params.wanted();
+    scratch.navigate(cluster, query, &params);
+    scratch.scan_resident(cluster, wanted);
+    for first in (0..scratch.absent.len()).step_by(PAGES_AT_ONCE) {
+        let last = scratch.absent.len().min(first + PAGES_AT_ONCE);
+        scratch.spans.clear();
+        scratch.spans.extend(scratch.absent[first..last].iter().map(|group| cluster.codes_span(group.id)));
+        scratch.count_reads();
+        scratch.clock.spent(Phase::Scan);
+        let blocks = cx.read(&scratch.spans).await.map_err(failed)?;
+        scratch.clock.spent(Phase::Read);
+        for i in first..last {
+            let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
+            cluster.centroids.check_codes(group.id, codes).map_err(|reason| {
+                IndexError::damaged(&cluster.file, format!("the codes of group {}", group.id), reason)
+            })?;
+            scratch.scan_group(cluster, group, codes, &[], wanted);
+        }
+    }
+    scratch.rank(cluster, wanted);
+    if cluster.ids.is_empty() {
+        read_pages(&cx, cluster, scratch).await
+    } else {
+        read_vectors(&cx, cluster, scratch).await
+    }
+}
+
+/// Reads the candidates' pages and scores all that is on them.
+async fn read_pages(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
+    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
+    scratch.list_pages(cluster);
+    for first in (0..scratch.pages.len()).step_by(PAGES_AT_ONCE) {
+        let last = scratch.pages.len().min(first + PAGES_AT_ONCE);
+        scratch.spans.clear();
+        scratch.spans.extend(scratch.pages[first..last].iter().map(|page| cluster.layout.span(*page, 1)));
+        scratch.count_reads();
+        let pages = cx.read(&scratch.spans).await.map_err(failed)?;
+        scratch.clock.spent(Phase::Read);
+        for i in first..last {
+            scratch.score_page(cluster, scratch.pages[i], pages.bytes(i - first))?;
+        }
+        scratch.clock.spent(Phase::Rerank);
+    }
+    Ok(())
+}
+
+/// Reads the candidates alone: where a read is a few loads, those of a whole page cost more than a longer list does.
+async fn read_vectors(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
+    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
+    for first in (0..scratch.hits.len()).step_by(VECTORS_AT_ONCE) {
+        let last = scratch.hits.len().min(first + VECTORS_AT_ONCE);
+        scratch.spans.clear();
+        scratch.spans.extend(scratch.hits[first..last].iter().map(|hit| cluster.layout.vector_span(hit.id)));
+        scratch.count_reads();
+        let vectors = cx.read(&scratch.spans).await.map_err(failed)?;
+        scratch.clock.spent(Phase::Read);
+        for rank in first..last {
+            scratch.score_vector(cluster, rank, vectors.bytes(rank - first));
+        }
+        scratch.clock.spent(Phase::Rerank);
+    }
+    Ok(())
+}

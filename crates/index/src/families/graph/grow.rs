@@ -1,0 +1,129 @@
+//! Growing the graph: passes of insertion over an order of vectors, then lists trimmed and all connected.
+
+use super::adjacency::Adjacency;
+use super::insert::Inserter;
+use super::options::BuildOptions;
+use super::repair;
+use super::space::Space;
+use crate::error::IndexError;
+use bathyal_vectors::progress::Progress;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Insertions between two looks at cancellation: each takes well under a millisecond.
+const CHECK_EVERY: usize = 32;
+/// The first pass only drafts a graph for the second to search: with this share of the candidates it takes a
+/// third of the time, and the finished graph answers as well.
+const DRAFT_SHARE: u32 = 3;
+/// Candidates of the first pass at least.
+const DRAFT_LEAST: u32 = 16;
+
+/// A graph under construction.
+pub(crate) struct Growth<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) graph: Adjacency,
+    pub(crate) entry: u32,
+    pub(crate) options: &'a BuildOptions,
+    pub(crate) threads: usize,
+    pub(crate) progress: &'a dyn Progress,
+}
+
+impl Growth<'_> {
+    /// The two passes of Vamana over all vectors but those `held_out` (rising).
+    pub(crate) fn passes(&self, held_out: &[u32]) -> Result<Vec<u32>, IndexError> {
+        let order = self.shuffled(held_out);
+        let [draft, full] = self.search_lists();
+        self.insert("first pass", &order, 1.0, draft)?;
+        self.insert("second pass", &order, self.options.alpha, full)?;
+        Ok(order)
+    }
+
+    /// All vectors but those `held_out` (rising), shuffled.
+    pub(super) fn shuffled(&self, held_out: &[u32]) -> Vec<u32> {
+        let all = 0..self.space.count() as u32;
+        let mut order: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
+        order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(self.options.seed));
+        order
+    }
+
+    /// Candidates of the first pass and of the second.
+    pub(super) fn search_lists(&self) -> [u32; 2] {
+        let full = self.options.search_list;
+        [full.div_ceil(DRAFT_SHARE).max(DRAFT_LEAST).min(full), full]
+    }
+
+    /// Inserts the vectors of `order`, or connects them anew.
+    pub(crate) fn insert(
+        &self,
+        name: &str,
+        order: &[u32],
+        alpha: f32,
+        search_list: u32,
+    ) -> Result<(), IndexError> {
+        self.progress.stage(name, order.len() as u64);
+        self.each(order, search_list, |id, inserter| inserter.insert(id, alpha))
+    }
+
+    /// Prunes lists back to the maximum degree and makes every vector of `order` reachable.
+    pub(crate) fn finish(&self, order: &[u32]) -> Result<(), IndexError> {
+        self.progress.stage("trimming", order.len() as u64);
+        let limit = self.options.max_degree as usize;
+        self.each(order, self.options.search_list, |id, inserter| {
+            if self.graph.degree(id) > limit {
+                inserter.shrink(id, &[], self.options.alpha);
+            }
+        })?;
+        let mut inserter = self.inserter(self.options.search_list);
+        match repair::connect(&self.graph, &mut inserter, order, self.entry, limit) {
+            Some(_) => Ok(()),
+            None => Err(IndexError::Parameter(format!(
+                "max_degree {limit} leaves no room to connect all vectors; raise it"
+            ))),
+        }
+    }
+
+    /// What a thread searches and changes the graph with.
+    pub(crate) fn inserter(&self, search_list: u32) -> Inserter<'_> {
+        Inserter::new(self.space, &self.graph, self.entry, self.options.max_degree, search_list)
+    }
+
+    /// Runs `work` for every id of `order` on all threads, each with a state of its own. In order on one.
+    fn each(
+        &self,
+        order: &[u32],
+        search_list: u32,
+        work: impl Fn(u32, &mut Inserter<'_>) + Sync,
+    ) -> Result<(), IndexError> {
+        let next = AtomicUsize::new(0);
+        let reported = Mutex::new(());
+        let progress = self.progress;
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.min(order.len()) {
+                scope.spawn(|| {
+                    let mut inserter = self.inserter(search_list);
+                    loop {
+                        let start = next.fetch_add(CHECK_EVERY, Ordering::Relaxed);
+                        if start >= order.len() || progress.cancelled() {
+                            return;
+                        }
+                        for id in &order[start..order.len().min(start + CHECK_EVERY)] {
+                            work(*id, &mut inserter);
+                        }
+                        if start.is_multiple_of(CHECK_EVERY * 64)
+                            && let Ok(_one) = reported.try_lock()
+                        {
+                            progress.advance(start as u64);
+                        }
+                    }
+                });
+            }
+        });
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        progress.advance(order.len() as u64);
+        Ok(())
+    }
+}

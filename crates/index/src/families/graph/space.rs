@@ -1,0 +1,317 @@
+//! The vectors of a build in memory, and the distance that its graph is built by.
+//!
+//! A graph needs a distance that obeys something like the triangle inequality. Squared L2 does; cosine is L2
+//! between normalised vectors; for the inner product every vector gets one more coordinate that makes all
+//! equally long (`sqrt(longest^2 - length^2)`), after which the order by L2 from a query is the order by inner
+//! product. The extra coordinate is kept beside the rows and never written.
+
+use crate::error::IndexError;
+use crate::partition::placement::Points;
+use crate::partition::placement::project::{dot, dot_u8};
+use bathyal_kernels::{
+    Distance, Element, Metric, Neighbor, Rows, normalize_f16, normalize_f32, squared_norm, to_f32,
+};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use half::f16;
+use std::sync::Mutex;
+
+/// Rows are spaced so that none straddles more cache lines than it must.
+const ROW_ALIGNMENT: usize = 64;
+/// Bytes that a thread reads from a mapped file before it gives the file's memory back.
+const RELEASE_BYTES: usize = 4 << 20;
+
+/// Vectors in memory with a build distance.
+pub(crate) struct Space {
+    bytes: Vec<u8>,
+    /// Bytes before the first row, so that rows begin on a cache line.
+    lead: usize,
+    stride: usize,
+    count: usize,
+    dim: usize,
+    element: Element,
+    metric: Metric,
+    distance: Distance,
+    /// Inner product only: the extra coordinate of each row, and twice the longest squared length.
+    lift: Option<(Vec<f32>, f32)>,
+}
+
+impl Space {
+    /// Bytes that a space over `data` takes.
+    pub(crate) fn planned_bytes(data: &VectorFile, metric: Metric) -> u64 {
+        Space::planned_rows(data.count(), data.row_bytes(), metric)
+    }
+
+    /// Bytes that a space of `count` rows takes.
+    pub(crate) fn planned_rows(count: usize, row_bytes: usize, metric: Metric) -> u64 {
+        let lift = if metric == Metric::InnerProduct { 4 } else { 0 };
+        (stride_of(row_bytes) as u64 + lift) * count as u64 + ROW_ALIGNMENT as u64
+    }
+
+    /// Room for `count` rows, which are set by [`Space::row_mut`].
+    pub(crate) fn blank(count: usize, dim: usize, element: Element, metric: Metric) -> Space {
+        let stride = stride_of(dim * element.size());
+        let mut bytes = vec![0_u8; stride * count + ROW_ALIGNMENT];
+        bathyal_tier::advise_huge_pages(&mut bytes);
+        let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
+        let kernel = match (metric, element.is_float()) {
+            (Metric::Cosine, true) => Metric::L2,
+            (other, _) => other,
+        };
+        let distance = Distance::new(element, kernel, dim);
+        Space { bytes, lead, stride, count, dim, element, metric, distance, lift: None }
+    }
+
+    /// The bytes of one row, to be set.
+    pub(crate) fn row_mut(&mut self, id: u32) -> &mut [u8] {
+        let start = self.lead + id as usize * self.stride;
+        &mut self.bytes[start..start + self.dim * self.element.size()]
+    }
+
+    /// Gives each row the coordinate that makes it as long as `longest`, a squared length.
+    pub(crate) fn lift(&mut self, longest: f32) {
+        let norms = (0..self.count).map(|i| squared_norm(self.element, self.row(i as u32)));
+        let lift = norms.map(|norm| (longest - norm).max(0.0).sqrt()).collect();
+        self.lift = Some((lift, 2.0 * longest));
+    }
+
+    /// Copies the rows of `data`, normalised for cosine where the element can hold that.
+    pub(crate) fn load(
+        data: &VectorFile,
+        metric: Metric,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<Space, IndexError> {
+        let (count, row_bytes, element) = (data.count(), data.row_bytes(), data.element());
+        let mut space = Space::blank(count, data.dim(), element, metric);
+        let (stride, lead) = (space.stride, space.lead);
+        // Mapped rows count as this process's memory until they are given back.
+        let release_rows = (RELEASE_BYTES / row_bytes).max(1);
+        let zeros = Mutex::new((0_u64, Vec::new()));
+        let rows_a_thread = count.div_ceil(threads.max(1)).max(1);
+        std::thread::scope(|scope| {
+            for (part, chunk) in
+                space.bytes[lead..lead + stride * count].chunks_mut(rows_a_thread * stride).enumerate()
+            {
+                let zeros = &zeros;
+                scope.spawn(move || {
+                    let first = part * rows_a_thread;
+                    for (i, slot) in chunk.chunks_mut(stride).enumerate() {
+                        if i % release_rows == 0 {
+                            data.release();
+                            if progress.cancelled() {
+                                return;
+                            }
+                        }
+                        slot[..row_bytes].copy_from_slice(data.row(first + i));
+                        if metric == Metric::Cosine && !normalize(element, &mut slot[..row_bytes]) {
+                            note_zero(zeros, (first + i) as u64);
+                        }
+                    }
+                });
+            }
+        });
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let (count_zero, mut rows) = zeros.into_inner().unwrap_or_default();
+        if count_zero > 0 {
+            rows.sort_unstable();
+            rows.truncate(10);
+            return Err(IndexError::ZeroVectors { count: count_zero, rows });
+        }
+        if metric == Metric::InnerProduct {
+            let norms = (0..count).map(|i| squared_norm(element, space.row(i as u32)));
+            let longest = norms.fold(0.0_f32, f32::max);
+            space.lift(longest);
+        }
+        Ok(space)
+    }
+
+    /// Number of vectors.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Dimensions of a row.
+    pub(crate) fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+
+    /// The bytes of one row, as they go into the index.
+    #[inline]
+    pub(crate) fn row(&self, id: u32) -> &[u8] {
+        let start = self.lead + id as usize * self.stride;
+        &self.bytes[start..start + self.dim * self.element.size()]
+    }
+
+    /// Row `id` as floats, normalised for cosine: what the codes are trained on.
+    pub(crate) fn row_f32(&self, id: u32, out: &mut [f32]) {
+        to_f32(self.element, self.row(id), out);
+        if self.metric == Metric::Cosine && !self.element.is_float() {
+            normalize_f32(out);
+        }
+    }
+
+    /// The build distance between two rows.
+    #[inline]
+    pub(crate) fn between(&self, a: u32, b: u32) -> f32 {
+        let distance = self.distance.between(self.row(a), self.row(b));
+        match &self.lift {
+            None => distance,
+            Some((lift, doubled)) => doubled + 2.0 * (distance - lift[a as usize] * lift[b as usize]),
+        }
+    }
+
+    /// The build distance from row `from` to each of `ids`.
+    #[inline]
+    pub(crate) fn score(&self, from: u32, ids: &[u32], out: &mut [f32]) {
+        let lift = self.lift.as_ref().map_or(0.0, |(lift, _)| lift[from as usize]);
+        self.score_lifted(self.row(from), lift, ids, out);
+    }
+
+    /// The build distance to each of `ids` from a vector that is none of the rows.
+    pub(crate) fn score_row(&self, row: &[u8], ids: &[u32], out: &mut [f32]) {
+        let lift = |longest: f32| (longest - squared_norm(self.element, row)).max(0.0).sqrt();
+        let lift = self.longest().map_or(0.0, lift);
+        self.score_lifted(row, lift, ids, out);
+    }
+
+    /// Ranks `ids` for a query, which under the inner product has no coordinate that makes it as long as the rows.
+    pub(crate) fn score_query(&self, row: &[u8], ids: &[u32], out: &mut [f32]) {
+        self.score_lifted(row, 0.0, ids, out);
+    }
+
+    #[inline]
+    fn score_lifted(&self, row: &[u8], own: f32, ids: &[u32], out: &mut [f32]) {
+        let rows = Rows { bytes: &self.bytes[self.lead..], stride: self.stride };
+        self.distance.score(row, rows, ids, out);
+        if let Some((lift, doubled)) = &self.lift {
+            for (value, id) in out.iter_mut().zip(ids) {
+                *value = doubled + 2.0 * (*value - own * lift[*id as usize]);
+            }
+        }
+    }
+
+    /// The squared length that all rows are lifted to, under the inner product.
+    pub(crate) fn longest(&self) -> Option<f32> {
+        self.lift.as_ref().map(|(_, doubled)| doubled / 2.0)
+    }
+
+    /// The vector nearest to the mean of all: where searches begin.
+    pub(crate) fn medoid(&self, threads: usize, progress: &dyn Progress) -> Result<u32, IndexError> {
+        let mut mean = vec![0.0_f64; self.dim + 1];
+        let mut row = vec![0.0_f32; self.dim + 1];
+        // A sample places the mean well enough; every row still competes to be the medoid.
+        let step = (self.count / 100_000).max(1);
+        let sampled = self.count.div_ceil(step);
+        for id in (0..self.count).step_by(step) {
+            self.lifted_row(id as u32, &mut row);
+            mean.iter_mut().zip(&row).for_each(|(m, x)| *m += f64::from(*x));
+        }
+        let mean: Vec<f32> = mean.iter().map(|m| (*m / sampled as f64) as f32).collect();
+        let part = self.count.div_ceil(threads.max(1)).max(1);
+        let nearest = |first: usize| {
+            let mut row = vec![0.0_f32; self.dim + 1];
+            let mut best = Neighbor { distance: f32::INFINITY, id: first as u32 };
+            for id in first..self.count.min(first + part) {
+                if id % 4096 == 0 && progress.cancelled() {
+                    break;
+                }
+                self.lifted_row(id as u32, &mut row);
+                let distance = row.iter().zip(&mean).map(|(a, b)| (a - b) * (a - b)).sum();
+                best = best.min(Neighbor { distance, id: id as u32 });
+            }
+            best
+        };
+        let best = std::thread::scope(|scope| {
+            let parts: Vec<_> = (0..self.count)
+                .step_by(part)
+                .map(|first| {
+                    let nearest = &nearest;
+                    scope.spawn(move || nearest(first))
+                })
+                .collect();
+            parts.into_iter().filter_map(|part| part.join().ok()).min()
+        });
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        best.map(|best| best.id)
+            .ok_or_else(|| IndexError::Internal("no vector is nearest to the mean".into()))
+    }
+
+    fn lifted_row(&self, id: u32, out: &mut [f32]) {
+        self.row_f32(id, &mut out[..self.dim]);
+        out[self.dim] = self.lift.as_ref().map_or(0.0, |(lift, _)| lift[id as usize]);
+    }
+}
+
+impl Points for Space {
+    fn dim(&self) -> usize {
+        self.dim + usize::from(self.lift.is_some())
+    }
+
+    fn read(&self, id: u32, out: &mut [f32]) {
+        self.row_f32(id, &mut out[..self.dim]);
+        if let Some((lift, _)) = &self.lift {
+            out[self.dim] = lift[id as usize];
+        }
+    }
+
+    fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
+        if self.element == Element::U8 && self.lift.is_none() && self.metric != Metric::Cosine {
+            keys.iter_mut().for_each(|key| key.0 = dot_u8(self.row(key.1), normal));
+            return;
+        }
+        let mut row = vec![0.0; normal.len()];
+        for key in keys {
+            self.read(key.1, &mut row);
+            key.0 = dot(&row, normal);
+        }
+    }
+}
+
+fn stride_of(row_bytes: usize) -> usize {
+    // Short rows are packed: padding them would cost more memory than straddled lines cost time.
+    if row_bytes >= ROW_ALIGNMENT { row_bytes.next_multiple_of(ROW_ALIGNMENT) } else { row_bytes }
+}
+
+fn note_zero(zeros: &Mutex<(u64, Vec<u64>)>, row: u64) {
+    if let Ok(mut zeros) = zeros.lock() {
+        zeros.0 += 1;
+        if zeros.1.len() < 1000 {
+            zeros.1.push(row);
+        }
+    }
+}
+
+/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
+pub(crate) fn normalize(element: Element, row: &mut [u8]) -> bool {
+    match element {
+        Element::F32 => {
+            let mut values: Vec<f32> =
+                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            let sound = normalize_f32(&mut values);
+            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *slot = value.to_le_bytes();
+            }
+            sound
+        }
+        Element::F16 => {
+            let mut values: Vec<f16> =
+                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
+            let sound = normalize_f16(&mut values);
+            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                *slot = value.to_le_bytes();
+            }
+            sound
+        }
+        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
+    }
+}

@@ -1,0 +1,302 @@
+//! Measuring what recall every number of lists and of candidates reaches on this very index, before it is published.
+//!
+//! A true neighbour is found if it is in a list that is read and no more vectors of these lists than are compared exactly
+//! have a better estimate. So the lists of a query are scanned up to the worst estimate of any true neighbour, and one scan
+//! measures all numbers of candidates and all prunings at once.
+
+use super::write::CodedVectors;
+use super::{ListCodes, ListQuery};
+use crate::error::IndexError;
+use crate::families::graph::visited::VisitedSet;
+use crate::families::spann::build::Work;
+use crate::families::spann::centroids::{Centroids, Navigation};
+use crate::families::spann::measure::{Trial, centroids, climb};
+use crate::families::spann::place::Leaves;
+use crate::families::spann::write::POSTINGS_NAME;
+use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, Manifest};
+use crate::format::postings::Postings;
+use crate::query::QueryStats;
+use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
+use bathyal_tier::TierError;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Numbers of candidates that are recorded.
+const CANDIDATES: [u32; 28] = [
+    1, 2, 3, 4, 6, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60, 80, 100, 130, 160, 200, 260, 320, 400, 500,
+    700, 1000,
+];
+/// How much farther than the nearest a list may be; 0 is any distance.
+const PRUNES: [f32; 6] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.5];
+
+/// Measures the index of `work`, whose manifest has not been written yet.
+pub(crate) fn calibrate(
+    work: &Work<'_>,
+    manifest: &Manifest,
+    leaves: &Leaves,
+    coded: &CodedVectors,
+    table: &Postings,
+) -> Result<Calibration, IndexError> {
+    let Some(trial) = Trial::prepare(work)? else { return Ok(Calibration::default()) };
+    let entry = manifest.spann().map_err(IndexError::Internal)?;
+    let centroids = centroids(work, entry)?;
+    let path = work.directory.join(POSTINGS_NAME);
+    let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
+    let slots = slots_of(leaves, &trial)?;
+    let truth = Truth::read(&trial, &slots, coded)?;
+    let (centroids, codes) = (&centroids, &coded.codes);
+    let measured = Measured { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
+    let mut curves = trial.curves();
+    climb(work, entry, |probes| {
+        let found = measured.run(work, probes as usize)?;
+        Ok(found.points(&mut curves, probes, trial.queries.count()))
+    })?;
+    curves.iter_mut().for_each(|curve| keep_useful(&mut curve.points));
+    Ok(trial.calibration(curves))
+}
+
+/// Drops points that another one beats: by more recall for no more lists and candidates.
+fn keep_useful(points: &mut Vec<CalibrationPoint>) {
+    let all = points.clone();
+    let beats = |a: &CalibrationPoint, b: &CalibrationPoint| {
+        let no_worse = a.lists <= b.lists && a.search_list <= b.search_list && a.recall >= b.recall;
+        // Of two that are the same the one with the fewest probes stays.
+        no_worse
+            && ((a.lists, a.search_list, a.recall) != (b.lists, b.search_list, b.recall)
+                || a.probes < b.probes)
+    };
+    points.retain(|point| !all.iter().any(|other| beats(other, point)));
+}
+
+/// The slots of all true neighbours and of the queries, by id.
+fn slots_of(leaves: &Leaves, trial: &Trial) -> Result<HashMap<u32, u32>, IndexError> {
+    let wanted = trial.truth.iter().chain(trial.own.iter().flatten());
+    let mut slots: HashMap<u32, u32> = wanted.map(|id| (*id, u32::MAX)).collect();
+    let mut slot = 0_u32;
+    leaves.each_id(|id| {
+        if let Some(found) = slots.get_mut(&id) {
+            *found = slot;
+        }
+        slot += 1;
+    })?;
+    Ok(slots)
+}
+
+/// The codes of the true neighbours.
+struct Truth {
+    /// Of each query the neighbours' slots, rising, with their ranks among the true ones.
+    neighbors: Vec<Vec<(u32, usize)>>,
+    /// Their codes, as a list holds them.
+    codes: Vec<Vec<u8>>,
+}
+
+impl Truth {
+    fn read(trial: &Trial, slots: &HashMap<u32, u32>, coded: &CodedVectors) -> Result<Truth, IndexError> {
+        let mut truth = Truth { neighbors: Vec::new(), codes: Vec::new() };
+        let (mut wanted, mut codes) = (Vec::new(), Vec::new());
+        for query in 0..trial.queries.count() {
+            let ranked = trial.neighbors(query).enumerate();
+            let slot = |(rank, id): (usize, u32)| slots.get(&id).map(|slot| (*slot, rank));
+            let mut neighbors: Vec<(u32, usize)> = ranked.filter_map(slot).collect();
+            neighbors.retain(|(slot, _)| *slot != u32::MAX);
+            neighbors.sort_unstable();
+            wanted.clear();
+            wanted.extend(neighbors.iter().map(|(slot, _)| *slot));
+            coded.read(&wanted, &mut codes)?;
+            let mut blocks = Vec::with_capacity(codes.len());
+            coded.codes.append_blocks(&codes, &mut blocks);
+            truth.neighbors.push(neighbors);
+            truth.codes.push(blocks);
+        }
+        Ok(truth)
+    }
+}
+
+/// Counts of all queries.
+struct Found {
+    /// For each of [`PRUNES`], each k and each of [`CANDIDATES`]: true neighbours that so many candidates found first.
+    first: Vec<Vec<Vec<u64>>>,
+    /// For each of [`PRUNES`]: lists that were read.
+    lists: [u64; PRUNES.len()],
+}
+
+impl Found {
+    fn empty(curves: usize) -> Found {
+        // Those that none finds are counted at the end.
+        let first = vec![vec![vec![0; CANDIDATES.len() + 1]; curves]; PRUNES.len()];
+        Found { first, lists: [0; PRUNES.len()] }
+    }
+
+    fn add(&mut self, other: &Found) {
+        let (sums, parts) =
+            (self.first.iter_mut().flatten().flatten(), other.first.iter().flatten().flatten());
+        sums.zip(parts).for_each(|(sum, part)| *sum += part);
+        self.lists.iter_mut().zip(other.lists).for_each(|(sum, part)| *sum += part);
+    }
+
+    /// Adds the points of a number of lists to every curve; returns the best recall of the curve of k = 10.
+    fn points(&self, curves: &mut [CalibrationCurve], probes: u32, queries: usize) -> f32 {
+        let mut best = 0.0;
+        let only = curves.len() == 1;
+        for (at, curve) in curves.iter_mut().enumerate() {
+            let mut sums = [0_u64; PRUNES.len()];
+            for (step, search_list) in CANDIDATES.into_iter().enumerate() {
+                for (number, (prune, sum)) in PRUNES.into_iter().zip(&mut sums).enumerate() {
+                    *sum += self.first[number][at][step];
+                    let lists = self.lists[number];
+                    // What leaves no list out is the same as no pruning.
+                    if search_list < curve.k || (prune > 0.0 && lists == self.lists[0]) {
+                        continue;
+                    }
+                    let recall = (*sum as f64 / (queries as f64 * f64::from(curve.k))) as f32;
+                    let lists = (lists as f64 / queries as f64) as f32;
+                    curve.points.push(CalibrationPoint { search_list, probes, recall, prune, lists });
+                    if prune == 0.0 && (curve.k == 10 || only) {
+                        best = recall;
+                    }
+                }
+            }
+        }
+        best
+    }
+}
+
+/// What a calibration run reads.
+struct Measured<'a> {
+    centroids: &'a Centroids,
+    codes: &'a ListCodes,
+    trial: &'a Trial,
+    /// The slots of true neighbours and queries, by id.
+    slots: &'a HashMap<u32, u32>,
+    truth: &'a Truth,
+    table: &'a Postings,
+    file: File,
+}
+
+/// Memory of one thread.
+struct Scratch {
+    floats: Vec<f32>,
+    navigation: Navigation,
+    query: ListQuery,
+    list: Vec<u8>,
+    hits: Vec<Neighbor>,
+    /// What is estimated no worse than the worst of the true neighbours, with the first list that holds it.
+    near: Vec<(Neighbor, usize)>,
+    seen: VisitedSet,
+    found: Found,
+}
+
+impl Measured<'_> {
+    /// Scans `probes` lists for every query.
+    fn run(&self, work: &Work<'_>, probes: usize) -> Result<Found, IndexError> {
+        let curves = self.trial.k.len();
+        let total = Mutex::new((Found::empty(curves), None));
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..work.threads {
+                scope.spawn(|| {
+                    let mut scratch = Scratch {
+                        floats: vec![0.0; work.data.dim()],
+                        navigation: Navigation::new(),
+                        query: ListQuery::new(),
+                        list: Vec::new(),
+                        hits: Vec::new(),
+                        near: Vec::new(),
+                        seen: VisitedSet::new(1024),
+                        found: Found::empty(curves),
+                    };
+                    let mut failure = None;
+                    while failure.is_none() {
+                        let query = next.fetch_add(1, Ordering::Relaxed);
+                        if query >= self.trial.queries.count() || work.progress.cancelled() {
+                            break;
+                        }
+                        failure = self.measure(work, query, probes, &mut scratch).err();
+                    }
+                    if let Ok(mut total) = total.lock() {
+                        total.0.add(&scratch.found);
+                        total.1 = total.1.take().or(failure);
+                    }
+                });
+            }
+        });
+        work.go_on()?;
+        match total.into_inner() {
+            Ok((found, None)) => Ok(found),
+            Ok((_, Some(failure))) => Err(failure),
+            Err(_) => Err(IndexError::Internal("a calibration thread panicked".into())),
+        }
+    }
+
+    fn measure(
+        &self,
+        work: &Work<'_>,
+        query: usize,
+        probes: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        let queries = &self.trial.queries;
+        to_f32(queries.element(), queries.row(query), &mut scratch.floats);
+        if work.options.metric == Metric::Cosine {
+            normalize_f32(&mut scratch.floats);
+        }
+        let Scratch { floats, navigation, .. } = scratch;
+        self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
+        let read = PRUNES.map(|prune| self.centroids.within(floats, &navigation.lists, prune));
+        scratch.found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
+        self.codes.begin(floats, &mut scratch.query);
+        self.scan(work, query, scratch)?;
+        self.count(query, &read, scratch);
+        Ok(())
+    }
+
+    /// Finds what the lists hold that is estimated no worse than the worst of the true neighbours.
+    fn scan(&self, work: &Work<'_>, query: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
+        let Scratch { navigation, query: prepared, list, hits, near, seen, .. } = scratch;
+        hits.clear();
+        self.codes.scan(prepared, &self.truth.codes[query], f32::INFINITY, hits);
+        let worst = hits.iter().map(|hit| hit.distance).fold(f32::NEG_INFINITY, f32::max);
+        near.clear();
+        seen.clear();
+        for (rank, nearest) in navigation.lists.iter().enumerate() {
+            let count = self.table.stored_of(nearest.id) as usize;
+            let range = self.table.rows_range(nearest.id);
+            list.resize((range.end - range.start) as usize, 0);
+            let failed = |e| TierError::io("read", work.directory.join(POSTINGS_NAME), e);
+            self.file.read_exact_at(list, range.start).map_err(failed)?;
+            let (codes, places) = list.split_at(count * self.codes.code_bytes());
+            hits.clear();
+            self.codes.scan(prepared, codes, worst.next_up(), hits);
+            for hit in &*hits {
+                let place = u32::from_le_bytes(places.as_chunks::<4>().0[hit.id as usize]);
+                if seen.insert(place) {
+                    near.push((Neighbor { distance: hit.distance, id: place }, rank));
+                }
+            }
+        }
+        near.sort_unstable_by_key(|(hit, _)| *hit);
+        Ok(())
+    }
+
+    /// Counts how many candidates find each of the true neighbours, where `read` lists were read for each pruning.
+    fn count(&self, query: usize, read: &[usize; PRUNES.len()], scratch: &mut Scratch) {
+        let own = self.trial.own.as_ref().and_then(|own| self.slots.get(&own[query])).copied();
+        let neighbors = &self.truth.neighbors[query];
+        let mut before = [0_u32; PRUNES.len()];
+        for (hit, list) in scratch.near.iter().filter(|(hit, _)| Some(hit.id) != own) {
+            let found = neighbors.binary_search_by_key(&hit.id, |(slot, _)| *slot).ok();
+            let prunes = read.iter().zip(&mut before).zip(&mut scratch.found.first);
+            for ((_, before), counts) in prunes.filter(|((read, _), _)| list < *read) {
+                *before += 1;
+                let Some(rank) = found.map(|at| neighbors[at].1) else { continue };
+                let step = CANDIDATES.partition_point(|candidates| candidates < before);
+                for (_, counts) in self.trial.k.iter().zip(counts).filter(|(k, _)| rank < **k as usize) {
+                    counts[step] += 1;
+                }
+            }
+        }
+    }
+}

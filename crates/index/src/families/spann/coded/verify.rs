@@ -1,0 +1,58 @@
+//! Every byte of lists of codes, looked at.
+
+use crate::error::IndexError;
+use crate::families::spann::verify::{ListWalk, ROWS_AT_ONCE};
+use crate::format::postings::BLOCK_BYTES;
+use crate::open::Marks;
+
+impl ListWalk<'_> {
+    /// Rows with ids, each there once; then lists of codes with places that exist, none twice in a list.
+    pub(crate) fn coded(&mut self) -> Result<(), IndexError> {
+        let end = self.identified_rows()?;
+        let (mut bytes, mut places) = (Vec::new(), Vec::new());
+        let mut end = end;
+        for list in 0..self.postings.lists() as u32 {
+            let range = self.postings.rows_range(list);
+            self.check_zeros(end..range.start)?;
+            end = range.end;
+            self.read(range, &mut bytes)?;
+            let codes = bytes.len() - 4 * self.postings.stored_of(list) as usize;
+            places.clear();
+            places.extend(bytes[codes..].as_chunks::<4>().0.iter().map(|place| u32::from_le_bytes(*place)));
+            if !places.is_sorted_by(|a, b| a < b) {
+                self.report.fault(format!("list {list}: its places do not rise"));
+            }
+            for place in &places {
+                if u64::from(*place) >= self.vectors {
+                    self.report.fault(format!("list {list}: place {place} is none of {}", self.vectors));
+                } else {
+                    self.held.mark(*place);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows and their ids; returns where they end.
+    fn identified_rows(&mut self) -> Result<u64, IndexError> {
+        let (mut bytes, mut ids) = (Vec::new(), Marks::new(self.vectors));
+        for first in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {
+            let count = ROWS_AT_ONCE.min((self.vectors - u64::from(first)) as u32);
+            self.read(self.postings.places_range(first, count), &mut bytes)?;
+            for (place, row) in (first..).zip(bytes.chunks_exact(self.postings.place_bytes())) {
+                let (row, id) = row.split_at(self.row_bytes);
+                self.check_rows(&format!("place {place}"), row);
+                let id = id.first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
+                if u64::from(id) >= self.vectors {
+                    self.report.fault(format!("place {place}: vector {id} is none of {}", self.vectors));
+                } else if !ids.mark(id) {
+                    self.report.fault(format!("place {place}: vector {id} is there twice"));
+                }
+            }
+        }
+        let end = self.postings.places_range(self.vectors as u32, 0).end;
+        let lists = end.next_multiple_of(BLOCK_BYTES as u64);
+        self.check_zeros(end..lists)?;
+        Ok(lists)
+    }
+}

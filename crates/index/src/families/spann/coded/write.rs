@@ -1,0 +1,240 @@
+//! Making and writing lists of codes: the codec, the codes of all vectors in the order of their leaves, the file of postings.
+
+use super::ListCodes;
+use crate::error::IndexError;
+use crate::families::cluster::encode::code;
+use crate::families::spann::build::Work;
+use crate::families::spann::centroids::centroid_metric;
+use crate::families::spann::members::Memberships;
+use crate::families::spann::place::Leaves;
+use crate::families::spann::write::{Blocks, CHECK_EVERY, Files, write_table};
+use crate::format::appender::Appender;
+use crate::format::manifest::ListCodesEntry;
+use crate::format::postings::{ListEntry, Postings};
+use crate::partition::intake::Intake;
+use crate::partition::{RELEASE_BYTES, sample_rows};
+use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_tier::TierError;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// What makes and scores the codes.
+const CODEC_NAME: &str = "list_codec.bin";
+/// While building: the codes by slot, one after the other.
+const CODES_NAME: &str = "codes.tmp";
+/// Bytes of codes that are made before they are written.
+const CODES_BYTES: usize = 4 << 20;
+/// Vectors that a thread encodes at once: whole blocks.
+const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
+
+/// The codes of all vectors, while the index is built.
+pub(crate) struct CodedVectors {
+    pub(crate) codes: ListCodes,
+    pub(crate) entry: ListCodesEntry,
+    path: PathBuf,
+    file: File,
+}
+
+/// Bytes of memory of a build at the peak of making codes.
+pub(crate) fn planned_bytes(count: usize, dim: usize, threads: u64) -> u64 {
+    // The codec takes its sample as it is and centred, and covariances of the dimensions.
+    let sample = (sample_rows(count, dim) * dim * 4) as u64;
+    let training = 2 * sample + 2 * (dim.min(1024) as u64).pow(2) * 8;
+    let encoding = 2 * CODES_BYTES as u64 + threads * (ENCODE_ROWS as u64 + 64) * 4 * dim as u64;
+    // The codec itself is a matrix at most.
+    training.max(encoding) + 8 * (dim * dim.min(1024)) as u64
+}
+
+/// Trains a codec and encodes all vectors, where lists are to hold codes.
+pub(crate) fn encode(
+    work: &Work<'_>,
+    intake: &Intake,
+    leaves: &Leaves,
+) -> Result<Option<CodedVectors>, IndexError> {
+    if work.options.code_kind.is_none() {
+        return Ok(None);
+    }
+    let codes = train(work, intake, leaves)?;
+    let mut codec = Appender::create(work.directory, CODEC_NAME)?;
+    codec.append(&codes.to_bytes())?;
+    let (kind, code_bytes) = (codes.codec.kind().to_string(), codes.code_bytes());
+    let entry = ListCodesEntry { codec: codec.finish()?, kind, code_bytes: code_bytes as u32 };
+    let vectors = leaves.rows.count();
+    work.progress.stage("encoding", vectors as u64);
+    let mut file = Appender::create(work.directory, CODES_NAME)?;
+    let at_once = (CODES_BYTES / code_bytes).min(RELEASE_BYTES / leaves.rows.row_bytes());
+    let at_once = at_once.next_multiple_of(ENCODE_ROWS).min(vectors);
+    let mut bytes = vec![0_u8; at_once * code_bytes];
+    for first in (0..vectors).step_by(at_once) {
+        work.go_on()?;
+        let bytes = &mut bytes[..at_once.min(vectors - first) * code_bytes];
+        encode_slots(work, intake, leaves, &codes, first, bytes);
+        leaves.rows.release();
+        file.append(bytes)?;
+        work.progress.advance((first + bytes.len() / code_bytes) as u64);
+    }
+    drop(file);
+    let path = work.directory.join(CODES_NAME);
+    let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
+    Ok(Some(CodedVectors { codes, entry, path, file }))
+}
+
+/// Trains the codec on vectors from all leaves.
+fn train(work: &Work<'_>, intake: &Intake, leaves: &Leaves) -> Result<ListCodes, IndexError> {
+    work.progress.stage("training codes", 1);
+    let (dim, count) = (intake.dim, leaves.rows.count());
+    let rows = sample_rows(count, dim);
+    let mut sample = vec![0.0_f32; rows * dim];
+    let mut sums = vec![0.0_f64; dim];
+    for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
+        if i % 4096 == 0 {
+            work.go_on()?;
+            leaves.rows.release();
+        }
+        intake.floats(leaves.rows.row((i as u64 * count as u64 / rows as u64) as usize), row);
+        sums.iter_mut().zip(&*row).for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    leaves.rows.release();
+    let shift: Vec<f32> = sums.iter().map(|sum| (sum / rows as f64) as f32).collect();
+    for row in sample.chunks_exact_mut(dim) {
+        row.iter_mut().zip(&shift).for_each(|(value, shift)| *value -= shift);
+    }
+    let (kind, bytes) = code(work.options, dim);
+    let metric = centroid_metric(intake.metric);
+    let codec = Codec::train(kind, bytes, metric, &sample, dim, work.options.seed, work.threads)?;
+    Ok(ListCodes { codec, shift })
+}
+
+/// Encodes the vectors from slot `first` on, split over threads.
+fn encode_slots(
+    work: &Work<'_>,
+    intake: &Intake,
+    leaves: &Leaves,
+    codes: &ListCodes,
+    first: usize,
+    bytes: &mut [u8],
+) {
+    let (dim, size) = (intake.dim, codes.code_bytes());
+    let part = (bytes.len() / size).div_ceil(work.threads).next_multiple_of(ENCODE_ROWS);
+    std::thread::scope(|scope| {
+        for (number, bytes) in bytes.chunks_mut(part * size).enumerate() {
+            scope.spawn(move || {
+                let mut scratch = EncodeScratch::default();
+                let mut rows = vec![0.0_f32; ENCODE_ROWS * dim];
+                let mut slot = first + number * part;
+                for bytes in bytes.chunks_mut(ENCODE_ROWS * size) {
+                    let rows = &mut rows[..bytes.len() / size * dim];
+                    for row in rows.chunks_exact_mut(dim) {
+                        intake.floats(leaves.rows.row(slot), row);
+                        slot += 1;
+                    }
+                    codes.encode(rows, bytes, &mut scratch);
+                }
+            });
+        }
+    });
+}
+
+impl CodedVectors {
+    /// Reads the codes of `slots` (rising), one after the other; neighbours are one read.
+    pub(crate) fn read(&self, slots: &[u32], codes: &mut Vec<u8>) -> Result<(), IndexError> {
+        let size = self.codes.code_bytes();
+        codes.resize(slots.len() * size, 0);
+        let mut rest = &mut codes[..];
+        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+            let (bytes, others) = std::mem::take(&mut rest).split_at_mut(run.len() * size);
+            let read = self.file.read_exact_at(bytes, u64::from(run[0]) * size as u64);
+            read.map_err(|e| TierError::io("read", &self.path, e))?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Writes the vectors with their ids, and the lists of `members`.
+    pub(crate) fn write(
+        &self,
+        work: &Work<'_>,
+        leaves: &Leaves,
+        members: &Memberships,
+    ) -> Result<Files, IndexError> {
+        work.progress.stage("placing vectors", 1);
+        let entries = entries(work, leaves, members)?;
+        let lists = write_table(work, &entries)?;
+        let (vectors, row_bytes) = (work.data.count() as u64, work.data.row_bytes());
+        let table = Postings::coded(row_bytes, self.codes.code_bytes(), vectors, entries.into_iter())
+            .map_err(|reason| IndexError::Internal(format!("the lists as built are wrong: {reason}")))?;
+        let mut file = Blocks::create(work)?;
+        work.progress.stage("writing lists", 2 * vectors);
+        write_rows(work, leaves, &mut file)?;
+        self.write_lists(work, leaves, members, &table, &mut file)?;
+        let (postings, checksums) = file.finish(work)?;
+        Ok(Files { postings, checksums, lists, ids: None, table })
+    }
+
+    fn write_lists(
+        &self,
+        work: &Work<'_>,
+        leaves: &Leaves,
+        members: &Memberships,
+        table: &Postings,
+        file: &mut Blocks,
+    ) -> Result<(), IndexError> {
+        let (vectors, lists) = (work.data.count() as u64, table.lists() as u64);
+        let (mut slots, mut codes, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reading = members.read(leaves)?;
+        while let Some(list) = reading.next(&mut slots)? {
+            if list % CHECK_EVERY == 0 {
+                work.go_on()?;
+                work.progress.advance(vectors + vectors * u64::from(list) / lists);
+            }
+            self.read(&slots, &mut codes)?;
+            bytes.clear();
+            self.codes.append_blocks(&codes, &mut bytes);
+            bytes.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
+            let range = table.rows_range(list);
+            if range.end - range.start != bytes.len() as u64 {
+                return Err(IndexError::Internal(format!("list {list} has {} bytes", bytes.len())));
+            }
+            file.pad(range.start)?;
+            file.append(&bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the file of the build.
+    pub(crate) fn remove(self) -> Result<(), IndexError> {
+        Ok(std::fs::remove_file(&self.path).map_err(|e| TierError::io("remove", &self.path, e))?)
+    }
+}
+
+/// The table of all lists.
+fn entries(work: &Work<'_>, leaves: &Leaves, members: &Memberships) -> Result<Vec<ListEntry>, IndexError> {
+    let mut entries = Vec::with_capacity(leaves.count());
+    let mut slots = Vec::new();
+    let mut reading = members.read(leaves)?;
+    while let Some(list) = reading.next(&mut slots)? {
+        if list % CHECK_EVERY == 0 {
+            work.go_on()?;
+        }
+        entries.push(ListEntry { stored: slots.len() as u32, ..ListEntry::default() });
+    }
+    Ok(entries)
+}
+
+/// Writes all vectors in the order of their slots, each with its id.
+fn write_rows(work: &Work<'_>, leaves: &Leaves, file: &mut Blocks) -> Result<(), IndexError> {
+    let ids = leaves.ids()?;
+    let often = (RELEASE_BYTES / work.data.row_bytes()).max(1);
+    for (slot, id) in ids.iter().enumerate() {
+        if slot % often == 0 {
+            work.go_on()?;
+            leaves.rows.release();
+            work.progress.advance(slot as u64);
+        }
+        file.append(leaves.rows.row(slot))?;
+        file.append(&id.to_le_bytes())?;
+    }
+    leaves.rows.release();
+    Ok(())
+}

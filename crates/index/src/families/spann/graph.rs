@@ -1,0 +1,79 @@
+//! The graph over the centroids: the project's own Vamana, grown in rounds, with the files that a search loads.
+
+use super::build::Work;
+use super::centroids::CentroidLinks;
+use crate::error::IndexError;
+use crate::families::graph::BuildOptions;
+use crate::families::graph::adjacency::Adjacency;
+use crate::families::graph::grow::Growth;
+use crate::families::graph::space::Space;
+use crate::format::appender::Appender;
+use crate::format::manifest::FileEntry;
+
+/// The centroids.
+pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
+/// Their links.
+pub(crate) const LINKS_NAME: &str = "links.bin";
+/// Links of a centroid: half of what a graph over vectors has, since everything here is compared exactly and in DRAM.
+pub(crate) const CENTROID_DEGREE: u32 = 32;
+/// Candidates while growing (L in DiskANN).
+const CENTROID_SEARCH_LIST: u32 = 64;
+/// Bytes written at once.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// How the graph over the centroids is grown.
+pub(crate) fn options(work: &Work<'_>) -> BuildOptions {
+    BuildOptions {
+        max_degree: CENTROID_DEGREE,
+        search_list: CENTROID_SEARCH_LIST,
+        calibration: None,
+        // A kind that is named is for the codes in lists.
+        code_kind: None,
+        ..work.options.clone()
+    }
+}
+
+/// Grows the graph.
+pub(crate) fn grow<'a>(
+    work: &'a Work<'_>,
+    centroids: &'a Space,
+    options: &'a BuildOptions,
+) -> Result<Growth<'a>, IndexError> {
+    let entry = centroids.medoid(work.threads, work.progress)?;
+    let graph = Adjacency::new(centroids.count(), options.max_degree);
+    let (threads, progress) = (work.threads, work.progress);
+    let growth = Growth { space: centroids, graph, entry, options, threads, progress };
+    let order = growth.rounds()?;
+    growth.finish(&order)?;
+    Ok(growth)
+}
+
+/// The files of centroids and links.
+pub(crate) struct Files {
+    pub(crate) centroids: FileEntry,
+    pub(crate) links: FileEntry,
+}
+
+/// Writes the centroids and their links.
+pub(crate) fn write(work: &Work<'_>, growth: &Growth<'_>) -> Result<Files, IndexError> {
+    let mut centroids = Appender::create(work.directory, CENTROIDS_NAME)?;
+    let mut links = Appender::create(work.directory, LINKS_NAME)?;
+    let (mut rows, mut lists) = (Vec::new(), Vec::new());
+    let mut neighbors: Vec<u32> = Vec::new();
+    let count = growth.space.count() as u32;
+    for list in 0..count {
+        rows.extend_from_slice(growth.space.row(list));
+        neighbors.clear();
+        neighbors.extend(growth.graph.neighbors(list));
+        neighbors.sort_unstable();
+        CentroidLinks::encode(&neighbors, &mut lists);
+        if rows.len().max(lists.len()) >= WRITE_BYTES || list + 1 == count {
+            work.go_on()?;
+            centroids.append(&rows)?;
+            links.append(&lists)?;
+            rows.clear();
+            lists.clear();
+        }
+    }
+    Ok(Files { centroids: centroids.finish()?, links: links.finish()? })
+}

@@ -1,0 +1,250 @@
+//! Cutting the vectors into leaves, small sets of near ones whose means are the centroids of the lists.
+//!
+//! Leaves come from the same halving as the groups of the cluster family (`crate::partition::placement`), balanced to one size. The
+//! vectors are written again in the order of the leaves, so that what later stages read lies close together however
+//! large the set is; a vector's number in that order is its *slot*.
+
+use super::build::Work;
+use super::centroids::{centroid_element, centroid_metric};
+use super::journal::Journal;
+use crate::build::Stages;
+use crate::error::IndexError;
+use crate::families::graph::space::Space;
+use crate::format::appender::{Appender, Written};
+use crate::partition::intake::Intake;
+use crate::partition::pieces::{Ordered, Piece, pieces, remove_spilled};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::TierError;
+use bathyal_vectors::{VectorFile, bin_header_bytes};
+use half::f16;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// While building: the ids by slot, u32.
+pub(crate) const ORDER_NAME: &str = "order.tmp";
+/// While building: the means of the leaves, f32.
+pub(crate) const MEANS_NAME: &str = "means.tmp";
+/// Bytes of the file of rows before the first.
+pub(crate) const HEADER_BYTES: u64 = 8;
+/// Bytes written at once.
+const WRITE_BYTES: usize = 4 << 20;
+
+/// The vectors in the order of their leaves.
+pub(crate) struct Leaves {
+    /// The rows by slot, as they go into the index.
+    pub(crate) rows: VectorFile,
+    /// The first slot of each leaf, and one entry more for the end.
+    pub(crate) first: Vec<u32>,
+    order: PathBuf,
+    written: Written,
+}
+
+impl Leaves {
+    /// Number of leaves, and so of lists.
+    pub(crate) fn count(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// The slots of a leaf.
+    pub(crate) fn slots(&self, leaf: u32) -> std::ops::Range<u32> {
+        self.first[leaf as usize]..self.first[leaf as usize + 1]
+    }
+
+    /// Reads the ids by slot.
+    pub(crate) fn each_id(&self, mut take: impl FnMut(u32)) -> Result<(), IndexError> {
+        let failed = |e| TierError::io("read", &self.order, e);
+        let mut file = BufReader::with_capacity(1 << 20, File::open(&self.order).map_err(failed)?);
+        let (mut crc32c, mut id) = (0, [0; 4]);
+        for _ in 0..self.rows.count() {
+            file.read_exact(&mut id).map_err(failed)?;
+            crc32c = crc32c::crc32c_append(crc32c, &id);
+            take(u32::from_le_bytes(id));
+        }
+        check_written(&self.order, crc32c, self.written)
+    }
+
+    /// The ids by slot.
+    pub(crate) fn ids(&self) -> Result<Vec<u32>, IndexError> {
+        let mut ids = Vec::with_capacity(self.rows.count());
+        self.each_id(|id| ids.push(id))?;
+        Ok(ids)
+    }
+
+    /// Removes the files that only the build reads.
+    pub(crate) fn remove(self) -> Result<(), IndexError> {
+        let Leaves { rows, order, .. } = self;
+        let means = order.with_file_name(MEANS_NAME);
+        for path in [rows.path(), &order, &means] {
+            std::fs::remove_file(path).map_err(|e| TierError::io("remove", path, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// An error if what was read back from a file of the build is not what was written to it.
+pub(crate) fn check_written(path: &Path, crc32c: u32, written: Written) -> Result<(), IndexError> {
+    if crc32c == written.crc32c {
+        return Ok(());
+    }
+    let reason = format!(
+        "checksum {crc32c:08x} instead of {:08x}: the disk lost what was written to it; build again",
+        written.crc32c
+    );
+    Err(IndexError::damaged(path, "a file of the build", reason))
+}
+
+/// The bytes of a file of the build, as they were written.
+pub(crate) fn read_written(path: &Path, written: Written) -> Result<Vec<u8>, IndexError> {
+    let bytes = std::fs::read(path).map_err(|e| TierError::io("read", path, e))?;
+    check_written(path, crc32c::crc32c(&bytes), written)?;
+    Ok(bytes)
+}
+
+/// The file of the rows by slot.
+pub(crate) fn rows_name(element: Element) -> &'static str {
+    match element {
+        Element::F32 => "rows.fbin",
+        Element::F16 => "rows.f16bin",
+        Element::U8 => "rows.u8bin",
+        Element::I8 => "rows.i8bin",
+    }
+}
+
+/// The first slot of each leaf of `leaf` vectors: leaves begin anew with each piece.
+pub(crate) fn firsts(pieces: &[Piece], leaf: usize) -> Vec<u32> {
+    let mut before = 0;
+    let mut firsts = Vec::new();
+    for piece in pieces {
+        firsts.extend((0..piece.rows).step_by(leaf).map(|row| (before + row) as u32));
+        before += piece.rows;
+    }
+    firsts
+}
+
+/// Cuts what is not placed yet into leaves of `work.layout.leaf` vectors, piece by piece; the journal knows of each, and
+/// `intake` then of the longest vector. Returns the leaves and their means: the centroids of the lists.
+pub(crate) fn place(
+    work: &Work<'_>,
+    intake: &mut Intake,
+    journal: &mut Journal,
+    stages: &mut Stages,
+) -> Result<(Leaves, Space), IndexError> {
+    let pieces = pieces(&journal.parts, work.rows);
+    if journal.placed < pieces.len() {
+        place_rest(work, intake, journal, &pieces, stages)?;
+    }
+    let mut first = firsts(&pieces, work.layout.leaf);
+    let centroids = centroids(work, intake, journal.means, first.len())?;
+    first.push(work.data.count() as u32);
+    let rows = VectorFile::open(work.directory.join(rows_name(intake.element)))?;
+    Ok((Leaves { rows, first, order: work.directory.join(ORDER_NAME), written: journal.order }, centroids))
+}
+
+/// Places the pieces that the journal does not know of.
+fn place_rest(
+    work: &Work<'_>,
+    intake: &mut Intake,
+    journal: &mut Journal,
+    pieces: &[Piece],
+    stages: &mut Stages,
+) -> Result<(), IndexError> {
+    let mut rows = Appender::resume(work.directory, rows_name(intake.element), journal.rows)?;
+    let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
+    let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
+    if rows.written().bytes == 0 {
+        rows.append(&bin_header_bytes(work.data.count() as u32, intake.dim as u32))?;
+    }
+    let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
+    if !work.whole() {
+        work.progress.stage("grouping", work.data.count() as u64);
+    }
+    let leaf = work.layout.leaf;
+    for piece in &pieces[journal.placed..] {
+        let ordered = Ordered::load(work, intake, &journal.parts, *piece, vec![leaf], before, stages)?;
+        intake.longest = intake.longest.or(ordered.space.longest());
+        write(work, &ordered, &mut rows, &mut order)?;
+        let mut bytes = Vec::with_capacity(WRITE_BYTES);
+        for values in ordered.means(leaf, work.threads).chunks(WRITE_BYTES / 4) {
+            bytes.clear();
+            values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            means.append(&bytes)?;
+        }
+        journal.longest = intake.longest.map(f32::to_bits);
+        journal.rows = rows.sync()?;
+        journal.means = means.sync()?;
+        journal.order = order.sync()?;
+        journal.placed += 1;
+        journal.seconds = stages.seconds_so_far();
+        journal.write(work.directory)?;
+        before += piece.rows as u64;
+        remove_spilled(work, &journal.parts, *piece);
+        stages.end("write vectors");
+    }
+    Ok(())
+}
+
+/// Appends the rows and the ids of a piece in its order.
+fn write(
+    work: &Work<'_>,
+    ordered: &Ordered,
+    rows: &mut Appender,
+    order: &mut Appender,
+) -> Result<(), IndexError> {
+    let mut bytes = Vec::with_capacity(WRITE_BYTES);
+    let at_once = (WRITE_BYTES / work.data.row_bytes()).max(1);
+    for placed in ordered.order.chunks(at_once) {
+        work.go_on()?;
+        bytes.clear();
+        placed.iter().for_each(|row| bytes.extend_from_slice(ordered.space.row(*row)));
+        rows.append(&bytes)?;
+        bytes.clear();
+        placed.iter().for_each(|row| bytes.extend(ordered.id(*row).to_le_bytes()));
+        order.append(&bytes)?;
+    }
+    Ok(())
+}
+
+/// The centroids of `leaves` leaves, from their means as written.
+fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) -> Result<Space, IndexError> {
+    let element = centroid_element(intake.element, intake.metric);
+    let metric = centroid_metric(intake.metric);
+    let mut centroids = Space::blank(leaves, intake.dim, element, metric);
+    let path = work.directory.join(MEANS_NAME);
+    let failed = |e| TierError::io("read", &path, e);
+    let mut file = BufReader::with_capacity(1 << 20, File::open(&path).map_err(failed)?);
+    let (mut bytes, mut mean) = (vec![0_u8; 4 * intake.dim], vec![0.0_f32; intake.dim]);
+    let mut crc32c = 0;
+    for leaf in 0..leaves {
+        file.read_exact(&mut bytes).map_err(failed)?;
+        crc32c = crc32c::crc32c_append(crc32c, &bytes);
+        let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+        mean.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
+        write_row(element, &mean, centroids.row_mut(leaf as u32));
+    }
+    check_written(&path, crc32c, means)?;
+    if let (Metric::InnerProduct, Some(longest)) = (metric, intake.longest) {
+        centroids.lift(longest);
+    }
+    Ok(centroids)
+}
+
+/// Writes finite values as `element`, rounded to what it can hold.
+fn write_row(element: Element, values: &[f32], out: &mut [u8]) {
+    // The sum of a leaf of vectors near the largest number is none.
+    let value = |value: &f32| if value.is_nan() { 0.0 } else { value.clamp(f32::MIN, f32::MAX) };
+    match element {
+        Element::F32 => {
+            let slots = out.as_chunks_mut::<4>().0.iter_mut();
+            slots.zip(values).for_each(|(slot, v)| *slot = value(v).to_le_bytes());
+        }
+        Element::F16 => {
+            let half = |v: &f32| f16::from_f32(value(v).clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
+            let slots = out.as_chunks_mut::<2>().0.iter_mut();
+            slots.zip(values).for_each(|(slot, v)| *slot = half(v).to_le_bytes());
+        }
+        // Casts of floats stay within the range of the integer.
+        Element::U8 => out.iter_mut().zip(values).for_each(|(slot, v)| *slot = value(v).round() as u8),
+        Element::I8 => out.iter_mut().zip(values).for_each(|(slot, v)| *slot = value(v).round() as i8 as u8),
+    }
+}

@@ -1,0 +1,158 @@
+//! What a build of posting lists makes, and the memory that it takes: each stage at its peak, and how many vectors are
+//! placed at a time.
+
+use super::assign::ROUND_VECTORS;
+use super::centroids::{centroid_element, centroid_metric};
+use super::coded;
+use super::graph::CENTROID_DEGREE;
+use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
+use crate::build::code_bytes;
+use crate::error::IndexError;
+use crate::families::cluster::encode::code;
+use crate::families::graph::BuildOptions;
+use crate::families::graph::adjacency::Adjacency;
+use crate::families::graph::space::Space;
+use crate::format::postings::{MOST_LIST_BYTES, PostingLayout, Postings};
+use crate::partition::{MOST_PARTS, sample_rows};
+use bathyal_vectors::VectorFile;
+
+/// The program itself, thread stacks, and what the allocator keeps.
+const PROGRAM_BYTES: u64 = 28 << 20;
+/// Mapped vectors between two releases, with what the threads are ahead and the system maps around a fault.
+const WINDOW_BYTES: u64 = 20 << 20;
+/// Buffers of rows, ids and spilled vectors.
+const BUFFER_BYTES: u64 = 16 << 20;
+/// Search state and exact search of each thread.
+const THREAD_BYTES: u64 = 4 << 20;
+/// Bytes a vector for its id, its place in the order, and its keys while a piece is cut.
+const PLACING_BYTES: u64 = 4 + 4 + 16 + 4;
+/// Calibration of lists of codes: what a thread keeps of the lists of a query.
+const SCAN_BYTES: u64 = 4 << 20;
+/// Calibration: neighbours of each query that a thread keeps with room for growing lists, and where they are.
+const TRUTH_BYTES: u64 = 1000 * 101 * 16;
+const WHERE_BYTES: u64 = 1000 * 101 * 120;
+
+/// What is built, as far as it follows from the options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Vectors of a leaf, so vectors for each centroid.
+    pub(crate) leaf: usize,
+    /// Vectors that a list admits at most; its own leaf's come on top where no list admits them.
+    pub(crate) list_limit: usize,
+    pub(crate) postings: PostingLayout,
+}
+
+impl Shape {
+    fn of(options: &BuildOptions) -> Shape {
+        let leaf = ((1.0 / f64::from(options.centroid_share)).round() as usize).max(1);
+        let list_limit =
+            options.list_limit.map_or(leaf * options.list_replicas() as usize, |limit| limit as usize);
+        Shape { leaf, list_limit: list_limit.max(1), postings: options.list_layout() }
+    }
+
+    /// Checks that the longest list can be read at once.
+    pub(crate) fn check(&self, data: &VectorFile, options: &BuildOptions) -> Result<(), IndexError> {
+        let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
+        let row_bytes = match options.code_kind {
+            Some(_) => code(options, data.dim()).1,
+            None => data.row_bytes(),
+        };
+        let bytes = longest * (row_bytes as u64 + 4);
+        if bytes <= MOST_LIST_BYTES {
+            return Ok(());
+        }
+        Err(IndexError::Parameter(format!(
+            "lists of up to {longest} vectors may take {bytes} bytes, and one read brings {MOST_LIST_BYTES} at most; \
+             raise centroid_share or lower list_limit"
+        )))
+    }
+}
+
+/// How much is placed at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) shape: Shape,
+    /// Bytes at the peak.
+    pub(crate) planned: u64,
+    /// Most vectors that are placed together, whole leaves; all of them where the set fits.
+    pub(crate) rows: usize,
+}
+
+impl Plan {
+    /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
+    /// What is planned is above the budget only if no plan keeps within it.
+    pub(crate) fn new(data: &VectorFile, options: &BuildOptions) -> Plan {
+        let (count, shape) = (data.count(), Shape::of(options));
+        let threads = options.thread_count() as u64;
+        let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
+        let sizes = Sizes::of(data, options, &shape);
+        let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
+        let means = (data.dim() * 4).div_ceil(shape.leaf) as u64;
+        // A thread that cuts small pieces holds their vectors as floats, twice.
+        let halving = threads * 2 * 1024 * (data.dim() as u64 + 1) * 4;
+        let placing = |rows: usize| sizes.centroids + rows as u64 * (row + means) + halving;
+        let rest = sizes.rest(data, options, threads);
+        let whole = fixed + rest.max(placing(count));
+        let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
+            return Plan { shape, planned: whole, rows: count };
+        };
+        let leaves = count.next_multiple_of(shape.leaf);
+        let least = (2 * count / MOST_PARTS).next_multiple_of(shape.leaf).min(leaves);
+        let free = budget.saturating_sub(fixed + sizes.centroids + halving);
+        let rows = (free / (row + means)) as usize / shape.leaf * shape.leaf;
+        let rows = rows.clamp(least, leaves);
+        Plan { shape, planned: fixed + rest.max(placing(rows)), rows }
+    }
+}
+
+/// Bytes of what grows with the lists.
+struct Sizes {
+    lists: u64,
+    centroid_row: u64,
+    /// The centroids as a space.
+    centroids: u64,
+}
+
+impl Sizes {
+    fn of(data: &VectorFile, options: &BuildOptions, shape: &Shape) -> Sizes {
+        let lists = data.count() / shape.leaf + 1 + 2 * MOST_PARTS;
+        let element = centroid_element(data.element(), options.metric);
+        let centroid_row = data.dim() * element.size();
+        let centroids =
+            Space::planned_rows(lists, centroid_row, centroid_metric(options.metric)) + 4 * lists as u64;
+        Sizes { lists: lists as u64, centroid_row: centroid_row as u64, centroids }
+    }
+
+    /// Bytes of the largest of the stages that do not place vectors.
+    fn rest(&self, data: &VectorFile, options: &BuildOptions, threads: u64) -> u64 {
+        let (count, dim) = (data.count() as u64, data.dim() as u64);
+        let &Sizes { lists, centroid_row, centroids } = self;
+        let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
+        // A fiftieth of the centroids waits with its links while a round grows.
+        let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12;
+        let replicas = u64::from(options.list_replicas());
+        let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
+        let assigning = SPILL_BYTES as u64 + requests + lists * 4;
+        // The codec takes its sample as it is and centred, and covariances of the dimensions.
+        let sample = sample_rows(lists as usize, data.dim()) as u64 * dim * 4;
+        let coding = 2 * sample + 2 * dim.min(1024).pow(2) * 8 + u64::from(code_bytes(options, data.dim()));
+        let navigating = centroids + growing + assigning.max(coding);
+        // Buckets hold equal numbers of lists, not of requests.
+        let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, options.list_replicas());
+        let admitting = count / 8 + 2 * bucket + lists * 8;
+        // Owner and place, then place, id by place, and ids in few bits.
+        let writing = count / 8 + 12 * count + lists * 24 + Postings::planned_bytes(lists);
+        let queries = 1000 * (data.row_bytes() as u64 + 8 * dim);
+        let finding = 2 * lists * (centroid_row + 4 * u64::from(CENTROID_DEGREE) + 8);
+        let calibrating =
+            (finding + WHERE_BYTES).max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES + count / 8;
+        let common = spreading.max(navigating).max(admitting).max(writing).max(calibrating);
+        if options.code_kind.is_none() {
+            return common;
+        }
+        // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
+        let coding = coded::write::planned_bytes(data.count(), data.dim(), threads);
+        let truth = 1000 * 101 * (code(options, data.dim()).1 as u64 + 16);
+        common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
+    }
+}

@@ -1,0 +1,435 @@
+//! The searcher of posting lists: one `async fn` for all layouts, tiers and modes.
+//!
+//! The nearest lists are read in one submission and scored; addresses of vectors that no list brought, and vectors whose
+//! codes a list brought, make a second submission, in the order of the file, so that neighbours there share a read.
+
+use super::centroids::{Centroids, Navigation};
+use super::coded::ListCodes;
+use super::coded::search::Candidates;
+use super::gather::{Gather, Joining};
+use super::wanted::WantedRows;
+use crate::error::IndexError;
+use crate::families::graph::visited::VisitedSet;
+use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
+use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
+use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
+use bathyal_tier::{Cx, ReadError, Span};
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Lists that are read again with more of them, where so few held fewer than `k` vectors.
+const MORE_LISTS: usize = 4;
+
+/// The part of an open index that a search reads.
+pub(crate) struct Lists {
+    pub(crate) postings: Postings,
+    pub(crate) vectors: u32,
+    pub(crate) dim: usize,
+    pub(crate) element: Element,
+    pub(crate) metric: Metric,
+    pub(crate) centroids: Centroids,
+    /// Where lists hold codes: what makes and scores them.
+    pub(crate) codes: Option<ListCodes>,
+    /// Ids by place, of the grouped layout.
+    pub(crate) ids: PackedIds,
+    /// Checksums of the blocks of the file; none where all of it was checked when it was loaded.
+    pub(crate) checksums: Vec<u32>,
+    pub(crate) exact: Exact,
+    /// Longest read, in bytes.
+    pub(crate) frame_bytes: usize,
+    pub(crate) submission: Submission,
+    /// Bytes that are read in vain rather than begin another read.
+    pub(crate) gap: u64,
+    pub(crate) file: PathBuf,
+}
+
+/// How much a query reads at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Submission {
+    /// Reads, at most.
+    pub(crate) reads: usize,
+    /// Bytes after which no further read joins in.
+    pub(crate) bytes: u64,
+}
+
+impl Submission {
+    /// The first of `spans` that is not submitted together with number `first`.
+    fn end(self, spans: &[Span], first: usize) -> usize {
+        let mut bytes = 0;
+        let ends = |span: &Span| {
+            bytes += u64::from(span.len);
+            bytes >= self.bytes
+        };
+        let full = spans[first..].iter().position(ends).map_or(spans.len(), |last| first + last + 1);
+        full.min(first + self.reads)
+    }
+}
+
+impl Lists {
+    fn row_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+
+    fn joining(&self) -> Joining {
+        let unit = if self.checksums.is_empty() { 1 } else { BLOCK_BYTES as u64 };
+        let gap = self.gap;
+        Joining { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64, gap }
+    }
+
+    fn damaged(&self, place: String, reason: impl Into<String>) -> IndexError {
+        IndexError::damaged(&self.file, place, reason.into())
+    }
+
+    /// Checks what a read brought, where that was not done when it was loaded.
+    fn check(&self, span: &Span, bytes: &[u8]) -> Result<(), IndexError> {
+        if self.checksums.is_empty() {
+            return Ok(());
+        }
+        check_blocks(&self.checksums, (span.offset / BLOCK_BYTES as u64) as usize, bytes)
+            .map_err(|block| self.damaged(format!("block {block}"), "its checksum is another"))
+    }
+}
+
+/// What a piece of a read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The rows of a list.
+    Rows(u32),
+    /// The addresses of a list.
+    Members(u32),
+    /// So many rows from a place on, by address.
+    Places(u32, u32),
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) struct Scratch {
+    query: Vec<u8>,
+    floats: Vec<f32>,
+    navigation: Navigation,
+    gather: Gather<Wanted>,
+    /// Coupled: ids that were offered. Decoupled: places that are wanted.
+    seen: VisitedSet,
+    places: Vec<u32>,
+    members: Vec<u32>,
+    candidates: Candidates,
+    /// Grouped: rows that are wanted.
+    wanted: WantedRows,
+    scores: Vec<f32>,
+    found: TopK,
+    pub(crate) stats: QueryStats,
+    pub(crate) clock: Clock,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch {
+            query: Vec::new(),
+            floats: Vec::new(),
+            navigation: Navigation::new(),
+            gather: Gather::new(),
+            seen: VisitedSet::new(1024),
+            places: Vec::new(),
+            members: Vec::new(),
+            candidates: Candidates::new(),
+            wanted: WantedRows::new(),
+            scores: Vec::new(),
+            found: TopK::new(0),
+            stats: QueryStats::default(),
+            clock: Clock::default(),
+        }
+    }
+
+    /// Bytes that a query holds at its peak, about: places seen and wanted, pieces, candidates of the walk.
+    pub(crate) fn planned_bytes(lists: usize, mean_list: usize, dim: usize, probes: usize) -> u64 {
+        let copies = probes.min(lists) as u64 * mean_list as u64;
+        copies * 72 + probes.min(lists) as u64 * 2000 + dim as u64 * 1100 + 8192
+    }
+
+    /// Appends what was found to `out`, nearest first.
+    pub(crate) fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        self.found.drain_sorted(out);
+    }
+
+    fn begin(&mut self, lists: &Lists, query: &[u8], params: &SearchParams) {
+        self.stats = QueryStats::default();
+        self.clock = Clock::begin(params.timed);
+        self.floats.resize(lists.dim, 0.0);
+        to_f32(lists.element, query, &mut self.floats);
+        self.query.clear();
+        self.query.extend_from_slice(query);
+        if lists.metric == Metric::Cosine {
+            crate::families::graph::space::normalize(lists.element, &mut self.query);
+            normalize_f32(&mut self.floats);
+        }
+        if let Some(codes) = &lists.codes {
+            self.candidates.begin(codes, &self.floats, params.wanted());
+        }
+    }
+
+    /// Chooses the lists and what to read of them.
+    fn choose(&mut self, lists: &Lists, probes: usize, prune: f32) {
+        let Scratch { floats, navigation, stats, gather, seen, places, wanted, candidates, .. } = self;
+        candidates.forget();
+        lists.centroids.nearest(floats, probes, prune, navigation, stats);
+        stats.lists += navigation.lists.len() as u32;
+        gather.clear();
+        seen.clear();
+        places.clear();
+        wanted.clear();
+        let postings = &lists.postings;
+        for list in navigation.lists.iter().map(|list| list.id) {
+            gather.want(postings.rows_range(list), Wanted::Rows(list));
+            gather.want(postings.members_range(list), Wanted::Members(list));
+            if postings.layout() == PostingLayout::Grouped {
+                wanted.read_whole(list);
+            }
+        }
+        gather.join(lists.joining());
+    }
+
+    /// Takes the addresses that no list has brought as what to read next; neighbours in the file are one piece.
+    fn choose_places(&mut self, lists: &Lists) {
+        let Scratch { gather, places, wanted, stats, candidates, .. } = self;
+        if lists.codes.is_some() {
+            candidates.best(places);
+        }
+        gather.clear();
+        // A piece is one read, and no read may be longer than a buffer.
+        let most = (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.postings.place_bytes()).max(1);
+        let mut want = |first: u32, count: u32| {
+            for start in (0..count).step_by(most) {
+                let (place, count) = (first + start, (most as u32).min(count - start));
+                gather.want(lists.postings.places_range(place, count), Wanted::Places(place, count));
+            }
+        };
+        wanted.each_series(&mut want);
+        places.sort_unstable();
+        for series in places.chunk_by(|a, b| a + 1 == *b) {
+            want(series[0], series.len() as u32);
+        }
+        gather.join(lists.joining());
+        stats.small_reads += gather.spans().len() as u32;
+    }
+
+    /// Uses what read number `read` of the round brought.
+    fn take(&mut self, lists: &Lists, read: usize, bytes: &[u8]) -> Result<(), IndexError> {
+        let span = self.gather.spans()[read];
+        lists.check(&span, bytes)?;
+        let pieces = self.gather.pieces_of(read);
+        if let (Wanted::Places(..), None) = (self.gather.piece(pieces.start).what, &lists.codes) {
+            self.score_addressed(lists, &span, bytes, pieces);
+            return Ok(());
+        }
+        for at in pieces {
+            let piece = self.gather.piece(at);
+            let bytes = piece.of(&span, bytes);
+            match (piece.what, &lists.codes) {
+                (Wanted::Rows(list), Some(codes)) => self.take_codes(lists, codes, list, bytes)?,
+                (Wanted::Places(place, _), Some(_)) => self.rerank(lists, place, bytes)?,
+                (Wanted::Rows(list), None) => match lists.postings.first_place(list) {
+                    Some(first) => self.score_places(lists, first, bytes),
+                    None => self.score_copies(lists, list, bytes)?,
+                },
+                (Wanted::Members(list), _) => self.note_members(lists, list, bytes)?,
+                // Addresses have a round of their own.
+                (Wanted::Places(..), None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Scores rows that lie by place, from `first` on.
+    #[inline]
+    fn score_places(&mut self, lists: &Lists, first: u32, rows: &[u8]) {
+        let Scratch { scores, found, stats, .. } = self;
+        scores.resize(rows.len() / lists.row_bytes(), 0.0);
+        lists.exact.score_block(&self.query, rows, scores);
+        stats.full_distances += scores.len() as u32;
+        for (place, distance) in (first..).zip(scores.iter()) {
+            if *distance <= found.threshold() {
+                found.push(lists.ids.get(place), *distance);
+            }
+        }
+    }
+
+    /// Scores the rows of a read for addresses: some of those that lie between its first and its last.
+    #[inline]
+    fn score_addressed(&mut self, lists: &Lists, span: &Span, bytes: &[u8], pieces: Range<usize>) {
+        let Scratch { scores, found, stats, gather, members: ranks, .. } = self;
+        let mut begin = None;
+        ranks.clear();
+        for piece in pieces.map(|at| gather.piece(at)) {
+            if let Wanted::Places(place, count) = piece.what {
+                let (_, first) = *begin.get_or_insert((piece.offset_in(span), place));
+                ranks.extend(place - first..place - first + count);
+            }
+        }
+        let Some((offset, first)) = begin else { return };
+        let rows = bytes.get(offset..).unwrap_or_default();
+        scores.resize(ranks.len(), 0.0);
+        match (&mut scores[..], rows.get(..lists.row_bytes())) {
+            // What several need before the first costs as much as a row.
+            ([only], Some(row)) => *only = lists.exact.between(&self.query, row),
+            (all, _) => lists.exact.score_some(&self.query, rows, ranks, all),
+        }
+        stats.full_distances += scores.len() as u32;
+        let grouped = lists.postings.layout() == PostingLayout::Grouped;
+        for (rank, distance) in ranks.iter().zip(scores.iter()) {
+            if *distance <= found.threshold() {
+                let place = first + rank;
+                found.push(if grouped { lists.ids.get(place) } else { place }, *distance);
+            }
+        }
+    }
+
+    /// Scores the rows of a coupled list, whose ids follow them.
+    #[inline]
+    fn score_copies(&mut self, lists: &Lists, list: u32, bytes: &[u8]) -> Result<(), IndexError> {
+        let Scratch { scores, found, stats, seen, .. } = self;
+        let count = lists.postings.stored_of(list) as usize;
+        let (rows, ids) = bytes.split_at(count * lists.row_bytes());
+        scores.resize(count, 0.0);
+        lists.exact.score_block(&self.query, rows, scores);
+        stats.full_distances += count as u32;
+        for (id, distance) in ids.as_chunks::<4>().0.iter().zip(scores.iter()) {
+            // What is too far once is too far in every list, so only what is near has to be remembered.
+            if *distance > found.threshold() {
+                continue;
+            }
+            let id = u32::from_le_bytes(*id);
+            if id >= lists.vectors {
+                let reason = format!("it holds vector {id}, which is not among {}", lists.vectors);
+                return Err(lists.damaged(format!("list {list}"), reason));
+            }
+            if seen.insert(id) {
+                found.push(id, *distance);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the codes of a list as candidates.
+    #[inline]
+    fn take_codes(
+        &mut self,
+        lists: &Lists,
+        codes: &ListCodes,
+        list: u32,
+        bytes: &[u8],
+    ) -> Result<(), IndexError> {
+        let count = lists.postings.stored_of(list) as usize;
+        self.stats.code_distances += count as u32;
+        self.candidates
+            .take(codes, bytes, count, lists.vectors)
+            .map_err(|reason| lists.damaged(format!("list {list}"), reason))
+    }
+
+    /// Compares the vectors of candidates, each with its id behind it.
+    #[inline]
+    fn rerank(&mut self, lists: &Lists, first: u32, bytes: &[u8]) -> Result<(), IndexError> {
+        for (place, row) in (first..).zip(bytes.chunks_exact(lists.postings.place_bytes())) {
+            let (row, id) = row.split_at(lists.row_bytes());
+            let id = id.first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
+            if id >= lists.vectors {
+                let reason = format!("it holds vector {id}, which is not among {}", lists.vectors);
+                return Err(lists.damaged(format!("place {place}"), reason));
+            }
+            self.found.push(id, lists.exact.between(&self.query, row));
+            self.stats.full_distances += 1;
+        }
+        Ok(())
+    }
+
+    /// Notes the addresses of a list that nothing has brought yet.
+    #[inline]
+    fn note_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
+        let Scratch { members, seen, places, wanted, .. } = self;
+        let postings = &lists.postings;
+        let count = postings.members_of(list);
+        let noted = if postings.layout() == PostingLayout::Grouped {
+            wanted.add(section, count, postings.firsts()).map_err(|fault| fault.to_string())
+        } else {
+            postings
+                .members(list, section, members)
+                .map(|()| places.extend(members.iter().copied().filter(|place| seen.insert(*place))))
+        };
+        noted.map_err(|reason| lists.damaged(format!("the members of list {list}"), reason))
+    }
+
+    fn count(&mut self, spans: Range<usize>, alignment: u32) {
+        let spans = &self.gather.spans()[spans];
+        self.stats.hops += 1;
+        self.stats.reads += spans.len() as u32;
+        self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
+    }
+
+    /// Reads what was gathered and uses it, which is what `using` says.
+    async fn round(
+        &mut self,
+        cx: &Cx,
+        lists: &Lists,
+        mode: SearchMode,
+        using: Phase,
+    ) -> Result<(), IndexError> {
+        let failed = |source: ReadError| IndexError::Read { file: lists.file.clone(), source };
+        let (alignment, reads) = (cx.alignment(), self.gather.spans().len());
+        if reads == 0 {
+            return Ok(());
+        }
+        if mode == SearchMode::Pipelined {
+            self.count(0..reads, alignment);
+            let mut stream = cx.stream();
+            self.gather.spans().iter().for_each(|span| {
+                stream.push(*span);
+            });
+            self.clock.spent(Phase::Navigate);
+            while let Some(arrived) = stream.next().await {
+                self.clock.spent(Phase::Read);
+                let arrived = arrived.map_err(failed)?;
+                self.take(lists, arrived.place as usize, arrived.bytes())?;
+                self.clock.spent(using);
+            }
+            return Ok(());
+        }
+        self.count(0..reads, alignment);
+        let mut first = 0;
+        while first < reads {
+            let last = lists.submission.end(self.gather.spans(), first);
+            self.clock.spent(Phase::Navigate);
+            let batch = cx.read(&self.gather.spans()[first..last]).await.map_err(failed)?;
+            self.clock.spent(Phase::Read);
+            for read in first..last {
+                self.take(lists, read, batch.bytes(read - first))?;
+            }
+            self.clock.spent(using);
+            first = last;
+        }
+        Ok(())
+    }
+}
+
+/// Answers one query; what was found stays in `scratch`.
+pub(crate) async fn search(
+    cx: Cx,
+    lists: &Lists,
+    query: &[u8],
+    params: SearchParams,
+    scratch: &mut Scratch,
+) -> Result<(), IndexError> {
+    scratch.begin(lists, query, &params);
+    let (k, all) = (params.k.min(lists.vectors as usize), lists.postings.lists());
+    let (mut probes, mut prune) = (params.probes.clamp(1, all), params.prune);
+    let first = if lists.codes.is_some() { Phase::Scan } else { Phase::Rerank };
+    loop {
+        scratch.found = TopK::new(params.k);
+        scratch.choose(lists, probes, prune);
+        scratch.round(&cx, lists, params.mode, first).await?;
+        scratch.choose_places(lists);
+        scratch.round(&cx, lists, params.mode, Phase::Rerank).await?;
+        if scratch.found.len() >= k || probes == all {
+            return Ok(());
+        }
+        // So few lists hold fewer vectors than were asked for.
+        (probes, prune) = (probes.saturating_mul(MORE_LISTS).min(all), 0.0);
+    }
+}

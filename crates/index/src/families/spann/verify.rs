@@ -1,0 +1,205 @@
+//! Every byte of posting lists, looked at: checksums, ids, addresses, vectors.
+
+use super::open::open_table;
+use crate::error::IndexError;
+use crate::format::manifest::{Manifest, SpannEntry};
+use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks, checksums};
+use crate::open::family::load;
+use crate::open::{Marks, VerifyReport, read_through};
+use bathyal_kernels::{Element, first_non_finite};
+use bathyal_tier::TierError;
+use bathyal_vectors::progress::Progress;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Rows that are looked at together.
+pub(super) const ROWS_AT_ONCE: u32 = 4096;
+
+/// Checks the file of postings at `path`; what is wrong goes into `report`.
+pub(crate) fn verify(
+    directory: &Path,
+    path: &Path,
+    manifest: &Manifest,
+    entry: &SpannEntry,
+    report: &mut VerifyReport,
+    progress: &dyn Progress,
+) -> Result<(), IndexError> {
+    let sums = match load(directory, manifest, &entry.checksums) {
+        Ok(bytes) => checksums(&bytes, entry.file.bytes).unwrap_or_default(),
+        // Its damage has been reported with the other files'.
+        Err(_) => Vec::new(),
+    };
+    let file = entry.file.clone();
+    let crc = read_through(path, file.bytes, BLOCK_BYTES, progress, |number, block| {
+        if !sums.is_empty() && check_blocks(&sums, number as usize, block).is_err() {
+            report.fault(format!("block {number}: its checksum is another"));
+        }
+    })?;
+    report.bytes += file.bytes;
+    if crc != file.crc32c {
+        report.fault(format!("{}: checksum {crc:08x}, the manifest says {:08x}", file.name, file.crc32c));
+    }
+    if !report.sound {
+        return Ok(());
+    }
+    let postings = match open_table(directory, manifest, entry) {
+        Ok(postings) => postings,
+        Err(damage) => {
+            report.fault(damage.to_string());
+            return Ok(());
+        }
+    };
+    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let mut walk = ListWalk {
+        element: manifest.element().map_err(wrong)?,
+        row_bytes: manifest.dim as usize * manifest.element().map_err(wrong)?.size(),
+        vectors: manifest.vectors,
+        postings: &postings,
+        file: File::open(path).map_err(|e| TierError::io("open", path, e))?,
+        path,
+        held: Marks::new(manifest.vectors),
+        report,
+        progress,
+    };
+    match postings.layout() {
+        PostingLayout::Coupled if entry.codes.is_some() => walk.coded()?,
+        PostingLayout::Coupled => walk.copies()?,
+        PostingLayout::Decoupled | PostingLayout::Grouped => {
+            walk.rows()?;
+            walk.sections()?;
+        }
+    }
+    let held = walk.held.count();
+    if held != manifest.vectors {
+        report.fault(format!("{} of {} vectors are in no list", manifest.vectors - held, manifest.vectors));
+    }
+    report.vectors += manifest.vectors;
+    if let Some(ids) = &entry.ids {
+        match PackedIds::from_bytes(load(directory, manifest, ids)?, manifest.vectors) {
+            Err(reason) => report.fault(format!("{}: {reason}", ids.name)),
+            Ok(packed) => {
+                let mut seen = Marks::new(manifest.vectors);
+                if let Some(place) = (0..manifest.vectors as u32).find(|place| !seen.mark(packed.get(*place)))
+                {
+                    report.fault(format!("{}: vector {} is there twice", ids.name, packed.get(place)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A walk through all lists.
+pub(super) struct ListWalk<'a> {
+    element: Element,
+    pub(super) row_bytes: usize,
+    pub(super) vectors: u64,
+    pub(super) postings: &'a Postings,
+    file: File,
+    path: &'a Path,
+    /// Vectors (coupled) or places that a list holds.
+    pub(super) held: Marks,
+    pub(super) report: &'a mut VerifyReport,
+    progress: &'a dyn Progress,
+}
+
+impl ListWalk<'_> {
+    pub(super) fn read(
+        &mut self,
+        range: std::ops::Range<u64>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), IndexError> {
+        if self.progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let failed = |e| TierError::io("read", self.path, e);
+        bytes.resize((range.end - range.start) as usize, 0);
+        self.file.seek(SeekFrom::Start(range.start)).map_err(failed)?;
+        Ok(self.file.read_exact(bytes).map_err(failed)?)
+    }
+
+    pub(super) fn check_rows(&mut self, place: &str, rows: &[u8]) {
+        for (at, row) in rows.chunks_exact(self.row_bytes).enumerate() {
+            if let Some(component) = first_non_finite(self.element, row) {
+                self.report.fault(format!("{place}, row {at}: component {component} is not finite"));
+            }
+        }
+    }
+
+    /// What nothing lies in is zero.
+    pub(super) fn check_zeros(&mut self, range: std::ops::Range<u64>) -> Result<(), IndexError> {
+        let mut bytes = Vec::new();
+        self.read(range.clone(), &mut bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            self.report.fault(format!("unused bytes from {} on are not zero", range.start));
+        }
+        Ok(())
+    }
+
+    /// Coupled lists: ids that exist, none twice in a list.
+    fn copies(&mut self) -> Result<(), IndexError> {
+        let (mut bytes, mut ids) = (Vec::new(), Vec::new());
+        let mut end = 0;
+        for list in 0..self.postings.lists() as u32 {
+            let range = self.postings.rows_range(list);
+            self.check_zeros(end..range.start)?;
+            end = range.end;
+            self.read(range, &mut bytes)?;
+            let (rows, tail) = bytes.split_at(self.postings.stored_of(list) as usize * self.row_bytes);
+            self.check_rows(&format!("list {list}"), rows);
+            ids.clear();
+            ids.extend(tail.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)));
+            ids.sort_unstable();
+            if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+                self.report.fault(format!("list {list}: a vector is there twice"));
+            }
+            for id in &ids {
+                if u64::from(*id) >= self.vectors {
+                    self.report.fault(format!("list {list}: vector {id} is none of {}", self.vectors));
+                } else {
+                    self.held.mark(*id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows by place.
+    fn rows(&mut self) -> Result<(), IndexError> {
+        let mut bytes = Vec::new();
+        for place in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {
+            let count = ROWS_AT_ONCE.min((self.vectors - u64::from(place)) as u32);
+            self.read(self.postings.places_range(place, count), &mut bytes)?;
+            let rows = std::mem::take(&mut bytes);
+            self.check_rows(&format!("the rows from place {place} on"), &rows);
+            bytes = rows;
+        }
+        let end = self.postings.places_range(self.vectors as u32, 0).end;
+        self.check_zeros(end..end.next_multiple_of(BLOCK_BYTES as u64))
+    }
+
+    /// Members: places that exist, none of the list's own.
+    fn sections(&mut self) -> Result<(), IndexError> {
+        let (mut bytes, mut members) = (Vec::new(), Vec::new());
+        for list in 0..self.postings.lists() as u32 {
+            self.read(self.postings.members_range(list), &mut bytes)?;
+            if let Err(reason) = self.postings.members(list, &bytes, &mut members) {
+                self.report.fault(format!("list {list}: {reason}"));
+                continue;
+            }
+            let first = self.postings.first_place(list).unwrap_or(0);
+            let own = first..first + self.postings.stored_of(list);
+            own.clone().for_each(|place| {
+                self.held.mark(place);
+            });
+            for place in &members {
+                if own.contains(place) {
+                    self.report.fault(format!("list {list}: has the address of a row of its own"));
+                }
+                self.held.mark(*place);
+            }
+        }
+        Ok(())
+    }
+}

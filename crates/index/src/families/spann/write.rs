@@ -1,0 +1,344 @@
+//! Writing posting lists: the file of postings with the checksums of its blocks, the table of lists, and the ids.
+
+use super::build::Work;
+use super::group::{NO_LIST, Owners};
+use super::members::Memberships;
+use super::place::Leaves;
+use crate::error::IndexError;
+use crate::format::appender::Appender;
+use crate::format::manifest::FileEntry;
+use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members};
+use crate::format::runs::encode_section;
+use crate::partition::RELEASE_BYTES;
+use crate::partition::intake::Intake;
+use std::ops::Range;
+
+/// The file of postings.
+pub(crate) const POSTINGS_NAME: &str = "postings.bin";
+/// The checksums of its blocks.
+const CHECKSUMS_NAME: &str = "checksums.bin";
+/// The table of lists.
+const LISTS_NAME: &str = "lists.bin";
+/// The ids by place.
+const IDS_NAME: &str = "ids.bin";
+/// Bytes written at once.
+const WRITE_BYTES: usize = 1 << 20;
+/// Lists between two looks at cancellation.
+pub(super) const CHECK_EVERY: u32 = 256;
+
+/// What was written.
+pub(crate) struct Files {
+    pub(crate) postings: FileEntry,
+    pub(crate) checksums: FileEntry,
+    pub(crate) lists: FileEntry,
+    pub(crate) ids: Option<FileEntry>,
+    /// Where everything lies in the file of postings.
+    pub(crate) table: Postings,
+}
+
+/// Where each vector is stored.
+enum Places {
+    /// With every list.
+    Copies,
+    /// In the order of the ids.
+    Ids(Vec<u32>),
+    /// With the list that owns it: the place of each slot, and the first place of each list and behind the last.
+    Owned { places: Vec<u32>, firsts: Vec<u32> },
+}
+
+impl Places {
+    fn new(
+        work: &Work<'_>,
+        leaves: &Leaves,
+        members: &Memberships,
+        frequencies: &[u32],
+    ) -> Result<Places, IndexError> {
+        match work.layout.postings {
+            PostingLayout::Coupled => Ok(Places::Copies),
+            PostingLayout::Decoupled => Ok(Places::Ids(leaves.ids()?)),
+            PostingLayout::Grouped => owned(leaves, members, frequencies),
+        }
+    }
+
+    /// The places of the rows that are stored with a list.
+    fn stored_with(&self, list: u32) -> Range<u32> {
+        match self {
+            Places::Copies | Places::Ids(_) => 0..0,
+            Places::Owned { firsts, .. } => firsts[list as usize]..firsts[list as usize + 1],
+        }
+    }
+
+    /// The places of vectors that a list has the address of, rising, for its slots.
+    fn elsewhere(&self, list: u32, slots: &[u32], out: &mut Vec<u32>) {
+        out.clear();
+        let own = self.stored_with(list);
+        if let Places::Ids(places) | Places::Owned { places, .. } = self {
+            let places = slots.iter().map(|slot| places[*slot as usize]);
+            out.extend(places.filter(|place| !own.contains(place)));
+        }
+        out.sort_unstable();
+    }
+
+    /// Appends the member section for such places and returns its length.
+    fn encode(&self, elsewhere: &[u32], out: &mut Vec<u8>) -> usize {
+        match self {
+            Places::Copies => 0,
+            Places::Ids(_) => encode_members(elsewhere, out),
+            Places::Owned { firsts, .. } => encode_section(elsewhere, firsts, out),
+        }
+    }
+}
+
+/// The place of each slot: lists one after the other, each with the vectors that it owns.
+fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<Places, IndexError> {
+    let mut owners = Owners::new(leaves.rows.count(), frequencies);
+    let mut slots = Vec::new();
+    let mut reading = members.read(leaves)?;
+    while let Some(list) = reading.next(&mut slots)? {
+        owners.offer(list, &slots);
+    }
+    let owners = owners.finish();
+    let mut places = vec![NO_LIST; owners.len()];
+    let (mut next, mut firsts) = (0, vec![0]);
+    let mut reading = members.read(leaves)?;
+    while let Some(list) = reading.next(&mut slots)? {
+        for slot in slots.iter().map(|slot| *slot as usize).filter(|slot| owners[*slot] == list) {
+            places[slot] = next;
+            next += 1;
+        }
+        firsts.push(next);
+    }
+    Ok(Places::Owned { places, firsts })
+}
+
+/// Writes the lists of `members`; `frequencies` say how often each is read.
+pub(crate) fn write(
+    work: &Work<'_>,
+    intake: &Intake,
+    leaves: &Leaves,
+    members: &Memberships,
+    frequencies: &[u32],
+) -> Result<Files, IndexError> {
+    work.progress.stage("placing vectors", 1);
+    let places = Places::new(work, leaves, members, frequencies)?;
+    let entries = entries(work, leaves, members, &places)?;
+    let lists = write_table(work, &entries)?;
+    let (vectors, row_bytes) = (work.data.count() as u64, work.data.row_bytes());
+    let table = Postings::new(work.layout.postings, row_bytes, vectors, entries.into_iter())
+        .map_err(|reason| IndexError::Internal(format!("the lists as built are wrong: {reason}")))?;
+    let writer = Writer { work, intake, leaves, members, places, table };
+    let mut file = Blocks::create(work)?;
+    work.progress.stage("writing lists", 2 * vectors);
+    writer.rows(&mut file)?;
+    writer.sections(&mut file)?;
+    let (postings, checksums) = file.finish(work)?;
+    let ids = writer.ids()?;
+    Ok(Files { postings, checksums, lists, ids, table: writer.table })
+}
+
+/// Writes the table of lists.
+pub(super) fn write_table(work: &Work<'_>, entries: &[ListEntry]) -> Result<FileEntry, IndexError> {
+    let mut lists = Appender::create(work.directory, LISTS_NAME)?;
+    for entries in entries.chunks(WRITE_BYTES / size_of::<ListEntry>()) {
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_bytes()).collect();
+        lists.append(&bytes)?;
+    }
+    lists.finish()
+}
+
+/// The table of all lists.
+fn entries(
+    work: &Work<'_>,
+    leaves: &Leaves,
+    members: &Memberships,
+    places: &Places,
+) -> Result<Vec<ListEntry>, IndexError> {
+    let mut entries = Vec::with_capacity(leaves.count());
+    let (mut slots, mut elsewhere, mut section) = (Vec::new(), Vec::new(), Vec::new());
+    let mut reading = members.read(leaves)?;
+    while let Some(list) = reading.next(&mut slots)? {
+        if list % CHECK_EVERY == 0 {
+            work.go_on()?;
+        }
+        let stored = match places {
+            Places::Copies => slots.len() as u32,
+            Places::Ids(_) | Places::Owned { .. } => places.stored_with(list).len() as u32,
+        };
+        places.elsewhere(list, &slots, &mut elsewhere);
+        section.clear();
+        let member_bytes = places.encode(&elsewhere, &mut section) as u32;
+        entries.push(ListEntry { stored, members: elsewhere.len() as u32, member_bytes });
+    }
+    Ok(entries)
+}
+
+/// What the file of postings is written from.
+struct Writer<'a> {
+    work: &'a Work<'a>,
+    intake: &'a Intake,
+    leaves: &'a Leaves,
+    members: &'a Memberships,
+    places: Places,
+    table: Postings,
+}
+
+impl Writer<'_> {
+    /// Appends all rows.
+    fn rows(&self, file: &mut Blocks) -> Result<(), IndexError> {
+        match &self.places {
+            Places::Copies => self.copies(file),
+            Places::Ids(_) => self.rows_by_id(file),
+            Places::Owned { places, .. } => self.owned_rows(places, file),
+        }
+    }
+
+    /// Coupled: each list's rows and ids.
+    fn copies(&self, file: &mut Blocks) -> Result<(), IndexError> {
+        let ids = self.leaves.ids()?;
+        self.each_list(|list, slots| {
+            file.pad(self.table.rows_range(list).start)?;
+            self.append_rows(slots.iter().copied(), file)?;
+            slots.iter().try_for_each(|slot| file.append(&ids[*slot as usize].to_le_bytes()))
+        })
+    }
+
+    /// Decoupled: all rows as the data has them.
+    fn rows_by_id(&self, file: &mut Blocks) -> Result<(), IndexError> {
+        let data = self.work.data;
+        let mut taken = vec![0; data.row_bytes()];
+        let often = (RELEASE_BYTES / data.row_bytes()).max(1);
+        for id in 0..data.count() {
+            if id % often == 0 {
+                self.work.go_on()?;
+                data.release();
+                self.work.progress.advance(id as u64);
+            }
+            self.intake.take(data.row(id), &mut taken);
+            file.append(&taken)?;
+        }
+        data.release();
+        Ok(())
+    }
+
+    /// Grouped: the rows that each list owns.
+    fn owned_rows(&self, places: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
+        self.each_list(|list, slots| {
+            let own = self.places.stored_with(list);
+            let slots = slots.iter().copied().filter(|slot| own.contains(&places[*slot as usize]));
+            self.append_rows(slots, file)
+        })
+    }
+
+    fn append_rows(&self, slots: impl Iterator<Item = u32>, file: &mut Blocks) -> Result<(), IndexError> {
+        slots.into_iter().try_for_each(|slot| file.append(self.leaves.rows.row(slot as usize)))
+    }
+
+    /// Appends the member sections of all lists.
+    fn sections(&self, file: &mut Blocks) -> Result<(), IndexError> {
+        if matches!(self.places, Places::Copies) {
+            return Ok(());
+        }
+        let (mut elsewhere, mut section) = (Vec::new(), Vec::new());
+        self.each_list(|list, slots| {
+            let range = self.table.members_range(list);
+            file.pad(range.start)?;
+            self.places.elsewhere(list, slots, &mut elsewhere);
+            section.clear();
+            let bytes = self.places.encode(&elsewhere, &mut section) as u64;
+            if bytes != range.end - range.start {
+                return Err(IndexError::Internal(format!("list {list} has {bytes} bytes of members")));
+            }
+            file.append(&section)
+        })
+    }
+
+    /// Writes the ids by place, of grouped lists.
+    fn ids(&self) -> Result<Option<FileEntry>, IndexError> {
+        let Places::Owned { places, .. } = &self.places else { return Ok(None) };
+        let mut by_place = vec![0_u32; places.len()];
+        let mut next = places.iter();
+        self.leaves.each_id(|id| {
+            if let Some(place) = next.next() {
+                by_place[*place as usize] = id;
+            }
+        })?;
+        let mut file = Appender::create(self.work.directory, IDS_NAME)?;
+        file.append(&PackedIds::encode(by_place.into_iter()))?;
+        file.finish().map(Some)
+    }
+
+    /// Calls `work` for every list with its slots; mapped rows are given back as they pass.
+    fn each_list(
+        &self,
+        mut work: impl FnMut(u32, &[u32]) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let mut slots = Vec::new();
+        let mut reading = self.members.read(self.leaves)?;
+        let mut passed = 0;
+        while let Some(list) = reading.next(&mut slots)? {
+            if list % CHECK_EVERY == 0 {
+                self.work.go_on()?;
+            }
+            passed += slots.len() * self.work.data.row_bytes();
+            if passed >= RELEASE_BYTES {
+                self.leaves.rows.release();
+                passed = 0;
+            }
+            work(list, &slots)?;
+        }
+        self.leaves.rows.release();
+        Ok(())
+    }
+}
+
+/// The file of postings with the checksums of its blocks.
+pub(super) struct Blocks {
+    file: Appender,
+    /// Bytes that wait to be written; whole blocks lie before them.
+    waiting: Vec<u8>,
+    checksums: Vec<u8>,
+}
+
+impl Blocks {
+    pub(super) fn create(work: &Work<'_>) -> Result<Blocks, IndexError> {
+        let file = Appender::create(work.directory, POSTINGS_NAME)?;
+        Ok(Blocks { file, waiting: Vec::with_capacity(WRITE_BYTES), checksums: Vec::new() })
+    }
+
+    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<(), IndexError> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.waiting.len()));
+            self.waiting.extend_from_slice(now);
+            bytes = later;
+            if self.waiting.len() == WRITE_BYTES {
+                self.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends zeros up to `end`.
+    pub(super) fn pad(&mut self, end: u64) -> Result<(), IndexError> {
+        const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+        let written = self.file.written().bytes + self.waiting.len() as u64;
+        let missing = usize::try_from(end.checked_sub(written).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let zeros = ZEROS
+            .get(..missing)
+            .ok_or_else(|| IndexError::Internal(format!("the postings end at {written} instead of {end}")))?;
+        self.append(zeros)
+    }
+
+    fn write(&mut self) -> Result<(), IndexError> {
+        self.checksums.extend(self.waiting.chunks(BLOCK_BYTES).flat_map(|b| crc32c::crc32c(b).to_le_bytes()));
+        self.file.append(&self.waiting)?;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self, work: &Work<'_>) -> Result<(FileEntry, FileEntry), IndexError> {
+        self.write()?;
+        let mut checksums = Appender::create(work.directory, CHECKSUMS_NAME)?;
+        checksums.append(&self.checksums)?;
+        Ok((self.file.finish()?, checksums.finish()?))
+    }
+}

@@ -1,0 +1,166 @@
+//! Where the time and the memory of one query go.
+
+use super::family::{Family, Scratch};
+use super::{Index, SearchOptions};
+use crate::error::IndexError;
+use crate::query::Phase;
+use bathyal_kernels::Neighbor;
+use bathyal_tier::{Control, Cx, Engine};
+use bathyal_vectors::VectorFile;
+use serde::Serialize;
+use std::time::Instant;
+
+/// A share of a query's time.
+#[derive(Debug, Clone, Serialize)]
+pub struct PhaseTime {
+    /// What was done: navigate (find groups or prepare the query), scan (score codes), read (wait for the tier),
+    /// rerank (score full vectors).
+    pub phase: &'static str,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// A share of an open index's memory.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemoryPart {
+    /// What it holds.
+    pub part: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// How one query was answered.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explanation {
+    /// The index family.
+    pub family: String,
+    /// The kind of tier that was read.
+    pub tier: String,
+    /// Neighbours found.
+    pub k: usize,
+    /// The candidate list that was used.
+    pub search_list: usize,
+    /// Groups or posting lists that were scanned; `None` of a graph.
+    pub groups_scanned: Option<usize>,
+    /// Groups or posting lists of the index; `None` of a graph.
+    pub groups: Option<usize>,
+    /// Dependent rounds of reads.
+    pub hops: u32,
+    /// Reads: pages, or records of a graph.
+    pub reads: u32,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Codes scored.
+    pub code_distances: u32,
+    /// Full vectors scored.
+    pub full_distances: u32,
+    /// Reads for vectors that posting lists only have the addresses of.
+    pub small_reads: u32,
+    /// Nanoseconds from start to answer, alone on its thread.
+    pub total_ns: u64,
+    /// Where the time went.
+    pub phases: Vec<PhaseTime>,
+    /// Where the memory of the open index goes while this query runs.
+    pub memory: Vec<MemoryPart>,
+    /// The answer's ids, nearest first.
+    pub ids: Vec<u32>,
+    /// Their distances.
+    pub distances: Vec<f32>,
+    /// What the user should know about the answer.
+    pub notes: Vec<String>,
+}
+
+impl Index {
+    /// Answers query number `row` of `queries` alone, on the calling thread, and says what it took.
+    ///
+    /// It is answered twice and the second time is told, so that buffers are there and the processor's caches warm.
+    /// Counters are those of a search with the same options; times are of this one run.
+    ///
+    /// # Errors
+    /// As [`Index::search`]; [`IndexError::Parameter`] if there is no such query.
+    pub fn explain(
+        &self,
+        queries: &VectorFile,
+        row: usize,
+        options: &SearchOptions,
+        control: Control<'_>,
+    ) -> Result<Explanation, IndexError> {
+        if row >= queries.count() {
+            let what = format!("query {row} is none of the {} queries", queries.count());
+            return Err(IndexError::Parameter(what));
+        }
+        self.check_queries(queries, row..row + 1)?;
+        let (mut params, notes) = self.params(options)?;
+        params.timed = true;
+        self.affordable_width(1, 1, self.planned_list(&params))?;
+        let mut engine = Engine::new(self.tier.clone(), self.engine)?;
+        let mut scratch = Scratch::new(&self.family);
+        let mut total_ns = 0;
+        let mut found: Vec<Neighbor> = Vec::new();
+        for _ in 0..2 {
+            found.clear();
+            let started = Instant::now();
+            let (family, query, running) = (&self.family, queries.row(row), &mut scratch);
+            let search = move |cx: &Cx| {
+                let cx = cx.clone();
+                async move { family.search(cx, query, params, running).await }
+            };
+            engine.run_one(search, control)??;
+            total_ns = started.elapsed().as_nanos() as u64;
+            scratch.take_found(&mut found);
+        }
+        let cost = scratch.stats();
+        let scanned = match &scratch {
+            Scratch::Cluster(scratch) => Some(scratch.groups_scanned()),
+            Scratch::Spann(scratch) => Some(scratch.stats.lists as usize),
+            Scratch::Graph(_) => None,
+        };
+        let groups = match &*self.family {
+            Family::Cluster(cluster) => Some(cluster.centroids.groups()),
+            Family::Spann(lists) => Some(lists.postings.lists()),
+            Family::Graph(_) => None,
+        };
+        let clock = scratch.clock();
+        let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
+        Ok(Explanation {
+            family: self.manifest().family.clone(),
+            tier: self.tier().profile().kind.clone(),
+            k: params.k,
+            search_list: params.search_list,
+            groups_scanned: scanned,
+            groups,
+            hops: cost.hops,
+            reads: cost.reads,
+            bytes: cost.bytes,
+            code_distances: cost.code_distances,
+            full_distances: cost.full_distances,
+            small_reads: cost.small_reads,
+            total_ns,
+            phases: phases.to_vec(),
+            memory: self.memory_parts(self.planned_list(&params)),
+            ids: found.iter().map(|n| n.id).collect(),
+            distances: found.iter().map(|n| n.distance).collect(),
+            notes,
+        })
+    }
+
+    /// The parts of [`Index::dram_bytes`] for one thread and one query.
+    fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
+        let split = self.memory_split();
+        let query = self.sizes.query_bytes(search_list);
+        let buffers = self.thread_memory(1, search_list).saturating_sub(query);
+        let part = |part, bytes| MemoryPart { part, bytes };
+        let parts = [
+            part("codes", split.codes),
+            part("codec", split.codec),
+            part("centroids", split.centroids),
+            part("offsets", split.offsets),
+            part("pages", split.pages),
+            part("ids", split.ids),
+            part("page cache", split.cache),
+            part("read buffers of a thread", buffers),
+            part("state of a query", query),
+        ];
+        parts.into_iter().filter(|part| part.bytes > 0).collect()
+    }
+}

@@ -1,0 +1,148 @@
+//! Search over several indexes at once: one list of answers, merged by distance.
+
+use super::{Index, SearchOptions, SearchTotals};
+use crate::error::IndexError;
+use crate::query::QueryStats;
+use bathyal_kernels::Neighbor;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use serde::Serialize;
+
+/// A neighbour in one of several indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Place {
+    /// The index's number in the order of the call.
+    pub index: u32,
+    /// Row number of the vector in that index.
+    pub id: u32,
+}
+
+/// The answers to a batch of queries over several indexes.
+#[derive(Debug, Clone)]
+pub struct ManyResult {
+    /// Neighbours a query: what was asked for, or all that the indexes hold.
+    pub k: usize,
+    /// `queries x k`, nearest first; equal distances in the order of the indexes, then of the ids.
+    pub places: Vec<Place>,
+    /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
+    pub distances: Vec<f32>,
+    /// For each index: the number of vectors in those before it. The id of a place as if all were one index is
+    /// `first_ids[place.index] + place.id`.
+    pub first_ids: Vec<u64>,
+    /// Nanoseconds each query took in all indexes, one after the other.
+    pub latencies_ns: Vec<u64>,
+    /// What each query cost in all indexes together.
+    pub per_query: Vec<QueryStats>,
+    /// What all cost together.
+    pub totals: SearchTotals,
+    /// Seconds from the first query's start to the last one's end.
+    pub seconds: f64,
+    /// The largest candidate list that was used.
+    pub search_list: u32,
+    /// Threads used.
+    pub threads: usize,
+    /// What the user should know, with the index that it is about.
+    pub notes: Vec<String>,
+}
+
+impl ManyResult {
+    /// The id of a place as if all indexes were one, in the order of the call.
+    pub fn id(&self, place: Place) -> u64 {
+        self.first_ids.get(place.index as usize).copied().unwrap_or(0) + u64::from(place.id)
+    }
+}
+
+/// Answers all `queries` from all of `indexes`, which agree in dimensions, element and metric.
+///
+/// Each index is searched for `options.k` neighbours with the effort that its own calibration names, so that the
+/// recall asked for holds in each of them and so in all.
+///
+/// # Errors
+/// [`IndexError::Parameter`] without an index, or where they do not agree; and as [`Index::search`].
+pub fn search_many(
+    indexes: &[&Index],
+    queries: &VectorFile,
+    options: &SearchOptions,
+    control: Control<'_>,
+) -> Result<ManyResult, IndexError> {
+    check(indexes)?;
+    let count = queries.count();
+    let mut first_ids = Vec::with_capacity(indexes.len());
+    let mut held = 0_u64;
+    for index in indexes {
+        first_ids.push(held);
+        held += index.len() as u64;
+    }
+    let k = usize::try_from(held).map_or(options.k, |held| options.k.min(held));
+    let mut result = ManyResult {
+        k,
+        places: Vec::new(),
+        distances: Vec::new(),
+        first_ids,
+        latencies_ns: vec![0; count],
+        per_query: vec![QueryStats::default(); count],
+        totals: SearchTotals::default(),
+        seconds: 0.0,
+        search_list: 0,
+        threads: 1,
+        notes: Vec::new(),
+    };
+    if k < options.k {
+        let asked = options.k;
+        result.notes.push(format!("asked for {asked} neighbours, the indexes hold only {k} vectors"));
+    }
+    let mut lists: Vec<Vec<(Neighbor, u32)>> = vec![Vec::new(); count];
+    for (number, index) in (0_u32..).zip(indexes) {
+        let one = SearchOptions { k: options.k.min(index.len()), ..*options };
+        let found = index.search(queries, &one, control)?;
+        for (list, at) in lists.iter_mut().zip((0..count).map(|query| query * found.k)) {
+            let rows = found.ids[at..at + found.k].iter().zip(&found.distances[at..at + found.k]);
+            list.extend(rows.map(|(id, distance)| (Neighbor { distance: *distance, id: *id }, number)));
+        }
+        for (sum, cost) in result.per_query.iter_mut().zip(&found.per_query) {
+            sum.add(cost);
+            result.totals.add(cost);
+        }
+        result.latencies_ns.iter_mut().zip(&found.latencies_ns).for_each(|(sum, ns)| *sum += ns);
+        result.seconds += found.seconds;
+        result.search_list = result.search_list.max(found.search_list);
+        result.threads = result.threads.max(found.threads);
+        let name = index.path().display();
+        result.notes.extend(found.notes.iter().map(|note| format!("{name}: {note}")));
+    }
+    for list in &mut lists {
+        // Of equal distances the first index comes first, then the smaller id.
+        list.sort_unstable_by(|(a, i), (b, j)| {
+            a.distance.total_cmp(&b.distance).then((i, a.id).cmp(&(j, b.id)))
+        });
+        result.places.extend(list[..k].iter().map(|(found, index)| Place { index: *index, id: found.id }));
+        result.distances.extend(list[..k].iter().map(|(found, _)| found.distance));
+    }
+    Ok(result)
+}
+
+/// Whether distances of the indexes may be compared.
+fn check(indexes: &[&Index]) -> Result<(), IndexError> {
+    let Some(first) = indexes.first() else {
+        return Err(IndexError::Parameter("no index to search; give at least one".into()));
+    };
+    for other in &indexes[1..] {
+        let refuse = |what: &str, ours: String, theirs: String| {
+            Err(IndexError::Parameter(format!(
+                "{}: its {what} is {theirs}, that of {} is {ours}; indexes that are searched together must agree",
+                other.path().display(),
+                first.path().display()
+            )))
+        };
+        if other.dim() != first.dim() {
+            return refuse("dim", first.dim().to_string(), other.dim().to_string());
+        }
+        if other.metric() != first.metric() {
+            return refuse("metric", first.metric().to_string(), other.metric().to_string());
+        }
+        if other.element() != first.element() {
+            return refuse("element", first.element().to_string(), other.element().to_string());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,658 @@
+//! An open index: what users hold. Opening checks everything that stays in memory; searching runs on worker
+//! threads, each with an engine of its own.
+
+mod blocks;
+mod caller;
+mod explain;
+pub(crate) mod family;
+mod inspect;
+mod many;
+mod memory;
+mod range;
+mod stats;
+mod tier;
+mod verify;
+mod warm;
+mod width;
+mod workers;
+
+pub use blocks::DEFAULT_BLOCK_QUERIES;
+pub use explain::{Explanation, MemoryPart, PhaseTime};
+pub use many::{ManyResult, Place, search_many};
+pub use range::{RangeOptions, RangeResult};
+pub use stats::{CacheStats, IndexStats, LatencyBar};
+pub use tier::TierChoice;
+pub use warm::WarmReport;
+
+pub use inspect::{HistogramBar, InspectReport, Shape, inspect};
+pub(crate) use verify::{Marks, read_records, read_through};
+pub use verify::{VerifyReport, verify};
+
+use crate::error::IndexError;
+use crate::families::cluster::{self, calibrate::EffortCost};
+use crate::families::graph::calibrate;
+use crate::families::spann::{self, coded::effort::CodedCost};
+use crate::format::manifest::{Manifest, Structure};
+use crate::query::{QueryStats, SearchMode, SearchParams};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
+use bathyal_tier::{Control, EngineOptions, Tier, TierError};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
+use caller::{Spare, Waiting};
+use family::{Family, Sizes};
+pub use memory::MemorySplit;
+use serde::Serialize;
+use stats::Counters;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+use tier::open_tier;
+use workers::{Answers, Job, Workers};
+
+/// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
+pub const DEFAULT_BEAM_WIDTH: u32 = 4;
+/// Widest beam; an SSD serves no more at once.
+pub const MAX_BEAM_WIDTH: u32 = 128;
+/// Largest candidate list.
+pub const MAX_SEARCH_LIST: u32 = 1 << 20;
+/// Reads in flight a thread.
+const ENGINE_DEPTH: u32 = 128;
+
+/// How to open an index.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Where pages of vectors and links are read from.
+    pub tier: TierChoice,
+    /// Which system interface reads files.
+    pub method: Method,
+    /// Whether to read through the page cache. Off by default: the index then takes no memory but its own.
+    pub page_cache: bool,
+    /// Memory that the open index may take, in bytes. `None` means no limit.
+    pub memory_bytes: Option<u64>,
+    /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation).
+    pub wrap: Option<WrapTier>,
+}
+
+/// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].
+pub type WrapTier = Arc<dyn Fn(Arc<dyn Tier>) -> Result<Arc<dyn Tier>, TierError> + Send + Sync>;
+
+impl OpenOptions {
+    /// Through the page cache: for reading what has just been written.
+    pub(crate) fn cached(tier: TierChoice) -> OpenOptions {
+        OpenOptions { tier, page_cache: true, ..OpenOptions::default() }
+    }
+}
+
+/// How hard to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Effort {
+    /// As hard as this recall@k takes, by the index's calibration.
+    Recall(f32),
+    /// With a candidate list of this size (L in DiskANN).
+    SearchList(u32),
+}
+
+/// How to search.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchOptions {
+    /// Neighbours wanted.
+    pub k: usize,
+    /// How hard to search.
+    pub effort: Effort,
+    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration. A graph has none.
+    pub probes: Option<u32>,
+    /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
+    /// 3.3); `None` chooses by the calibration. Of no meaning to other families.
+    pub prune: Option<f32>,
+    /// Reads of one hop (W in DiskANN).
+    pub beam_width: u32,
+    /// Threads; 0 means all cores.
+    pub threads: usize,
+    /// Hop by hop, or as reads arrive.
+    pub mode: SearchMode,
+    /// Queries interleaved on each thread; `None` suits the tier.
+    pub width: Option<usize>,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        SearchOptions {
+            k: 10,
+            effort: Effort::Recall(0.95),
+            probes: None,
+            prune: None,
+            beam_width: DEFAULT_BEAM_WIDTH,
+            threads: 0,
+            mode: SearchMode::Batched,
+            width: None,
+        }
+    }
+}
+
+/// What a batch of queries cost in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SearchTotals {
+    /// Dependent rounds of reads.
+    pub hops: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Distances estimated from codes.
+    pub code_distances: u64,
+    /// Distances computed from full vectors.
+    pub full_distances: u64,
+    /// Posting lists scanned.
+    pub lists: u64,
+    /// Reads for vectors that posting lists only have the addresses of.
+    pub small_reads: u64,
+}
+
+impl SearchTotals {
+    /// Adds what other queries cost.
+    pub fn merge(&mut self, other: &SearchTotals) {
+        self.hops += other.hops;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.code_distances += other.code_distances;
+        self.full_distances += other.full_distances;
+        self.lists += other.lists;
+        self.small_reads += other.small_reads;
+    }
+
+    fn add(&mut self, one: &QueryStats) {
+        self.hops += u64::from(one.hops);
+        self.reads += u64::from(one.reads);
+        self.bytes += one.bytes;
+        self.code_distances += u64::from(one.code_distances);
+        self.full_distances += u64::from(one.full_distances);
+        self.lists += u64::from(one.lists);
+        self.small_reads += u64::from(one.small_reads);
+    }
+}
+
+/// The answers to a batch of queries.
+#[derive(Debug, Clone)]
+pub struct SearchResult {
+    /// Neighbours a query: what was asked for, or all that the index holds.
+    pub k: usize,
+    /// `queries x k`, nearest first.
+    pub ids: Vec<u32>,
+    /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
+    pub distances: Vec<f32>,
+    /// Nanoseconds each query took from its start to its answer.
+    pub latencies_ns: Vec<u64>,
+    /// What each query cost.
+    pub per_query: Vec<QueryStats>,
+    /// What all cost together.
+    pub totals: SearchTotals,
+    /// Seconds from the first query's start to the last one's end.
+    pub seconds: f64,
+    /// The candidate list that was used.
+    pub search_list: u32,
+    /// Threads used.
+    pub threads: usize,
+    /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
+    pub notes: Vec<String>,
+}
+
+/// Query rows for [`Index::search_raw`].
+pub(crate) struct RawQueries {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) count: usize,
+}
+
+impl RawQueries {
+    /// A copy of some rows, one after the other.
+    fn of(queries: &VectorFile, rows: Range<usize>) -> RawQueries {
+        let count = rows.len();
+        let mut bytes = Vec::with_capacity(count * queries.row_bytes());
+        rows.for_each(|row| bytes.extend_from_slice(queries.row(row)));
+        RawQueries { bytes, count }
+    }
+}
+
+/// An open index. Shared freely between threads.
+pub struct Index {
+    directory: PathBuf,
+    manifest: Manifest,
+    family: Arc<Family>,
+    tier: Arc<dyn Tier>,
+    cache: Option<CacheTier>,
+    sizes: Sizes,
+    split: MemorySplit,
+    engine: EngineOptions,
+    counters: Arc<Counters>,
+    workers: Mutex<Workers>,
+    spare: Spare,
+}
+
+/// Cores that this process may use. To ask takes longer than a search in memory: it reads files of the system.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+}
+
+/// The threads that a caller means: 0 is all cores.
+fn thread_count(threads: usize) -> usize {
+    match threads {
+        0 => cores(),
+        n => n,
+    }
+}
+
+impl Index {
+    /// Opens the index at `path`.
+    ///
+    /// # Errors
+    /// [`IndexError`]: no index there, a later version, damage in anything that is loaded, too small a budget.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Index, IndexError> {
+        Index::open_attended(path, options, &Silent)
+    }
+
+    /// The same, with `progress` told how loading the pages into memory goes where [`OpenOptions::tier`] asks for it;
+    /// it may cancel that.
+    ///
+    /// # Errors
+    /// As [`Index::open`], and [`IndexError::Cancelled`].
+    pub fn open_attended(
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
+        let path = path.as_ref();
+        Index::open_parts(path, &Manifest::read(path)?, options, Vec::new(), progress)
+    }
+
+    /// Opens an index whose manifest may not have been written, with the vectors at the places `hidden` (rising) left
+    /// out of every answer.
+    pub(crate) fn open_unpublished(
+        directory: &Path,
+        manifest: &Manifest,
+        options: &OpenOptions,
+        hidden: Vec<u32>,
+    ) -> Result<Index, IndexError> {
+        Index::open_parts(directory, manifest, options, hidden, &Silent)
+    }
+
+    fn open_parts(
+        directory: &Path,
+        manifest: &Manifest,
+        options: &OpenOptions,
+        hidden: Vec<u32>,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
+        let sizes = Sizes::of(directory, manifest)?;
+        let split = MemorySplit::plan(manifest, &sizes, &options.tier, options.memory_bytes)?;
+        // What is loaded into memory was checked on its way there.
+        let check = split.pages == 0 && !matches!(options.tier, TierChoice::Mapped(_));
+        let mut family = Family::load(directory, manifest, &split, &sizes, check)?;
+        family.hide(hidden);
+        let (tier, cache) = open_tier(directory, manifest, &mut family, &split, options, progress)?;
+        family.suit(tier.profile());
+        family.settle(tier.profile());
+        let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
+        let engine = EngineOptions {
+            depth: ENGINE_DEPTH,
+            frame_bytes,
+            buffer_budget_bytes: u64::from(sizes.frames) * frame_bytes as u64,
+            ..EngineOptions::default()
+        };
+        Ok(Index {
+            directory: directory.to_path_buf(),
+            manifest: manifest.clone(),
+            family: Arc::new(family),
+            workers: Mutex::new(Workers::new(tier.clone(), engine)),
+            tier,
+            cache,
+            sizes,
+            split,
+            engine,
+            counters: Arc::default(),
+            spare: Spare::default(),
+        })
+    }
+
+    /// The directory of the index.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the index says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The tier that pages are read from.
+    pub fn tier(&self) -> &Arc<dyn Tier> {
+        &self.tier
+    }
+
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.manifest.vectors as usize
+    }
+
+    /// Whether the index holds no vector; none that opens does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Dimensions.
+    pub fn dim(&self) -> usize {
+        self.manifest.dim as usize
+    }
+
+    /// Element type of vectors and queries.
+    pub fn element(&self) -> Element {
+        self.family.element()
+    }
+
+    /// The metric.
+    pub fn metric(&self) -> Metric {
+        self.family.metric()
+    }
+
+    /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
+    /// `search_list`, `width` queries each, or as many as the budget allows.
+    pub fn dram_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
+        let width = self.affordable_width(width, threads, search_list as usize).unwrap_or(width.min(1));
+        self.needed_bytes(threads, width, search_list)
+    }
+
+    fn needed_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
+        self.split.fixed() + threads as u64 * self.thread_memory(width, search_list as usize)
+    }
+
+    /// Queries interleaved a thread, each with a candidate list of `search_list`, when the caller does not say: what
+    /// hides the tier's latency, within the cache (second-tier-memory, section 5).
+    pub fn default_width(&self, search_list: u32) -> usize {
+        width::suited(self.tier.profile(), self.sizes.query_bytes(search_list as usize))
+    }
+
+    fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
+        let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.sizes.frames) };
+        frames * self.sizes.frame_bytes(self.split.codes_on_tier > 0) as u64
+            + width as u64 * self.sizes.query_bytes(search_list)
+    }
+
+    /// How the memory budget is divided.
+    pub fn memory_split(&self) -> &MemorySplit {
+        &self.split
+    }
+
+    /// What the page cache has done so far; `None` where the budget left no room for one.
+    pub fn cache_counters(&self) -> Option<CacheCounters> {
+        self.cache.as_ref().map(CacheTier::counters)
+    }
+
+    /// Answers all `queries`.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for queries or options that do not fit the index; damage and device errors that
+    /// any query meets; cancellation and deadline of `control`.
+    pub fn search(
+        &self,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        control: Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
+        self.search_attended(queries, options, control, &|| ())
+    }
+
+    /// Answers the queries `rows`, which have been checked.
+    fn search_rows<'a>(
+        &self,
+        queries: &VectorFile,
+        rows: Range<usize>,
+        options: &SearchOptions,
+        waiting: impl Into<Waiting<'a>>,
+    ) -> Result<SearchResult, IndexError> {
+        let (params, notes) = self.params(options)?;
+        let raw = RawQueries::of(queries, rows);
+        let threads = thread_count(options.threads);
+        let mut result = self.search_raw(raw, params, threads, options.width, waiting)?;
+        result.notes = notes;
+        Ok(result)
+    }
+
+    /// Refuses queries that do not fit the index, and those of `rows` that have no answer.
+    fn check_queries(&self, queries: &VectorFile, rows: Range<usize>) -> Result<(), IndexError> {
+        let refuse =
+            |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
+        if queries.dim() != self.dim() {
+            return refuse(format!(
+                "the queries have {} dimensions, the index has {}",
+                queries.dim(),
+                self.dim()
+            ));
+        }
+        if queries.element() != self.element() {
+            return refuse(format!(
+                "the queries are {}, the index holds {}; convert them with `bathyal convert`",
+                queries.element(),
+                self.element()
+            ));
+        }
+        if rows == (0..queries.count()) {
+            queries.check_finite()?
+        } else {
+            queries.check_rows(rows.clone())?
+        }
+        if self.metric() == Metric::Cosine {
+            let zero = |row: &usize| {
+                let row = queries.row(*row);
+                match self.element() {
+                    Element::U8 | Element::I8 => row.iter().all(|b| *b == 0),
+                    // Minus zero has a sign bit and is still zero.
+                    element => bathyal_kernels::squared_norm(element, row) == 0.0,
+                }
+            };
+            if let Some(row) = rows.clone().find(zero) {
+                return refuse(format!(
+                    "query {row} is all zeros, which has no direction and so no cosine distance"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns what the user asked for into what the search needs.
+    fn params(&self, options: &SearchOptions) -> Result<(SearchParams, Vec<String>), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let mut notes = Vec::new();
+        if options.k == 0 {
+            return refuse("k is 0; ask for at least one neighbour".into());
+        }
+        if options.beam_width == 0 || options.beam_width > MAX_BEAM_WIDTH {
+            return refuse(format!(
+                "beam_width is {}; it must be between 1 and {MAX_BEAM_WIDTH}",
+                options.beam_width
+            ));
+        }
+        if options.probes == Some(0) {
+            return refuse("probes is 0; at least one group must be scanned".into());
+        }
+        if options.prune.is_some_and(|prune| !(prune >= 0.0 && prune.is_finite())) {
+            return refuse(
+                "prune must be 0 or above: how much farther than the nearest a list may be".into(),
+            );
+        }
+        if options.width == Some(0) {
+            return refuse("width is 0; at least one query must run a thread".into());
+        }
+        let k = options.k.min(self.len());
+        if k < options.k {
+            notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
+        }
+        let (search_list, probes, prune) = match options.effort {
+            Effort::SearchList(0) => return refuse("search_list is 0; it must be at least k".into()),
+            Effort::SearchList(l) if l > MAX_SEARCH_LIST => {
+                return refuse(format!("search_list is {l}; it must be at most {MAX_SEARCH_LIST}"));
+            }
+            Effort::SearchList(l) if (l as usize) < k => {
+                return refuse(format!("search_list is {l}, which must be at least k = {k}"));
+            }
+            Effort::SearchList(l) => (l as usize, self.probes_for(l), 0.0),
+            Effort::Recall(recall) => {
+                if !(recall > 0.0 && recall <= 1.0) {
+                    return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
+                }
+                self.effort_for(k, recall, &mut notes)
+            }
+        };
+        let params = SearchParams {
+            k,
+            search_list: search_list.max(k),
+            probes: options.probes.map_or(probes, |probes| probes as usize),
+            prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { prune }),
+            beam_width: options.beam_width as usize,
+            mode: options.mode,
+            timed: false,
+        };
+        Ok((params, notes))
+    }
+
+    /// The candidate list, the probes and the pruning for a recall.
+    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> (usize, usize, f32) {
+        let calibration = &self.manifest.calibration;
+        let found = match &self.manifest.structure {
+            Structure::Graph(_) => {
+                calibrate::effort(calibration, k, recall).map(|(list, reached)| (list, 0, 0.0, reached))
+            }
+            Structure::Cluster(_) => {
+                let cost = match self.family.reads_vectors() {
+                    true => EffortCost::of_vectors(self.sizes.group_codes),
+                    false => EffortCost::of_pages(self.tier.profile().addressable),
+                };
+                cluster::calibrate::effort(calibration, k, recall, cost)
+                    .map(|(list, probes, reached)| (list, probes, 0.0, reached))
+            }
+            Structure::Spann(entry) if entry.codes.is_some() => {
+                let cost = CodedCost::new(self.tier.profile().addressable, entry.list_bytes());
+                spann::coded::effort::effort(calibration, k, recall, cost)
+                    .map(|effort| (effort.search_list, effort.probes, effort.prune, effort.reached))
+            }
+            Structure::Spann(_) => spann::calibrate::effort(calibration, k, recall)
+                .map(|effort| (effort.probes, effort.probes, effort.prune, effort.reached)),
+        };
+        match found {
+            Some((search_list, probes, prune, reached)) => {
+                if !reached {
+                    notes.push(format!(
+                        "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {search_list}"
+                    ));
+                }
+                // A manifest may ask for no more than a caller.
+                (search_list.min(MAX_SEARCH_LIST) as usize, probes as usize, prune)
+            }
+            // Too few vectors to calibrate: looking at all of them is exact and cheap.
+            None => (self.len(), self.len(), 0.0),
+        }
+    }
+
+    /// The groups that are scanned for a candidate list when the caller names no number; posting lists of vectors know no
+    /// candidates, so that the number is theirs.
+    fn probes_for(&self, search_list: u32) -> usize {
+        match &self.manifest.structure {
+            Structure::Graph(_) => 0,
+            Structure::Cluster(cluster) => {
+                cluster::calibrate::probes_for(search_list, cluster.groups) as usize
+            }
+            Structure::Spann(lists) if lists.codes.is_some() => {
+                spann::coded::effort::probes_for(search_list) as usize
+            }
+            Structure::Spann(_) => search_list as usize,
+        }
+    }
+
+    pub(crate) fn search_raw<'a>(
+        &self,
+        queries: RawQueries,
+        params: SearchParams,
+        threads: usize,
+        width: Option<usize>,
+        waiting: impl Into<Waiting<'a>>,
+    ) -> Result<SearchResult, IndexError> {
+        let (started, waiting) = (Instant::now(), waiting.into());
+        let threads = threads.clamp(1, queries.count.max(1));
+        let (count, search_list) = (queries.count, params.search_list as u32);
+        let planned = self.planned_list(&params);
+        let wanted = width.unwrap_or_else(|| self.default_width(planned as u32)).max(1);
+        let width = self.affordable_width(wanted, threads, planned)?;
+        let job = Job::new(self.family.clone(), queries, params, width, waiting.control.deadline);
+        let job = Arc::new(job.counted(self.counters.clone()));
+        let answers = self.answers(&job, threads, waiting)?;
+        let seconds = started.elapsed().as_secs_f64();
+        collect(answers, count, params.k, seconds, search_list, threads)
+    }
+
+    /// The candidate list that memory is planned for: of posting lists each takes some, too.
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        match &self.manifest.structure {
+            Structure::Spann(lists) => params.search_list.max(params.probes.min(lists.list_count as usize)),
+            _ => params.search_list,
+        }
+    }
+
+    /// The number of interleaved queries that the memory budget allows, up to `wanted`.
+    fn affordable_width(
+        &self,
+        wanted: usize,
+        threads: usize,
+        search_list: usize,
+    ) -> Result<usize, IndexError> {
+        let Some(given) = self.split.budget else { return Ok(wanted) };
+        let need = |width| self.needed_bytes(threads, width, search_list as u32);
+        (1..=wanted).rev().find(|width| need(*width) <= given).ok_or(IndexError::Memory {
+            what: "this search",
+            needed: need(1),
+            given,
+            advice: "allow at least that much, or use fewer threads or a smaller search_list",
+        })
+    }
+}
+
+/// Puts the answers of all workers in the order of the queries.
+fn collect(
+    answers: Vec<Answers>,
+    count: usize,
+    k: usize,
+    seconds: f64,
+    search_list: u32,
+    threads: usize,
+) -> Result<SearchResult, IndexError> {
+    let mut result = SearchResult {
+        k,
+        ids: vec![0; count * k],
+        distances: vec![0.0; count * k],
+        latencies_ns: vec![0; count],
+        per_query: vec![QueryStats::default(); count],
+        totals: SearchTotals::default(),
+        seconds,
+        search_list,
+        threads,
+        notes: Vec::new(),
+    };
+    let mut answered = 0;
+    for part in answers {
+        for (i, (query, latency_ns, stats)) in part.queries.iter().enumerate() {
+            let at = *query as usize * k;
+            for (j, neighbor) in part.neighbors[i * k..(i + 1) * k].iter().enumerate() {
+                result.ids[at + j] = neighbor.id;
+                result.distances[at + j] = neighbor.distance;
+            }
+            result.latencies_ns[*query as usize] = *latency_ns;
+            result.per_query[*query as usize] = *stats;
+            result.totals.add(stats);
+            answered += 1;
+        }
+    }
+    if answered != count {
+        return Err(IndexError::Internal(format!("{answered} of {count} queries were answered")));
+    }
+    Ok(result)
+}

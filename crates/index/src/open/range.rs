@@ -1,0 +1,241 @@
+//! Range search: all vectors within a distance of each query.
+//!
+//! A query is searched for its k nearest with k rising until the k-th lies beyond the radius, each time with the
+//! effort that the calibration names for that k. What is found is then as complete as the recall asked for, and a
+//! query with few vectors around it costs no more than a usual search.
+
+use super::family::{Family, Scratch};
+use super::workers::{Answers, Job};
+use super::{DEFAULT_BEAM_WIDTH, Effort, Index, RawQueries, SearchOptions, SearchTotals};
+use crate::error::IndexError;
+use crate::query::{QueryStats, SearchMode, SearchParams};
+use bathyal_kernels::Neighbor;
+use bathyal_tier::{Control, Cx};
+use bathyal_vectors::VectorFile;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Neighbours looked for in the first round: about what a usual search finds.
+const FIRST_K: usize = 16;
+/// How much wider each round is: the rounds before the last cost a third of it together.
+const WIDER: usize = 4;
+
+/// How to search within a distance.
+#[derive(Debug, Clone, Copy)]
+pub struct RangeOptions {
+    /// Share of the vectors within the radius that should be found, above 0 and at most 1.
+    pub recall: f32,
+    /// Most neighbours of a query; the nearest are kept. `None` means all that the index holds.
+    pub limit: Option<usize>,
+    /// Reads of one hop (W in DiskANN).
+    pub beam_width: u32,
+    /// Threads; 0 means all cores.
+    pub threads: usize,
+    /// Hop by hop, or as reads arrive.
+    pub mode: SearchMode,
+    /// Queries interleaved on each thread; `None` suits the tier.
+    pub width: Option<usize>,
+}
+
+impl Default for RangeOptions {
+    fn default() -> Self {
+        RangeOptions {
+            recall: 0.95,
+            limit: None,
+            beam_width: DEFAULT_BEAM_WIDTH,
+            threads: 0,
+            mode: SearchMode::Batched,
+            width: None,
+        }
+    }
+}
+
+/// The answers to a batch of range queries: a ragged array.
+#[derive(Debug, Clone)]
+pub struct RangeResult {
+    /// The neighbours of query `q` are `ids[offsets[q]..offsets[q + 1]]`; `queries + 1` entries.
+    pub offsets: Vec<usize>,
+    /// Row numbers, for each query the nearest first.
+    pub ids: Vec<u32>,
+    /// As [`SearchResult::distances`](super::SearchResult::distances), none above the radius.
+    pub distances: Vec<f32>,
+    /// Nanoseconds each query took from its start to its answer.
+    pub latencies_ns: Vec<u64>,
+    /// What each query cost, all its rounds together.
+    pub per_query: Vec<QueryStats>,
+    /// What all cost together.
+    pub totals: SearchTotals,
+    /// Seconds from the first query's start to the last one's end.
+    pub seconds: f64,
+    /// Threads used.
+    pub threads: usize,
+    /// What the user should know: answers cut at the limit, a recall beyond the calibration.
+    pub notes: Vec<String>,
+}
+
+/// The rounds of a range query.
+pub(super) struct RangePlan {
+    radius: f32,
+    limit: usize,
+    /// Neighbours that each round is calibrated for, and its effort.
+    rounds: Vec<(usize, SearchParams)>,
+}
+
+impl RangePlan {
+    /// Neighbours that the last round is for: where a query has as many, there may be more.
+    fn most(&self) -> usize {
+        self.rounds.last().map_or(0, |(k, _)| *k)
+    }
+
+    /// Answers one query.
+    pub(super) async fn search(
+        &self,
+        cx: Cx,
+        family: &Family,
+        query: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<(Vec<Neighbor>, QueryStats), IndexError> {
+        let (mut within, mut cost) = (Vec::new(), QueryStats::default());
+        for (k, params) in &self.rounds {
+            family.search(cx.clone(), query, *params, scratch).await?;
+            cost.add(&scratch.stats());
+            within.clear();
+            scratch.take_found(&mut within);
+            within.truncate(within.partition_point(|found| found.distance <= self.radius));
+            if within.len() < *k {
+                break;
+            }
+        }
+        within.truncate(self.limit);
+        Ok((within, cost))
+    }
+}
+
+impl Index {
+    /// Finds all vectors within `radius` of each query: those whose distance, as a search reports it (squared L2,
+    /// negative inner product, 1 - cosine), is at most `radius`.
+    ///
+    /// Approximate, as every search is: about `options.recall` of the vectors within the radius are found, and none
+    /// outside it. Small indexes without a calibration are searched exactly.
+    ///
+    /// # Errors
+    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number.
+    pub fn range_search(
+        &self,
+        queries: &VectorFile,
+        radius: f32,
+        options: &RangeOptions,
+        control: Control<'_>,
+    ) -> Result<RangeResult, IndexError> {
+        self.check_queries(queries, 0..queries.count())?;
+        let (mut plan, mut notes) = self.range_plan(radius, options)?;
+        let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
+        // Long lists are dropped where they do not fit the budget; without the first nothing is found.
+        let fits = |round: &(usize, SearchParams)| {
+            self.affordable_width(1, threads, self.planned_list(&round.1)).is_ok()
+        };
+        let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
+        plan.rounds.truncate(fitting.max(1));
+        let longest = plan.rounds.iter().map(|round| self.planned_list(&round.1)).max().unwrap_or(1);
+        let wanted = options.width.unwrap_or_else(|| self.default_width(longest as u32)).max(1);
+        let width = self.affordable_width(wanted, threads, longest)?;
+        let (limit, most) = (plan.limit, plan.most());
+        let started = Instant::now();
+        let raw = RawQueries::of(queries, 0..queries.count());
+        let job = Job::new(self.family.clone(), raw, plan.rounds[0].1, width, control.deadline);
+        let job = Arc::new(job.within(plan).counted(self.counters.clone()));
+        let answers = self.answers(&job, threads, control)?;
+        let mut result = gather(&answers, queries.count(), started.elapsed().as_secs_f64(), threads)?;
+        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < self.len()).count();
+        if cut > 0 && most == limit {
+            notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));
+        } else if cut > 0 {
+            let what = format!(
+                "{cut} queries may have more neighbours than were found: longer lists than those for"
+            );
+            notes.push(format!("{what} {most} do not fit the memory budget"));
+        }
+        result.notes = notes;
+        Ok(result)
+    }
+
+    fn range_plan(
+        &self,
+        radius: f32,
+        options: &RangeOptions,
+    ) -> Result<(RangePlan, Vec<String>), IndexError> {
+        if radius.is_nan() {
+            return Err(IndexError::Parameter("the radius is not a number".into()));
+        }
+        if options.limit == Some(0) {
+            return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
+        }
+        let limit = options.limit.unwrap_or(usize::MAX).min(self.len());
+        let search = SearchOptions {
+            effort: Effort::Recall(options.recall),
+            beam_width: options.beam_width,
+            mode: options.mode,
+            width: options.width,
+            ..SearchOptions::default()
+        };
+        let mut rounds = Vec::new();
+        let mut k = FIRST_K.min(limit);
+        let notes = loop {
+            let (params, said) = self.params(&SearchOptions { k, ..search })?;
+            // All that a search has read counts: keep as many as its list is long.
+            let search_list = params.search_list.min(self.len());
+            rounds.push((k, SearchParams { k: search_list, search_list, ..params }));
+            if k == limit {
+                break said;
+            }
+            k = (k * WIDER).min(limit);
+        };
+        Ok((RangePlan { radius, limit, rounds }, notes))
+    }
+}
+
+/// Puts the answers of all workers in the order of the queries.
+fn gather(
+    answers: &[Answers],
+    count: usize,
+    seconds: f64,
+    threads: usize,
+) -> Result<RangeResult, IndexError> {
+    // For each query: which worker answered it, and where its neighbours begin there.
+    let mut places = vec![None; count];
+    for (part, answers) in answers.iter().enumerate() {
+        let mut start = 0;
+        for ((query, ..), found) in answers.queries.iter().zip(&answers.counts) {
+            places[*query as usize] = Some((part, start, *found as usize));
+            start += *found as usize;
+        }
+    }
+    let total = answers.iter().map(|part| part.neighbors.len()).sum();
+    let mut result = RangeResult {
+        offsets: Vec::with_capacity(count + 1),
+        ids: Vec::with_capacity(total),
+        distances: Vec::with_capacity(total),
+        latencies_ns: vec![0; count],
+        per_query: vec![QueryStats::default(); count],
+        totals: SearchTotals::default(),
+        seconds,
+        threads,
+        notes: Vec::new(),
+    };
+    result.offsets.push(0);
+    for (query, place) in places.iter().enumerate() {
+        let Some((part, start, found)) = *place else {
+            return Err(IndexError::Internal(format!("query {query} was not answered")));
+        };
+        let neighbors = &answers[part].neighbors[start..start + found];
+        result.ids.extend(neighbors.iter().map(|n| n.id));
+        result.distances.extend(neighbors.iter().map(|n| n.distance));
+        result.offsets.push(result.ids.len());
+    }
+    for (query, latency_ns, cost) in answers.iter().flat_map(|part| &part.queries) {
+        result.latencies_ns[*query as usize] = *latency_ns;
+        result.per_query[*query as usize] = *cost;
+        result.totals.add(cost);
+    }
+    Ok(result)
+}

@@ -1,0 +1,76 @@
+//! The vectors of a build in parts that fit in memory, each in the order in which near ones lie together: what the
+//! builders of all cluster families begin with.
+//!
+//! One pass over the data sends every vector to its part ([`spread`]); each part is then loaded and ordered on its own
+//! ([`pieces`]). Where everything fits there is one part and no pass.
+
+pub(crate) mod intake;
+
+pub(crate) mod pieces;
+pub(crate) mod placement;
+pub(crate) mod spread;
+
+use crate::error::IndexError;
+use crate::families::graph::BuildOptions;
+use crate::format::appender::Written;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use intake::Intake;
+use pieces::Part;
+use std::path::Path;
+
+/// Rows of data that are gone through before their memory is given back.
+pub(crate) const RELEASE_BYTES: usize = 8 << 20;
+/// Most parts that a set is divided into: each has an open file, and parts much smaller than a search's reach place
+/// vectors less well.
+pub(crate) const MOST_PARTS: usize = 128;
+/// Vectors of the samples that codecs are trained on and planes are found on.
+const SAMPLE_VECTORS: usize = 65_536;
+/// Values of such a sample, where that is fewer vectors but at least [`LEAST_SAMPLE_VECTORS`].
+const SAMPLE_VALUES: usize = 8 << 20;
+const LEAST_SAMPLE_VECTORS: usize = 16_384;
+
+/// Vectors of a sample.
+pub(crate) fn sample_rows(count: usize, dim: usize) -> usize {
+    count.min(SAMPLE_VECTORS.min((SAMPLE_VALUES / dim.max(1)).max(LEAST_SAMPLE_VECTORS)))
+}
+
+/// What all stages of a build read; `L` is what its family lays out.
+pub(crate) struct Work<'a, L> {
+    pub(crate) data: &'a VectorFile,
+    pub(crate) options: &'a BuildOptions,
+    pub(crate) layout: L,
+    /// Most vectors that are placed together.
+    pub(crate) rows: usize,
+    pub(crate) threads: usize,
+    /// Where the files are written.
+    pub(crate) directory: &'a Path,
+    pub(crate) progress: &'a dyn Progress,
+}
+
+impl<L> Work<'_, L> {
+    /// An error once the build should stop.
+    pub(crate) fn go_on(&self) -> Result<(), IndexError> {
+        if self.progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Whether all vectors are placed at once, without a pass that divides them.
+    pub(crate) fn whole(&self) -> bool {
+        self.rows >= self.data.count()
+    }
+
+    /// How vectors are taken in, before the longest is known.
+    pub(crate) fn intake(&self) -> Intake {
+        let (element, dim) = (self.data.element(), self.data.dim());
+        Intake { element, metric: self.options.metric, dim, longest: None }
+    }
+
+    /// Sends the vectors to parts, where they are not placed all at once; `intake` then knows the longest.
+    pub(crate) fn divide(&self, intake: &mut Intake) -> Result<Vec<Part>, IndexError> {
+        if self.whole() {
+            return Ok(vec![Part { rows: self.data.count(), written: Written::default() }]);
+        }
+        intake.longest = spread::longest(self)?;
+        spread::spread(self, intake)
+    }
+}

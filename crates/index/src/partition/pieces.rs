@@ -1,0 +1,161 @@
+//! Loading the vectors of one part after the other, and the order that they take within it.
+
+use super::Work;
+use super::intake::Intake;
+use super::spread::{Spilled, spill_name};
+use crate::build::Stages;
+use crate::error::IndexError;
+use crate::families::graph::space::Space;
+use crate::format::appender::Written;
+use crate::partition::placement::Placement;
+use bathyal_vectors::progress::Progress;
+use serde::{Deserialize, Serialize};
+
+/// The vectors of one part, spilled to a file of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) rows: usize,
+    pub(crate) written: Written,
+}
+
+/// Vectors that are placed together: a part, or a piece of one that came out larger than planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) part: usize,
+    /// The first of the part's vectors that is in this piece.
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+}
+
+/// The pieces of all parts. Groups and runs begin anew with each, so all else follows from them.
+pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
+    let of_part = |(part, rows): (usize, usize)| {
+        (0..rows).step_by(most).map(move |first| Piece { part, first, rows: most.min(rows - first) })
+    };
+    parts.iter().map(|part| part.rows).enumerate().flat_map(of_part).collect()
+}
+
+/// Progress of one piece within all.
+struct Within<'a> {
+    all: &'a dyn Progress,
+    before: u64,
+}
+
+impl Progress for Within<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, done: u64) {
+        self.all.advance(self.before + done);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.all.cancelled()
+    }
+}
+
+/// The vectors of a piece in memory, with the order that they take in the index.
+pub(crate) struct Ordered {
+    pub(crate) space: Space,
+    /// Rows of `space` by place.
+    pub(crate) order: Vec<u32>,
+    /// The vectors' ids by row; `None` where a row is its own id.
+    pub(crate) ids: Option<Vec<u32>>,
+}
+
+impl Ordered {
+    /// Loads a piece and orders it in units of `units` vectors, the smallest first; `before` vectors are ordered already.
+    pub(crate) fn load<L>(
+        work: &Work<'_, L>,
+        intake: &Intake,
+        parts: &[Part],
+        piece: Piece,
+        units: Vec<usize>,
+        before: u64,
+        stages: &mut Stages,
+    ) -> Result<Ordered, IndexError> {
+        let (space, ids) = if work.whole() {
+            work.progress.stage("loading vectors", work.data.count() as u64);
+            let space = Space::load(work.data, work.options.metric, work.threads, work.progress)?;
+            work.data.release();
+            work.progress.stage("grouping", work.data.count() as u64);
+            (space, None)
+        } else {
+            read(work, intake, parts[piece.part], piece).map(|(space, ids)| (space, Some(ids)))?
+        };
+        stages.end("load");
+        let placement = Placement { units, threads: work.threads, seed: work.options.seed };
+        let mut order: Vec<u32> = (0..space.count() as u32).collect();
+        placement.order(&space, &mut order, &Within { all: work.progress, before })?;
+        stages.end("group");
+        Ok(Ordered { space, order, ids })
+    }
+
+    /// The id of a row.
+    pub(crate) fn id(&self, row: u32) -> u32 {
+        self.ids.as_ref().map_or(row, |ids| ids[row as usize])
+    }
+
+    /// The rows of a unit of `unit` places.
+    pub(crate) fn rows(&self, number: usize, unit: usize) -> &[u32] {
+        let first = self.order.len().min(number * unit);
+        &self.order[first..self.order.len().min(first + unit)]
+    }
+
+    /// The means of all units of `unit` places, row-major.
+    pub(crate) fn means(&self, unit: usize, threads: usize) -> Vec<f32> {
+        let (dim, units) = (self.space.dim(), self.order.len().div_ceil(unit));
+        let mut means = vec![0.0_f32; units * dim];
+        let part = units.div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            for (number, means) in means.chunks_mut(part * dim).enumerate() {
+                scope.spawn(move || {
+                    let mut row = vec![0.0; dim];
+                    for (i, mean) in means.chunks_exact_mut(dim).enumerate() {
+                        let rows = self.rows(number * part + i, unit);
+                        for id in rows {
+                            self.space.row_f32(*id, &mut row);
+                            mean.iter_mut().zip(&row).for_each(|(m, v)| *m += v);
+                        }
+                        mean.iter_mut().for_each(|m| *m /= rows.len() as f32);
+                    }
+                });
+            }
+        });
+        means
+    }
+}
+
+/// Removes the file of a part, once its last piece is placed.
+pub(crate) fn remove_spilled<L>(work: &Work<'_, L>, parts: &[Part], piece: Piece) {
+    if piece.first + piece.rows == parts[piece.part].rows && !work.whole() {
+        // What cannot be removed now goes with the directory's other temporary files.
+        let _ = std::fs::remove_file(work.directory.join(spill_name(piece.part)));
+    }
+}
+
+/// Reads a piece of a part: the vectors, and their ids.
+fn read<L>(
+    work: &Work<'_, L>,
+    intake: &Intake,
+    part: Part,
+    piece: Piece,
+) -> Result<(Space, Vec<u32>), IndexError> {
+    let mut spilled = Spilled::open(work, piece.part, part)?;
+    for _ in 0..piece.first {
+        spilled.next()?;
+    }
+    let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric);
+    let mut ids = Vec::with_capacity(piece.rows);
+    for row in 0..piece.rows {
+        if row % 65_536 == 0 {
+            work.go_on()?;
+        }
+        let (id, bytes) = spilled.next()?;
+        ids.push(id);
+        space.row_mut(row as u32).copy_from_slice(bytes);
+    }
+    if let Some(longest) = intake.longest {
+        space.lift(longest);
+    }
+    Ok((space, ids))
+}

@@ -1,0 +1,112 @@
+//! Placement: an order of the vectors in which near ones lie together.
+//!
+//! What shares a page is read at once, and what shares a group is scanned at once, so both index families place
+//! their vectors by this order. It comes from halving: two means are found on a sample, the vectors are sorted by
+//! which mean is nearer, and the cut is moved to a whole number of units, so that in the end every unit is full
+//! (balanced clustering as SPANN, section 3.2.1, wants it, at the cost of one projection a vector and level).
+
+mod halve;
+pub(crate) mod planes;
+pub(crate) mod project;
+#[cfg(test)]
+mod tests;
+
+use crate::error::IndexError;
+use bathyal_vectors::progress::Progress;
+use halve::Halving;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Pieces a thread of the second phase: enough that the threads end together.
+const PIECES_A_THREAD: usize = 16;
+
+/// Vectors that can be placed.
+pub(crate) trait Points: Sync {
+    /// Number of coordinates.
+    fn dim(&self) -> usize;
+    /// Writes the coordinates of vector `id` to `out` (`dim` values).
+    fn read(&self, id: u32, out: &mut [f32]);
+    /// Sets each key to the product of its vector with `normal` (`dim` values).
+    fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
+        let mut row = vec![0.0; self.dim()];
+        for key in keys {
+            self.read(key.1, &mut row);
+            key.0 = project::dot(&row, normal);
+        }
+    }
+}
+
+/// How vectors are placed.
+#[derive(Debug, Clone)]
+pub(crate) struct Placement {
+    /// Vectors that belong together, by rising level (pages, groups of pages, runs of groups), each number a multiple
+    /// of the one before. Counted from the first vector, every unit of every level is full; only the last may have fewer.
+    pub(crate) units: Vec<usize>,
+    /// Threads.
+    pub(crate) threads: usize,
+    /// Seed of the samples. The order depends on it and not on the threads.
+    pub(crate) seed: u64,
+}
+
+impl Placement {
+    /// Vectors of the smallest unit.
+    fn least_unit(&self) -> usize {
+        self.units.first().map_or(1, |unit| (*unit).max(1))
+    }
+
+    /// Permutes `ids`, which rise, so that near vectors lie together.
+    ///
+    /// # Errors
+    /// [`IndexError::Cancelled`].
+    pub(crate) fn order(
+        &self,
+        points: &impl Points,
+        ids: &mut [u32],
+        progress: &dyn Progress,
+    ) -> Result<(), IndexError> {
+        let count = ids.len();
+        let threads = self.threads.max(1);
+        let done = AtomicUsize::new(0);
+        let finished = |vectors: usize| {
+            let before = done.fetch_add(vectors, Ordering::Relaxed);
+            progress.advance((before + vectors) as u64);
+        };
+        // Large pieces are cut one after the other by all threads, small ones side by side by one thread each.
+        let small = (count / (PIECES_A_THREAD * threads)).max(self.least_unit());
+        let pieces = Mutex::new(Vec::new());
+        let mut large = vec![(0_u64, ids)];
+        let mut halving = Halving::new(points, self);
+        while let Some((path, piece)) = large.pop() {
+            if progress.cancelled() {
+                return Err(IndexError::Cancelled);
+            }
+            if piece.len() <= small {
+                if let Ok(mut pieces) = pieces.lock() {
+                    pieces.push((path, piece));
+                }
+                continue;
+            }
+            let cut = halving.cut(path, piece, threads).at;
+            let (left, right) = piece.split_at_mut(cut);
+            large.push((halve::child(path, 0), left));
+            large.push((halve::child(path, 1), right));
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut halving = Halving::new(points, self);
+                    let next = || pieces.lock().ok().and_then(|mut pieces| pieces.pop());
+                    while let Some((path, piece)) = next() {
+                        let length = piece.len();
+                        halving.order(path, piece, progress);
+                        if progress.cancelled() {
+                            return;
+                        }
+                        finished(length);
+                    }
+                });
+            }
+        });
+        if progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,214 @@
+//! Sending every vector to the part that it is placed in, for sets that are larger than memory: one pass over the data.
+
+use super::intake::Intake;
+use super::pieces::Part;
+use super::{RELEASE_BYTES, Work, sample_rows};
+use crate::error::IndexError;
+use crate::format::appender::Appender;
+use crate::partition::placement::Points;
+use crate::partition::placement::planes::Planes;
+use bathyal_kernels::{Metric, squared_norm};
+use bathyal_tier::TierError;
+use rand::SeedableRng;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes of vectors that are taken at once.
+const TAKEN_BYTES: usize = 4 << 20;
+/// Bytes of the buffers of all parts together.
+const SPILL_BYTES: usize = 12 << 20;
+/// Bytes of a vector's id in a spilled row.
+const ID_BYTES: usize = 4;
+/// Rows without a direction that an error names.
+const ZEROS_NAMED: usize = 10;
+
+/// The file that the vectors of a part are spilled to.
+pub(crate) fn spill_name(part: usize) -> String {
+    format!("part-{part}.spill")
+}
+
+/// Vectors of a sample as points.
+struct Sample {
+    rows: Vec<f32>,
+    dim: usize,
+}
+
+impl Points for Sample {
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn read(&self, id: u32, out: &mut [f32]) {
+        out.copy_from_slice(&self.rows[id as usize * self.dim..][..self.dim]);
+    }
+}
+
+/// The longest squared length, which points under the inner product reach up to.
+pub(crate) fn longest<L>(work: &Work<'_, L>) -> Result<Option<f32>, IndexError> {
+    if work.options.metric != Metric::InnerProduct {
+        return Ok(None);
+    }
+    let at_once = (RELEASE_BYTES / work.data.row_bytes()).max(1);
+    let mut longest = 0.0_f32;
+    for first in (0..work.data.count()).step_by(at_once) {
+        work.go_on()?;
+        for row in first..work.data.count().min(first + at_once) {
+            longest = longest.max(squared_norm(work.data.element(), work.data.row(row)));
+        }
+        work.data.release();
+    }
+    Ok(Some(longest))
+}
+
+/// The planes that divide the data into parts of about the plan's size.
+fn planes<L>(work: &Work<'_, L>, intake: &Intake) -> Planes {
+    let (count, dim) = (work.data.count(), intake.point_dim());
+    let rows = sample_rows(count, work.data.dim());
+    let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
+    let mut chosen = rand::seq::index::sample(&mut random, count, rows).into_vec();
+    chosen.sort_unstable();
+    let mut sample = Sample { rows: vec![0.0; rows * dim], dim };
+    let mut taken = vec![0; work.data.row_bytes()];
+    let often = (RELEASE_BYTES / work.data.row_bytes().max(4096)).max(1);
+    for (i, (id, row)) in chosen.iter().zip(sample.rows.chunks_exact_mut(dim)).enumerate() {
+        intake.take(work.data.row(*id), &mut taken);
+        intake.point(&taken, row);
+        if i % often == 0 {
+            work.data.release();
+        }
+    }
+    work.data.release();
+    Planes::new(&sample, rows, count, work.rows, work.options.seed)
+}
+
+/// Files of the parts with what waits to be written to them.
+struct Spills {
+    files: Vec<Appender>,
+    buffers: Vec<Vec<u8>>,
+    rows: Vec<usize>,
+    buffer_bytes: usize,
+}
+
+impl Spills {
+    fn create(directory: &Path, parts: usize) -> Result<Spills, IndexError> {
+        let files = (0..parts).map(|part| Appender::create(directory, &spill_name(part)));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let buffer_bytes = SPILL_BYTES / parts;
+        Ok(Spills { files, buffers: vec![Vec::new(); parts], rows: vec![0; parts], buffer_bytes })
+    }
+
+    fn push(&mut self, part: usize, id: u32, row: &[u8]) -> Result<(), IndexError> {
+        let buffer = &mut self.buffers[part];
+        if buffer.len() + ID_BYTES + row.len() > self.buffer_bytes {
+            self.files[part].append(buffer)?;
+            buffer.clear();
+        }
+        if buffer.capacity() == 0 {
+            buffer.reserve_exact(self.buffer_bytes);
+        }
+        buffer.extend_from_slice(&id.to_le_bytes());
+        buffer.extend_from_slice(row);
+        self.rows[part] += 1;
+        Ok(())
+    }
+
+    /// The parts; their files need not outlive the system, since their checksums are looked at when they are read.
+    fn finish(mut self) -> Result<Vec<Part>, IndexError> {
+        let mut parts = Vec::with_capacity(self.files.len());
+        for ((file, buffer), rows) in self.files.iter_mut().zip(&self.buffers).zip(&self.rows) {
+            file.append(buffer)?;
+            parts.push(Part { rows: *rows, written: file.written() });
+        }
+        Ok(parts)
+    }
+}
+
+/// Spills every vector to its part.
+pub(crate) fn spread<L>(work: &Work<'_, L>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
+    let (data, row_bytes) = (work.data, work.data.row_bytes());
+    work.progress.stage("spreading", data.count() as u64);
+    let planes = planes(work, intake);
+    let mut spills = Spills::create(work.directory, planes.parts())?;
+    let at_once = (TAKEN_BYTES / row_bytes).max(1);
+    let a_thread = at_once.div_ceil(work.threads).max(1);
+    let mut taken = vec![0_u8; at_once * row_bytes];
+    // The part of each row; none for a vector without a direction.
+    let mut parts: Vec<Option<u16>> = vec![None; at_once];
+    let (mut zeros, mut zero_rows) = (0, Vec::new());
+    for first in (0..data.count()).step_by(at_once) {
+        work.go_on()?;
+        data.check_length()?;
+        let rows = at_once.min(data.count() - first);
+        std::thread::scope(|scope| {
+            let taken = taken[..rows * row_bytes].chunks_mut(a_thread * row_bytes);
+            for (number, (taken, parts)) in taken.zip(parts.chunks_mut(a_thread)).enumerate() {
+                let planes = &planes;
+                scope.spawn(move || {
+                    let mut point = vec![0.0; intake.point_dim()];
+                    let first = first + number * a_thread;
+                    for (i, (out, part)) in taken.chunks_exact_mut(row_bytes).zip(parts).enumerate() {
+                        let sound = intake.take(data.row(first + i), out);
+                        intake.point(out, &mut point);
+                        *part = sound.then(|| planes.part(&point) as u16);
+                    }
+                });
+            }
+        });
+        data.release();
+        for (i, row) in taken.chunks_exact(row_bytes).take(rows).enumerate() {
+            match parts[i] {
+                Some(part) => spills.push(usize::from(part), (first + i) as u32, row)?,
+                None => {
+                    zeros += 1;
+                    if zero_rows.len() < ZEROS_NAMED {
+                        zero_rows.push((first + i) as u64);
+                    }
+                }
+            }
+        }
+        work.progress.advance((first + rows) as u64);
+    }
+    if zeros > 0 {
+        return Err(IndexError::ZeroVectors { count: zeros, rows: zero_rows });
+    }
+    spills.finish()
+}
+
+/// Reads the spilled rows of one part from front to back.
+pub(crate) struct Spilled {
+    file: std::io::BufReader<std::fs::File>,
+    path: std::path::PathBuf,
+    part: Part,
+    crc32c: u32,
+    rows: usize,
+    row: Vec<u8>,
+}
+
+impl Spilled {
+    pub(crate) fn open<L>(work: &Work<'_, L>, number: usize, part: Part) -> Result<Spilled, IndexError> {
+        let path = work.directory.join(spill_name(number));
+        let file = std::fs::File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
+        let file = std::io::BufReader::with_capacity(1 << 20, file);
+        let row = vec![0; ID_BYTES + work.data.row_bytes()];
+        Ok(Spilled { file, path, part, crc32c: 0, rows: 0, row })
+    }
+
+    /// The next row: its id and its bytes. After the last one the file's checksum is looked at.
+    pub(crate) fn next(&mut self) -> Result<(u32, &[u8]), IndexError> {
+        self.file.read_exact(&mut self.row).map_err(|e| TierError::io("read", &self.path, e))?;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, &self.row);
+        self.rows += 1;
+        if self.rows == self.part.rows && self.crc32c != self.part.written.crc32c {
+            let reason = format!(
+                "checksum {:08x} instead of {:08x}: the disk lost what was written to it; build again",
+                self.crc32c, self.part.written.crc32c
+            );
+            return Err(IndexError::damaged(&self.path, "the spilled vectors", reason));
+        }
+        let (id, row) = self
+            .row
+            .split_first_chunk::<ID_BYTES>()
+            .ok_or_else(|| IndexError::Internal("a spilled row without an id".into()))?;
+        Ok((u32::from_le_bytes(*id), row))
+    }
+}

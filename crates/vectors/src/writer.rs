@@ -1,0 +1,225 @@
+//! Files of vectors and ids, written as a stream and never left half done.
+
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use bathyal_kernels::Element;
+use tempfile::NamedTempFile;
+
+use super::error::VectorError;
+use super::format::{FileFormat, check_dim};
+use super::ids::{IdFile, IdFormat};
+use super::npy;
+
+/// Bytes gathered before the system is asked to write: few calls even for short rows.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes a file of vectors row by row; memory stays at one buffer however many there are.
+///
+/// Rows go to a temporary file in the same folder; [`VectorWriter::finish`] fills in the count, syncs, and
+/// renames it over `path`. Until then (an error, a cancellation, a crash) nothing is under the final name and
+/// what was there before stays; dropping the writer removes the temporary file.
+#[derive(Debug)]
+pub struct VectorWriter {
+    output: AtomicFile,
+    format: FileFormat,
+    element: Element,
+    dim: usize,
+    count: u64,
+}
+
+impl VectorWriter {
+    /// Begins the file `path`, whose extension says the format, for vectors of `dim` elements.
+    ///
+    /// # Errors
+    /// [`VectorError::UnknownExtension`], [`VectorError::WrongElement`] if the format has other elements,
+    /// [`VectorError::Header`] for a bad dim, [`VectorError::Io`] if the folder cannot be written.
+    pub fn create(path: impl AsRef<Path>, element: Element, dim: usize) -> Result<VectorWriter, VectorError> {
+        let path = path.as_ref();
+        let format = FileFormat::of(path)?;
+        match format.element() {
+            Some(found) if found != element => {
+                return Err(VectorError::WrongElement { path: path.to_path_buf(), found, expected: element });
+            }
+            _ => {}
+        }
+        check_dim(dim as u64, path)?;
+        let mut writer = VectorWriter { output: AtomicFile::create(path)?, format, element, dim, count: 0 };
+        let header = writer.header();
+        writer.output.write(&header)?;
+        Ok(writer)
+    }
+
+    /// Appends `rows`: any number of vectors, one after the other, little-endian.
+    ///
+    /// # Errors
+    /// [`VectorError::PartialRow`] if it is not a whole number of vectors, [`VectorError::Header`] if there
+    /// are more than a 32-bit count can say, [`VectorError::Io`] (a full disk).
+    pub fn push_rows(&mut self, rows: &[u8]) -> Result<(), VectorError> {
+        let row_bytes = self.dim * self.element.size();
+        let path = &self.output.path;
+        if !rows.len().is_multiple_of(row_bytes) {
+            let (found, row_bytes) = (rows.len() as u64, row_bytes as u64);
+            return Err(VectorError::PartialRow { path: path.clone(), found, row_bytes });
+        }
+        let count = self.count + (rows.len() / row_bytes) as u64;
+        if count > u64::from(u32::MAX) {
+            return Err(VectorError::Header {
+                path: path.clone(),
+                field: "count",
+                found: count,
+                expected: format!("1 to {}, what a 32-bit id can name", u32::MAX),
+            });
+        }
+        match self.format {
+            FileFormat::Bin(_) | FileFormat::Npy => self.output.write(rows)?,
+            FileFormat::Vecs(_) => {
+                let prefix = (self.dim as u32).to_le_bytes();
+                for row in rows.chunks_exact(row_bytes) {
+                    self.output.write(&prefix)?;
+                    self.output.write(row)?;
+                }
+            }
+        }
+        self.count = count;
+        Ok(())
+    }
+
+    /// Vectors pushed so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Completes the file and gives it its name, replacing what was there. Returns its path.
+    ///
+    /// # Errors
+    /// [`VectorError::Empty`] if nothing was pushed, [`VectorError::Io`].
+    pub fn finish(self) -> Result<PathBuf, VectorError> {
+        if self.count == 0 {
+            return Err(VectorError::Empty { path: self.output.path, what: "vectors" });
+        }
+        let header = self.header();
+        self.output.finish(&header)
+    }
+
+    /// The header for the present count.
+    fn header(&self) -> Vec<u8> {
+        match self.format {
+            FileFormat::Bin(_) => bin_header_bytes(self.count as u32, self.dim as u32),
+            FileFormat::Vecs(_) => Vec::new(),
+            FileFormat::Npy => npy::header(self.element, self.count, self.dim),
+        }
+    }
+}
+
+/// Writes `found` to `path` (`.ibin`, with the distances if there are any, or `.ivecs`, without), in the
+/// same all-or-nothing way as [`VectorWriter`].
+///
+/// # Errors
+/// [`VectorError::UnknownExtension`], [`VectorError::Argument`] if there are more queries than 32 bits
+/// can count, [`VectorError::Io`].
+pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorError> {
+    let path = path.as_ref();
+    let format = IdFormat::of(path)?;
+    let (Ok(queries), Ok(k)) = (u32::try_from(found.queries()), u32::try_from(found.k())) else {
+        let reason = format!("{} queries x {} ids; both have to fit 32 bits", found.queries(), found.k());
+        return Err(VectorError::Argument { path: path.to_path_buf(), reason });
+    };
+    let mut output = AtomicFile::create(path)?;
+    match format {
+        IdFormat::Ibin => {
+            let header = bin_header_bytes(queries, k);
+            output.write(&header)?;
+            found.all_ids().iter().try_for_each(|id| output.write(&id.to_le_bytes()))?;
+            let distances = found.all_distances().unwrap_or_default();
+            distances.iter().try_for_each(|d| output.write(&d.to_le_bytes()))?;
+        }
+        IdFormat::Ivecs => {
+            for row in found.all_ids().chunks_exact(found.k()) {
+                output.write(&k.to_le_bytes())?;
+                row.iter().try_for_each(|id| output.write(&id.to_le_bytes()))?;
+            }
+        }
+    }
+    output.finish(&[])?;
+    Ok(())
+}
+
+/// The header of a `.fbin` file and its like: count and dim, 8 bytes.
+pub fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
+    [count.to_le_bytes(), dim.to_le_bytes()].concat()
+}
+
+/// A file that appears under its name complete or not at all.
+#[derive(Debug)]
+pub(super) struct AtomicFile {
+    path: PathBuf,
+    folder: PathBuf,
+    output: BufWriter<NamedTempFile>,
+}
+
+impl AtomicFile {
+    pub(super) fn create(path: &Path) -> Result<AtomicFile, VectorError> {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".bathyal-").suffix(".partial");
+        // The file is not secret: give it what any new file gets, less the user's mask.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = builder.tempfile_in(&folder).map_err(VectorError::io(path, "create the file"))?;
+        let output = BufWriter::with_capacity(BUFFER_BYTES, file);
+        Ok(AtomicFile { path: path.to_path_buf(), folder, output })
+    }
+
+    /// The name that the file will have.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that holds it.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where its bytes go.
+    pub(super) fn writer(&mut self) -> &mut impl Write {
+        &mut self.output
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), VectorError> {
+        self.output.write_all(bytes).map_err(VectorError::io(&self.path, "write the file"))
+    }
+
+    /// Writes `header` over the first bytes, makes everything durable, and renames.
+    pub(super) fn finish(mut self, header: &[u8]) -> Result<PathBuf, VectorError> {
+        self.seal(header).map_err(VectorError::io(&self.path, "write the file"))?;
+        let failed = |e: std::io::IntoInnerError<_>| VectorError::Io {
+            path: self.path.clone(),
+            action: "write the file",
+            source: e.into_error(),
+        };
+        let file = self.output.into_inner().map_err(failed)?;
+        file.persist(&self.path).map_err(|e| VectorError::Io {
+            path: self.path.clone(),
+            action: "give the finished file its name",
+            source: e.error,
+        })?;
+        // The rename itself is durable only once its folder is.
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(VectorError::io(&self.path, "sync the folder of the file"))?;
+        Ok(self.path)
+    }
+
+    fn seal(&mut self, header: &[u8]) -> std::io::Result<()> {
+        self.output.flush()?;
+        let file = self.output.get_mut().as_file_mut();
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(header)?;
+        file.sync_all()
+    }
+}

@@ -1,0 +1,386 @@
+//! Reading files of vectors and ids: every format, and every way in which a file can lie.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bathyal_kernels::Element;
+use bathyal_vectors::{FileFormat, IdFile, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids};
+use tempfile::TempDir;
+
+/// A folder with one file of the given bytes.
+fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    (dir, path)
+}
+
+fn open(name: &str, bytes: &[u8]) -> Result<VectorFile, VectorError> {
+    let (_dir, path) = file(name, bytes);
+    VectorFile::open(path)
+}
+
+fn open_ids(name: &str, bytes: &[u8]) -> Result<IdFile, VectorError> {
+    let (_dir, path) = file(name, bytes);
+    IdFile::open(path)
+}
+
+/// A `.?bin` file: two u32, then `body`.
+fn bin(count: u32, dim: u32, body: &[u8]) -> Vec<u8> {
+    [&count.to_le_bytes()[..], &dim.to_le_bytes(), body].concat()
+}
+
+fn f32s(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn npy(version: u8, text: &str, body: &[u8]) -> Vec<u8> {
+    let mut out = b"\x93NUMPY".to_vec();
+    out.extend([version, 0]);
+    match version {
+        1 => out.extend((text.len() as u16).to_le_bytes()),
+        _ => out.extend((text.len() as u32).to_le_bytes()),
+    }
+    out.extend(text.as_bytes());
+    out.extend(body);
+    out
+}
+
+const NPY_2X3_U8: &str = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }";
+
+/// Asserts that the refusal is of the given kind and that its message names the file.
+macro_rules! refused {
+    ($result:expr, $kind:pat) => {
+        match $result {
+            Err(e @ $kind) => {
+                let message = e.to_string();
+                assert!(!message.contains("  "), "{message}");
+                message
+            }
+            other => panic!("expected {}, got {other:?}", stringify!($kind)),
+        }
+    };
+}
+
+#[test]
+fn every_bin_extension_is_read() {
+    for (name, element) in [
+        ("a.fbin", Element::F32),
+        ("a.f16bin", Element::F16),
+        ("a.u8bin", Element::U8),
+        ("a.I8BIN", Element::I8),
+    ] {
+        let body: Vec<u8> = (0..2 * 3 * element.size() as u8).collect();
+        let found = open(name, &bin(2, 3, &body)).unwrap();
+        assert_eq!((found.count(), found.dim(), found.element()), (2, 3, element));
+        assert_eq!(found.data_bytes(), body.len() as u64);
+        let row_bytes = 3 * element.size();
+        assert_eq!((found.row_bytes(), found.stride()), (row_bytes, row_bytes));
+        assert_eq!(found.row(1), &body[row_bytes..]);
+        assert_eq!(found.rows(0..2), Some(&body[..]));
+        assert_eq!(found.rows(2..2), Some(&[][..]));
+        assert_eq!(found.rows(1..3), None);
+    }
+}
+
+#[test]
+fn vecs_rows_are_read_around_their_prefixes() {
+    let row = |dim: u32, values: [u8; 3]| [&dim.to_le_bytes()[..], &values].concat();
+    let bytes = [row(3, [1, 2, 3]), row(3, [4, 5, 6])].concat();
+    let found = open("a.bvecs", &bytes).unwrap();
+    assert_eq!((found.count(), found.dim(), found.element()), (2, 3, Element::U8));
+    assert_eq!((found.row_bytes(), found.stride()), (3, 7));
+    assert_eq!((found.row(0), found.row(1)), (&[1, 2, 3][..], &[4, 5, 6][..]));
+    assert_eq!(found.rows(0..2), None);
+    assert_eq!(found.strided(0..2).unwrap().len(), 3 + 7);
+    assert_eq!(found.strided(1..2).unwrap(), &[4, 5, 6]);
+
+    let damaged = [row(3, [1, 2, 3]), row(4, [4, 5, 6])].concat();
+    let message =
+        refused!(open("a.bvecs", &damaged), VectorError::RowLength { row: 1, found: 4, expected: 3, .. });
+    assert!(message.contains("a.bvecs"), "{message}");
+    refused!(open("a.bvecs", &bytes[..13]), VectorError::Truncated { found: 13, expected: 14, .. });
+    refused!(open("a.fvecs", &bytes[..3]), VectorError::ShortHeader { found: 3, expected: 4, .. });
+    refused!(open("a.fvecs", &[0; 8]), VectorError::Header { field: "dim", found: 0, .. });
+    refused!(open("a.fvecs", &[255; 8]), VectorError::Header { field: "dim", .. });
+}
+
+#[test]
+fn a_wrong_length_between_checked_rows_is_found_by_the_full_check() {
+    let mut bytes: Vec<u8> = (0..2000).flat_map(|_| [2, 0, 0, 0, 7, 7]).collect();
+    bytes[6 * 1001] = 3;
+    let found = VectorFile::from_file_bytes(FileFormat::Vecs(Element::U8), bytes).unwrap();
+    refused!(found.check_finite(), VectorError::RowLength { row: 1001, found: 3, expected: 2, .. });
+}
+
+#[test]
+fn npy_of_every_version_element_and_spelling() {
+    for version in [1, 2, 3] {
+        let found = open("a.npy", &npy(version, NPY_2X3_U8, &[1, 2, 3, 4, 5, 6])).unwrap();
+        assert_eq!((found.count(), found.dim(), found.element()), (2, 3, Element::U8));
+        assert_eq!(found.row(1), &[4, 5, 6]);
+    }
+    for (descr, element) in
+        [("<f4", Element::F32), ("<f2", Element::F16), ("|u1", Element::U8), ("|i1", Element::I8)]
+    {
+        let text = format!("{{\"shape\":(1L,2),\"fortran_order\":False,\"descr\":\"{descr}\"}}\n");
+        let found = open("a.npy", &npy(1, &text, &vec![0; 2 * element.size()])).unwrap();
+        assert_eq!((found.count(), found.dim(), found.element()), (1, 2, element));
+    }
+}
+
+#[test]
+fn npy_of_other_kinds_is_refused_with_the_reason() {
+    let with = |from: &str, to: &str| npy(1, &NPY_2X3_U8.replace(from, to), &[0; 6]);
+    for (bytes, reason) in [
+        (with("False", "True"), "Fortran"),
+        (with("|u1", "<f8"), "'<f8'"),
+        (with("|u1", ">f4"), "big-endian"),
+        (with("'|u1'", "[('x', '<f4'), ('y', '<f4')]"), "('x', '<f4')"),
+        (with("(2, 3)", "(6,)"), "1 dimensions"),
+        (with("(2, 3)", "()"), "0 dimensions"),
+        (with("(2, 3)", "(1, 2, 3)"), "3 dimensions"),
+        (with("(2, 3)", "(2, -3)"), "dictionary"),
+        (with("(2, 3)", "(2, 3"), "dictionary"),
+        (with("(2, 3)", "(99999999999999999999999, 3)"), "dictionary"),
+        (with("'shape'", "'form'"), "dictionary"),
+        (with("}", ""), "dictionary"),
+        (npy(4, NPY_2X3_U8, &[0; 6]), "4.0"),
+        (npy(2, &" ".repeat(10_001), &[0; 6]), "10001"),
+        (b"PK\x03\x04 a zip file".to_vec(), "mark"),
+    ] {
+        let message = refused!(open("a.npy", &bytes), VectorError::Npy { .. });
+        assert!(message.contains(reason), "{message} should say {reason}");
+    }
+    let whole = npy(1, NPY_2X3_U8, &[0; 6]);
+    for cut in 6..whole.len() - 6 {
+        refused!(open("a.npy", &whole[..cut]), VectorError::ShortHeader { .. });
+    }
+    refused!(open("a.npy", &whole[..whole.len() - 1]), VectorError::Truncated { .. });
+    let zero = npy(1, &NPY_2X3_U8.replace("(2,", "(0,"), &[]);
+    refused!(open("a.npy", &zero), VectorError::Empty { .. });
+    let large = npy(1, &NPY_2X3_U8.replace("(2,", "(18446744073709551615,"), &[0; 6]);
+    refused!(open("a.npy", &large), VectorError::Header { field: "count", .. });
+}
+
+#[test]
+fn lying_headers_are_refused() {
+    refused!(open("a.fbin", &[]), VectorError::Empty { .. });
+    refused!(open("a.fbin", &[1, 0, 0, 0, 2, 0, 0]), VectorError::ShortHeader { found: 7, expected: 8, .. });
+    refused!(open("a.fbin", &bin(0, 4, &[])), VectorError::Empty { .. });
+    refused!(open("a.fbin", &bin(1, 0, &[])), VectorError::Header { field: "dim", found: 0, .. });
+    let too_wide = MAX_DIM as u32 + 1;
+    refused!(open("a.fbin", &bin(1, too_wide, &[])), VectorError::Header { field: "dim", .. });
+    refused!(open("a.fbin", &bin(u32::MAX, MAX_DIM as u32, &[0; 64])), VectorError::Truncated { .. });
+    let whole = bin(2, 3, &[0; 24]);
+    let message =
+        refused!(open("a.fbin", &whole[..31]), VectorError::Truncated { found: 31, expected: 32, .. });
+    assert!(message.contains("copy it again"), "{message}");
+    refused!(
+        open("a.fbin", &[&whole[..], &[0]].concat()),
+        VectorError::OverLong { found: 33, expected: 32, .. }
+    );
+}
+
+#[test]
+fn a_length_that_fits_another_element_says_so() {
+    let message = refused!(open("a.fbin", &bin(2, 3, &[0; 6])), VectorError::Truncated { .. });
+    assert!(message.contains(".u8bin"), "{message}");
+    let message = refused!(open("a.i8bin", &bin(2, 3, &[0; 24])), VectorError::OverLong { .. });
+    assert!(message.contains(".fbin"), "{message}");
+    let message = refused!(open("a.u8bin", &bin(2, 3, &[0; 12])), VectorError::OverLong { .. });
+    assert!(message.contains(".f16bin"), "{message}");
+}
+
+#[test]
+fn paths_that_are_no_vector_files_are_refused() {
+    let message = refused!(VectorFile::open("/no/such/file.fbin"), VectorError::Io { .. });
+    assert!(message.contains("/no/such/file.fbin"), "{message}");
+    for (name, advice) in
+        [("a.txt", "rename"), ("a.ibin", "ground truth"), ("a.hdf5", "Python"), ("a", "rename")]
+    {
+        let message = refused!(open(name, &[0; 64]), VectorError::UnknownExtension { .. });
+        assert!(message.contains(advice), "{message}");
+    }
+    refused!(open_ids("a.fbin", &[0; 64]), VectorError::UnknownExtension { .. });
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder.fbin");
+    std::fs::create_dir(&folder).unwrap();
+    refused!(VectorFile::open(&folder), VectorError::NotAFile { .. });
+}
+
+#[test]
+fn values_that_are_not_finite_are_named() {
+    for (bad, row, dimension) in [(f32::NAN, 0, 1), (f32::INFINITY, 3, 0), (f32::NEG_INFINITY, 4, 2)] {
+        let mut values = vec![0.5f32; 15];
+        values[row * 3 + dimension] = bad;
+        let found = open("a.fbin", &bin(5, 3, &f32s(&values))).unwrap();
+        match found.check_finite() {
+            Err(VectorError::NotFinite { row: r, dimension: d, value, .. }) => {
+                assert_eq!((r as usize, d, value.to_bits()), (row, dimension, bad.to_bits()));
+            }
+            other => panic!("{other:?}"),
+        }
+        let halves: Vec<u8> = values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect();
+        let found = VectorFile::from_rows(Element::F16, 3, halves).unwrap();
+        match found.check_finite() {
+            Err(VectorError::NotFinite { row: r, dimension: d, value, .. }) => {
+                assert_eq!((r as usize, d, value.is_nan()), (row, dimension, bad.is_nan()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    open("a.fbin", &bin(1, 3, &f32s(&[f32::MAX, f32::MIN, -0.0]))).unwrap().check_finite().unwrap();
+    open("a.u8bin", &bin(1, 3, &[255; 3])).unwrap().check_finite().unwrap();
+}
+
+#[test]
+fn the_first_of_several_bad_rows_is_named_however_many_threads_look() {
+    let dim = 64;
+    let mut values = vec![1.0f32; 100_000 * dim];
+    for row in [99_999, 70_000, 40_003, 40_004] {
+        values[row * dim + 5] = f32::NAN;
+    }
+    let found = VectorFile::from_rows(Element::F32, dim, f32s(&values)).unwrap();
+    refused!(found.check_finite(), VectorError::NotFinite { row: 40_003, dimension: 5, .. });
+}
+
+#[test]
+fn a_file_that_was_cut_is_noticed_before_it_is_read() {
+    let (_dir, path) = file("a.fbin", &bin(2, 3, &[0; 24]));
+    let found = VectorFile::open(&path).unwrap();
+    found.check_length().unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(9).unwrap();
+    refused!(found.check_length(), VectorError::Changed { found: 9, expected: 32, .. });
+    refused!(found.check_finite(), VectorError::Changed { .. });
+}
+
+#[test]
+fn rows_in_memory_have_to_be_whole() {
+    let found = VectorFile::from_rows(Element::I8, 2, vec![1, 2, 3, 4]).unwrap();
+    assert_eq!((found.count(), found.row(1)), (2, &[3, 4][..]));
+    refused!(
+        VectorFile::from_rows(Element::F32, 2, vec![0; 12]),
+        VectorError::PartialRow { found: 12, row_bytes: 8, .. }
+    );
+    refused!(VectorFile::from_rows(Element::F32, 2, vec![]), VectorError::Empty { .. });
+    refused!(VectorFile::from_rows(Element::F32, 0, vec![0; 12]), VectorError::Header { .. });
+}
+
+#[test]
+fn lent_rows_are_not_copied_and_are_given_back() {
+    let lent = Arc::new(vec![1_u8, 2, 3, 4, 5, 6]);
+    let found = VectorFile::from_lent(Element::U8, 3, lent.clone()).unwrap();
+    assert_eq!((found.count(), found.dim(), found.row(1)), (2, 3, &[4_u8, 5, 6][..]));
+    assert_eq!(found.row(0).as_ptr(), lent.as_ptr());
+    drop((found.clone(), found));
+    assert_eq!(Arc::strong_count(&lent), 1);
+    refused!(VectorFile::from_lent(Element::U8, 4, lent), VectorError::PartialRow { .. });
+}
+
+#[test]
+fn ids_with_and_without_distances() {
+    let ids: Vec<u8> = [5u32, 6, 7, 8].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let found = open_ids("gt.ibin", &bin(2, 2, &ids)).unwrap();
+    assert_eq!((found.queries(), found.k(), found.ids(1), found.distances(1)), (2, 2, &[7, 8][..], None));
+    let with = [&ids[..], &f32s(&[0.0, 1.0, 2.0, 3.0])].concat();
+    let found = open_ids("gt.ibin", &bin(2, 2, &with)).unwrap();
+    assert_eq!((found.ids(0), found.distances(1)), (&[5, 6][..], Some(&[2.0, 3.0][..])));
+    assert_eq!((found.ids(2), found.ids(usize::MAX), found.distances(2)), (&[][..], &[][..], None));
+    found.check_ids(9).unwrap();
+    refused!(found.check_ids(8), VectorError::IdOutside { query: 1, id: 8, count: 8, .. });
+
+    let rows: Vec<u8> = [2u32, 5, 6, 2, 7, 8].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let found = open_ids("gt.ivecs", &rows).unwrap();
+    assert_eq!((found.queries(), found.k(), found.all_ids()), (2, 2, &[5, 6, 7, 8][..]));
+    refused!(open_ids("gt.ivecs", &rows[..20]), VectorError::Truncated { .. });
+}
+
+#[test]
+fn id_files_that_lie_are_refused() {
+    refused!(open_ids("gt.ibin", &[]), VectorError::Empty { .. });
+    refused!(open_ids("gt.ibin", &[0; 4]), VectorError::ShortHeader { .. });
+    refused!(open_ids("gt.ibin", &bin(0, 2, &[])), VectorError::Empty { .. });
+    refused!(open_ids("gt.ibin", &bin(2, 0, &[])), VectorError::Header { field: "k", found: 0, .. });
+    refused!(open_ids("gt.ibin", &bin(2, u32::MAX, &[])), VectorError::Header { field: "k", .. });
+    refused!(open_ids("gt.ibin", &bin(u32::MAX, 65_536, &[])), VectorError::Truncated { .. });
+    refused!(open_ids("gt.ibin", &bin(1, 2, &[0; 4])), VectorError::Truncated { expected: 16, .. });
+    refused!(open_ids("gt.ibin", &bin(1, 2, &[0; 12])), VectorError::Truncated { expected: 24, .. });
+    refused!(open_ids("gt.ibin", &bin(1, 2, &[0; 20])), VectorError::OverLong { expected: 24, .. });
+    refused!(open_ids("gt.ivecs", &[]), VectorError::Empty { .. });
+    refused!(IdFile::from_parts(0, vec![1], None), VectorError::Argument { .. });
+    refused!(IdFile::from_parts(2, vec![1, 2], Some(vec![0.0])), VectorError::Argument { .. });
+}
+
+/// Every format with the elements that it may hold.
+const FORMATS: [(&str, Element); 10] = [
+    ("a.fbin", Element::F32),
+    ("a.f16bin", Element::F16),
+    ("a.u8bin", Element::U8),
+    ("a.i8bin", Element::I8),
+    ("a.fvecs", Element::F32),
+    ("a.bvecs", Element::U8),
+    ("a.npy", Element::F32),
+    ("a.npy", Element::F16),
+    ("a.npy", Element::U8),
+    ("a.npy", Element::I8),
+];
+
+#[test]
+fn what_is_written_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, element) in FORMATS {
+        for (count, dim) in [(1, 1), (3, 5), (700, 17)] {
+            let path = dir.path().join(name);
+            let rows: Vec<u8> = (0..count * dim * element.size()).map(|i| (i * 7 % 120) as u8).collect();
+            let mut writer = VectorWriter::create(&path, element, dim).unwrap();
+            let (first, rest) = rows.split_at(dim * element.size());
+            writer.push_rows(first).unwrap();
+            writer.push_rows(rest).unwrap();
+            assert_eq!(writer.count(), count as u64);
+            assert_eq!(writer.finish().unwrap(), path);
+            let found = VectorFile::open(&path).unwrap();
+            assert_eq!((found.count(), found.dim(), found.element()), (count, dim, element));
+            let back: Vec<u8> = (0..count).flat_map(|row| found.row(row)).copied().collect();
+            assert_eq!(back, rows, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_does_not_finish_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.fbin");
+    std::fs::write(&path, b"before").unwrap();
+    let mut writer = VectorWriter::create(&path, Element::F32, 2).unwrap();
+    writer.push_rows(&[0; 16]).unwrap();
+    refused!(writer.push_rows(&[0; 4]), VectorError::PartialRow { found: 4, row_bytes: 8, .. });
+    drop(writer);
+    let empty = VectorWriter::create(&path, Element::F32, 2).unwrap();
+    refused!(empty.finish(), VectorError::Empty { .. });
+    assert_eq!(std::fs::read(&path).unwrap(), b"before");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+
+    refused!(VectorWriter::create(&path, Element::U8, 2), VectorError::WrongElement { .. });
+    refused!(VectorWriter::create(&path, Element::F32, 0), VectorError::Header { .. });
+    refused!(VectorWriter::create("/no/such/folder/a.fbin", Element::F32, 2), VectorError::Io { .. });
+    refused!(
+        VectorWriter::create(dir.path().join("a.csv"), Element::F32, 2),
+        VectorError::UnknownExtension { .. }
+    );
+}
+
+#[test]
+fn ids_are_written_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for distances in [None, Some(vec![0.5f32, 1.5, f32::INFINITY, -2.0, 0.0, 9.0])] {
+        let ids = IdFile::from_parts(3, vec![1, 2, 3, 4, 5, u32::MAX], distances.clone()).unwrap();
+        for (name, keeps) in [("gt.ibin", true), ("gt.ivecs", false)] {
+            let path = dir.path().join(name);
+            write_ids(&path, &ids).unwrap();
+            let found = IdFile::open(&path).unwrap();
+            assert_eq!((found.k(), found.all_ids()), (3, ids.all_ids()));
+            assert_eq!(found.all_distances(), distances.as_deref().filter(|_| keeps));
+        }
+    }
+}
