@@ -1,0 +1,24 @@
+#!/bin/sh
+# Builds the small indexes of one format version from base.fbin: make.sh COMMAND FOLDER, with the command `bathyal` of
+# that version. A later version does not make them again: what it makes goes into a folder of its own.
+set -eu
+bathyal=$1
+folder=$2
+base=$(dirname "$0")/base.fbin
+mkdir -p "$folder"
+
+make() {
+    name=$1
+    shift
+    "$bathyal" build "$base" "$folder/$name" --threads 1 --seed 7 --code-bytes 8 "$@"
+}
+
+make cluster --metric l2 --group-vectors 20
+make cluster_cosine --metric cosine --group-vectors 20
+make graph_padded --metric l2 --family graph --layout padded --max-degree 8 --search-list 30
+make graph_page_local --metric l2 --family graph --layout page_local --max-degree 8 --search-list 30
+make graph_csr --metric ip --family graph --layout csr --max-degree 8 --search-list 30
+make spann_coupled --metric l2 --family spann --layout coupled
+make spann_codes --metric l2 --family spann --layout coupled --code-kind axes
+make spann_decoupled --metric cosine --family spann --layout decoupled --replicas 4
+make spann_grouped --metric ip --family spann --layout grouped --replicas 4
