@@ -3,9 +3,10 @@
 //! Twice: from an index that was calibrated with vectors of its own data, and from one that was calibrated with
 //! half of the queries and is measured with the other half.
 
-use crate::sets::{Part, Set, SetArguments, every, recall};
+use crate::sets::{Part, Set, SetArguments, every};
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions};
 use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::recall;
 use serde::Serialize;
 use std::error::Error;
 use std::io::Write;
@@ -104,7 +105,7 @@ fn ask(
 ) -> Result<Row, Box<dyn Error>> {
     let options = SearchOptions { k: K, effort: Effort::Recall(asked), threads, ..SearchOptions::default() };
     let found = index.search(&part.queries, &options, Control::default())?;
-    let measured = recall(part, &found);
+    let measured = recall(&part.exact, &found.ids, found.k, part.queries.count())?;
     let queries = part.queries.count();
     let row = Row {
         set: set.name.clone(),

@@ -2,7 +2,6 @@
 
 mod calibration;
 mod perturb;
-mod progress;
 mod sets;
 mod tiers;
 

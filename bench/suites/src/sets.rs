@@ -1,7 +1,7 @@
 //! The data sets, the indexes that are built over them and kept, and recall.
 
-use crate::progress::StageLines;
-use bathyal_index::{BuildOptions, FamilyChoice, Index, OpenOptions, SearchResult, build};
+use bathyal_console::{Interrupt, StageProgress};
+use bathyal_index::{BuildOptions, FamilyChoice, Index, OpenOptions, build};
 use bathyal_kernels::Metric;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::{IdFile, VectorFile};
@@ -78,7 +78,7 @@ impl SetArguments {
             return Ok(Set { name: name.into(), base, queries, exact, metric });
         };
         let base = spread(&base, rows)?;
-        let progress = StageLines::new(format!("{name}-{rows}"));
+        let progress = progress(&format!("{name}-{rows}"));
         let threads = NonZeroUsize::new(self.threads);
         let exact = exact_neighbors(&base, &queries, metric, SUBSET_TRUTH.min(rows), threads, &progress)?;
         Ok(Set { name: format!("{name}-{rows}"), base, queries, exact, metric })
@@ -113,9 +113,15 @@ impl SetArguments {
             family: FamilyChoice::Graph,
             ..BuildOptions::default()
         };
-        build(&set.base, &folder, &options, &StageLines::new(name))?;
+        build(&set.base, &folder, &options, &progress(&name))?;
         Ok(folder)
     }
+}
+
+/// Says on stderr how far the work on `what` is.
+fn progress(what: &str) -> StageProgress {
+    eprintln!("{what}:");
+    StageProgress::new(true, Interrupt::listen())
 }
 
 /// `count` rows of `base` spread evenly over it: the first ones of a sorted set would be unlike its queries.
@@ -141,16 +147,4 @@ pub(crate) fn every(set: &Set, step: usize, first: usize) -> Result<Part, Box<dy
     }
     let queries = VectorFile::from_rows(set.queries.element(), set.queries.dim(), rows)?;
     Ok(Part { queries, exact: IdFile::from_parts(set.exact.k(), ids, Some(distances))? })
-}
-
-/// Mean recall of `found`, by the rule of `bathyal search`: every id as near as the k-th nearest is right.
-pub(crate) fn recall(part: &Part, found: &SearchResult) -> f64 {
-    let k = found.k;
-    let right = |(query, row): (usize, &[u32])| {
-        let distances = part.exact.distances(query).unwrap_or_default();
-        let ties = distances.iter().skip(k).take_while(|d| Some(*d) <= distances.get(k - 1)).count();
-        row.iter().filter(|id| part.exact.ids(query)[..k + ties].contains(id)).count()
-    };
-    let hits: usize = found.ids.chunks(k.max(1)).enumerate().map(right).sum();
-    hits as f64 / found.ids.len().max(1) as f64
 }

@@ -1,11 +1,12 @@
 //! Searches one index on every tier and compares everything that does not depend on time.
 
-use crate::sets::{SetArguments, every, recall};
+use crate::sets::{SetArguments, every};
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions, SearchResult, TierChoice};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::recall;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &TierArguments) -> Result<bool, Box<dyn Error>> {
                     set.name,
                     way.name,
                     index.tier().profile().method,
-                    recall(&part, &found),
+                    recall(&part.exact, &found.ids, found.k, part.queries.count())?,
                     verdict.as_deref().unwrap_or_else(|different| different)
                 );
                 fine &= verdict.is_ok();

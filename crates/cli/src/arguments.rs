@@ -1,14 +1,9 @@
 //! What can be typed after `bathyal`.
 
-mod repro;
-
-pub use repro::{
-    ClusterReproArguments, CompareReproArguments, GraphLayoutName, GraphReproArguments, ListLayoutName,
-    Paper, ReproArguments, SecondTier, TrialArguments,
-};
-
 use std::path::PathBuf;
 
+use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
+use bathyal_console::{OutputOptions, byte_size};
 use bathyal_index::families::graph::options::{
     DEFAULT_ALPHA, DEFAULT_CENTROID_SHARE, DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS,
     DEFAULT_GROUP_VECTORS, DEFAULT_GROUPED_REPLICAS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
@@ -17,26 +12,19 @@ use bathyal_index::open::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
 use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
+use bathyal_repro::ReproArguments;
 use bathyal_tier::layer::delay::DelayProfile;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::byte_size;
-
 /// Recall when neither `--recall` nor `--search-list` is given: what most people mean by "good".
 pub const DEFAULT_RECALL: f32 = 0.95;
-
-/// Neighbours a query when `-k` is not given, as in the tables of the papers.
-pub const DEFAULT_K: u32 = 10;
 
 /// Neighbours a query of a ground truth: enough for recall at any usual k.
 pub const DEFAULT_GROUNDTRUTH_K: u32 = 100;
 
 /// Times that each effort is run in `bench`: the median of three shrugs off one disturbed run.
 pub const DEFAULT_REPEATS: u32 = 3;
-
-/// Most neighbours a query may ask for.
-pub const MAX_K: u64 = 65_536;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -62,18 +50,6 @@ pub struct Arguments {
     /// How to say it.
     #[command(flatten)]
     pub output: OutputOptions,
-}
-
-/// How answers and progress are shown.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Output")]
-pub struct OutputOptions {
-    /// Print the answer as exactly one JSON object on stdout, with stable snake_case keys
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Show progress on stderr even where that is not a terminal
-    #[arg(long, global = true)]
-    pub progress: bool,
 }
 
 /// The commands.
@@ -472,17 +448,6 @@ pub struct ProbeArguments {
     pub output: Option<PathBuf>,
 }
 
-fn parse_recall(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
-        _ => Err("recall is a share, more than 0 and at most 1, for example 0.95".to_owned()),
-    }
-}
-
-pub(crate) fn parse_device(text: &str) -> Result<DelayProfile, String> {
-    DelayProfile::named_or_file(text).map_err(|e| e.to_string())
-}
-
 fn parse_rows(text: &str) -> Result<std::ops::Range<u64>, String> {
     let parts = text.split_once("..").map(|(first, last)| (first.trim().parse(), last.trim().parse()));
     match parts {
@@ -503,11 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn recall_and_rows_are_read() {
-        assert_eq!(parse_recall("0.95"), Ok(0.95));
-        for text in ["0", "1.01", "-1", "nan", "high", ""] {
-            assert!(parse_recall(text).is_err(), "{text}");
-        }
+    fn rows_are_read() {
         assert_eq!(parse_rows("0..10"), Ok(0..10));
         for text in ["", "5", "5..5", "9..1", "..3", "a..b", "-1..4"] {
             assert!(parse_rows(text).is_err(), "{text}");

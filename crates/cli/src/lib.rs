@@ -2,28 +2,21 @@
 //!
 //! * [`arguments`]: what can be typed, with its help.
 //! * [`command`]: one file a command.
-//! * [`console`]: answers on stdout (text, or with `--json` one object), everything else on stderr.
-//! * [`failure`]: exit codes and sentences.
+//!
+//! Answers go to stdout (text, or with `--json` one object), everything else to stderr, by [`bathyal_console`].
 
 pub mod arguments;
-pub mod byte_size;
 pub mod command;
-pub mod console;
-pub mod failure;
-pub mod interrupt;
-pub mod process_memory;
-pub mod process_time;
-mod progress_bar;
 
 use std::ffi::OsString;
 
+use bathyal_console::{Code, Console};
 use clap::Parser;
 
 use arguments::Arguments;
-use console::Console;
 
 /// Runs the command that `arguments` (the program's name first) spell and returns its exit code, one of
-/// [`failure::Code`]. Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM are caught
+/// [`Code`]. Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM are caught
 /// while it runs: the first ends the work within 100 ms, a second SIGINT ends the process.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -36,7 +29,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     };
     let console = Console::new(&arguments.output);
     match command::run(&arguments.command, &console) {
-        Ok(()) => failure::Code::Success as i32,
+        Ok(()) => Code::Success as i32,
         Err(failure) => {
             console.complain(&failure);
             failure.code as i32

@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use bathyal_console::{Console, Failure};
 use bathyal_index::Effort;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::measurement::{Measurement, open, search_options};
-use super::{plot, recall};
+use super::{exact, plot};
 use crate::arguments::BenchArguments;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// Each effort is this many times the one before: about seven points from recall 0.8 to 0.99.
 const EFFORT_STEP: f64 = 1.4;
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let index = open(&arguments.index, settings, console)?;
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
-    let exact = recall::open(&arguments.groundtruth, &index, k, queries.count())?;
+    let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;
     let efforts = efforts(&arguments.search_lists, settings.k);
     let jsonl = output(arguments, "jsonl");
     let plot_path = output(arguments, "svg");
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
         let mut runs = Vec::with_capacity(arguments.repeats as usize);
         for repeat in 0..arguments.repeats {
             let found = index.search(&queries, &search_options(settings, effort), control)?;
-            let recall = recall::recall(&exact, &found.ids, found.k, queries.count())?;
+            let recall = recall(&exact, &found.ids, found.k, queries.count())?;
             runs.push(Measurement::of(&index, settings, effort, &found, Some(recall)));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }

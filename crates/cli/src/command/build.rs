@@ -1,14 +1,12 @@
 //! `bathyal build`.
 
+use bathyal_console::process_memory::peak_rss_bytes;
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildReport};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
 use crate::arguments::BuildArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
-use crate::process_memory::peak_rss_bytes;
 
 #[derive(Serialize)]
 struct Answer {

@@ -1,10 +1,9 @@
 //! `bathyal convert`.
 
+use bathyal_console::{Console, Failure};
 use serde::Serialize;
 
 use crate::arguments::ConvertArguments;
-use crate::console::Console;
-use crate::failure::Failure;
 
 #[derive(Serialize)]
 struct Answer {

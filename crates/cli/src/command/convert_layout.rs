@@ -1,12 +1,10 @@
 //! `bathyal convert-layout`.
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{LayoutConversion, convert_layout};
 use serde::Serialize;
 
 use crate::arguments::ConvertLayoutArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 #[derive(Serialize)]
 struct Answer {

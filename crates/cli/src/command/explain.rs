@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::Explanation;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -9,9 +10,6 @@ use bathyal_vectors::VectorFile;
 use super::measurement::{open, search_options};
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;

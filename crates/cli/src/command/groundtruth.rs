@@ -3,13 +3,12 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use bathyal_console::{Console, Failure};
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::{IdFormat, VectorFile, write_ids};
 use serde::Serialize;
 
 use crate::arguments::GroundtruthArguments;
-use crate::console::Console;
-use crate::failure::Failure;
 
 #[derive(Serialize)]
 struct Answer {

@@ -2,14 +2,12 @@
 
 use std::fmt::Write;
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::format::manifest::{Manifest, Structure};
 use bathyal_index::open::HistogramBar;
 use bathyal_index::{InspectReport, Shape};
 
 use crate::arguments::InspectArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// Columns of the longest bar of the histogram.
 const BAR_COLUMNS: u64 = 40;

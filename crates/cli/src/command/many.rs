@@ -1,17 +1,15 @@
 //! `bathyal search --also`: several indexes that answer as one.
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 use serde::Serialize;
 
 use super::measurement::{Latency, open, search_options};
-use super::recall;
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// The figures of a search over several indexes; the names are the keys of `--json`.
 #[derive(Serialize)]
@@ -52,7 +50,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let recall = match &arguments.groundtruth {
         Some(path) => {
             let exact = IdFile::open(path)?;
-            Some(recall::recall(&exact, &ids, found.k, queries.count())?)
+            Some(recall(&exact, &ids, found.k, queries.count())?)
         }
         None => None,
     };

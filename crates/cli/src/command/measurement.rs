@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bathyal_console::process_memory::peak_rss_bytes;
+use bathyal_console::{Console, Failure};
 use bathyal_index::open::WrapTier;
 use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use bathyal_tier::Tier;
@@ -10,9 +12,6 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
 use crate::arguments::{ModeName, SearchSettings};
-use crate::console::Console;
-use crate::failure::Failure;
-use crate::process_memory::peak_rss_bytes;
 
 /// What whoever reads a result must know about an emulated device.
 const EMULATION: &str = "latency and bandwidth are injected, see docs/emulated-devices.md";

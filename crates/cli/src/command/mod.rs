@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod convert;
 mod convert_layout;
+mod exact;
 mod explain;
 mod groundtruth;
 mod inspect;
@@ -13,14 +14,12 @@ mod plot;
 mod probe;
 mod probe_memory;
 mod range;
-mod recall;
-mod repro;
 mod search;
 mod verify;
 
+use bathyal_console::{Console, Failure};
+
 use crate::arguments::Command;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// Runs `command`.
 ///
@@ -37,6 +36,6 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),
-        Command::Repro(arguments) => repro::run(arguments, console),
+        Command::Repro(arguments) => bathyal_repro::run(arguments, console),
     }
 }

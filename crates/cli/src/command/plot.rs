@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::path::Path;
 
+use bathyal_console::Failure;
 use plotters::prelude::*;
 
 use super::measurement::Measurement;
-use crate::failure::Failure;
 
 /// Width and height of the plot in pixels.
 const SIZE: (u32, u32) = (800, 500);

@@ -3,15 +3,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::TierChoice;
 use bathyal_tier::TierProfile;
 use bathyal_tier::probe::{self, Mode, ProbeOptions, ProbeReport};
 use bathyal_vectors::progress::Progress;
 
 use crate::arguments::ProbeArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// Steps of the progress of a probe, which counts in shares.
 pub(super) const PROGRESS_STEPS: u64 = 1000;

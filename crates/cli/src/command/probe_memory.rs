@@ -2,15 +2,13 @@
 
 use std::fmt::Write;
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_tier::backend::mapped::MappedOptions;
 use bathyal_tier::probe::{self, MemoryProbeOptions, MemoryReport, Mode};
 use bathyal_vectors::progress::Progress;
 
 use super::probe::{PROGRESS_STEPS, save};
 use crate::arguments::ProbeArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// Less memory than this many times the cache is measured together with the cache.
 const TIMES_THE_CACHE: u64 = 4;

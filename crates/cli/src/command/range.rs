@@ -1,5 +1,6 @@
 //! `bathyal search --radius`: all vectors within a distance.
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
 use bathyal_vectors::{VectorFile, check_range_path, write_ranges};
@@ -8,9 +9,6 @@ use serde::Serialize;
 use super::measurement::{Latency, open, remark_on_emulation, search_options};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// The figures of a range search; the names are the keys of `--json`.
 #[derive(Serialize)]

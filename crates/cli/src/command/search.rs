@@ -2,16 +2,15 @@
 
 use std::num::NonZeroUsize;
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
+use super::exact;
 use super::measurement::{Measurement, open, remark_on_emulation, search_options};
-use super::recall;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     if arguments.radius.is_some() {
@@ -32,7 +31,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = arguments.groundtruth.as_ref();
-    let exact = exact.map(|path| recall::open(path, &index, k, queries.count())).transpose()?;
+    let exact = exact.map(|path| exact::open(path, &index, k, queries.count())).transpose()?;
     let effort = effort(arguments);
     let options = search_options(settings, effort);
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
@@ -44,7 +43,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     index.search_blocks(&queries, block, &options, control, |rows, found| -> Result<(), Failure> {
         if let Some(exact) = &exact {
             let part = exact.slice(rows.clone())?;
-            right += recall::recall(&part, &found.ids, found.k, rows.len())? * rows.len() as f64;
+            right += recall(&part, &found.ids, found.k, rows.len())? * rows.len() as f64;
         }
         if let Some(output) = &mut output {
             output.push(&found.ids, &found.distances)?;

@@ -1,11 +1,9 @@
 //! `bathyal verify`.
 
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::VerifyReport;
 
 use crate::arguments::VerifyArguments;
-use crate::byte_size;
-use crate::console::Console;
-use crate::failure::Failure;
 
 pub(super) fn run(arguments: &VerifyArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();

@@ -9,6 +9,7 @@
 //! 16 queries takes if that is more.
 
 mod exact;
+mod recall;
 mod tile;
 
 use std::num::NonZeroUsize;
@@ -21,6 +22,7 @@ use bathyal_kernels::{Element, Metric, TopK, to_f32};
 use crate::progress::Progress;
 use crate::{Access, IdFile, VectorError, VectorFile};
 use exact::{Exact, Measured, limit, norm, row_terms};
+pub use recall::{check_exact, recall};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 
 /// Bytes of packed vectors that one thread passes the queries over: they stay in L2 (512 KiB or more on
@@ -74,6 +76,32 @@ pub enum GroundTruthError {
         path: String,
         /// The row.
         row: u64,
+    },
+    /// Exact neighbours of other queries than were searched.
+    #[error(
+        "{path}: holds the neighbours of {held} queries, but {searched} are searched; give the ground truth of these \
+         queries"
+    )]
+    OtherQueries {
+        /// The file.
+        path: String,
+        /// Queries in it.
+        held: usize,
+        /// Queries that are searched.
+        searched: usize,
+    },
+    /// Fewer exact neighbours a query than were searched for.
+    #[error(
+        "{path}: holds {held} neighbours a query, but {searched} are searched; lower -k or run `bathyal groundtruth` \
+         with -k {searched}"
+    )]
+    FewNeighbors {
+        /// The file.
+        path: String,
+        /// Neighbours a query in it.
+        held: usize,
+        /// Neighbours that are searched for.
+        searched: usize,
     },
     /// The progress receiver asked to stop.
     #[error("cancelled")]

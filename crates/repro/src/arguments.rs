@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
 use bathyal_index::families::graph::options::DEFAULT_CENTROID_SHARE;
 use bathyal_kernels::Metric;
 use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-
-use super::{parse_device, parse_recall};
 
 /// Recall of the paper's figures: "at least 90% across all experiments".
 const PAPER_RECALL: f32 = 0.9;
@@ -120,7 +119,7 @@ pub struct TrialArguments {
     #[arg(long, default_value_t = Metric::L2)]
     pub metric: Metric,
     /// Neighbours a query
-    #[arg(short, default_value_t = super::DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=super::MAX_K))]
+    #[arg(short, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
     /// Recall that every index is searched for; the effort is found on the queries themselves
     #[arg(long, default_value_t = PAPER_RECALL, value_parser = parse_recall)]

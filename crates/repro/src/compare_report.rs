@@ -3,21 +3,21 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::devices::{DRAM, FILE, emulated};
-use super::draw::{Axes, Curve};
-use super::effort::Trial;
-use super::findings::{self, Finding, Form};
-use super::records::Record;
-use super::report::{Document, ModelError, by_size, file_name, head, model_cells, percent};
+use bathyal_console::{Failure, byte_size};
+
 use crate::arguments::CompareReproArguments;
-use crate::byte_size;
-use crate::failure::Failure;
+use crate::devices::{DRAM, FILE, emulated};
+use crate::draw::{Axes, Curve};
+use crate::effort::Trial;
+use crate::findings::{self, Finding, Form};
+use crate::records::Record;
+use crate::report::{Document, ModelError, by_size, file_name, head, model_cells, percent};
 
 /// What a report is made of.
-pub(super) struct Report<'a> {
-    pub(super) arguments: &'a CompareReproArguments,
-    pub(super) trial: &'a Trial<'a>,
-    pub(super) records: &'a [Record],
+pub(crate) struct Report<'a> {
+    pub(crate) arguments: &'a CompareReproArguments,
+    pub(crate) trial: &'a Trial<'a>,
+    pub(crate) records: &'a [Record],
 }
 
 /// A family in a layout: a line of figure 13.
@@ -59,7 +59,7 @@ fn paper_ratio(device: &str) -> Option<f64> {
 // Writing to a string does not fail.
 impl Report<'_> {
     /// Writes everything; the report's path and all files.
-    pub(super) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+    pub(crate) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
         let mut document = Document::new(&self.arguments.output);
         let title = "Graph and posting lists on second-tier memory";
         document.text = head(title, "Figure 13 and table 5", self.trial, true);
@@ -78,7 +78,7 @@ impl Report<'_> {
     }
 
     /// What is printed.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let error = ModelError::of(self.records).map_or(String::new(), |error| error.line());
         findings::lines(&self.findings()) + &error
     }
@@ -103,7 +103,7 @@ impl Report<'_> {
     }
 
     /// The paper's findings beside these.
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for device in self.devices() {
             let (Some(graph), Some(lists)) = (self.fastest(&device, GRAPH), self.fastest(&device, LISTS))

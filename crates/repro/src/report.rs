@@ -3,35 +3,34 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use bathyal_console::{Failure, byte_size};
 use serde::Serialize;
 
-use super::draw::{Axes, Curve, Pen, curves};
-use super::effort::Trial;
-use super::findings::Finding;
-use super::records::{Record, median};
 use crate::arguments::TrialArguments;
-use crate::byte_size;
-use crate::failure::Failure;
+use crate::draw::{Axes, Curve, Pen, curves};
+use crate::effort::Trial;
+use crate::findings::Finding;
+use crate::records::{Record, median};
 
 /// A bound is drawn where it is below so many times the compute bound.
 const BOUND_IN_SIGHT: f64 = 1.6;
 
 /// A report as it is being written.
-pub(super) struct Document<'a> {
+pub(crate) struct Document<'a> {
     folder: &'a Path,
-    pub(super) text: String,
+    pub(crate) text: String,
     files: Vec<PathBuf>,
 }
 
 impl<'a> Document<'a> {
     /// An empty one in `folder`.
-    pub(super) fn new(folder: &'a Path) -> Document<'a> {
+    pub(crate) fn new(folder: &'a Path) -> Document<'a> {
         Document { folder, text: String::new(), files: Vec::new() }
     }
 
     /// Draws a plot and shows it at the end of the text so far.
     // Writing to a string does not fail.
-    pub(super) fn plot(&mut self, name: &str, axes: &Axes<'_>, drawn: &[Curve]) -> Result<(), Failure> {
+    pub(crate) fn plot(&mut self, name: &str, axes: &Axes<'_>, drawn: &[Curve]) -> Result<(), Failure> {
         let path = self.folder.join(name);
         curves(&path, axes, drawn)?;
         let _ = write!(self.text, "\n![{}]({name})\n", axes.title);
@@ -40,7 +39,7 @@ impl<'a> Document<'a> {
     }
 
     /// Writes everything; the report's path and all files.
-    pub(super) fn write(self, records: &[Record]) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+    pub(crate) fn write(self, records: &[Record]) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
         let mut lines = String::new();
         for record in records {
             let line = serde_json::to_string(record);
@@ -62,7 +61,7 @@ fn write(path: &Path, content: &str) -> Result<(), Failure> {
 }
 
 /// The head of a report: what was measured of what, on what, how, and with which command.
-pub(super) fn head(title: &str, figures: &str, trial: &Trial<'_>, beam: bool) -> String {
+pub(crate) fn head(title: &str, figures: &str, trial: &Trial<'_>, beam: bool) -> String {
     let (arguments, work) = (trial.arguments, trial.work);
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut text = format!(
@@ -122,18 +121,18 @@ fn command() -> String {
 
 /// How far the predictions lie from what was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct ModelError {
-    pub(super) cells: usize,
+pub(crate) struct ModelError {
+    pub(crate) cells: usize,
     /// Medians and maxima of `|predicted / measured - 1|`, of elapsed time and of processor time.
-    pub(super) median: f64,
-    pub(super) worst: f64,
-    pub(super) processor_median: f64,
-    pub(super) processor_worst: f64,
+    pub(crate) median: f64,
+    pub(crate) worst: f64,
+    pub(crate) processor_median: f64,
+    pub(crate) processor_worst: f64,
 }
 
 impl ModelError {
     /// How far the model lies off over all cells that it predicted; `None` without any.
-    pub(super) fn of(records: &[Record]) -> Option<ModelError> {
+    pub(crate) fn of(records: &[Record]) -> Option<ModelError> {
         let of = |of: fn(&Record) -> Option<f64>| -> Vec<f64> {
             records.iter().filter_map(of).map(f64::abs).collect()
         };
@@ -149,7 +148,7 @@ impl ModelError {
     }
 
     /// A line of a summary.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         format!(
             "* cost model: error {:.1}% in the median of {} cells, {:.1}% at worst (cpu {:.1}% and {:.1}%)\n",
             100.0 * self.median,
@@ -163,7 +162,7 @@ impl ModelError {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-pub(super) struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     report: String,
     records: &'a [Record],
     model: Option<ModelError>,
@@ -174,7 +173,7 @@ pub(super) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         path: &Path,
         files: &[PathBuf],
         records: &'a [Record],
@@ -191,23 +190,23 @@ impl<'a> Answer<'a> {
     }
 
     /// The same with what the paper found beside what was found here.
-    pub(super) fn with(self, findings: &'a [Finding]) -> Answer<'a> {
+    pub(crate) fn with(self, findings: &'a [Finding]) -> Answer<'a> {
         Answer { findings, ..self }
     }
 }
 
 /// A number that a record comes to.
-pub(super) type NumberOf = fn(&Record) -> f64;
+pub(crate) type NumberOf = fn(&Record) -> f64;
 
 /// A curve with a mark at each record: amplification against `y`.
-pub(super) fn by_size(name: &str, records: &[&Record], y: impl Fn(&Record) -> f64) -> Curve {
+pub(crate) fn by_size(name: &str, records: &[&Record], y: impl Fn(&Record) -> f64) -> Curve {
     let points = records.iter().map(|record| (record.amplification, y(record))).collect();
     Curve { name: name.to_owned(), points, pen: Pen::Marks }
 }
 
 /// Throughput against size: what was measured beside the search in DRAM, the model, and each bound of the device that
 /// is near enough to be seen; a bound far above everything else would press all curves to the floor.
-pub(super) fn bounded(records: &[&Record], in_dram: &[&Record], bounds: &[(&str, NumberOf)]) -> Vec<Curve> {
+pub(crate) fn bounded(records: &[&Record], in_dram: &[&Record], bounds: &[(&str, NumberOf)]) -> Vec<Curve> {
     let thin = |name: &str, y: &dyn Fn(&Record) -> f64| Curve { pen: Pen::Thin, ..by_size(name, records, y) };
     let mut drawn = vec![
         by_size("measured", records, |record| record.qps),
@@ -224,17 +223,17 @@ pub(super) fn bounded(records: &[&Record], in_dram: &[&Record], bounds: &[(&str,
 }
 
 /// The bytes a second of the device, whole granules counted, as queries a second.
-pub(super) fn bandwidth_qps(record: &Record) -> f64 {
+pub(crate) fn bandwidth_qps(record: &Record) -> f64 {
     record.predicted.map_or(f64::NAN, |told| told.bandwidth_qps)
 }
 
 /// A share as per cent; "-" where there is none.
-pub(super) fn percent(value: Option<f64>) -> String {
+pub(crate) fn percent(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
 }
 
 /// What the model says of a record: throughput, errors and the bound that holds, as cells of a table.
-pub(super) fn model_cells(record: &Record) -> String {
+pub(crate) fn model_cells(record: &Record) -> String {
     format!(
         "{} | {} | {} | {}",
         record.predicted.map_or("-".to_owned(), |told| format!("{:.0}", told.qps)),
@@ -245,7 +244,7 @@ pub(super) fn model_cells(record: &Record) -> String {
 }
 
 /// A device's name as part of a file's.
-pub(super) fn file_name(device: &str) -> String {
+pub(crate) fn file_name(device: &str) -> String {
     let bare = device.strip_prefix("emulated ").unwrap_or(device);
     bare.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }

@@ -2,30 +2,29 @@
 
 use std::path::Path;
 
+use bathyal_console::{Console, Failure};
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 
 use crate::arguments::TrialArguments;
-use crate::console::Console;
-use crate::failure::Failure;
 
 /// Vectors, queries, and those of them that are searched for in files.
-pub(super) struct Workload {
-    pub(super) base: VectorFile,
-    pub(super) all: Questions,
+pub(crate) struct Workload {
+    pub(crate) base: VectorFile,
+    pub(crate) all: Questions,
     /// The first of them: files are slow.
-    pub(super) few: Questions,
+    pub(crate) few: Questions,
 }
 
 /// Queries and their exact neighbours.
-pub(super) struct Questions {
-    pub(super) queries: VectorFile,
-    pub(super) exact: IdFile,
+pub(crate) struct Questions {
+    pub(crate) queries: VectorFile,
+    pub(crate) exact: IdFile,
 }
 
 impl Workload {
     /// Opens what is named, and computes the exact neighbours once where no file of them is given.
-    pub(super) fn open(arguments: &TrialArguments, console: &Console) -> Result<Workload, Failure> {
+    pub(crate) fn open(arguments: &TrialArguments, console: &Console) -> Result<Workload, Failure> {
         let base = first_rows(&arguments.data, arguments.vectors)?;
         let queries = first_rows(&arguments.queries, arguments.first_queries)?;
         let k = arguments.k as usize;

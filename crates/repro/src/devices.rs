@@ -2,22 +2,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bathyal_console::Failure;
 use bathyal_index::{Index, OpenOptions, TierChoice};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::switch::SwitchTier;
 use bathyal_tier::{Tier, TierProfile};
 
-use super::subjects::Subject;
-use crate::failure::Failure;
+use crate::subjects::Subject;
 
 /// The name of plain DRAM in records.
-pub(super) const DRAM: &str = "dram";
+pub(crate) const DRAM: &str = "dram";
 
 /// The name of the file tier in records.
-pub(super) const FILE: &str = "file";
+pub(crate) const FILE: &str = "file";
 
 /// The name of an emulated device in records.
-pub(super) fn emulated(device: &DelayProfile) -> String {
+pub(crate) fn emulated(device: &DelayProfile) -> String {
     format!("emulated {}", device.name)
 }
 
@@ -25,16 +25,16 @@ pub(super) fn emulated(device: &DelayProfile) -> String {
 type Switched = (SwitchTier, Vec<TierProfile>);
 
 /// One open index for all devices, so that what is measured differs in the device alone.
-pub(super) struct OnDevices {
-    pub(super) index: Index,
+pub(crate) struct OnDevices {
+    pub(crate) index: Index,
     switch: SwitchTier,
     /// Of DRAM, and of each device.
-    pub(super) profiles: Vec<TierProfile>,
+    pub(crate) profiles: Vec<TierProfile>,
 }
 
 impl OnDevices {
     /// Opens `subject` on DRAM, which is device number 0, and on `devices`.
-    pub(super) fn open(subject: &Subject, devices: &[DelayProfile]) -> Result<OnDevices, Failure> {
+    pub(crate) fn open(subject: &Subject, devices: &[DelayProfile]) -> Result<OnDevices, Failure> {
         let made: Arc<Mutex<Option<Switched>>> = Arc::default();
         let (slot, devices) = (made.clone(), devices.to_vec());
         let wrap = move |dram: Arc<dyn Tier>| {
@@ -56,7 +56,7 @@ impl OnDevices {
     }
 
     /// Lets searches read from device `device`.
-    pub(super) fn choose(&self, device: usize) {
+    pub(crate) fn choose(&self, device: usize) {
         self.switch.choose(device);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// How a number is written.
 #[derive(Clone, Copy)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// A ratio, with two digits.
     Times,
     /// A share, as per cent.
@@ -33,7 +33,7 @@ impl Form {
 
 /// One finding of the paper.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     what: String,
     /// Where it was measured.
     place: String,
@@ -45,7 +45,7 @@ pub(super) struct Finding {
 
 impl Finding {
     /// `here` beside the range that the paper gives; `None` where nothing was measured.
-    pub(super) fn new(
+    pub(crate) fn new(
         what: &str,
         place: &str,
         paper: (f64, f64),
@@ -82,7 +82,7 @@ impl Finding {
 
 /// The findings as a table.
 // Writing to a string does not fail.
-pub(super) fn table(findings: &[Finding]) -> String {
+pub(crate) fn table(findings: &[Finding]) -> String {
     let mut text = String::from("| finding | where | the paper | here | |\n|---|---|---|---|---|\n");
     for finding in findings {
         let Finding { what, place, paper, here, verdict } = finding;
@@ -94,7 +94,7 @@ pub(super) fn table(findings: &[Finding]) -> String {
 
 /// The findings as lines of a summary.
 // Writing to a string does not fail.
-pub(super) fn lines(findings: &[Finding]) -> String {
+pub(crate) fn lines(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { what, place, paper, here, verdict } in findings {
         let _ = writeln!(text, "* {what}, {place}: {here} (the paper: {paper}; {verdict})");

@@ -8,89 +8,89 @@ use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_tier::TierProfile;
 use serde::Serialize;
 
-use super::devices::FILE;
-use super::effort::{Knob, Reached, Trial};
-use super::subjects::{Shape, Subject};
-use super::workload::Questions;
 use crate::arguments::ListLayoutName;
+use crate::devices::FILE;
+use crate::effort::{Knob, Reached, Trial};
+use crate::subjects::{Shape, Subject};
+use crate::workload::Questions;
 
 /// One measurement of a cell.
 #[derive(Clone, Copy, Serialize)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Queries a second of elapsed time.
-    pub(super) qps: f64,
+    pub(crate) qps: f64,
     /// Queries a second of processor time of each thread: what the machine would do if nobody else used it.
-    pub(super) processor_qps: f64,
+    pub(crate) processor_qps: f64,
     /// Mean latency of a query in microseconds.
-    pub(super) latency_us: f64,
+    pub(crate) latency_us: f64,
 }
 
 /// A point of a figure: a line of `records.jsonl`.
 #[derive(Clone, Serialize)]
-pub(super) struct Record {
-    pub(super) family: &'static str,
-    pub(super) layout: &'static str,
+pub(crate) struct Record {
+    pub(crate) family: &'static str,
+    pub(crate) layout: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_degree: Option<u32>,
+    pub(crate) max_degree: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) replicas: Option<u32>,
+    pub(crate) replicas: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) centroid_share: Option<f32>,
+    pub(crate) centroid_share: Option<f32>,
     /// "dram", "file", or "emulated" and the device's name.
-    pub(super) device: String,
-    pub(super) emulated: bool,
-    pub(super) in_flight: u32,
-    pub(super) threads: usize,
+    pub(crate) device: String,
+    pub(crate) emulated: bool,
+    pub(crate) in_flight: u32,
+    pub(crate) threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) beam_width: Option<u32>,
-    pub(super) queries: usize,
-    pub(super) search_list: u32,
+    pub(crate) beam_width: Option<u32>,
+    pub(crate) queries: usize,
+    pub(crate) search_list: u32,
     /// Posting lists at most.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) probes: Option<u32>,
-    pub(super) recall: f64,
-    pub(super) hops_per_query: f64,
-    pub(super) reads_per_query: f64,
-    pub(super) bytes_per_query: f64,
-    pub(super) lists_per_query: f64,
-    pub(super) small_reads_per_query: f64,
+    pub(crate) probes: Option<u32>,
+    pub(crate) recall: f64,
+    pub(crate) hops_per_query: f64,
+    pub(crate) reads_per_query: f64,
+    pub(crate) bytes_per_query: f64,
+    pub(crate) lists_per_query: f64,
+    pub(crate) small_reads_per_query: f64,
     /// Of codes; of posting lists, to centroids.
-    pub(super) code_distances_per_query: f64,
-    pub(super) full_distances_per_query: f64,
+    pub(crate) code_distances_per_query: f64,
+    pub(crate) full_distances_per_query: f64,
     /// The share of the compute time in which posting lists are found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) finding_share: Option<f64>,
+    pub(crate) finding_share: Option<f64>,
     /// Arithmetic operations of all distances of a query, as [`operations`] counts them.
-    pub(super) operations_per_query: f64,
+    pub(crate) operations_per_query: f64,
     /// Bytes of a vector.
-    pub(super) vector_bytes: u64,
+    pub(crate) vector_bytes: u64,
     /// Bytes of all files of the index, of that which lies on the device, and of the vectors alone.
-    pub(super) index_bytes: u64,
-    pub(super) device_bytes: u64,
-    pub(super) data_bytes: u64,
-    pub(super) amplification: f64,
+    pub(crate) index_bytes: u64,
+    pub(crate) device_bytes: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) amplification: f64,
     /// Medians of the samples.
-    pub(super) qps: f64,
-    pub(super) processor_qps: f64,
-    pub(super) latency_us: f64,
-    pub(super) samples: Vec<Sample>,
+    pub(crate) qps: f64,
+    pub(crate) processor_qps: f64,
+    pub(crate) latency_us: f64,
+    pub(crate) samples: Vec<Sample>,
     /// The device, as the cost model knows it.
     #[serde(skip)]
-    pub(super) profile: Option<TierProfile>,
+    pub(crate) profile: Option<TierProfile>,
     /// What the cost model says, from the device's profile, the counters and the compute time in DRAM.
-    pub(super) predicted: Option<Prediction>,
+    pub(crate) predicted: Option<Prediction>,
     /// `predicted / measured - 1`, of elapsed time.
-    pub(super) error: Option<f64>,
+    pub(crate) error: Option<f64>,
     /// The same of processor time, which is no use where threads sleep (devices slower than 0.3 ms).
-    pub(super) processor_error: Option<f64>,
+    pub(crate) processor_error: Option<f64>,
     /// Its share of the throughput in DRAM with as many queries in flight: the median over the repeats, each
     /// measured right after the other.
-    pub(super) share_of_dram: Option<f64>,
-    pub(super) processor_share_of_dram: Option<f64>,
+    pub(crate) share_of_dram: Option<f64>,
+    pub(crate) processor_share_of_dram: Option<f64>,
 }
 
 /// The middle of `values`; 0 without any.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => 0.0,
@@ -100,7 +100,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The median of one number of all samples.
-pub(super) fn middle(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
+pub(crate) fn middle(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
     median(samples.iter().map(of).collect())
 }
 
@@ -117,7 +117,7 @@ fn operations(subject: &Subject, totals: &SearchTotals) -> f64 {
 
 impl Record {
     /// What was measured of `subject` on the device called `device` with so many queries in flight.
-    pub(super) fn new(
+    pub(crate) fn new(
         subject: &Subject,
         reached: &Reached,
         (device, in_flight): (&str, u32),
@@ -177,7 +177,7 @@ impl Record {
     }
 
     /// Says which share of the throughput in DRAM this is; `dram` was measured in the same rounds.
-    pub(super) fn share(&mut self, dram: &[Sample]) {
+    pub(crate) fn share(&mut self, dram: &[Sample]) {
         let share = |of: fn(&Sample) -> f64| {
             let shares = self.samples.iter().zip(dram).map(|(slow, fast)| of(slow) / of(fast).max(1e-9));
             (!dram.is_empty()).then(|| median(shares.collect()))
@@ -188,7 +188,7 @@ impl Record {
 
     /// Asks the cost model what this should be on `device`, where posting a read costs `issue_ns`, and compares;
     /// `computing` are measurements where reads take no time.
-    pub(super) fn predict(&mut self, computing: &[Sample], device: &TierProfile, issue_ns: u64) {
+    pub(crate) fn predict(&mut self, computing: &[Sample], device: &TierProfile, issue_ns: u64) {
         if computing.is_empty() {
             return;
         }
@@ -207,7 +207,7 @@ impl Record {
     }
 
     /// What a query of posting lists costs where it computes for `compute_ns`.
-    pub(super) fn list_cost(&self, compute_ns: f64) -> ListCost {
+    pub(crate) fn list_cost(&self, compute_ns: f64) -> ListCost {
         ListCost {
             lists: self.lists_per_query,
             hops: self.hops_per_query,
@@ -223,12 +223,12 @@ impl Record {
     }
 
     /// Arithmetic operations for each byte that is read: the computational intensity of table 5.
-    pub(super) fn intensity(&self) -> f64 {
+    pub(crate) fn intensity(&self) -> f64 {
         self.operations_per_query / self.bytes_per_query.max(1.0)
     }
 
     /// Whether it is of this layout of posting lists.
-    pub(super) fn is_list(&self, layout: ListLayoutName) -> bool {
+    pub(crate) fn is_list(&self, layout: ListLayoutName) -> bool {
         (self.family, self.layout) == ("lists", layout.name())
     }
 

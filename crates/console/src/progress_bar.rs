@@ -18,7 +18,7 @@ const STEPS_WITHOUT_TERMINAL: u64 = 10;
 
 /// Shows each stage of long work as a bar on a terminal, as lines elsewhere, or not at all; and hands on the
 /// user's wish to stop.
-pub(crate) struct StageProgress {
+pub struct StageProgress {
     shown: Shown,
     whole: Arc<Mutex<Whole>>,
     interrupt: Interrupt,
@@ -66,7 +66,7 @@ struct Stage {
 
 impl StageProgress {
     /// Shows progress on a terminal, and elsewhere only if `forced`.
-    pub(crate) fn new(forced: bool, interrupt: Interrupt) -> StageProgress {
+    pub fn new(forced: bool, interrupt: Interrupt) -> StageProgress {
         let shown = if std::io::stderr().is_terminal() {
             Shown::Bar(Mutex::new(ProgressBar::hidden()))
         } else if forced {

@@ -1,19 +1,18 @@
 //! `bathyal repro second-tier compare`: which index for which memory.
 
+use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
-use super::cells::{Planned, measure_all};
-use super::compare_report::Report;
-use super::effort::Trial;
-use super::report::Answer;
-use super::subjects::{Shape, Subject};
-use super::workload::Workload;
-use super::{cluster, graph, make_folders};
 use crate::arguments::CompareReproArguments;
-use crate::console::Console;
-use crate::failure::Failure;
+use crate::cells::{Planned, measure_all};
+use crate::compare_report::Report;
+use crate::effort::Trial;
+use crate::report::Answer;
+use crate::subjects::{Shape, Subject};
+use crate::workload::Workload;
+use crate::{cluster, graph, make_folders};
 
-pub(super) fn run(arguments: &CompareReproArguments, console: &Console) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &CompareReproArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.trial, &arguments.output)?;
     let work = Workload::open(&arguments.trial, console)?;
     let mut subjects = Vec::new();

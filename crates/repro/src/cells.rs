@@ -2,24 +2,24 @@
 
 use std::time::Instant;
 
+use bathyal_console::Failure;
+use bathyal_console::process_time::processor_seconds;
 use bathyal_index::{Index, OpenOptions, SearchTotals};
 use bathyal_vectors::progress::Progress;
 
-use super::devices::{DRAM, FILE, OnDevices, emulated};
-use super::effort::{Knob, Reached, Trial};
-use super::records::{Record, Sample};
-use super::subjects::{Shape, Subject};
-use super::workload::Questions;
-use crate::failure::Failure;
-use crate::process_time::processor_seconds;
+use crate::devices::{DRAM, FILE, OnDevices, emulated};
+use crate::effort::{Knob, Reached, Trial};
+use crate::records::{Record, Sample};
+use crate::subjects::{Shape, Subject};
+use crate::workload::Questions;
 
 /// An index and how it is measured.
-pub(super) struct Planned<'a> {
-    pub(super) subject: &'a Subject,
+pub(crate) struct Planned<'a> {
+    pub(crate) subject: &'a Subject,
     /// Numbers of queries in flight, each in DRAM and on every device.
-    pub(super) widths: Vec<u32>,
+    pub(crate) widths: Vec<u32>,
     /// Whether its file is searched, too.
-    pub(super) on_file: bool,
+    pub(crate) on_file: bool,
 }
 
 /// A device and a number of queries in flight.
@@ -31,7 +31,7 @@ struct Cell {
 }
 
 /// Single measurements of a whole run.
-pub(super) fn steps(groups: &[Vec<Planned<'_>>], trial: &Trial<'_>) -> u64 {
+pub(crate) fn steps(groups: &[Vec<Planned<'_>>], trial: &Trial<'_>) -> u64 {
     let devices = 1 + trial.arguments.devices.len();
     let of = |planned: &Planned<'_>| {
         planned.widths.len() * devices + usize::from(planned.on_file && !trial.arguments.without_file)
@@ -41,7 +41,7 @@ pub(super) fn steps(groups: &[Vec<Planned<'_>>], trial: &Trial<'_>) -> u64 {
 }
 
 /// Measures everything: the cells of a group take turns, and after all groups the files do.
-pub(super) fn measure_all(
+pub(crate) fn measure_all(
     groups: &[Vec<Planned<'_>>],
     trial: &Trial<'_>,
     progress: &dyn Progress,

@@ -3,26 +3,26 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use bathyal_console::Failure;
 use bathyal_index::cost::cluster::{Processor, equation_1, equation_3};
 
-use super::cluster::main_layout;
-use super::devices::{DRAM, FILE, emulated};
-use super::draw::{Axes, Curve, Pen};
-use super::effort::Trial;
-use super::findings::{self, Finding, Form};
-use super::records::Record;
-use super::report::{
-    Document, ModelError, NumberOf, bandwidth_qps, bounded, by_size, file_name, head, model_cells, percent,
-};
 use crate::arguments::ClusterReproArguments;
 use crate::arguments::ListLayoutName::{self, Coupled, Decoupled, Grouped};
-use crate::failure::Failure;
+use crate::cluster::main_layout;
+use crate::devices::{DRAM, FILE, emulated};
+use crate::draw::{Axes, Curve, Pen};
+use crate::effort::Trial;
+use crate::findings::{self, Finding, Form};
+use crate::records::Record;
+use crate::report::{
+    Document, ModelError, NumberOf, bandwidth_qps, bounded, by_size, file_name, head, model_cells, percent,
+};
 
 /// What a report is made of.
-pub(super) struct Report<'a> {
-    pub(super) arguments: &'a ClusterReproArguments,
-    pub(super) trial: &'a Trial<'a>,
-    pub(super) records: &'a [Record],
+pub(crate) struct Report<'a> {
+    pub(crate) arguments: &'a ClusterReproArguments,
+    pub(crate) trial: &'a Trial<'a>,
+    pub(crate) records: &'a [Record],
 }
 
 /// The layouts in the order of figure 11.
@@ -31,7 +31,7 @@ const LAYOUTS: [ListLayoutName; 3] = [Coupled, Decoupled, Grouped];
 // Writing to a string does not fail.
 impl Report<'_> {
     /// Writes everything; the report's path and all files.
-    pub(super) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+    pub(crate) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
         let mut document = Document::new(&self.arguments.output);
         let figures = "Figures 4 (lower half), 10 and 12";
         document.text = head("Posting lists on second-tier memory", figures, self.trial, false);
@@ -47,7 +47,7 @@ impl Report<'_> {
     }
 
     /// What is printed.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let error = ModelError::of(self.records).map_or(String::new(), |error| error.line());
         findings::lines(&self.findings()) + &error
     }
@@ -87,7 +87,7 @@ impl Report<'_> {
     }
 
     /// The paper's findings beside these.
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let first_and_last = |records: Vec<&Record>, of: fn(&Record) -> f64| match records[..] {
             [first, .., last] => vec![of(last) / of(first).max(1e-9)],

@@ -1,19 +1,18 @@
 //! `bathyal repro second-tier graph`: the graph on slow memory.
 
+use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
-use super::cells::{Planned, measure_all};
-use super::effort::Trial;
-use super::graph_report::Report;
-use super::make_folders;
-use super::report::Answer;
-use super::subjects::{Shape, Subject};
-use super::workload::Workload;
 use crate::arguments::{GraphLayoutName, GraphReproArguments};
-use crate::console::Console;
-use crate::failure::Failure;
+use crate::cells::{Planned, measure_all};
+use crate::effort::Trial;
+use crate::graph_report::Report;
+use crate::make_folders;
+use crate::report::Answer;
+use crate::subjects::{Shape, Subject};
+use crate::workload::Workload;
 
-pub(super) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.trial, &arguments.output)?;
     let work = Workload::open(&arguments.trial, console)?;
     let mut subjects = Vec::new();
@@ -33,7 +32,7 @@ pub(super) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<
 }
 
 /// Graphs of all degrees, rising, each in all layouts.
-pub(super) fn shapes(degrees: &[u32], layouts: &[GraphLayoutName]) -> Vec<Shape> {
+pub(crate) fn shapes(degrees: &[u32], layouts: &[GraphLayoutName]) -> Vec<Shape> {
     let of = |max_degree: u32| layouts.iter().map(move |layout| Shape::Graph { layout: *layout, max_degree });
     rising(degrees).into_iter().flat_map(of).collect()
 }
@@ -47,14 +46,14 @@ fn rising(degrees: &[u32]) -> Vec<u32> {
 }
 
 /// The degree of the sweep of queries in flight.
-pub(super) fn sweep_degree(arguments: &GraphReproArguments) -> u32 {
+pub(crate) fn sweep_degree(arguments: &GraphReproArguments) -> u32 {
     let degrees = rising(&arguments.degrees);
     let middle = degrees.get(degrees.len() / 2).copied().unwrap_or_default();
     arguments.sweep_degree.unwrap_or(middle)
 }
 
 /// The layout that figure 9 and the sweep take.
-pub(super) fn main_layout(arguments: &GraphReproArguments) -> GraphLayoutName {
+pub(crate) fn main_layout(arguments: &GraphReproArguments) -> GraphLayoutName {
     arguments.layouts.last().copied().unwrap_or(GraphLayoutName::Padded)
 }
 
@@ -89,15 +88,17 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::arguments::{Arguments, Command, Paper, ReproArguments, SecondTier};
+    use crate::arguments::{Paper, SecondTier};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        paper: Paper,
+    }
 
     fn parsed(more: &str) -> GraphReproArguments {
-        let line = format!("bathyal repro second-tier graph base.u8bin queries.u8bin {more}");
-        let Command::Repro(ReproArguments { paper: Paper::SecondTier { experiment } }) =
-            Arguments::parse_from(line.split_whitespace()).command
-        else {
-            panic!("another command");
-        };
+        let line = format!("repro second-tier graph base.u8bin queries.u8bin {more}");
+        let Paper::SecondTier { experiment } = Line::parse_from(line.split_whitespace()).paper;
         let SecondTier::Graph(arguments) = experiment else { panic!("another experiment") };
         *arguments
     }

@@ -2,12 +2,24 @@
 
 use std::io::{ErrorKind, Write};
 
+use clap::Args;
 use serde::Serialize;
 
-use crate::arguments::OutputOptions;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress_bar::StageProgress;
+
+/// How answers and progress are shown.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    /// Print the answer as exactly one JSON object on stdout, with stable snake_case keys
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Show progress on stderr even where that is not a terminal
+    #[arg(long, global = true)]
+    pub progress: bool,
+}
 
 /// Answers on stdout, as text or as one JSON object; everything else on stderr.
 #[derive(Debug)]
@@ -29,7 +41,7 @@ impl Console {
     }
 
     /// A receiver of progress for one piece of long work.
-    pub(crate) fn progress(&self) -> StageProgress {
+    pub fn progress(&self) -> StageProgress {
         StageProgress::new(self.force_progress, self.interrupt.clone())
     }
 

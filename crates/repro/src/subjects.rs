@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 
+use bathyal_console::{Console, Failure};
 use bathyal_index::format::manifest::{Manifest, Structure};
 use bathyal_index::{BuildOptions, FamilyChoice, LayoutChoice, convert_layout};
 
-use super::workload::Workload;
 use crate::arguments::{GraphLayoutName, ListLayoutName, TrialArguments};
-use crate::console::Console;
-use crate::failure::Failure;
+use crate::workload::Workload;
 
 /// What a cluster index is called.
 const GROUPS: &str = "groups with resident codes";
 
 /// What an index is, as far as figures tell indexes apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A Vamana graph.
     Graph { layout: GraphLayoutName, max_degree: u32 },
     /// Posting lists of full vectors.
@@ -89,15 +88,15 @@ fn described(manifest: &Manifest) -> String {
 }
 
 /// An index on disk.
-pub(super) struct Subject {
-    pub(super) path: PathBuf,
-    pub(super) shape: Shape,
-    pub(super) manifest: Manifest,
+pub(crate) struct Subject {
+    pub(crate) path: PathBuf,
+    pub(crate) shape: Shape,
+    pub(crate) manifest: Manifest,
 }
 
 impl Subject {
     /// Finds the index of a shape in the work folder, converts it from what is there, or builds it.
-    pub(super) fn find_or_build(
+    pub(crate) fn find_or_build(
         shape: Shape,
         arguments: &TrialArguments,
         work: &Workload,

@@ -1,20 +1,19 @@
 //! `bathyal repro second-tier cluster`: posting lists on slow memory.
 
+use bathyal_console::{Console, Failure};
 use bathyal_index::open::DEFAULT_BEAM_WIDTH;
 use bathyal_tier::Control;
 
-use super::cells::{Planned, measure_all};
-use super::cluster_report::Report;
-use super::effort::Trial;
-use super::make_folders;
-use super::report::Answer;
-use super::subjects::{Shape, Subject};
-use super::workload::Workload;
 use crate::arguments::{ClusterReproArguments, ListLayoutName};
-use crate::console::Console;
-use crate::failure::Failure;
+use crate::cells::{Planned, measure_all};
+use crate::cluster_report::Report;
+use crate::effort::Trial;
+use crate::make_folders;
+use crate::report::Answer;
+use crate::subjects::{Shape, Subject};
+use crate::workload::Workload;
 
-pub(super) fn run(arguments: &ClusterReproArguments, console: &Console) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ClusterReproArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.trial, &arguments.output)?;
     let work = Workload::open(&arguments.trial, console)?;
     let mut subjects = Vec::new();
@@ -35,7 +34,7 @@ pub(super) fn run(arguments: &ClusterReproArguments, console: &Console) -> Resul
 }
 
 /// Posting lists of all numbers of replicas, rising, each in all layouts.
-pub(super) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_share: f32) -> Vec<Shape> {
+pub(crate) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_share: f32) -> Vec<Shape> {
     let mut replicas = replicas.to_vec();
     replicas.sort_unstable();
     replicas.dedup();
@@ -46,7 +45,7 @@ pub(super) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_shar
 }
 
 /// The layout of figure 12.
-pub(super) fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
+pub(crate) fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
     arguments.layouts.last().copied().unwrap_or(ListLayoutName::Grouped)
 }
 

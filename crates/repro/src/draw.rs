@@ -3,9 +3,8 @@
 use std::error::Error;
 use std::path::Path;
 
+use bathyal_console::Failure;
 use plotters::prelude::*;
-
-use crate::failure::Failure;
 
 /// Width and height of a plot in pixels.
 const SIZE: (u32, u32) = (760, 460);
@@ -15,7 +14,7 @@ const MARGIN: f64 = 0.06;
 
 /// How a curve is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pen {
+pub(crate) enum Pen {
     /// A line with a mark at each point: what was measured.
     Marks,
     /// A thin line: a bound.
@@ -23,24 +22,24 @@ pub(super) enum Pen {
 }
 
 /// A named row of points.
-pub(super) struct Curve {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
-    pub(super) pen: Pen,
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+    pub(crate) pen: Pen,
 }
 
 /// What a plot says about its axes.
-pub(super) struct Axes<'a> {
-    pub(super) title: &'a str,
-    pub(super) x: &'a str,
-    pub(super) y: &'a str,
+pub(crate) struct Axes<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
 }
 
 /// Draws `curves` to the SVG file `path`; both axes begin at 0 or below the least point.
 ///
 /// # Errors
 /// A sentence naming the file, if it cannot be written.
-pub(super) fn curves(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Result<(), Failure> {
+pub(crate) fn curves(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Result<(), Failure> {
     draw(path, axes, curves)
         .map_err(|e| Failure::new(format!("{}: cannot draw the plot: {e}", path.display())))
 }

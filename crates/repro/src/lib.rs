@@ -3,6 +3,7 @@
 //! A figure's module says which indexes it compares, in which cells, and what its report holds; building, measuring
 //! and what reports share is the same for all.
 
+pub mod arguments;
 mod cells;
 mod cluster;
 mod cluster_report;
@@ -21,11 +22,17 @@ mod workload;
 
 use std::path::Path;
 
-use crate::arguments::{Paper, ReproArguments, SecondTier, TrialArguments};
-use crate::console::Console;
-use crate::failure::Failure;
+pub use arguments::ReproArguments;
 
-pub(super) fn run(arguments: &ReproArguments, console: &Console) -> Result<(), Failure> {
+use bathyal_console::{Console, Failure};
+
+use arguments::{Paper, SecondTier, TrialArguments};
+
+/// Runs the reproduction that was asked for.
+///
+/// # Errors
+/// What went wrong, with the exit code that says so.
+pub fn run(arguments: &ReproArguments, console: &Console) -> Result<(), Failure> {
     match &arguments.paper {
         Paper::SecondTier { experiment } => match experiment {
             SecondTier::Graph(arguments) => graph::run(arguments, console),

@@ -1,14 +1,14 @@
 //! How hard an index has to be searched for the recall asked for.
 
+use bathyal_console::Failure;
 use bathyal_index::open::MAX_SEARCH_LIST;
 use bathyal_index::{Effort, Index, SearchOptions, SearchTotals};
 use bathyal_tier::Control;
 
-use super::subjects::Shape;
-use super::workload::{Questions, Workload};
 use crate::arguments::TrialArguments;
-use crate::command::recall::recall;
-use crate::failure::Failure;
+use crate::subjects::Shape;
+use crate::workload::{Questions, Workload};
+use bathyal_vectors::groundtruth::recall;
 
 /// Parts of the recall that a calibration is asked for.
 const FINEST: u32 = 1000;
@@ -18,17 +18,17 @@ const TIMED_QUERIES: usize = 50;
 
 /// What all measurements of a run share.
 #[derive(Clone, Copy)]
-pub(super) struct Trial<'a> {
-    pub(super) arguments: &'a TrialArguments,
-    pub(super) work: &'a Workload,
+pub(crate) struct Trial<'a> {
+    pub(crate) arguments: &'a TrialArguments,
+    pub(crate) work: &'a Workload,
     /// Vectors that a query of a graph reads at once.
-    pub(super) beam_width: u32,
-    pub(super) control: Control<'a>,
+    pub(crate) beam_width: u32,
+    pub(crate) control: Control<'a>,
 }
 
 /// What is turned until the recall is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Knob {
+pub(crate) enum Knob {
     /// The length of the candidate list.
     SearchList,
     /// The number of posting lists.
@@ -39,18 +39,18 @@ pub(super) enum Knob {
 
 /// An effort, and what it comes to.
 #[derive(Clone, Copy)]
-pub(super) struct Reached {
-    pub(super) knob: Knob,
-    pub(super) setting: u32,
+pub(crate) struct Reached {
+    pub(crate) knob: Knob,
+    pub(crate) setting: u32,
     /// The candidate list that was used.
-    pub(super) search_list: u32,
-    pub(super) recall: f64,
-    pub(super) totals: SearchTotals,
+    pub(crate) search_list: u32,
+    pub(crate) recall: f64,
+    pub(crate) totals: SearchTotals,
 }
 
 impl Trial<'_> {
     /// Threads that search.
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         match self.arguments.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             n => n,
@@ -58,7 +58,7 @@ impl Trial<'_> {
     }
 
     /// How a search of an effort with a number of queries in flight is run.
-    pub(super) fn options(&self, knob: Knob, setting: u32, in_flight: u32) -> SearchOptions {
+    pub(crate) fn options(&self, knob: Knob, setting: u32, in_flight: u32) -> SearchOptions {
         let k = self.arguments.k;
         let (effort, probes) = match knob {
             Knob::SearchList => (Effort::SearchList(setting), None),
@@ -77,7 +77,7 @@ impl Trial<'_> {
     }
 
     /// Searches once with an effort.
-    pub(super) fn reached(
+    pub(crate) fn reached(
         &self,
         index: &Index,
         asked: &Questions,
@@ -92,7 +92,7 @@ impl Trial<'_> {
 
     /// The share of its compute time in which a query finds what to read, of a few queries that are alone on a thread;
     /// waiting is not computing.
-    pub(super) fn finding_share(&self, index: &Index, reached: &Reached) -> Result<f64, Failure> {
+    pub(crate) fn finding_share(&self, index: &Index, reached: &Reached) -> Result<f64, Failure> {
         let options = self.options(reached.knob, reached.setting, 1);
         let (mut finding, mut computing) = (0, 0);
         for row in 0..self.work.all.queries.count().min(TIMED_QUERIES) {
@@ -108,7 +108,7 @@ impl Trial<'_> {
 
     /// The least effort with which `asked` is answered at the recall asked for. It is looked for near `hint` first,
     /// where that is an effort of the same kind.
-    pub(super) fn least_effort(
+    pub(crate) fn least_effort(
         &self,
         index: &Index,
         shape: Shape,

@@ -3,29 +3,29 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::devices::{DRAM, FILE, emulated};
-use super::draw::{Axes, Curve, Pen};
-use super::effort::Trial;
-use super::graph::{main_layout, sweep_degree};
-use super::records::Record;
-use super::report::{
+use bathyal_console::{Failure, byte_size};
+
+use crate::arguments::{GraphLayoutName, GraphReproArguments};
+use crate::devices::{DRAM, FILE, emulated};
+use crate::draw::{Axes, Curve, Pen};
+use crate::effort::Trial;
+use crate::graph::{main_layout, sweep_degree};
+use crate::records::Record;
+use crate::report::{
     Document, ModelError, bandwidth_qps, bounded, by_size, file_name, head, model_cells, percent,
 };
-use crate::arguments::{GraphLayoutName, GraphReproArguments};
-use crate::byte_size;
-use crate::failure::Failure;
 
 /// What a report is made of.
-pub(super) struct Report<'a> {
-    pub(super) arguments: &'a GraphReproArguments,
-    pub(super) trial: &'a Trial<'a>,
-    pub(super) records: &'a [Record],
+pub(crate) struct Report<'a> {
+    pub(crate) arguments: &'a GraphReproArguments,
+    pub(crate) trial: &'a Trial<'a>,
+    pub(crate) records: &'a [Record],
 }
 
 // Writing to a string does not fail.
 impl Report<'_> {
     /// Writes everything; the report's path and all files.
-    pub(super) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+    pub(crate) fn write(&self) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
         let mut document = Document::new(&self.arguments.output);
         let figures = "Figures 4 (upper half), 8 and 9";
         document.text = head("The graph on second-tier memory", figures, self.trial, true);
@@ -40,7 +40,7 @@ impl Report<'_> {
     }
 
     /// The aims, and how far they were met.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let mut text = String::new();
         for (number, device) in self.trial.arguments.devices.iter().enumerate() {
             let small =

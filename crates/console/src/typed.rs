@@ -1,0 +1,41 @@
+//! Values that are typed in several commands, how they are read, and their defaults.
+
+use bathyal_tier::layer::delay::DelayProfile;
+
+/// Neighbours a query when `-k` is not given, as in the tables of the papers.
+pub const DEFAULT_K: u32 = 10;
+
+/// Most neighbours a query may ask for.
+pub const MAX_K: u64 = 65_536;
+
+/// Reads a recall.
+///
+/// # Errors
+/// A sentence that says what would be right.
+pub fn parse_recall(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
+        _ => Err("recall is a share, more than 0 and at most 1, for example 0.95".to_owned()),
+    }
+}
+
+/// Reads the name of a device that can be emulated, or of a JSON file with its profile.
+///
+/// # Errors
+/// A sentence that says which devices there are, or what is wrong with the file.
+pub fn parse_device(text: &str) -> Result<DelayProfile, String> {
+    DelayProfile::named_or_file(text).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recall_is_read() {
+        assert_eq!(parse_recall("0.95"), Ok(0.95));
+        for text in ["0", "1.01", "-1", "nan", "high", ""] {
+            assert!(parse_recall(text).is_err(), "{text}");
+        }
+    }
+}
