@@ -7,7 +7,6 @@ mod clustered;
 #[path = "mutations/mutate.rs"]
 mod mutate;
 
-use bathyal_index::format::groups::GroupLayout;
 use bathyal_index::format::layout::GraphLayout;
 use bathyal_index::format::manifest::{FileEntry, Manifest, Structure};
 use bathyal_index::format::offsets::Offsets;
@@ -67,7 +66,8 @@ impl Sound {
                 }
                 self.seal_pages(name, &mut bytes);
                 if *name == manifest.paged_file().name {
-                    let blocks = bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c);
+                    let identity = self.manifest.identity().unwrap();
+                    let blocks = bytes.chunks(BLOCK_BYTES).map(|block| identity.checksum(block));
                     sums = Some(blocks.flat_map(u32::to_le_bytes).collect::<Vec<u8>>());
                 }
             }
@@ -102,23 +102,24 @@ impl Sound {
             return;
         }
         let (element, dim) = (self.manifest.element().unwrap(), self.manifest.dim);
+        let identity = self.manifest.identity().unwrap();
         let layout = match &self.manifest.structure {
-            Structure::Cluster(c) => {
-                let layout = GroupLayout::new(element, dim, c.page_bytes, c.group_pages).unwrap();
+            Structure::Cluster(_) => {
+                let layout = self.manifest.group_layout().unwrap();
                 for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
-                    let crc = crc32c::crc32c(&(page as u64).to_le_bytes());
+                    let crc = identity.checksum(&(page as u64).to_le_bytes());
                     let crc = crc32c::crc32c_append(crc, &bytes[4..]);
                     bytes[..4].copy_from_slice(&crc.to_le_bytes());
                 }
                 return;
             }
-            Structure::Graph(graph) => GraphLayout::of(graph, element, dim, self.manifest.vectors).unwrap(),
+            Structure::Graph(_) => self.manifest.graph_layout().unwrap(),
             Structure::Spann(_) => return,
         };
         match layout {
             GraphLayout::Local(layout) => {
                 for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
-                    let crc = crc32c::crc32c(&(page as u32).to_le_bytes());
+                    let crc = identity.checksum(&(page as u32).to_le_bytes());
                     let crc = crc32c::crc32c_append(crc, &bytes[4..]);
                     bytes[..4].copy_from_slice(&crc.to_le_bytes());
                 }
@@ -144,7 +145,7 @@ impl Sound {
                         let degree =
                             u32::from_le_bytes([record[4], record[5], record[6], record[7]]) as usize;
                         let vector = 8 + 4 * most..8 + 4 * most + dim as usize * element.size();
-                        let crc = crc32c::crc32c(&id.to_le_bytes());
+                        let crc = identity.checksum(&id.to_le_bytes());
                         let crc = crc32c::crc32c_append(crc, &record[4..8 + 4 * degree.min(most)]);
                         let crc = crc32c::crc32c_append(crc, &record[vector]);
                         record[..4].copy_from_slice(&crc.to_le_bytes());

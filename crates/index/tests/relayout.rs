@@ -2,8 +2,8 @@
 
 mod clustered;
 
+use bathyal_index::format::layout::GraphLayout;
 use bathyal_index::format::manifest::Manifest;
-use bathyal_index::format::pages::PageLayout;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     SearchResult, TierChoice, build, convert_layout, verify,
@@ -40,8 +40,7 @@ fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
 fn records(path: &Path) -> Vec<(Vec<u8>, Vec<u32>)> {
     let manifest = Manifest::read(path).unwrap();
     let graph = manifest.graph().unwrap();
-    let element = manifest.element().unwrap();
-    let layout = PageLayout::new(element, manifest.dim, graph.max_degree, graph.page_bytes).unwrap();
+    let GraphLayout::Padded(layout) = manifest.graph_layout().unwrap() else { panic!("another layout") };
     let file = std::fs::read(path.join(&graph.file.name)).unwrap();
     let record = |id: u32| {
         let span = layout.span(id);

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bathyal_kernels::{Element, first_non_finite, to_f32};
 use memmap2::{Advice, Mmap};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::error::VectorError;
 use super::format::{FileFormat, Layout, check_prefix};
@@ -267,33 +268,68 @@ impl VectorFile {
     /// [`VectorError::NotFinite`] or [`VectorError::RowLength`] for the first bad row;
     /// [`VectorError::Changed`] if the file was cut.
     pub fn check_finite(&self) -> Result<(), VectorError> {
-        self.check_finite_until(&|| false).unwrap_or(Ok(()))
-    }
-
-    /// The same, given up with `None` soon after `cancelled` says so.
-    pub fn check_finite_until(
-        &self,
-        cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Option<Result<(), VectorError>> {
-        let checked = self.check_blocks(cancelled);
-        if cancelled() { None } else { Some(checked) }
-    }
-
-    fn check_blocks(&self, cancelled: &(dyn Fn() -> bool + Sync)) -> Result<(), VectorError> {
         self.check_length()?;
         let prefixed = self.stride() != self.row_bytes();
         if !prefixed && matches!(self.element(), Element::U8 | Element::I8) {
             return Ok(());
         }
-        let block = (CHECK_BYTES / self.stride()).max(1);
+        self.each_block(&|| false, |rows| self.check_rows(rows)).map(|_| ())
+    }
+
+    /// Checks every row as [`VectorFile::check_finite`] does, and returns a hash of what the rows hold: the same for the
+    /// same vectors in any format. `None` soon after `cancelled` says so.
+    ///
+    /// # Errors
+    /// As [`VectorFile::check_finite`].
+    pub fn check_content(&self, cancelled: &(dyn Fn() -> bool + Sync)) -> Option<Result<u64, VectorError>> {
+        let checked = self.check_length().and_then(|()| {
+            self.each_block(cancelled, |rows| {
+                self.check_rows(rows.clone())?;
+                Ok(self.hash_rows(rows))
+            })
+        });
+        if cancelled() {
+            return None;
+        }
+        let shape = [self.element().size() as u64, self.dim() as u64, self.count() as u64];
+        Some(checked.map(|hashes| {
+            let numbers = shape.into_iter().chain(hashes);
+            xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+        }))
+    }
+
+    /// Hash of the elements of `rows`.
+    fn hash_rows(&self, rows: Range<usize>) -> u64 {
+        if let Some(bytes) = self.rows(rows.clone()) {
+            return xxh3_64(bytes);
+        }
+        let mut hash = Xxh3::new();
+        rows.for_each(|row| hash.update(self.row(row)));
+        hash.digest()
+    }
+
+    /// Calls `each` with all rows, block by block and on all cores, and returns what it makes of the blocks, in their
+    /// order; all of a block's memory is given back after it. Incomplete once `cancelled` says so.
+    ///
+    /// # Errors
+    /// That of the first block that has one.
+    fn each_block<T: Send>(
+        &self,
+        cancelled: &(dyn Fn() -> bool + Sync),
+        each: impl Fn(Range<usize>) -> Result<T, VectorError> + Sync,
+    ) -> Result<Vec<T>, VectorError> {
+        // By the bytes of rows, not of the file, so that blocks are the same in every format.
+        let block = (CHECK_BYTES / self.row_bytes()).max(1);
         let blocks = self.count().div_ceil(block);
+        let rows = |at: usize| at * block..((at + 1) * block).min(self.count());
         if blocks == 1 {
-            return self.check_rows(0..self.count());
+            return each(rows(0)).map(|made| vec![made]);
         }
         let next = AtomicUsize::new(0);
         // Blocks are handed out in order, so once a block was found bad no later one matters, and the
         // earliest bad block is always looked at.
         let bad = AtomicUsize::new(usize::MAX);
+        let made = Mutex::new(Vec::with_capacity(blocks));
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(blocks);
         std::thread::scope(|scope| {
             for _ in 0..threads {
@@ -303,9 +339,12 @@ impl VectorFile {
                         if at >= blocks || at > bad.load(Ordering::Relaxed) || cancelled() {
                             break;
                         }
-                        let rows = at * block..((at + 1) * block).min(self.count());
-                        if self.check_rows(rows).is_err() {
+                        let outcome = each(rows(at));
+                        if outcome.is_err() {
                             bad.fetch_min(at, Ordering::Relaxed);
+                        }
+                        if let Ok(mut made) = made.lock() {
+                            made.push((at, outcome));
                         }
                         // What was looked at need not stay in this process's memory.
                         self.release();
@@ -313,10 +352,9 @@ impl VectorFile {
                 });
             }
         });
-        match bad.into_inner() {
-            usize::MAX => Ok(()),
-            at => self.check_rows(at * block..((at + 1) * block).min(self.count())),
-        }
+        let mut made = made.into_inner().unwrap_or_default();
+        made.sort_unstable_by_key(|(at, _)| *at);
+        made.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Checks `rows` from first to last.

@@ -246,6 +246,28 @@ fn the_first_of_several_bad_rows_is_named_however_many_threads_look() {
 }
 
 #[test]
+fn content_is_the_same_in_every_format_and_no_other() {
+    let content = |vectors: VectorFile| vectors.check_content(&|| false).unwrap().unwrap();
+    let dim = 50;
+    // Two blocks, so that their order counts.
+    let values: Vec<f32> = (0..30_000 * dim).map(|i| (i % 977) as f32).collect();
+    let own = content(VectorFile::from_rows(Element::F32, dim, f32s(&values)).unwrap());
+    let rows = values.chunks_exact(dim).map(|row| [&(dim as i32).to_le_bytes()[..], &f32s(row)].concat());
+    assert_eq!(own, content(open("a.fvecs", &rows.collect::<Vec<_>>().concat()).unwrap()));
+    assert_eq!(own, content(open("a.fbin", &bin(30_000, dim as u32, &f32s(&values))).unwrap()));
+    assert_ne!(own, content(VectorFile::from_rows(Element::F32, 2 * dim, f32s(&values)).unwrap()));
+    assert_ne!(own, content(VectorFile::from_rows(Element::I8, 4 * dim, f32s(&values)).unwrap()));
+    let mut others = values.clone();
+    others[29_999 * dim] += 1.0;
+    assert_ne!(own, content(VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap()));
+    others[29_999 * dim] = f32::NAN;
+    let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(&|| false);
+    refused!(found.unwrap(), VectorError::NotFinite { row: 29_999, dimension: 0, .. });
+    let found = VectorFile::from_rows(Element::F32, dim, f32s(&values)).unwrap();
+    assert!(found.check_content(&|| true).is_none(), "cancelled");
+}
+
+#[test]
 fn a_file_that_was_cut_is_noticed_before_it_is_read() {
     let (_dir, path) = file("a.fbin", &bin(2, 3, &[0; 24]));
     let found = VectorFile::open(&path).unwrap();

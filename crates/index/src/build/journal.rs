@@ -4,6 +4,7 @@
 use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
+use crate::format::identity::Identity;
 use crate::format::seal;
 use crate::partition::pieces::{Part, Piece, pieces};
 use bathyal_tier::backend::file::replace_file;
@@ -67,9 +68,9 @@ pub(crate) fn holds(directory: &Path, name: &str, written: &Written) -> bool {
     written.bytes == 0 || directory.join(name).metadata().is_ok_and(|found| found.len() >= written.bytes)
 }
 
-/// What a build reads: the data and the queries (file, length, time of change, and a sample of the rows). `None` for
-/// vectors in memory, which nobody can recognise.
-pub(crate) fn source(data: &VectorFile, options: &BuildOptions) -> Option<String> {
+/// What a build reads and makes: the data and the queries (file, length, time of change, and a sample of the rows), and the
+/// identity of the index. `None` for vectors in memory, which nobody can recognise.
+pub(crate) fn source(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
     let of_file = |file: &VectorFile| {
         let rows = file.count().min(ROWS_LOOKED_AT);
         let sample = (0..rows).fold(0, |crc, i| {
@@ -81,5 +82,5 @@ pub(crate) fn source(data: &VectorFile, options: &BuildOptions) -> Option<String
         Some(queries) => of_file(queries)?,
         None => "none".into(),
     };
-    Some(format!("data {}; queries {queries}", of_file(data)?))
+    Some(format!("index {identity}; data {}; queries {queries}", of_file(data)?))
 }

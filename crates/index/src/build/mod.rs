@@ -7,6 +7,7 @@ use crate::families::cluster;
 use crate::families::graph::options::DEFAULT_CODE_BYTES;
 use crate::families::graph::{self, BuildOptions, BuildReport, FamilyChoice};
 use crate::families::spann;
+use crate::format::identity::Identity;
 use crate::format::manifest::{
     Calibration, CodesEntry, FORMAT_VERSION, MAX_DIM, MAX_VECTORS, Manifest, Structure,
 };
@@ -61,14 +62,11 @@ pub fn build(
         });
     }
     progress.stage("checking vectors", data.count() as u64);
-    match data.check_finite_until(&|| progress.cancelled()) {
-        Some(checked) => checked?,
-        None => return Err(IndexError::Cancelled),
-    }
+    let identity = identity(data, options, progress)?;
     match options.family {
-        FamilyChoice::Graph => graph::build::build(data, target, options, planned, progress),
-        FamilyChoice::Cluster => cluster::build::build(data, target, options, planned, progress),
-        FamilyChoice::Spann => spann::build::build(data, target, options, planned, progress),
+        FamilyChoice::Graph => graph::build::build(data, target, options, identity, planned, progress),
+        FamilyChoice::Cluster => cluster::build::build(data, target, options, identity, planned, progress),
+        FamilyChoice::Spann => spann::build::build(data, target, options, identity, planned, progress),
     }
 }
 
@@ -78,16 +76,59 @@ pub(crate) fn code_bytes(options: &BuildOptions, dim: usize) -> u32 {
     options.code_bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
 }
 
+/// Checks every vector, and gives the index an identity that follows from all that shapes it.
+fn identity(
+    data: &VectorFile,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Identity, IndexError> {
+    // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
+    // add; threads and what is replaced shape nothing.
+    let BuildOptions {
+        metric,
+        family,
+        group_vectors,
+        layout,
+        max_degree,
+        search_list,
+        alpha,
+        code_bytes,
+        code_kind,
+        threads: _,
+        seed,
+        memory_bytes: _,
+        overwrite: _,
+        centroid_share,
+        replicas,
+        list_limit,
+        calibration,
+    } = options;
+    let content = |vectors: &VectorFile| match vectors.check_content(&|| progress.cancelled()) {
+        Some(hash) => Ok(hash?),
+        None => Err(IndexError::Cancelled),
+    };
+    let queries = calibration.as_ref().map(content).transpose()?;
+    Ok(Identity::of(&format!(
+        "format {FORMAT_VERSION}; {} {:016x}; queries {queries:x?}; {metric} {family:?} {layout:?} {seed}; \
+         {group_vectors} {max_degree} {search_list} {alpha} {code_bytes:?} {code_kind:?} {centroid_share} {replicas:?} \
+         {list_limit:?}",
+        data.element(),
+        content(data)?,
+    )))
+}
+
 /// The manifest of an index that has not been calibrated yet.
 pub(crate) fn least_manifest(
     data: &VectorFile,
     options: &BuildOptions,
+    identity: Identity,
     family: &str,
     structure: Structure,
     codes: CodesEntry,
 ) -> Manifest {
     Manifest {
         format_version: FORMAT_VERSION,
+        identity: Some(identity.to_string()),
         written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
         family: family.into(),
         vectors: data.count() as u64,

@@ -6,7 +6,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of `p` (4 bytes) and of the rest up to the next record |
+//! | 4 | CRC-32C of the index's identity (8 bytes), of `p` (4 bytes) and of the rest up to the next record |
 //! | 1 to 4 | the vector's id, in as many bytes as the largest takes |
 //! | 1, or 2 where max_degree is above 255 | degree |
 //! | dim x element size | the vector |
@@ -15,6 +15,7 @@
 //!
 //! A record that would touch one line of memory more than it must begins on the next line, if not much is lost by that.
 
+use super::identity::Identity;
 use super::packed::Buckets;
 use super::pages::MAX_DEGREE;
 use bathyal_kernels::Element;
@@ -38,6 +39,7 @@ pub struct CsrLayout {
     degree_bytes: usize,
     line_bytes: usize,
     buckets: Buckets,
+    identity: Identity,
 }
 
 /// A record whose checksum is right.
@@ -89,7 +91,13 @@ impl CsrLayout {
             degree_bytes: if max_degree > 255 { 2 } else { 1 },
             line_bytes: line_bytes as usize,
             buckets: Buckets::new(vectors),
+            identity: Identity::NONE,
         })
+    }
+
+    /// The same of the index that has this identity, with which its checksums begin.
+    pub fn identified(self, identity: Identity) -> CsrLayout {
+        CsrLayout { identity, ..self }
     }
 
     /// Bytes before the vector.
@@ -141,8 +149,13 @@ impl CsrLayout {
 
     /// Sets the checksum of a record, its `bytes` up to the next one.
     pub fn seal(&self, place: u32, bytes: &mut [u8]) {
-        let crc = checksum(place, bytes);
+        let crc = self.checksum(place, bytes);
         bytes[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    #[inline]
+    fn checksum(&self, place: u32, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.identity.checksum(&place.to_le_bytes()), &bytes[CRC_BYTES..])
     }
 
     /// Checks the record of `place`, whose `bytes` go up to the next one.
@@ -156,7 +169,7 @@ impl CsrLayout {
             return Err(format!("{} bytes are too few for a record", bytes.len()));
         }
         let stored = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        let found = checksum(place, bytes);
+        let found = self.checksum(place, bytes);
         if stored != found {
             return Err(format!("checksum {found:08x} differs from the stored {stored:08x}"));
         }
@@ -185,11 +198,6 @@ impl CsrLayout {
         let rest = &record.bytes[(end / 8).min(record.bytes.len())..];
         rest.iter().enumerate().all(|(i, byte)| if i == 0 { byte >> (end % 8) == 0 } else { *byte == 0 })
     }
-}
-
-#[inline]
-fn checksum(place: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&place.to_le_bytes()), &bytes[CRC_BYTES..])
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of the page's number (8 bytes) and of the rest of the page |
+//! | 4 | CRC-32C of the index's identity (8 bytes), of the page's number (8 bytes) and of the rest of the page |
 //! | 4 x records | the vectors' ids; `4294967295` for a place that holds none |
 //! | records x dim x element size | the vectors, zeros where there is none |
 //! | the rest | zeros |
 //!
-//! The checksum begins with the page's number, so that a page read from the wrong place is as wrong as a damaged one.
+//! The checksum begins with the identity and the page's number, so that a page of another index, or one read from the wrong
+//! place, is as wrong as a damaged one.
 
+use super::identity::Identity;
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_tier::Span;
@@ -38,6 +40,7 @@ pub struct GroupLayout {
     records: usize,
     group_pages: usize,
     dim: usize,
+    identity: Identity,
 }
 
 impl GroupLayout {
@@ -66,6 +69,7 @@ impl GroupLayout {
             records,
             group_pages: group_pages as usize,
             dim: dim as usize,
+            identity: Identity::NONE,
         })
     }
 
@@ -86,6 +90,16 @@ impl GroupLayout {
         let most = (2 * wanted / one.records).clamp(1, MOST_GROUP_PAGES as usize);
         let pages = (1..=most).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or(1);
         Ok(GroupLayout { group_pages: pages, ..one })
+    }
+
+    /// The same of the index that has this identity, with which its checksums begin.
+    pub fn identified(self, identity: Identity) -> GroupLayout {
+        GroupLayout { identity, ..self }
+    }
+
+    /// The identity of the index.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Dimensions.
@@ -189,7 +203,7 @@ impl GroupLayout {
     }
 
     fn crc(&self, page: u32, bytes: &[u8]) -> u32 {
-        let crc = crc32c::crc32c(&u64::from(page).to_le_bytes());
+        let crc = self.identity.checksum(&u64::from(page).to_le_bytes());
         crc32c::crc32c_append(crc, &bytes[CRC_BYTES..self.page_bytes])
     }
 

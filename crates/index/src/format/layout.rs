@@ -1,6 +1,7 @@
 //! The layouts that a graph's file can have, as one.
 
 use super::csr::CsrLayout;
+use super::identity::Identity;
 use super::local::LocalLayout;
 use super::manifest::GraphEntry;
 use super::pages::PageLayout;
@@ -49,6 +50,15 @@ impl GraphLayout {
             other => {
                 Err(format!("the layout {other:?} is not known; known are {PADDED}, {PAGE_LOCAL} and {CSR}"))
             }
+        }
+    }
+
+    /// The same of the index that has this identity, with which its checksums begin.
+    pub fn identified(self, identity: Identity) -> GraphLayout {
+        match self {
+            GraphLayout::Padded(layout) => GraphLayout::Padded(layout.identified(identity)),
+            GraphLayout::Local(layout) => GraphLayout::Local(layout.identified(identity)),
+            GraphLayout::Csr(layout) => GraphLayout::Csr(layout.identified(identity)),
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of the page's number (4 bytes) and of the rest of the page |
+//! | 4 | CRC-32C of the index's identity (8 bytes), of the page's number (4 bytes) and of the rest of the page |
 //! | 4 | number of links |
 //! | 4 | low bits of a link's code, 0 to 31 |
 //! | 4 x records | the vectors' ids; `4294967295` for a place that holds none |
@@ -14,6 +14,7 @@
 //! | the rest | the links, as [`super::links`] codes them, then zeros |
 
 use super::groups::NO_ID;
+use super::identity::Identity;
 use super::links;
 use bathyal_kernels::Element;
 use bathyal_tier::Span;
@@ -33,6 +34,7 @@ pub struct LocalLayout {
     vector_bytes: usize,
     records: usize,
     vectors: u32,
+    identity: Identity,
 }
 
 /// A page whose checksum is right.
@@ -98,7 +100,7 @@ impl LocalLayout {
             return Err(format!("page_vectors {records} is not between 1 and {most}"));
         }
         let (page_bytes, records) = (page_bytes as usize, records as usize);
-        Ok(LocalLayout { page_bytes, vector_bytes, records, vectors })
+        Ok(LocalLayout { page_bytes, vector_bytes, records, vectors, identity: Identity::NONE })
     }
 
     /// The layout with as many vectors a page as leave room for links enough.
@@ -122,6 +124,11 @@ impl LocalLayout {
             }
         }
         Err(format!("no page of up to {MOST_PAGE_BYTES} bytes holds a vector and its links"))
+    }
+
+    /// The same of the index that has this identity, with which its checksums begin.
+    pub fn identified(self, identity: Identity) -> LocalLayout {
+        LocalLayout { identity, ..self }
     }
 
     /// Vectors of a full page.
@@ -202,7 +209,7 @@ impl LocalLayout {
 
     #[inline]
     fn checksum(&self, bytes: &[u8], page: u32) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), &bytes[4..self.page_bytes])
+        crc32c::crc32c_append(self.identity.checksum(&page.to_le_bytes()), &bytes[4..self.page_bytes])
     }
 
     /// Checks the bytes of page number `page`.

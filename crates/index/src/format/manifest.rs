@@ -1,6 +1,7 @@
 //! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
 
 use super::groups::GroupLayout;
+use super::identity::Identity;
 use super::layout::GraphLayout;
 use super::postings::{BLOCK_BYTES, ENTRY_BYTES, MOST_LIST_BYTES, MOST_REPLICAS, PackedIds, PostingLayout};
 use super::seal;
@@ -16,7 +17,9 @@ use std::path::{Path, PathBuf};
 /// Name of the manifest within an index directory.
 pub const MANIFEST_NAME: &str = "manifest.json";
 /// The format version that this program writes, and the latest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// The first format version of indexes that have an identity.
+const FIRST_IDENTIFIED: u32 = 2;
 /// A manifest is a few kilobytes; anything beyond this is not one.
 const LARGEST_MANIFEST: u64 = 16 << 20;
 /// Largest dimension of a vector.
@@ -215,6 +218,9 @@ pub struct CodesEntry {
 pub struct Manifest {
     /// Version of the format.
     pub format_version: u32,
+    /// What all checksums of pages, records and blocks begin with, as hexadecimal digits. Version 1 has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// The program that wrote it.
     pub written_by: String,
     /// The index family: "vamana", "cluster" or "spann".
@@ -263,6 +269,27 @@ impl Manifest {
     /// The metric.
     pub fn metric(&self) -> Result<Metric, String> {
         self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))
+    }
+
+    /// What tells the index from others.
+    pub fn identity(&self) -> Result<Identity, String> {
+        match &self.identity {
+            Some(text) => text.parse(),
+            None => Ok(Identity::NONE),
+        }
+    }
+
+    /// How the file of a graph is laid out.
+    pub fn graph_layout(&self) -> Result<GraphLayout, String> {
+        let layout = GraphLayout::of(self.graph()?, self.element()?, self.dim, self.vectors)?;
+        Ok(layout.identified(self.identity()?))
+    }
+
+    /// How the vectors of a cluster index are laid out.
+    pub fn group_layout(&self) -> Result<GroupLayout, String> {
+        let entry = self.cluster()?;
+        let layout = GroupLayout::new(self.element()?, self.dim, entry.page_bytes, entry.group_pages)?;
+        Ok(layout.identified(self.identity()?))
     }
 
     /// The graph, of an index of that family.
@@ -380,6 +407,10 @@ impl Manifest {
     fn check(&self) -> Result<(), String> {
         let element = self.element()?;
         self.metric()?;
+        require(
+            self.identity()?.is_none() == (self.format_version < FIRST_IDENTIFIED),
+            "an index has an identity from version 2 on, and none before",
+        )?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
         require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
         let data_bytes = self.vectors * u64::from(self.dim) * element.size() as u64;
@@ -387,8 +418,8 @@ impl Manifest {
         let code_bytes = self.codes.code_bytes;
         require((1..=MAX_CODE_BYTES).contains(&code_bytes), "the bytes of a code are out of range")?;
         match &self.structure {
-            Structure::Graph(graph) => self.check_graph(graph, element)?,
-            Structure::Cluster(cluster) => self.check_cluster(cluster, element)?,
+            Structure::Graph(graph) => self.check_graph(graph)?,
+            Structure::Cluster(cluster) => self.check_cluster(cluster)?,
             Structure::Spann(spann) => self.check_spann(spann, element)?,
         }
         for file in self.files() {
@@ -410,11 +441,11 @@ impl Manifest {
         Ok(())
     }
 
-    fn check_graph(&self, graph: &GraphEntry, element: Element) -> Result<(), String> {
+    fn check_graph(&self, graph: &GraphEntry) -> Result<(), String> {
         require(self.family == "vamana", "the family of a graph is not vamana")?;
         require(u64::from(graph.entry_point) < self.vectors, "the entry point is no vector")?;
         require(graph.alpha.is_finite(), "alpha is no number")?;
-        let layout = GraphLayout::of(graph, element, self.dim, self.vectors)?;
+        let layout = self.graph_layout()?;
         require(
             layout.fits(self.vectors, graph.file.bytes),
             "the graph's length does not follow from its layout",
@@ -423,10 +454,10 @@ impl Manifest {
         require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")
     }
 
-    fn check_cluster(&self, cluster: &ClusterEntry, element: Element) -> Result<(), String> {
+    fn check_cluster(&self, cluster: &ClusterEntry) -> Result<(), String> {
         require(self.family == "cluster", "the family of groups is not cluster")?;
         require(cluster.layout == "resident", "the layout is not resident")?;
-        let layout = GroupLayout::new(element, self.dim, cluster.page_bytes, cluster.group_pages)?;
+        let layout = self.group_layout()?;
         let (groups, runs) = (u64::from(cluster.groups), u64::from(cluster.runs));
         let full = self.vectors.div_ceil(layout.group_vectors() as u64);
         require((full..=self.vectors).contains(&groups), "the groups do not hold the vectors")?;

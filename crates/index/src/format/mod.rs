@@ -6,6 +6,7 @@ pub(crate) mod appender;
 pub mod csr;
 pub mod directory;
 pub mod groups;
+pub mod identity;
 pub mod layout;
 pub mod links;
 pub mod local;

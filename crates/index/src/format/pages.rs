@@ -4,14 +4,15 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of `id` and of the degree, the neighbours in use and the vector |
+//! | 4 | CRC-32C of the index's identity, of `id` and of the degree, the neighbours in use and the vector |
 //! | 4 | degree |
 //! | 4 x max_degree | neighbours, the unused ones zero |
 //! | dim x element size | the vector |
 //! | 0 to 3 | zeros up to a multiple of four |
 //!
-//! The checksum covers what a search uses, so a flipped bit or a misplaced page never becomes an answer.
+//! The checksum covers what a search uses, so a flipped bit, a misplaced page or one of another index never becomes an answer.
 
+use super::identity::Identity;
 use bathyal_kernels::Element;
 use bathyal_tier::Span;
 
@@ -32,6 +33,7 @@ pub struct PageLayout {
     /// Records in one page; 0 when a record takes several.
     records_per_page: usize,
     pages_per_record: usize,
+    identity: Identity,
 }
 
 /// A record as it lies in a page, not yet trusted.
@@ -81,7 +83,13 @@ impl PageLayout {
             record_bytes,
             records_per_page: page_bytes / record_bytes,
             pages_per_record: record_bytes.div_ceil(page_bytes),
+            identity: Identity::NONE,
         })
+    }
+
+    /// The same of the index that has this identity, with which its checksums begin.
+    pub fn identified(self, identity: Identity) -> PageLayout {
+        PageLayout { identity, ..self }
     }
 
     /// Records in one page; 0 when a record takes several pages.
@@ -150,7 +158,7 @@ impl PageLayout {
     #[inline]
     fn checksum(&self, record: &[u8], id: u32, degree: usize) -> u32 {
         let at = HEADER_BYTES + 4 * self.max_degree;
-        let crc = crc32c::crc32c(&id.to_le_bytes());
+        let crc = self.identity.checksum(&id.to_le_bytes());
         let crc = crc32c::crc32c_append(crc, &record[4..HEADER_BYTES + 4 * degree]);
         crc32c::crc32c_append(crc, &record[at..at + self.vector_bytes])
     }

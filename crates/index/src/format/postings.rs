@@ -25,6 +25,7 @@
 
 mod coded;
 
+use super::identity::Identity;
 use super::links;
 use super::manifest::MAX_VECTORS;
 use super::runs::decode_section;
@@ -406,13 +407,13 @@ pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, String> {
     Ok(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect())
 }
 
-/// Checks whole blocks from block `first` on.
+/// Checks whole blocks of the index that has this `identity`, from block `first` on.
 ///
 /// # Errors
 /// The number of the first block that is damaged.
-pub fn check_blocks(checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), usize> {
+pub fn check_blocks(identity: Identity, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), usize> {
     for (number, block) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
-        if checksums.get(number) != Some(&crc32c::crc32c(block)) {
+        if checksums.get(number) != Some(&identity.checksum(block)) {
             return Err(number);
         }
     }

@@ -8,8 +8,8 @@ use crate::families::graph::search::{self as vamana, Graph};
 use crate::families::spann::coded::search::Candidates;
 use crate::families::spann::open::{Opening, open, suited_gap, suited_submission};
 use crate::families::spann::search::{self as spann, Lists};
-use crate::format::groups::{GroupLayout, NO_ID};
-use crate::format::layout::GraphLayout;
+use crate::format::groups::NO_ID;
+use crate::format::identity::Identity;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
 use crate::format::postings::BLOCK_BYTES;
@@ -233,7 +233,7 @@ impl Scratch {
 fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Result<Graph, IndexError> {
     let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
-    let layout = GraphLayout::of(entry, element, manifest.dim, manifest.vectors).map_err(wrong)?;
+    let layout = manifest.graph_layout().map_err(wrong)?;
     let dim = manifest.dim as usize;
     Ok(Graph {
         layout,
@@ -271,8 +271,7 @@ fn load_cluster(
 ) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
-    let layout =
-        GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages).map_err(wrong)?;
+    let layout = manifest.group_layout().map_err(wrong)?;
     let dim = manifest.dim as usize;
     let codec = load_codec(directory, manifest)?;
     if !codec.has_groups() {
@@ -294,7 +293,7 @@ fn load_cluster(
     let codes = if resident_codes == manifest.codes.file.bytes {
         load(directory, manifest, &manifest.codes.file)?
     } else {
-        load_first_codes(directory, manifest, &centroids, resident_codes)?
+        load_first_codes(directory, manifest, layout.identity(), &centroids, resident_codes)?
     };
     Ok(Cluster {
         layout,
@@ -340,10 +339,10 @@ enum Planned {
 impl Sizes {
     pub(super) fn of(directory: &Path, manifest: &Manifest) -> Result<Sizes, IndexError> {
         let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
-        let (element, dim) = (manifest.element().map_err(wrong)?, manifest.dim as usize);
+        let dim = manifest.dim as usize;
         Ok(match &manifest.structure {
             Structure::Graph(entry) => {
-                let layout = GraphLayout::of(entry, element, manifest.dim, manifest.vectors);
+                let layout = manifest.graph_layout();
                 let (vectors, max_degree) = (manifest.vectors as u32, entry.max_degree as usize);
                 Sizes {
                     page_bytes: layout.map_err(wrong)?.read_bytes(),
@@ -353,8 +352,7 @@ impl Sizes {
                 }
             }
             Structure::Cluster(entry) => {
-                let layout = GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages);
-                let layout = layout.map_err(wrong)?;
+                let layout = manifest.group_layout().map_err(wrong)?;
                 let (groups, group_vectors) = (entry.groups as usize, layout.group_vectors());
                 Sizes {
                     page_bytes: layout.page_bytes(),
@@ -471,6 +469,7 @@ pub(crate) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> 
 fn load_first_codes(
     directory: &Path,
     manifest: &Manifest,
+    identity: Identity,
     centroids: &Centroids,
     wanted: u64,
 ) -> Result<Vec<u8>, IndexError> {
@@ -482,7 +481,7 @@ fn load_first_codes(
     let group_bytes = manifest.codes.file.bytes as usize / centroids.groups().max(1);
     for (group, blocks) in codes.chunks_exact(group_bytes.max(1)).enumerate() {
         centroids
-            .check_codes(group as u32, blocks)
+            .check_codes(identity, group as u32, blocks)
             .map_err(|reason| IndexError::damaged(&path, format!("the codes of group {group}"), reason))?;
     }
     Ok(codes)

@@ -129,12 +129,12 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
     let graph = match &manifest.structure {
         Structure::Graph(graph) => graph,
         Structure::Cluster(cluster) => {
-            let layout = GroupLayout::new(element, manifest.dim, cluster.page_bytes, cluster.group_pages);
-            return Ok(describe_groups(directory, &manifest, cluster, &layout.map_err(wrong)?));
+            let layout = manifest.group_layout().map_err(wrong)?;
+            return Ok(describe_groups(directory, &manifest, cluster, &layout));
         }
         Structure::Spann(entry) => return describe_lists(directory, &manifest, entry),
     };
-    let layout = GraphLayout::of(graph, element, manifest.dim, manifest.vectors).map_err(wrong)?;
+    let layout = manifest.graph_layout().map_err(wrong)?;
     let file = manifest.checked_path(directory, &graph.file)?;
     progress.stage("reading the graph", graph.file.bytes);
     let vector_bytes = u64::from(manifest.dim) * element.size() as u64;

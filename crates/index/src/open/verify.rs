@@ -6,7 +6,6 @@ use crate::families::cluster::centroids::Centroids;
 use crate::families::spann;
 use crate::families::spann::open::{Opening, open};
 use crate::format::csr::CsrLayout;
-use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::{ClusterEntry, Manifest, SpannEntry, Structure};
@@ -163,8 +162,7 @@ fn walk_groups(
 ) -> Result<Vec<u32>, IndexError> {
     let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
-    let layout =
-        GroupLayout::new(element, manifest.dim, entry.page_bytes, entry.group_pages).map_err(wrong)?;
+    let layout = manifest.group_layout().map_err(wrong)?;
     let mut seen = vec![0_u64; manifest.vectors as usize / 64 + 1];
     let mut held = vec![0_u32; entry.groups as usize];
     let file = entry.file.clone();
@@ -273,7 +271,7 @@ fn walk_graph(
     let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
     let graph = manifest.graph().map_err(wrong)?;
-    let layout = GraphLayout::of(graph, element, manifest.dim, manifest.vectors).map_err(wrong)?;
+    let layout = manifest.graph_layout().map_err(wrong)?;
     let mut seen = Seen {
         vectors: manifest.vectors as u32,
         element,

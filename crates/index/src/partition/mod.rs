@@ -13,6 +13,7 @@ pub(crate) mod spread;
 use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
+use crate::format::identity::Identity;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use intake::Intake;
@@ -40,6 +41,8 @@ pub(crate) struct Work<'a, L> {
     pub(crate) data: &'a VectorFile,
     pub(crate) options: &'a BuildOptions,
     pub(crate) layout: L,
+    /// What the checksums of the index begin with.
+    pub(crate) identity: Identity,
     /// Most vectors that are placed together.
     pub(crate) rows: usize,
     pub(crate) threads: usize,

@@ -2,6 +2,7 @@
 
 use super::{content, manifest_value, number, sealed};
 use bathyal_index::families::spann::{check_journal, check_links, check_list_codec};
+use bathyal_index::format::identity::Identity;
 use bathyal_index::format::links;
 use bathyal_index::format::manifest::{
     CalibrationPoint, FileEntry, ListCodesEntry, Manifest, SpannEntry, Structure,
@@ -250,7 +251,7 @@ pub fn checked_blocks(bytes: &[u8]) {
     assert_eq!(sums.len(), file.len().div_ceil(BLOCK_BYTES));
     for first in [0, 1, sums.len()] {
         let from = (first * BLOCK_BYTES).min(file.len());
-        match check_blocks(&sums, first, &file[from..]) {
+        match check_blocks(Identity::NONE, &sums, first, &file[from..]) {
             Ok(()) => (first..).zip(file[from..].chunks(BLOCK_BYTES)).for_each(|(number, block)| {
                 assert_eq!(sums[number], crc32c::crc32c(block));
             }),

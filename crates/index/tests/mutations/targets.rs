@@ -433,6 +433,7 @@ fn manifest_value() -> Manifest {
         CalibrationPoint { search_list: 20, probes: 0, recall: 0.9, prune: 0.0, lists: 0.0 },
     ];
     Manifest {
+        identity: Some("0123456789abcdef".into()),
         format_version: FORMAT_VERSION,
         written_by: "a test".into(),
         family: "vamana".into(),

@@ -11,6 +11,7 @@ use crate::families::graph::{BuildOptions, BuildReport};
 use crate::format::appender::{Appender, Written};
 use crate::format::directory::BuildDirectory;
 use crate::format::groups::GroupLayout;
+use crate::format::identity::Identity;
 use crate::format::manifest::{ClusterEntry, CodesEntry, FileEntry, Structure};
 use crate::partition::intake::Intake;
 use crate::partition::pieces::pieces;
@@ -52,12 +53,15 @@ pub(crate) fn build(
     data: &VectorFile,
     target: &Path,
     options: &BuildOptions,
+    identity: Identity,
     planned: u64,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
     let layout = layout_of(data, options)?;
     let plan = Plan::new(data, options, &layout);
-    let fingerprint = fingerprint(data, options, &plan);
+    let identity = identity.and(&format!("{} placed together", plan.rows));
+    let layout = layout.identified(identity);
+    let fingerprint = fingerprint(data, options, identity, &plan);
     let shape = Shape { vectors: data.count(), rows: plan.rows, layout };
     let (directory, journal) = BuildDirectory::resume(target, options.overwrite, |path| {
         fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint, &shape))
@@ -66,7 +70,7 @@ pub(crate) fn build(
     let mut stages = Stages::begin_after(journal.seconds);
     let threads = options.thread_count();
     let rows = plan.rows;
-    let work = Work { data, options, layout, rows, threads, directory: directory.path(), progress };
+    let work = Work { data, options, layout, identity, rows, threads, directory: directory.path(), progress };
 
     announce(&work, &journal);
     let intake = divide(&work, &mut journal, &mut stages)?;
@@ -101,7 +105,7 @@ pub(crate) fn build(
         runs: centroids.runs() as u32,
     };
     drop((centroids, codec));
-    let mut manifest = least_manifest(data, options, "cluster", Structure::Cluster(entry), codes);
+    let mut manifest = least_manifest(data, options, identity, "cluster", Structure::Cluster(entry), codes);
     manifest.calibration = calibrate::calibrate(&work, &manifest)?;
     stages.end("calibrate");
     manifest.build_seconds = stages.seconds_so_far();

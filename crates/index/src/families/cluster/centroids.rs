@@ -4,6 +4,7 @@
 
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
+use crate::format::identity::Identity;
 use crate::format::manifest::ClusterEntry;
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows};
@@ -156,8 +157,8 @@ impl Centroids {
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    pub(crate) fn check_codes(&self, group: u32, blocks: &[u8]) -> Result<(), String> {
-        let (stored, found) = (self.code_checksums[group as usize], crc32c::crc32c(blocks));
+    pub(crate) fn check_codes(&self, identity: Identity, group: u32, blocks: &[u8]) -> Result<(), String> {
+        let (stored, found) = (self.code_checksums[group as usize], identity.checksum(blocks));
         if stored == found { Ok(()) } else { Err(format!("checksum {found:08x}, expected {stored:08x}")) }
     }
 

@@ -142,7 +142,7 @@ pub(crate) fn write(
                 scope.spawn(move || encode_groups(shifted, codec, first + number * part, pages, codes));
             }
         });
-        checksums.extend(codes.chunks_exact(group_bytes).map(crc32c::crc32c));
+        checksums.extend(codes.chunks_exact(group_bytes).map(|codes| work.identity.checksum(codes)));
         file.append(codes)?;
         if file.written().bytes - journal.codes.bytes >= CHECKPOINT_BYTES {
             journal.codes = file.sync()?;
@@ -174,7 +174,7 @@ fn checksums_so_far(
         let mut codes = vec![0; group_bytes];
         for _ in 0..done {
             file.read_exact(&mut codes).map_err(failed)?;
-            checksums.push(crc32c::crc32c(&codes));
+            checksums.push(work.identity.checksum(&codes));
         }
     }
     Ok(checksums)

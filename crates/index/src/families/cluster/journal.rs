@@ -8,6 +8,7 @@ use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
 use crate::format::groups::GroupLayout;
+use crate::format::identity::Identity;
 use crate::format::manifest::FileEntry;
 use crate::partition::pieces::Part;
 use bathyal_kernels::quantize::SCAN_BLOCK;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Changes whenever what a step writes does.
-const STEPS_VERSION: u32 = 2;
+const STEPS_VERSION: u32 = 3;
 
 /// The steps that are finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -110,13 +111,18 @@ pub(crate) struct Shape {
 }
 
 /// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
-pub(crate) fn fingerprint(data: &VectorFile, options: &BuildOptions, plan: &Plan) -> Option<String> {
+pub(crate) fn fingerprint(
+    data: &VectorFile,
+    options: &BuildOptions,
+    identity: Identity,
+    plan: &Plan,
+) -> Option<String> {
     let BuildOptions { metric, group_vectors, code_bytes, code_kind, seed, memory_bytes, .. } = options;
     Some(format!(
         "steps {STEPS_VERSION} of {}; {}; {metric:?} {group_vectors} {code_bytes:?} \
          {code_kind:?} {seed} {memory_bytes:?} {} {}",
         env!("CARGO_PKG_VERSION"),
-        journal::source(data, options)?,
+        journal::source(data, options, identity)?,
         options.thread_count(),
         plan.rows,
     ))

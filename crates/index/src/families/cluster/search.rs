@@ -291,7 +291,7 @@ pub(crate) async fn search(
         scratch.clock.spent(Phase::Read);
         for i in first..last {
             let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
-            cluster.centroids.check_codes(group.id, codes).map_err(|reason| {
+            cluster.centroids.check_codes(cluster.layout.identity(), group.id, codes).map_err(|reason| {
                 IndexError::damaged(&cluster.file, format!("the codes of group {}", group.id), reason)
             })?;
             scratch.scan_group(cluster, group, codes, &[], wanted);

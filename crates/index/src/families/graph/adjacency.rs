@@ -5,6 +5,7 @@
 
 use super::walk::Links;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Lists may grow to this multiple of the maximum degree before they are pruned back, as in DiskANN: pruning
 /// each time an edge is added would cost several times more.
@@ -63,6 +64,19 @@ impl Adjacency {
         let list = self.list(id);
         let degree = (list[0].load(Ordering::Acquire) as usize).min(self.room);
         list[1..=degree].iter().map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// A hash of all lists, by which graphs that several threads have grown differ.
+    pub(crate) fn hash(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        let mut bytes = Vec::new();
+        for id in 0..self.count() as u32 {
+            bytes.clear();
+            bytes.extend((self.degree(id) as u32).to_le_bytes());
+            self.neighbors(id).for_each(|neighbor| bytes.extend(neighbor.to_le_bytes()));
+            hash.update(&bytes);
+        }
+        hash.digest()
     }
 
     /// Waits for the right to change the list of `id`.

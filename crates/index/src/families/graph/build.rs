@@ -14,6 +14,7 @@ use crate::build::{Stages, code_bytes, least_manifest};
 use crate::error::IndexError;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::directory::BuildDirectory;
+use crate::format::identity::Identity;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::{FileEntry, GraphEntry, Structure};
 use crate::format::pages::{PAGE_BYTES, PageLayout};
@@ -49,6 +50,7 @@ pub(crate) fn build(
     data: &VectorFile,
     target: &Path,
     options: &BuildOptions,
+    identity: Identity,
     planned: u64,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
@@ -67,7 +69,10 @@ pub(crate) fn build(
     let mut order = growth.passes(&held_out)?;
     growth.finish(&order)?;
     stages.end("grow graph");
-    let layout = Layout::new(data, &space, options, threads, progress)?;
+    let mut layout = Layout::new(data, &space, options, threads, progress)?;
+    // Threads grow another graph each time, so an index is not told from others by what it was built from alone.
+    let of_graph = |graph: &Adjacency| identity.and(&format!("links {:016x}", graph.hash()));
+    layout.identify(of_graph(&growth.graph));
     stages.end("place vectors");
     let files = layout.write(directory.path(), &growth)?;
     stages.end("write graph");
@@ -75,7 +80,14 @@ pub(crate) fn build(
     stages.end("codes");
 
     let graph_entry = layout.entry(files, entry, options);
-    let mut manifest = least_manifest(data, options, "vamana", Structure::Graph(graph_entry), codes);
+    let mut manifest = least_manifest(
+        data,
+        options,
+        of_graph(&growth.graph),
+        "vamana",
+        Structure::Graph(graph_entry),
+        codes,
+    );
     // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
     let graph_bytes = manifest.paged_file().bytes;
     let roomy = options.memory_bytes.is_none_or(|given| given >= planned + graph_bytes);
@@ -88,6 +100,9 @@ pub(crate) fn build(
         growth.insert("inserting held-out vectors", &held_out, options.alpha, options.search_list)?;
         order.extend(&held_out);
         growth.finish(&order)?;
+        let identity = of_graph(&growth.graph);
+        layout.identify(identity);
+        manifest.identity = Some(identity.to_string());
         let files = layout.write(directory.path(), &growth)?;
         manifest.structure = Structure::Graph(layout.entry(files, entry, options));
         stages.end("held-out vectors");
@@ -154,6 +169,15 @@ impl Layout {
                 let (file, offsets) = pack::write_packed(directory, layout, places, space, graph, progress)?;
                 Ok((file, Some(offsets)))
             }
+        }
+    }
+
+    /// Sets what the checksums begin with.
+    fn identify(&mut self, identity: Identity) {
+        match self {
+            Layout::Padded(layout) => *layout = layout.identified(identity),
+            Layout::Local(placed) => placed.layout = placed.layout.identified(identity),
+            Layout::Csr(layout, _) => *layout = layout.identified(identity),
         }
     }
 

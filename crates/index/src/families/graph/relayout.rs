@@ -12,8 +12,9 @@ use crate::families::graph::LayoutChoice;
 use crate::format::appender::Appender;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::directory::BuildDirectory;
+use crate::format::identity::Identity;
 use crate::format::layout::GraphLayout;
-use crate::format::manifest::{GraphEntry, Manifest, Structure};
+use crate::format::manifest::{FORMAT_VERSION, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
 use crate::format::pages::{PAGE_BYTES, PageLayout};
 use crate::open::family::{load, load_codec, load_offsets};
@@ -83,6 +84,12 @@ pub fn convert_layout(
     let old = Source::open(source, &manifest, graph)?;
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
+    converted.format_version = FORMAT_VERSION;
+    if identity(&manifest)?.is_none() {
+        // The manifest has the checksums of all that the index is.
+        let text = serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?;
+        converted.identity = Some(Identity::of(&text).to_string());
+    }
     let (entry, links) = match &old.layout {
         GraphLayout::Padded(layout) => {
             pack(&old, layout, graph, directory.path(), threads, &mut converted, progress)?
@@ -102,6 +109,11 @@ pub fn convert_layout(
         index_bytes_before: manifest.index_bytes(),
         amplification: converted.index_bytes() as f64 / manifest.data_bytes as f64,
     })
+}
+
+/// The copy is the same index in another layout, so it keeps the identity.
+fn identity(manifest: &Manifest) -> Result<Identity, IndexError> {
+    manifest.identity().map_err(IndexError::Parameter)
 }
 
 fn check<'a>(
@@ -148,8 +160,7 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     fn open(directory: &'a Path, manifest: &'a Manifest, graph: &GraphEntry) -> Result<Self, IndexError> {
         let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
-        let element = manifest.element().map_err(wrong)?;
-        let layout = GraphLayout::of(graph, element, manifest.dim, manifest.vectors).map_err(wrong)?;
+        let layout = manifest.graph_layout().map_err(wrong)?;
         let path = manifest.checked_path(directory, &graph.file)?;
         // Through the page cache: records are read in rising order, window after window.
         let tier = FileTier::open(&path, FileOptions { method: Method::Probe, direct: false })?;
@@ -327,7 +338,8 @@ fn pack(
     old.write_codes(directory, places.ids.iter().copied(), converted, progress)?;
     let element = old.manifest.element().map_err(IndexError::Parameter)?;
     let new = CsrLayout::new(element, old.manifest.dim, count, graph.max_degree, LINE_BYTES);
-    let mut packer = Packer::create(directory, new.map_err(IndexError::Parameter)?, count as usize)?;
+    let new = new.map_err(IndexError::Parameter)?.identified(identity(converted)?);
+    let mut packer = Packer::create(directory, new, count as usize)?;
     let vector_bytes = old.manifest.dim as usize * element.size();
     let window = Window::new(vector_bytes, graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
@@ -389,7 +401,7 @@ fn spread(
     old.write_codes(directory, (0..count).map(|id| places.place_of(id)), converted, progress)?;
     let element = old.manifest.element().map_err(IndexError::Parameter)?;
     let new = PageLayout::new(element, old.manifest.dim, graph.max_degree, PAGE_BYTES);
-    let new = new.map_err(IndexError::Parameter)?;
+    let new = new.map_err(IndexError::Parameter)?.identified(identity(converted)?);
     let window = Window::new(old.manifest.dim as usize * element.size(), graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
     let mut file = Appender::create(directory, GRAPH_NAME)?;

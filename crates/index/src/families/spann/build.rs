@@ -13,6 +13,7 @@ use crate::families::graph::space::Space;
 use crate::families::graph::{BuildOptions, BuildReport};
 use crate::format::appender::Appender;
 use crate::format::directory::BuildDirectory;
+use crate::format::identity::Identity;
 use crate::format::manifest::{SpannEntry, Structure};
 use crate::partition;
 use crate::partition::intake::Intake;
@@ -35,12 +36,14 @@ pub(crate) fn build(
     data: &VectorFile,
     target: &Path,
     options: &BuildOptions,
+    identity: Identity,
     planned: u64,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
     let plan = Plan::new(data, options);
     plan.shape.check(data, options)?;
-    let fingerprint = fingerprint(data, options, &plan);
+    let identity = identity.and(&format!("{} placed together", plan.rows));
+    let fingerprint = fingerprint(data, options, identity, &plan);
     let shape = journal::Shape::of(data, &plan);
     let (directory, journal) = BuildDirectory::resume(target, options.overwrite, |path| {
         fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint, &shape))
@@ -49,7 +52,7 @@ pub(crate) fn build(
     let mut stages = Stages::begin_after(journal.seconds);
     let threads = options.thread_count();
     let (layout, rows) = (plan.shape, plan.rows);
-    let work = Work { data, options, layout, rows, threads, directory: directory.path(), progress };
+    let work = Work { data, options, layout, identity, rows, threads, directory: directory.path(), progress };
     announce(&work, &journal);
     let mut intake = divide(&work, &mut journal, &mut stages)?;
     let (leaves, centroids) = place::place(&work, &mut intake, &mut journal, &mut stages)?;
@@ -82,7 +85,8 @@ pub(crate) fn build(
         max_degree: graph::CENTROID_DEGREE,
         entry_point: admitted.entry_point,
     };
-    let mut manifest = least_manifest(data, options, "spann", Structure::Spann(entry), admitted.codes);
+    let mut manifest =
+        least_manifest(data, options, identity, "spann", Structure::Spann(entry), admitted.codes);
     manifest.calibration = match &coded {
         Some(coded) => coded::measure::calibrate(&work, &manifest, &leaves, coded, &lists.table)?,
         None => measure::calibrate(&work, &manifest, &leaves, &members)?,

@@ -10,6 +10,7 @@ use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::families::graph::write::{CODEC_NAME, CODES_NAME};
 use crate::format::appender::Written;
+use crate::format::identity::Identity;
 use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::partition::pieces::Part;
 use bathyal_kernels::Element;
@@ -20,7 +21,7 @@ use std::path::Path;
 /// While building: how often each list is read, u32.
 pub(crate) const FREQUENCIES_NAME: &str = "frequencies.tmp";
 /// Changes whenever what a step writes does.
-const STEPS_VERSION: u32 = 1;
+const STEPS_VERSION: u32 = 2;
 
 /// The steps that are finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -157,14 +158,19 @@ impl Shape {
 }
 
 /// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
-pub(crate) fn fingerprint(data: &VectorFile, options: &BuildOptions, plan: &Plan) -> Option<String> {
+pub(crate) fn fingerprint(
+    data: &VectorFile,
+    options: &BuildOptions,
+    identity: Identity,
+    plan: &Plan,
+) -> Option<String> {
     let BuildOptions { metric, alpha, code_bytes, code_kind, seed, memory_bytes, .. } = options;
     let ListShape { leaf, list_limit, postings } = plan.shape;
     Some(format!(
         "lists, steps {STEPS_VERSION} of {}; {}; {metric:?} {leaf} {list_limit} {} {} {alpha} {code_bytes:?} \
          {code_kind:?} {seed} {memory_bytes:?} {} {}",
         env!("CARGO_PKG_VERSION"),
-        journal::source(data, options)?,
+        journal::source(data, options, identity)?,
         postings.name(),
         options.list_replicas(),
         options.thread_count(),

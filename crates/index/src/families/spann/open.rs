@@ -112,6 +112,7 @@ pub(crate) fn open(
         centroids,
         codes,
         ids,
+        identity: manifest.identity().map_err(wrong)?,
         checksums: sums,
         exact: Exact::new(element, metric, dim),
         frame_bytes: opening.frame_bytes,

@@ -10,6 +10,7 @@ use super::gather::{Gather, Joining};
 use super::wanted::WantedRows;
 use crate::error::IndexError;
 use crate::families::graph::visited::VisitedSet;
+use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
@@ -34,6 +35,8 @@ pub(crate) struct Lists {
     pub(crate) ids: PackedIds,
     /// Checksums of the blocks of the file; none where all of it was checked when it was loaded.
     pub(crate) checksums: Vec<u32>,
+    /// What these begin with.
+    pub(crate) identity: Identity,
     pub(crate) exact: Exact,
     /// Longest read, in bytes.
     pub(crate) frame_bytes: usize,
@@ -85,7 +88,7 @@ impl Lists {
         if self.checksums.is_empty() {
             return Ok(());
         }
-        check_blocks(&self.checksums, (span.offset / BLOCK_BYTES as u64) as usize, bytes)
+        check_blocks(self.identity, &self.checksums, (span.offset / BLOCK_BYTES as u64) as usize, bytes)
             .map_err(|block| self.damaged(format!("block {block}"), "its checksum is another"))
     }
 }

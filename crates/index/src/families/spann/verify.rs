@@ -30,9 +30,11 @@ pub(crate) fn verify(
         // Its damage has been reported with the other files'.
         Err(_) => Vec::new(),
     };
+    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let identity = manifest.identity().map_err(wrong)?;
     let file = entry.file.clone();
     let crc = read_through(path, file.bytes, BLOCK_BYTES, progress, |number, block| {
-        if !sums.is_empty() && check_blocks(&sums, number as usize, block).is_err() {
+        if !sums.is_empty() && check_blocks(identity, &sums, number as usize, block).is_err() {
             report.fault(format!("block {number}: its checksum is another"));
         }
     })?;
@@ -50,7 +52,6 @@ pub(crate) fn verify(
             return Ok(());
         }
     };
-    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
     let mut walk = ListWalk {
         element: manifest.element().map_err(wrong)?,
         row_bytes: manifest.dim as usize * manifest.element().map_err(wrong)?.size(),

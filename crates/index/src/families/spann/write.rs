@@ -6,6 +6,7 @@ use super::members::Memberships;
 use super::place::Leaves;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
+use crate::format::identity::Identity;
 use crate::format::manifest::FileEntry;
 use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members};
 use crate::format::runs::encode_section;
@@ -297,12 +298,18 @@ pub(super) struct Blocks {
     /// Bytes that wait to be written; whole blocks lie before them.
     waiting: Vec<u8>,
     checksums: Vec<u8>,
+    identity: Identity,
 }
 
 impl Blocks {
     pub(super) fn create(work: &Work<'_>) -> Result<Blocks, IndexError> {
         let file = Appender::create(work.directory, POSTINGS_NAME)?;
-        Ok(Blocks { file, waiting: Vec::with_capacity(WRITE_BYTES), checksums: Vec::new() })
+        Ok(Blocks {
+            file,
+            waiting: Vec::with_capacity(WRITE_BYTES),
+            checksums: Vec::new(),
+            identity: work.identity,
+        })
     }
 
     pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<(), IndexError> {
@@ -329,7 +336,8 @@ impl Blocks {
     }
 
     fn write(&mut self) -> Result<(), IndexError> {
-        self.checksums.extend(self.waiting.chunks(BLOCK_BYTES).flat_map(|b| crc32c::crc32c(b).to_le_bytes()));
+        let sums = self.waiting.chunks(BLOCK_BYTES).map(|block| self.identity.checksum(block));
+        self.checksums.extend(sums.flat_map(u32::to_le_bytes));
         self.file.append(&self.waiting)?;
         self.waiting.clear();
         Ok(())

@@ -215,7 +215,8 @@ fn ids_take_as_few_bits_as_the_largest() {
 #[test]
 fn blocks_are_checked_by_their_number() {
     let file: Vec<u8> = (0..BLOCK_BYTES * 2 + 100).map(|i| (i * i / 61) as u8).collect();
-    let sums: Vec<u8> = file.chunks(BLOCK_BYTES).flat_map(|b| crc32c::crc32c(b).to_le_bytes()).collect();
+    let identity = Identity::of("lists");
+    let sums: Vec<u8> = file.chunks(BLOCK_BYTES).flat_map(|b| identity.checksum(b).to_le_bytes()).collect();
     let length = file.len() as u64;
     let found = checksums(&sums, length).expect("sound checksums");
     assert_eq!(found.len(), 3);
@@ -223,17 +224,18 @@ fn blocks_are_checked_by_their_number() {
         assert!(checksums(&sums, lie).is_err(), "{lie}");
     }
     assert!(checksums(&sums[..11], length).is_err());
-    assert_eq!(check_blocks(&found, 0, &file), Ok(()));
-    assert_eq!(check_blocks(&found, 1, &file[BLOCK_BYTES..]), Ok(()));
-    assert_eq!(check_blocks(&found, 2, &file[2 * BLOCK_BYTES..]), Ok(()));
+    assert_eq!(check_blocks(identity, &found, 0, &file), Ok(()));
+    assert_eq!(check_blocks(Identity::NONE, &found, 0, &file), Err(0));
+    assert_eq!(check_blocks(identity, &found, 1, &file[BLOCK_BYTES..]), Ok(()));
+    assert_eq!(check_blocks(identity, &found, 2, &file[2 * BLOCK_BYTES..]), Ok(()));
     // Another block's bytes, blocks beyond the last, part of a block, a flipped bit.
-    assert_eq!(check_blocks(&found, 0, &file[BLOCK_BYTES..]), Err(0));
-    assert_eq!(check_blocks(&found, 2, &file[BLOCK_BYTES..]), Err(2));
-    assert_eq!(check_blocks(&found, 3, &file[..1]), Err(3));
-    assert_eq!(check_blocks(&found, 1, &file[BLOCK_BYTES..2 * BLOCK_BYTES - 1]), Err(1));
+    assert_eq!(check_blocks(identity, &found, 0, &file[BLOCK_BYTES..]), Err(0));
+    assert_eq!(check_blocks(identity, &found, 2, &file[BLOCK_BYTES..]), Err(2));
+    assert_eq!(check_blocks(identity, &found, 3, &file[..1]), Err(3));
+    assert_eq!(check_blocks(identity, &found, 1, &file[BLOCK_BYTES..2 * BLOCK_BYTES - 1]), Err(1));
     for bit in (0..file.len() * 8).step_by(997) {
         let mut bytes = file.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(check_blocks(&found, 0, &bytes), Err(bit / 8 / BLOCK_BYTES));
+        assert_eq!(check_blocks(identity, &found, 0, &bytes), Err(bit / 8 / BLOCK_BYTES));
     }
 }

@@ -1,0 +1,199 @@
+//! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the same.
+
+mod clustered;
+
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
+    TierChoice, build, verify,
+};
+use bathyal_kernels::Element;
+use bathyal_kernels::quantize::CodeKind;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+use std::path::{Path, PathBuf};
+
+const COUNT: usize = 300;
+/// Bytes of a page, a block or several records: ranges of files that are swapped begin at multiples of it.
+const RANGE_BYTES: usize = 4096;
+
+fn kinds() -> Vec<(&'static str, BuildOptions)> {
+    let of = |family, layout, code_kind| BuildOptions {
+        family,
+        layout,
+        code_kind,
+        max_degree: 8,
+        search_list: 20,
+        threads: 1,
+        code_bytes: Some(8),
+        group_vectors: 20,
+        replicas: Some(4),
+        ..BuildOptions::default()
+    };
+    let (graph, lists) = (FamilyChoice::Graph, FamilyChoice::Spann);
+    vec![
+        ("cluster", of(FamilyChoice::Cluster, None, None)),
+        ("padded", of(graph, Some(LayoutChoice::Padded), None)),
+        ("page_local", of(graph, Some(LayoutChoice::PageLocal), None)),
+        ("csr", of(graph, Some(LayoutChoice::Csr), None)),
+        ("coupled", of(lists, Some(LayoutChoice::Coupled), None)),
+        ("codes", of(lists, Some(LayoutChoice::Coupled), Some(CodeKind::Axes))),
+        ("decoupled", of(lists, Some(LayoutChoice::Decoupled), None)),
+        ("grouped", of(lists, Some(LayoutChoice::Grouped), None)),
+    ]
+}
+
+/// An index like it: of other data, with another seed, of the same data in an earlier state, or grown otherwise.
+fn relatives(folder: &Path, options: &BuildOptions) -> Vec<(&'static str, PathBuf)> {
+    let data = vectors(Element::U8, COUNT, 16, 1);
+    let older = {
+        let mut rows = data.rows(0..COUNT).unwrap().to_vec();
+        rows[16 * 7..16 * 8].fill(3);
+        VectorFile::from_rows(Element::U8, 16, rows).unwrap()
+    };
+    let made = |name: &'static str, data: &VectorFile, options: BuildOptions| {
+        let path = folder.join(name);
+        build(data, &path, &options, &Silent).unwrap();
+        (name, path)
+    };
+    vec![
+        made("other data", &vectors(Element::U8, COUNT, 16, 5), options.clone()),
+        made("other seed", &data, BuildOptions { seed: 8, ..options.clone() }),
+        made("older", &older, options.clone()),
+        made("several threads", &data, BuildOptions { threads: 3, ..options.clone() }),
+        made("other queries", &data, {
+            let calibration = Some(vectors(Element::U8, 20, 16, 6));
+            BuildOptions { calibration, ..options.clone() }
+        }),
+    ]
+}
+
+/// From files, from memory, and from files with as little memory as will do: some codes then stay on the tier.
+fn openings(path: &Path) -> [OpenOptions; 3] {
+    let little = OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() };
+    let Err(IndexError::Memory { needed, .. }) = Index::open(path, &little).map(|_| ()) else {
+        panic!("a byte was enough")
+    };
+    let dram = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
+    [OpenOptions::default(), dram, OpenOptions { memory_bytes: Some(needed), ..OpenOptions::default() }]
+}
+
+fn answers(path: &Path, queries: &VectorFile, options: &OpenOptions) -> Result<Vec<u32>, IndexError> {
+    let index = Index::open(path, options)?;
+    let options = SearchOptions {
+        effort: Effort::SearchList(30),
+        probes: None,
+        threads: 1,
+        ..SearchOptions::default()
+    };
+    Ok(index.search(queries, &options, Control::default())?.ids)
+}
+
+/// The answers of a sound index.
+struct Sound {
+    queries: VectorFile,
+    answers: Vec<(OpenOptions, Vec<u32>)>,
+}
+
+impl Sound {
+    fn of(path: &Path) -> Sound {
+        let queries = vectors(Element::U8, 10, 16, 2);
+        let answers = openings(path).map(|options| {
+            let ids = answers(path, &queries, &options).unwrap();
+            (options, ids)
+        });
+        Sound { queries, answers: answers.into() }
+    }
+}
+
+/// What users of the index see is refused or as before, wherever it is read from.
+fn refused_or_the_same(path: &Path, sound: &Sound, what: &str) -> bool {
+    let mut refused = false;
+    for (options, ids) in &sound.answers {
+        match answers(path, &sound.queries, options) {
+            Ok(found) => assert_eq!(&found, ids, "{what} changed an answer in silence"),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!error.contains("internal"), "{what}: {error}");
+                refused = true;
+            }
+        }
+    }
+    refused
+}
+
+fn swap_all(name: &str, options: &BuildOptions) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    build(&vectors(Element::U8, COUNT, 16, 1), &path, options, &Silent).unwrap();
+    let sound = Sound::of(&path);
+    let manifest = Manifest::read(&path).unwrap();
+    let files: Vec<String> = manifest.files().into_iter().map(|file| file.name.clone()).collect();
+    for (relation, relative) in relatives(dir.path(), options) {
+        let mut refused = 0;
+        for file in files.iter().map(String::as_str).chain(["manifest.json"]) {
+            let own = std::fs::read(path.join(file)).unwrap();
+            let Ok(foreign) = std::fs::read(relative.join(file)) else { continue };
+            let mut trial = |bytes: &[u8], what: &str| {
+                if bytes == own {
+                    return;
+                }
+                let what = format!("{name}: {what} of {file} of {relation}");
+                std::fs::write(path.join(file), bytes).unwrap();
+                refused += usize::from(refused_or_the_same(&path, &sound, &what));
+                let manifest = file == "manifest.json";
+                let found = verify(&path, &Silent).map_or(true, |report| !report.sound);
+                assert!(found || manifest, "{what}: not found by verify");
+            };
+            trial(&foreign, "all");
+            if foreign.len() == own.len() && file != "manifest.json" {
+                let starts = (0..own.len()).step_by(RANGE_BYTES);
+                for start in starts {
+                    let end = own.len().min(start + RANGE_BYTES);
+                    let mixed = [&own[..start], &foreign[start..end], &own[end..]].concat();
+                    trial(&mixed, &format!("bytes {start} to {end}"));
+                }
+            }
+            std::fs::write(path.join(file), &own).unwrap();
+        }
+        // Groups are the same whatever the number of threads, so there may be nothing to refuse.
+        assert!(refused > 0 || relation == "several threads", "{name}: nothing of {relation} was refused");
+    }
+    assert!(verify(&path, &Silent).unwrap().sound);
+}
+
+#[test]
+fn what_is_of_another_index_is_refused_or_answers_the_same() {
+    for (name, options) in kinds() {
+        swap_all(name, &options);
+    }
+}
+
+/// Pages and records of the file that searches read are told apart by their checksums alone, whatever the files' say.
+#[test]
+fn a_resealed_manifest_does_not_lend_pages_to_another_index() {
+    for (name, options) in kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("index"), dir.path().join("other"));
+        build(&vectors(Element::U8, COUNT, 16, 1), &path, &options, &Silent).unwrap();
+        build(&vectors(Element::U8, COUNT, 16, 5), &other, &options, &Silent).unwrap();
+        let sound = Sound::of(&path);
+        let (mut manifest, foreign) = (Manifest::read(&path).unwrap(), Manifest::read(&other).unwrap());
+        let (entry, theirs) = (manifest.paged_file().clone(), foreign.paged_file().clone());
+        if entry.bytes != theirs.bytes {
+            continue;
+        }
+        std::fs::copy(other.join(&entry.name), path.join(&entry.name)).unwrap();
+        let json = String::from_utf8(manifest.to_bytes().unwrap()).unwrap();
+        let json = json.replace(&entry.crc32c.to_string(), &theirs.crc32c.to_string());
+        let json = json.rsplit_once("\ncrc32c").unwrap().0;
+        manifest = serde_json::from_str(json).unwrap();
+        assert_eq!(manifest.paged_file(), &theirs);
+        manifest.write(&path).unwrap();
+        let refused = refused_or_the_same(&path, &sound, name);
+        assert!(refused, "{name}");
+        assert!(!verify(&path, &Silent).unwrap().sound, "{name}");
+    }
+}
