@@ -5,10 +5,12 @@
 //! asks for in alignment is asked of it (`STATX_DIOALIGN`), not assumed.
 
 mod positioned;
+mod regular;
 #[cfg(target_os = "linux")]
 mod uring;
 mod write;
 
+pub use regular::open_regular;
 pub use write::{FileWriter, replace_file, sync_directory};
 
 use crate::contract::{Queue, Tier, TierProfile};
@@ -118,19 +120,18 @@ impl Tier for FileTier {
 
 /// Opens a file, with O_DIRECT if wanted and possible (tmpfs and some network file systems refuse it).
 fn open_file(path: &Path, direct: bool) -> Result<(File, bool), TierError> {
-    use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();
     options.read(true);
     #[cfg(target_os = "linux")]
     if direct {
-        match options.clone().custom_flags(libc::O_DIRECT).open(path) {
+        match open_regular(path, &options, libc::O_DIRECT) {
             Ok(file) => return Ok((file, true)),
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
             Err(e) => return Err(TierError::io("open", path, e)),
         }
     }
-    let _ = (direct, options.custom_flags(0));
-    Ok((options.open(path).map_err(|e| TierError::io("open", path, e))?, false))
+    let _ = direct;
+    Ok((open_regular(path, &options, 0).map_err(|e| TierError::io("open", path, e))?, false))
 }
 
 /// The larger of the memory and offset alignments that the file system asks for under O_DIRECT, in bytes.

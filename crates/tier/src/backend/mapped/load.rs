@@ -1,6 +1,7 @@
 //! Filling a region: in parallel, with every byte read back and compared by checksum.
 
 use super::region::Mapping;
+use crate::backend::file::open_regular;
 use crate::backend::sim::random::mix;
 use crate::error::TierError;
 use std::fs::File;
@@ -44,7 +45,8 @@ pub(super) type Fill<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), TierError> 
 pub(super) fn from_file<'a>(
     source: &'a Source<'_>,
 ) -> Result<impl Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync + use<'a>, TierError> {
-    let file = File::open(source.path).map_err(|e| TierError::io("open", source.path, e))?;
+    let file = open_regular(source.path, File::options().read(true), 0);
+    let file = file.map_err(|e| TierError::io("open", source.path, e))?;
     Ok(move |offset, bytes: &mut [u8]| {
         file.read_exact_at(bytes, offset).map_err(|e| TierError::io("read", source.path, e))
     })

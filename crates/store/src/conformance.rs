@@ -1,0 +1,181 @@
+//! What every store has to do, as one suite that each of them passes.
+
+use crate::contract::{Draft, Generation, Replace, Store};
+use crate::error::StoreError;
+use crate::extension::{DraftExt, GenerationExt, ObjectExt, StoreExt};
+use bathyal_tier::backend::file::FileOptions;
+
+/// Runs the suite on an empty store whose generations are known by their object `mark`.
+///
+/// # Panics
+/// Where the store does something else than the contract says.
+pub fn check(store: &dyn Store, mark: &str) {
+    objects_are_what_was_written(store, mark);
+    drafts_are_seen_by_nobody(store, mark);
+    replacing_is_asked_for(store, mark);
+    abandoned_drafts_are_continued(store, mark);
+    publishing_takes_what_is_named(store, mark);
+    names_are_no_paths(store);
+    generations_are_deleted(store, mark);
+    assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
+}
+
+/// Publishes a generation of a mark and one object.
+fn publish(store: &dyn Store, mark: &str, name: &str, replace: Replace, bytes: &[u8]) {
+    let draft = store.begin(name, replace).expect("begins");
+    draft.put("data", bytes).expect("writes");
+    draft.put(mark, bytes).expect("writes");
+    draft.publish(&["data", mark], "").expect("publishes");
+}
+
+fn read(generation: &dyn Generation, name: &str) -> Vec<u8> {
+    generation.read(name).expect("reads")
+}
+
+fn objects_are_what_was_written(store: &dyn Store, mark: &str) {
+    let bytes: Vec<u8> = (0..100_000_u32).map(|i| ((i * 31) >> 3) as u8).collect();
+    let draft = store.begin("objects", Replace::Never).expect("begins");
+    let mut object = draft.append("data", 0).expect("begins an object");
+    bytes.chunks(777).for_each(|part| object.append(part).expect("appends"));
+    object.sync().expect("syncs");
+    drop(object);
+    draft.replace(mark, b"first").expect("replaces");
+    draft.replace(mark, b"mark").expect("replaces again");
+    draft.put("empty", &[]).expect("writes");
+    draft.put("gone", &[1]).expect("writes");
+    draft.delete("gone").expect("deletes");
+    draft.delete("gone").expect("deletes what is not there");
+    assert_eq!(read(draft.as_ref(), "data"), bytes, "a draft can be read");
+    draft.publish(&["data", "empty", mark], "note").expect("publishes");
+
+    let found = store.open("objects").expect("opens");
+    let mut names = vec!["data".to_string(), "empty".to_string(), mark.to_string()];
+    names.sort();
+    assert_eq!(found.list().expect("lists"), names);
+    assert_eq!((read(found.as_ref(), mark).as_slice(), found.len_of("empty")), (&b"mark"[..], Some(0)));
+    let data = found.get("data").expect("is there");
+    assert_eq!((data.len(), data.is_empty()), (100_000, false));
+    assert_eq!(data.read_all().expect("reads"), bytes);
+    let mut part = [0; 1000];
+    data.read_at(98_999, &mut part).expect("reads a range");
+    assert_eq!(part, bytes[98_999..99_999]);
+    data.read_at(100_000, &mut []).expect("reads nothing");
+    for offset in [99_001, 100_000, u64::MAX - 10] {
+        let error = data.read_at(offset, &mut part).expect_err("is beyond the end");
+        assert!(matches!(error, StoreError::Short { len: 100_000, .. }), "{error}");
+    }
+    assert_eq!(data.tier(FileOptions::default()).expect("is a tier").len(), 100_000);
+    let error = found.get("none").expect_err("is not there");
+    assert!(matches!(error, StoreError::Missing { .. }), "{error}");
+    store.delete("objects").expect("deletes");
+    assert_eq!(data.read_all().expect("reads"), bytes, "readers keep what they have");
+}
+
+fn drafts_are_seen_by_nobody(store: &dyn Store, mark: &str) {
+    let draft = store.begin("draft", Replace::Never).expect("begins");
+    draft.put(mark, b"mark").expect("writes");
+    assert!(matches!(store.open("draft"), Err(StoreError::Missing { .. })));
+    assert_eq!(store.list().expect("lists"), [""; 0]);
+    let other = store.begin("draft", Replace::Never).expect("another one may try, too");
+    assert_eq!(other.list().expect("lists"), [""; 0], "they have nothing in common");
+    drop((draft, other));
+    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "dropped is removed");
+    assert_eq!(store.list().expect("lists"), [""; 0]);
+}
+
+fn replacing_is_asked_for(store: &dyn Store, mark: &str) {
+    publish(store, mark, "index", Replace::Never, b"one");
+    let refused = store.begin("index", Replace::Never).expect_err("is refused");
+    assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
+    let late = store.begin("other", Replace::Never).expect("begins");
+    late.put(mark, b"late").expect("writes");
+    publish(store, mark, "other", Replace::Never, b"early");
+    let refused = late.publish(&[mark], "").expect_err("came too late");
+    assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
+    assert_eq!(read(store.open("other").expect("opens").as_ref(), "data"), b"early");
+
+    let old = store.open("index").expect("opens");
+    let held = old.get("data").expect("is there");
+    publish(store, mark, "index", Replace::Generation, b"two");
+    publish(store, mark, "index", Replace::Generation, b"three");
+    assert_eq!(read(store.open("index").expect("opens").as_ref(), "data"), b"three");
+    assert_eq!(held.read_all().expect("reads"), b"one", "readers keep what they have");
+    match old.read("data") {
+        Ok(bytes) => assert_eq!(bytes, b"one", "a generation does not become another"),
+        Err(error) => assert!(matches!(error, StoreError::Replaced { .. }), "{error}"),
+    }
+    assert_eq!(store.list().expect("lists"), ["index", "other"]);
+    store.delete("index").expect("deletes");
+    store.delete("other").expect("deletes");
+}
+
+fn abandoned_drafts_are_continued(store: &dyn Store, mark: &str) {
+    let draft = store.begin("draft", Replace::Never).expect("begins");
+    let mut object = draft.append("data", 0).expect("begins");
+    object.append(b"kept, not kept").expect("appends");
+    object.sync().expect("syncs");
+    drop(object);
+    draft.put("stray", b"stray").expect("writes");
+    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "it is at work");
+    draft.leave().expect("leaves");
+    assert!(store.abandoned("drafts", Replace::Never).expect("looks").is_empty(), "of another name");
+
+    let judge = |draft: &dyn Draft| draft.read("data").ok();
+    let (draft, found) = store.resume("draft", Replace::Never, judge).expect("goes on");
+    assert_eq!((found.as_deref(), draft.sealed()), (Some(&b"kept, not kept"[..]), None));
+    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "it is ours now");
+    let short = draft.append("data", 100).expect_err("so much is not there");
+    assert!(matches!(short, StoreError::Short { len: 14, .. }), "{short}");
+    let mut object = draft.append("data", 4).expect("goes on");
+    object.append(b" too").expect("appends");
+    object.sync().expect("syncs");
+    draft.put(mark, b"mark").expect("writes");
+    draft.publish(&["data", mark], "").expect("publishes");
+    let found = store.open("draft").expect("opens");
+    assert_eq!((read(found.as_ref(), "data").as_slice(), found.len_of("stray")), (&b"kept too"[..], None));
+
+    let draft = store.begin("draft", Replace::Generation).expect("begins");
+    draft.put("data", b"useless").expect("writes");
+    draft.leave().expect("leaves");
+    let (draft, none) = store.resume("draft", Replace::Generation, |_| None::<()>).expect("begins anew");
+    assert_eq!((none, draft.list().expect("lists").len()), (None, 0));
+    drop(draft);
+    assert!(store.abandoned("draft", Replace::Generation).expect("looks").is_empty());
+    store.delete("draft").expect("deletes");
+}
+
+fn publishing_takes_what_is_named(store: &dyn Store, mark: &str) {
+    let draft = store.begin("index", Replace::Never).expect("begins");
+    draft.put(mark, b"mark").expect("writes");
+    let missing = draft.publish(&["data", mark], "").expect_err("is not there");
+    assert!(matches!(missing, StoreError::Missing { .. }), "{missing}");
+    assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
+    let draft = store.begin("index", Replace::Never).expect("begins");
+    for name in ["journal", "stray", mark] {
+        draft.put(name, b"bytes").expect("writes");
+    }
+    draft.publish(&[mark], "").expect("publishes");
+    assert_eq!(store.open("index").expect("opens").list().expect("lists"), [mark]);
+    store.delete("index").expect("deletes");
+}
+
+fn names_are_no_paths(store: &dyn Store) {
+    let draft = store.begin("index", Replace::Never).expect("begins");
+    for name in ["", ".", "..", ".hidden", "a/b", "/a", "../a", "a\0b"] {
+        assert!(matches!(draft.get(name), Err(StoreError::Name { .. })), "{name:?}");
+        assert!(matches!(draft.append(name, 0), Err(StoreError::Name { .. })), "{name:?}");
+        assert!(matches!(draft.replace(name, b""), Err(StoreError::Name { .. })), "{name:?}");
+        assert!(matches!(draft.delete(name), Err(StoreError::Name { .. })), "{name:?}");
+        assert!(matches!(store.open(name), Err(StoreError::Name { .. })), "{name:?}");
+        assert!(matches!(store.begin(name, Replace::Never), Err(StoreError::Name { .. })), "{name:?}");
+    }
+}
+
+fn generations_are_deleted(store: &dyn Store, mark: &str) {
+    assert!(matches!(store.delete("index"), Err(StoreError::Missing { .. })));
+    publish(store, mark, "index", Replace::Never, b"bytes");
+    store.delete("index").expect("deletes");
+    assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
+    publish(store, mark, "index", Replace::Never, b"again");
+    store.delete("index").expect("deletes");
+}

@@ -1,0 +1,179 @@
+//! What a store has to offer, and nothing more; what follows from it is in the extension traits.
+
+use crate::error::StoreError;
+use bathyal_tier::Tier;
+use bathyal_tier::backend::file::FileOptions;
+use std::fmt::Debug;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Whether a draft may take the place of what stands under its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// Nothing may stand there.
+    Never,
+    /// A generation may, and is replaced; anything else is refused.
+    Generation,
+}
+
+/// Generations by name.
+///
+/// A store without renames (an object store, the memory of another machine) writes the objects of a draft under names
+/// of their own and publishes by one conditional put of what names them.
+pub trait Store: Debug + Send + Sync {
+    /// Where the store is, for messages.
+    fn address(&self) -> &Path;
+
+    /// The names of the generations that are published, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store does not answer.
+    fn list(&self) -> Result<Vec<String>, StoreError>;
+
+    /// The generation that is published as `name`. One that is replaced meanwhile stays what it was, or says that it
+    /// is gone ([`StoreError::Replaced`]).
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none.
+    fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError>;
+
+    /// Begins a generation that will be called `name`. What cannot be published in the end is refused now.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] if something is there and may not be replaced, [`StoreError::Irreplaceable`] if it cannot
+    /// be.
+    fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError>;
+
+    /// Takes over the drafts of `name` that nobody writes any more, in a fixed order, and undoes publications that were
+    /// broken off in the middle. Drafts that are dropped are removed.
+    ///
+    /// # Errors
+    /// As [`Store::begin`].
+    fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError>;
+
+    /// Removes a generation at once; readers that have its objects keep them.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none.
+    fn delete(&self, name: &str) -> Result<(), StoreError>;
+}
+
+/// A set of named objects.
+pub trait Generation: Debug + Send + Sync {
+    /// Where it is, for messages.
+    fn address(&self) -> &Path;
+
+    /// The names of its objects, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store does not answer.
+    fn list(&self) -> Result<Vec<String>, StoreError>;
+
+    /// The object `name`.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Irregular`] if something else is there.
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError>;
+}
+
+/// A generation under construction, which nobody else sees. Its objects may still change.
+///
+/// Dropped before it was published it is removed.
+pub trait Draft: Generation {
+    /// Continues the object `name` after its first `from` bytes, or begins it; what lies beyond is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Short`] if there are fewer bytes.
+    fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError>;
+
+    /// Puts `bytes` under `name`, in the place of what is there or new, at once. When this returns they outlive the
+    /// machine, and so does every object that was synced before.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was there is there then.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Removes an object; nothing happens if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn delete(&self, name: &str) -> Result<(), StoreError>;
+
+    /// The note of a draft whose writer was killed while he published it: all that is left to do is
+    /// [`Draft::publish`].
+    fn sealed(&self) -> Option<&str>;
+
+    /// Makes the draft what stands under its name, with the objects `names` and no others, all of which were synced.
+    /// Whenever the process or the machine fails, the name leads to what it led to before or to all of this.
+    /// `note` is what a later process recognises the draft by if this one is killed meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what stood under the name stands there then, or the draft does and may not outlive the machine.
+    fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError>;
+
+    /// Leaves the draft as it is, for [`Store::abandoned`] to find.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn leave(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+/// An object that is being written from front to back.
+pub trait Append: Debug + Send + Sync {
+    /// Appends all of `bytes`.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what of them was written is unknown then.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Returns when what was appended outlives the machine, the object's name perhaps excepted: that does as soon as
+    /// [`Draft::replace`] or [`Draft::publish`] has returned.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn sync(&self) -> Result<(), StoreError>;
+}
+
+/// Where the bytes of an object lie, for readers that can do better than to copy ranges.
+#[derive(Debug)]
+pub enum Backing {
+    /// In a file of this system.
+    File(File),
+    /// In memory.
+    Memory(Arc<[u8]>),
+    /// Somewhere that only its store can reach.
+    Elsewhere,
+}
+
+/// Bytes that do not change.
+pub trait Object: Debug + Send + Sync {
+    /// Where it is, for messages, and for tiers that load files themselves if its [`Backing`] is one.
+    fn address(&self) -> &Path;
+
+    /// Its length in bytes when it was opened.
+    fn len(&self) -> u64;
+
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads as many bytes as `out` has from `offset` on.
+    ///
+    /// # Errors
+    /// [`StoreError::Short`] if not all of them lie within the object.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Where its bytes lie.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn backing(&self) -> Result<Backing, StoreError>;
+
+    /// Its bytes as a tier that queries read; `options` are for files.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError>;
+}

@@ -1,0 +1,103 @@
+//! What can go wrong with a store, said so that the reader knows what to do.
+
+use bathyal_tier::TierError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refused an operation.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb ("open", "write").
+        operation: &'static str,
+        /// What it was done to.
+        path: PathBuf,
+        /// The system's own reason.
+        source: io::Error,
+    },
+    /// Nothing has this name.
+    #[error("{}: there is no such {what}", path.display())]
+    Missing {
+        /// What was looked for: an object, an index.
+        what: &'static str,
+        /// Its name.
+        path: PathBuf,
+    },
+    /// Something has this name already.
+    #[error("{}: already exists", path.display())]
+    Exists {
+        /// The name.
+        path: PathBuf,
+    },
+    /// What has this name cannot be replaced.
+    #[error("{}: cannot be replaced: {reason}", path.display())]
+    Irreplaceable {
+        /// The name.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// What has this name is no generation.
+    #[error("{}: {reason}", path.display())]
+    NoGeneration {
+        /// The name.
+        path: PathBuf,
+        /// What it is, or what is missing.
+        reason: String,
+    },
+    /// What should be a file, or a folder, is something else.
+    #[error("{}: {reason}", path.display())]
+    Irregular {
+        /// The name.
+        path: PathBuf,
+        /// What it is.
+        reason: String,
+    },
+    /// An object has fewer bytes than were wanted.
+    #[error(
+        "{}: {wanted} bytes from offset {offset} were wanted, it has {len}: it was cut, or is not the one that was meant; restore it from a copy or build it again",
+        path.display()
+    )]
+    Short {
+        /// The object.
+        path: PathBuf,
+        /// The first byte that was wanted.
+        offset: u64,
+        /// How many were wanted.
+        wanted: u64,
+        /// Bytes that there are.
+        len: u64,
+    },
+    /// The system gives no memory for what was to be loaded.
+    #[error("{}: {bytes} bytes ({:.0} MB) of memory cannot be had to load it; close something or use a machine with more", path.display(), *bytes as f64 / 1e6)]
+    Memory {
+        /// The object.
+        path: PathBuf,
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// A name that no object can have.
+    #[error("'{name}' cannot be the name of an object: names have no slashes and do not begin with a dot")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The generation was replaced by another one while it was read.
+    #[error("{}: another build replaced it in this moment; open it again", path.display())]
+    Replaced {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// The bytes could not be made a tier.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+}
+
+impl StoreError {
+    /// Shorthand for a refused operation.
+    pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        StoreError::Io { operation, path: path.into(), source }
+    }
+}

@@ -1,0 +1,125 @@
+//! What follows from the traits of a store.
+
+use crate::contract::{Draft, Generation, Object, Replace, Store};
+use crate::error::StoreError;
+use std::io;
+use std::sync::Arc;
+
+/// Convenience for every [`Store`].
+pub trait StoreExt: Store {
+    /// Goes on with a draft of `name` that an ended process left, if `state` finds in it something to continue from, and
+    /// else begins one. Drafts that cannot be continued are removed.
+    ///
+    /// # Errors
+    /// As [`Store::begin`].
+    fn resume<S>(
+        &self,
+        name: &str,
+        replace: Replace,
+        state: impl Fn(&dyn Draft) -> Option<S>,
+    ) -> Result<(Box<dyn Draft>, Option<S>), StoreError> {
+        let mut found = None;
+        for draft in self.abandoned(name, replace)? {
+            if found.is_none()
+                && let Some(state) = state(draft.as_ref())
+            {
+                found = Some((draft, Some(state)));
+            }
+        }
+        match found {
+            Some(found) => Ok(found),
+            None => Ok((self.begin(name, replace)?, None)),
+        }
+    }
+}
+
+impl<T: Store + ?Sized> StoreExt for T {}
+
+/// Convenience for every [`Generation`].
+pub trait GenerationExt: Generation {
+    /// All bytes of the object `name`.
+    ///
+    /// # Errors
+    /// As [`Generation::get`] and [`ObjectExt::read_all`].
+    fn read(&self, name: &str) -> Result<Vec<u8>, StoreError> {
+        self.get(name)?.read_all()
+    }
+
+    /// The length of the object `name`; `None` if there is none, or none that can be opened.
+    fn len_of(&self, name: &str) -> Option<u64> {
+        self.get(name).ok().map(|object| object.len())
+    }
+}
+
+impl<T: Generation + ?Sized> GenerationExt for T {}
+
+/// Convenience for every [`Draft`].
+pub trait DraftExt: Draft {
+    /// Writes a whole object and syncs it.
+    ///
+    /// # Errors
+    /// As [`Draft::append`].
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut object = self.append(name, 0)?;
+        object.append(bytes)?;
+        object.sync()
+    }
+}
+
+impl<T: Draft + ?Sized> DraftExt for T {}
+
+/// Convenience for every [`Object`].
+pub trait ObjectExt: Object {
+    /// All bytes, in memory.
+    ///
+    /// # Errors
+    /// [`StoreError::Memory`] if the system has not so much; as [`Object::read_at`].
+    fn read_all(&self) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = buffer(self, self.len(), 0)?;
+        bytes.resize(self.len() as usize, 0);
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl<T: Object + ?Sized> ObjectExt for T {}
+
+/// An empty vector with room for `len` bytes of `object` and `more`.
+///
+/// # Errors
+/// [`StoreError::Memory`].
+pub fn buffer<T: Object + ?Sized>(object: &T, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
+    let mut bytes = Vec::new();
+    let wanted = usize::try_from(len).ok().and_then(|len| len.checked_add(more));
+    match wanted.map(|wanted| bytes.try_reserve_exact(wanted)) {
+        Some(Ok(())) => Ok(bytes),
+        _ => Err(StoreError::Memory { path: object.address().to_path_buf(), bytes: len }),
+    }
+}
+
+/// An object from front to back.
+#[derive(Debug)]
+pub struct ObjectReader {
+    object: Arc<dyn Object>,
+    at: u64,
+}
+
+impl ObjectReader {
+    /// Begins at the first byte.
+    pub fn new(object: Arc<dyn Object>) -> ObjectReader {
+        ObjectReader { object, at: 0 }
+    }
+}
+
+impl io::Read for ObjectReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let left = self.object.len().saturating_sub(self.at);
+        let part = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.object.read_at(self.at, &mut out[..part]).map_err(|error| match error {
+            StoreError::Io { source, .. } => source,
+            error => io::Error::other(error),
+        })?;
+        self.at += part as u64;
+        Ok(part)
+    }
+}

@@ -1,0 +1,386 @@
+//! A disk in memory that knows what outlives a loss of power.
+//!
+//! Of every file it knows what it holds, what it held when it was last synced, and the writes in between; of every folder
+//! the same for its names. When power is lost any of the writes and changes of names in between may have reached the disk
+//! or not, later ones before earlier ones; a write in part, a rename as a whole or not at all. That is less than any file
+//! system in use promises.
+
+use crate::disk::{Disk, DiskFile, Kind, Locked, Stat};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The number of the folder that all paths begin at.
+const ROOT: usize = 0;
+
+/// A disk in memory. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Platter {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: Vec<Node>,
+    /// Changes of names that were not synced, in their order.
+    changes: Vec<Change>,
+}
+
+#[derive(Debug)]
+enum Node {
+    File(Content),
+    Folder(Names),
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    present: Vec<u8>,
+    durable: Vec<u8>,
+    /// What was done since the last sync.
+    writes: Vec<Write>,
+    /// Whoever holds its lock.
+    lock: Weak<PlatterFile>,
+}
+
+#[derive(Debug)]
+enum Write {
+    Bytes(usize, Vec<u8>),
+    Len(usize),
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    present: BTreeMap<String, usize>,
+    durable: BTreeMap<String, usize>,
+}
+
+/// Names that change together: a folder, a name in it, and the node that has it from then on.
+type Change = Vec<(usize, String, Option<usize>)>;
+
+impl Default for Platter {
+    fn default() -> Platter {
+        let state = State { nodes: vec![Node::Folder(Names::default())], changes: Vec::new() };
+        Platter { state: Arc::new(Mutex::new(state)) }
+    }
+}
+
+impl Write {
+    fn apply(&self, bytes: &mut Vec<u8>, part: usize) {
+        match self {
+            Write::Len(len) => bytes.resize(*len, 0),
+            Write::Bytes(at, written) => {
+                let written = &written[..part.min(written.len())];
+                bytes.resize(bytes.len().max(at + written.len()), 0);
+                bytes[*at..][..written.len()].copy_from_slice(written);
+            }
+        }
+    }
+}
+
+impl Platter {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the power away: of what was not synced `seed` decides what is there afterwards.
+    pub fn lose_power(&self, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut state = self.state();
+        for change in std::mem::take(&mut state.changes) {
+            if random.random() {
+                state.make_durable(&change);
+            }
+        }
+        for node in &mut state.nodes {
+            match node {
+                Node::Folder(names) => names.present = names.durable.clone(),
+                Node::File(content) => {
+                    for write in std::mem::take(&mut content.writes) {
+                        match random.random_range(0..3) {
+                            0 => {}
+                            1 => write.apply(&mut content.durable, random.random_range(0..4096)),
+                            _ => write.apply(&mut content.durable, usize::MAX),
+                        }
+                    }
+                    content.present = content.durable.clone();
+                    content.lock = Weak::new();
+                }
+            }
+        }
+    }
+
+    /// The paths of all files and folders, in order.
+    pub fn paths(&self) -> Vec<String> {
+        let state = self.state();
+        let mut found = Vec::new();
+        let mut left = vec![(ROOT, String::new())];
+        while let Some((node, path)) = left.pop() {
+            if let Node::Folder(names) = &state.nodes[node] {
+                left.extend(names.present.iter().map(|(name, node)| (*node, format!("{path}/{name}"))));
+            }
+            found.push(path);
+        }
+        found.sort();
+        found.retain(|path| !path.is_empty());
+        found
+    }
+}
+
+impl State {
+    fn folder(&self, node: usize) -> io::Result<&Names> {
+        match &self.nodes[node] {
+            Node::Folder(names) => Ok(names),
+            Node::File(_) => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    fn file(&mut self, node: usize) -> io::Result<&mut Content> {
+        match &mut self.nodes[node] {
+            Node::File(content) => Ok(content),
+            Node::Folder(_) => Err(io::Error::new(ErrorKind::InvalidInput, "it is a folder, not a file")),
+        }
+    }
+
+    fn find(&self, path: &Path) -> io::Result<usize> {
+        let mut node = ROOT;
+        for part in path.components() {
+            if let Component::Normal(name) = part {
+                let name = name.to_str().ok_or(ErrorKind::InvalidInput)?;
+                node = *self.folder(node)?.present.get(name).ok_or(ErrorKind::NotFound)?;
+            }
+        }
+        Ok(node)
+    }
+
+    /// The folder that a path lies in, and the path's name there.
+    fn parent(&self, path: &Path) -> io::Result<(usize, String)> {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or(ErrorKind::InvalidInput)?;
+        let parent = self.find(path.parent().unwrap_or(Path::new("")))?;
+        self.folder(parent)?;
+        Ok((parent, name.to_string()))
+    }
+
+    fn change(&mut self, change: Change) {
+        for (folder, name, node) in &change {
+            if let Node::Folder(names) = &mut self.nodes[*folder] {
+                match node {
+                    Some(node) => names.present.insert(name.clone(), *node),
+                    None => names.present.remove(name),
+                };
+            }
+        }
+        self.changes.push(change);
+    }
+
+    fn make_durable(&mut self, change: &Change) {
+        for (folder, name, node) in change {
+            if let Node::Folder(names) = &mut self.nodes[*folder] {
+                match node {
+                    Some(node) => names.durable.insert(name.clone(), *node),
+                    None => names.durable.remove(name),
+                };
+            }
+        }
+    }
+
+    fn add(&mut self, path: &Path, node: Node) -> io::Result<usize> {
+        let (folder, name) = self.parent(path)?;
+        if self.folder(folder)?.present.contains_key(&name) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.nodes.push(node);
+        let number = self.nodes.len() - 1;
+        self.change(vec![(folder, name, Some(number))]);
+        Ok(number)
+    }
+
+    fn open_or_create(&mut self, path: &Path, create: bool) -> io::Result<usize> {
+        let node = match self.find(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound && create => {
+                self.add(path, Node::File(Content::default()))?
+            }
+            found => found?,
+        };
+        self.file(node)?;
+        Ok(node)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let node = self.find(from)?;
+        let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
+        self.change(vec![(from, old, None), (to, new, Some(node))]);
+        Ok(())
+    }
+}
+
+impl Disk for Platter {
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let state = self.state();
+        let node = state.find(path)?;
+        let identity = (1, node as u64);
+        Ok(match &state.nodes[node] {
+            Node::File(content) => Stat { kind: Kind::File, len: content.present.len() as u64, identity },
+            Node::Folder(_) => Stat { kind: Kind::Folder, len: 0, identity },
+        })
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let state = self.state();
+        Ok(state.folder(state.find(folder)?)?.present.keys().cloned().collect())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let node = self.state().open_or_create(path, false)?;
+        Ok(Arc::new(PlatterFile { disk: self.clone(), node }))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let node = self.state().open_or_create(path, true)?;
+        Ok(Arc::new(PlatterFile { disk: self.clone(), node }))
+    }
+
+    fn lock(&self, path: &Path, create: bool) -> io::Result<Locked> {
+        let mut state = self.state();
+        let node = state.open_or_create(path, create)?;
+        let content = state.file(node)?;
+        if content.lock.strong_count() > 0 {
+            return Ok(Locked::Busy);
+        }
+        let file = Arc::new(PlatterFile { disk: self.clone(), node });
+        content.lock = Arc::downgrade(&file);
+        Ok(Locked::Held(file))
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.state().add(path, Node::Folder(Names::default())).map(|_| ())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        if let Ok(node) = state.find(to) {
+            state.file(node)?;
+        }
+        state.rename(from, to)
+    }
+
+    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        if state.find(to).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        state.rename(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let nodes = (state.find(one)?, state.find(other)?);
+        let ((one, first), (other, second)) = (state.parent(one)?, state.parent(other)?);
+        state.change(vec![(one, first, Some(nodes.1)), (other, second, Some(nodes.0))]);
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let node = state.find(path)?;
+        state.file(node).map_err(|_| io::Error::from(ErrorKind::IsADirectory))?;
+        let (folder, name) = state.parent(path)?;
+        state.change(vec![(folder, name, None)]);
+        Ok(())
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        if !state.folder(state.find(path)?)?.present.is_empty() {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        let (folder, name) = state.parent(path)?;
+        state.change(vec![(folder, name, None)]);
+        Ok(())
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let folder = state.find(path)?;
+        state.folder(folder)?;
+        let changes = std::mem::take(&mut state.changes);
+        let (synced, left): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|change| change.iter().any(|(at, ..)| *at == folder));
+        synced.iter().for_each(|change| state.make_durable(change));
+        // What was synced came later than what is left of the same names elsewhere.
+        let later =
+            |at: usize, name: &str| synced.iter().flatten().any(|(a, n, _)| (*a, n.as_str()) == (at, name));
+        let left = left.into_iter().map(|mut change| {
+            change.retain(|(at, name, _)| !later(*at, name));
+            change
+        });
+        state.changes = left.filter(|change| !change.is_empty()).collect();
+        Ok(())
+    }
+
+    fn may_change(&self, _folder: &Path) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct PlatterFile {
+    disk: Platter,
+    node: usize,
+}
+
+impl PlatterFile {
+    fn with<T>(&self, work: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
+        Ok(work(self.disk.state().file(self.node)?))
+    }
+}
+
+impl DiskFile for PlatterFile {
+    fn length(&self) -> io::Result<u64> {
+        self.with(|content| content.present.len() as u64)
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.with(|content| {
+            let bytes = content.present.get(offset as usize..).unwrap_or_default();
+            let part = bytes.len().min(out.len());
+            out[..part].copy_from_slice(&bytes[..part]);
+            part
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.with(|content| {
+            let write = Write::Bytes(offset as usize, bytes.to_vec());
+            write.apply(&mut content.present, usize::MAX);
+            content.writes.push(write);
+            bytes.len()
+        })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.with(|content| {
+            let write = Write::Len(len as usize);
+            write.apply(&mut content.present, usize::MAX);
+            content.writes.push(write);
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.with(|content| {
+            content.durable = content.present.clone();
+            content.writes.clear();
+        })
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Ok((1, self.node as u64))
+    }
+
+    fn file(&self) -> Option<&File> {
+        None
+    }
+}

@@ -1,0 +1,21 @@
+//! What an index consists of, and where it is kept: named immutable objects, published together.
+//!
+//! A [`Store`] holds generations by name. A [`Generation`] is a set of named objects that never change; one that is
+//! being written is a [`Draft`], which appears under its name all at once or not at all ([`Draft::publish`]), and which
+//! a later process can go on with when its writer was killed. An [`Object`] is read in ranges, or as a tier.
+//!
+//! Nothing above this crate knows a path. [`local`] keeps a generation in a folder, [`memory`] in memory; [`faulty`]
+//! stands in for a disk that fails, or loses power, where a test says so. All stores pass one [`conformance`] suite.
+
+pub mod conformance;
+mod contract;
+pub mod disk;
+mod error;
+mod extension;
+pub mod faulty;
+pub mod local;
+pub mod memory;
+
+pub use contract::{Append, Backing, Draft, Generation, Object, Replace, Store};
+pub use error::StoreError;
+pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};

@@ -1,0 +1,137 @@
+//! The folder of a generation, and the files in it.
+
+use super::check_name;
+use crate::contract::{Backing, Generation, Object};
+use crate::disk::{Disk, DiskFile, Kind, read_exact};
+use crate::error::StoreError;
+use crate::extension::ObjectExt;
+use bathyal_tier::Tier;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::{FileOptions, FileTier};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A folder whose files are objects.
+#[derive(Debug, Clone)]
+pub(super) struct Folder {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// What tells this folder from the one that may take its place.
+    identity: (u64, u64),
+}
+
+impl Folder {
+    /// The generation in the folder at `path`; `None` if nothing is there.
+    pub(super) fn open(disk: &Arc<dyn Disk>, path: &Path, mark: &str) -> Result<Option<Folder>, StoreError> {
+        let found = match disk.stat(path) {
+            Ok(found) => found,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(StoreError::io("open", path, e)),
+        };
+        let foreign = |reason: String| StoreError::NoGeneration { path: path.to_path_buf(), reason };
+        if found.kind != Kind::Folder {
+            return Err(foreign("an index is a directory, this is none".into()));
+        }
+        match disk.stat(&path.join(mark)) {
+            Ok(_) => {
+                Ok(Some(Folder { disk: disk.clone(), path: path.to_path_buf(), identity: found.identity }))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(foreign(format!("it holds no {mark}"))),
+            Err(e) => Err(StoreError::io("open", path.join(mark), e)),
+        }
+    }
+
+    /// The folder at `path`, of a draft.
+    pub(super) fn of_draft(disk: &Arc<dyn Disk>, path: PathBuf) -> Result<Folder, StoreError> {
+        let found = disk.stat(&path).map_err(|e| StoreError::io("open", &path, e))?;
+        Ok(Folder { disk: disk.clone(), path, identity: found.identity })
+    }
+
+    /// The folder's path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error if another folder has taken the place of this one.
+    fn check_place(&self) -> Result<(), StoreError> {
+        match self.disk.stat(&self.path) {
+            Ok(found) if found.identity == self.identity => Ok(()),
+            _ => Err(StoreError::Replaced { path: self.path.clone() }),
+        }
+    }
+}
+
+impl Generation for Folder {
+    fn address(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        let mut names = self.disk.list(&self.path).map_err(|e| StoreError::io("list", &self.path, e))?;
+        names.retain(|name| check_name(name).is_ok());
+        Ok(names)
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        check_name(name)?;
+        let path = self.path.join(name);
+        let opened = self.disk.open(&path);
+        self.check_place()?;
+        let file = opened.map_err(|e| match e.kind() {
+            ErrorKind::NotFound => StoreError::Missing { what: "file", path: path.clone() },
+            ErrorKind::InvalidInput => StoreError::Irregular { path: path.clone(), reason: e.to_string() },
+            _ => StoreError::io("open", &path, e),
+        })?;
+        let len = file.length().map_err(|e| StoreError::io("read the length of", &path, e))?;
+        Ok(Arc::new(LocalObject { folder: self.clone(), path, file, len }))
+    }
+}
+
+/// A file of a generation.
+#[derive(Debug)]
+struct LocalObject {
+    folder: Folder,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    len: u64,
+}
+
+impl Object for LocalObject {
+    fn address(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let wanted = out.len() as u64;
+        let short = |len| StoreError::Short { path: self.path.clone(), offset, wanted, len };
+        if offset.checked_add(wanted).is_none_or(|end| end > self.len) {
+            return Err(short(self.len));
+        }
+        read_exact(self.file.as_ref(), out, offset).map_err(|e| match (e.kind(), self.file.length()) {
+            // It was cut since.
+            (ErrorKind::UnexpectedEof, Ok(len)) => short(len),
+            _ => StoreError::io("read", &self.path, e),
+        })
+    }
+
+    fn backing(&self) -> Result<Backing, StoreError> {
+        let Some(file) = self.file.file() else { return Ok(Backing::Elsewhere) };
+        let file = file.try_clone().map_err(|e| StoreError::io("open", &self.path, e))?;
+        Ok(Backing::File(file))
+    }
+
+    fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
+        if self.file.file().is_none() {
+            return Ok(Arc::new(DramTier::new(self.read_all()?)));
+        }
+        let tier = FileTier::open(&self.path, options)?;
+        // It was opened by its name, which leads elsewhere once another generation is published.
+        self.folder.check_place()?;
+        Ok(Arc::new(tier))
+    }
+}

@@ -1,0 +1,263 @@
+//! Generations in memory: for tests, and for indexes that are gone with their process.
+
+use crate::contract::{Append, Backing, Draft, Generation, Object, Replace, Store};
+use crate::error::StoreError;
+use bathyal_tier::Tier;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::FileOptions;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is being written, by name.
+type Objects = BTreeMap<String, Arc<Mutex<Vec<u8>>>>;
+/// What is published, by name.
+type Fixed = Arc<BTreeMap<String, Arc<[u8]>>>;
+
+/// Generations in memory. Clones share them.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    address: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    published: BTreeMap<String, Fixed>,
+    /// Drafts that were left.
+    left: Vec<(String, Arc<Mutex<Objects>>)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here panics in the middle of a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MemoryStore {
+    /// An empty store, `name` in messages.
+    pub fn new(name: &str) -> MemoryStore {
+        MemoryStore { address: PathBuf::from(format!("({name})")), state: Arc::default() }
+    }
+
+    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
+        check_name(name)?;
+        if replace == Replace::Never && locked(&self.state).published.contains_key(name) {
+            return Err(StoreError::Exists { path: self.address.join(name) });
+        }
+        Ok(())
+    }
+
+    fn draft(&self, name: &str, replace: Replace, objects: Arc<Mutex<Objects>>) -> Box<dyn Draft> {
+        let address = self.address.join(name);
+        Box::new(MemoryDraft { store: self.clone(), name: name.into(), address, replace, objects })
+    }
+}
+
+fn check_name(name: &str) -> Result<(), StoreError> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+        return Err(StoreError::Name { name: name.to_string() });
+    }
+    Ok(())
+}
+
+impl Store for MemoryStore {
+    fn address(&self) -> &Path {
+        &self.address
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        Ok(locked(&self.state).published.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
+        check_name(name)?;
+        let path = self.address.join(name);
+        match locked(&self.state).published.get(name) {
+            Some(objects) => Ok(Arc::new(Published { address: path, objects: objects.clone() })),
+            None => Err(StoreError::Missing { what: "index", path }),
+        }
+    }
+
+    fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
+        self.check(name, replace)?;
+        Ok(self.draft(name, replace, Arc::default()))
+    }
+
+    fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
+        self.check(name, replace)?;
+        let found = locked(&self.state).left.extract_if(.., |left| left.0 == name).collect::<Vec<_>>();
+        Ok(found.into_iter().map(|(_, objects)| self.draft(name, replace, objects)).collect())
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        match locked(&self.state).published.remove(name) {
+            Some(_) => Ok(()),
+            None => Err(StoreError::Missing { what: "index", path: self.address.join(name) }),
+        }
+    }
+}
+
+/// A generation that does not change any more.
+#[derive(Debug)]
+struct Published {
+    address: PathBuf,
+    objects: Fixed,
+}
+
+impl Generation for Published {
+    fn address(&self) -> &Path {
+        &self.address
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.objects.keys().cloned().collect())
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        check_name(name)?;
+        let path = self.address.join(name);
+        match self.objects.get(name) {
+            Some(bytes) => Ok(Arc::new(MemoryObject { address: path, bytes: bytes.clone() })),
+            None => Err(StoreError::Missing { what: "file", path }),
+        }
+    }
+}
+
+/// A generation under construction.
+#[derive(Debug)]
+struct MemoryDraft {
+    store: MemoryStore,
+    name: String,
+    address: PathBuf,
+    replace: Replace,
+    objects: Arc<Mutex<Objects>>,
+}
+
+impl Generation for MemoryDraft {
+    fn address(&self) -> &Path {
+        &self.address
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        Ok(locked(&self.objects).keys().cloned().collect())
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        check_name(name)?;
+        let address = self.address.join(name);
+        match locked(&self.objects).get(name) {
+            Some(bytes) => Ok(Arc::new(MemoryObject { address, bytes: locked(bytes).as_slice().into() })),
+            None => Err(StoreError::Missing { what: "file", path: address }),
+        }
+    }
+}
+
+impl Draft for MemoryDraft {
+    fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
+        check_name(name)?;
+        let bytes = locked(&self.objects).entry(name.into()).or_default().clone();
+        let (mut held, path) = (locked(&bytes), self.address.join(name));
+        let len = held.len() as u64;
+        if len < from {
+            return Err(StoreError::Short { path, offset: 0, wanted: from, len });
+        }
+        held.truncate(from as usize);
+        drop(held);
+        Ok(Box::new(MemoryAppend { bytes, path }))
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        check_name(name)?;
+        locked(&self.objects).insert(name.into(), Arc::new(Mutex::new(bytes.to_vec())));
+        Ok(())
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        locked(&self.objects).remove(name);
+        Ok(())
+    }
+
+    fn sealed(&self) -> Option<&str> {
+        // Nobody is killed in the middle of publishing and leaves this process behind.
+        None
+    }
+
+    fn publish(self: Box<Self>, names: &[&str], _note: &str) -> Result<(), StoreError> {
+        let mut objects = BTreeMap::new();
+        for name in names {
+            let missing = || StoreError::Missing { what: "file", path: self.address.join(name) };
+            let bytes = locked(&self.objects).get(*name).cloned().ok_or_else(missing)?;
+            let bytes: Arc<[u8]> = locked(&bytes).as_slice().into();
+            objects.insert((*name).to_string(), bytes);
+        }
+        let mut state = locked(&self.store.state);
+        if self.replace == Replace::Never && state.published.contains_key(&self.name) {
+            return Err(StoreError::Exists { path: self.address.clone() });
+        }
+        state.published.insert(self.name.clone(), Arc::new(objects));
+        Ok(())
+    }
+
+    fn leave(self: Box<Self>) -> Result<(), StoreError> {
+        locked(&self.store.state).left.push((self.name.clone(), self.objects.clone()));
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MemoryAppend {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    path: PathBuf,
+}
+
+impl Append for MemoryAppend {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut held = locked(&self.bytes);
+        if held.try_reserve(bytes.len()).is_err() {
+            return Err(StoreError::Memory { path: self.path.clone(), bytes: bytes.len() as u64 });
+        }
+        held.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MemoryObject {
+    address: PathBuf,
+    bytes: Arc<[u8]>,
+}
+
+impl Object for MemoryObject {
+    fn address(&self) -> &Path {
+        &self.address
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let bytes =
+            usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)?.get(..out.len()));
+        let Some(bytes) = bytes else {
+            let (path, wanted) = (self.address.clone(), out.len() as u64);
+            return Err(StoreError::Short { path, offset, wanted, len: self.len() });
+        };
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn backing(&self) -> Result<Backing, StoreError> {
+        Ok(Backing::Memory(self.bytes.clone()))
+    }
+
+    fn tier(&self, _options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
+        Ok(Arc::new(DramTier::new(self.bytes.to_vec())))
+    }
+}
