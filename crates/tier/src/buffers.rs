@@ -110,6 +110,14 @@ impl BufferPool {
         (self.frames_wanted * self.frame_bytes + beyond) as u64 + large
     }
 
+    /// Whether nobody holds a buffer.
+    #[cfg(test)]
+    pub(crate) fn all_free(&self) -> bool {
+        let large: usize = self.free_large.iter().map(Vec::len).sum();
+        self.free_frames.len() * self.frame_bytes == self.region_layout.size()
+            && large == self.all_large.len()
+    }
+
     /// A buffer of at least `len` bytes, or `None` while the budget is used up.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
         if len <= self.frame_bytes

@@ -5,6 +5,7 @@
 
 use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
+use std::task::Waker;
 use std::time::Duration;
 
 /// A run of bytes on a tier.
@@ -116,8 +117,8 @@ pub trait Queue {
     /// and nobody else may touch it, until its completion has been reaped or the queue has been dropped.
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError>;
 
-    /// Appends the completions that are there to `done`. With `wait`, blocks until there is at least one or
-    /// the time is up (neither is an error); returns at once when nothing is in flight. A queue that lends bytes in
+    /// Appends the completions that are there to `done`. With `wait`, blocks until there is at least one, the time
+    /// is up or [`Queue::waker`] is woken (none is an error); returns at once when nothing is in flight. A queue that lends bytes in
     /// place fails here, also with nothing in flight, with [`TierError::Lost`] if some of them were not there; its
     /// callers ask once more after the last use.
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError>;
@@ -135,6 +136,10 @@ pub trait Queue {
 
     /// Reads taken and not yet reaped.
     fn in_flight(&self) -> usize;
+
+    /// What ends a wait of [`Queue::reap`] early, from any thread: the present one, or else the next. The wait then
+    /// brings what is there, or nothing. `None` where a queue cannot be woken; its waits are then kept short.
+    fn waker(&mut self) -> Option<Waker>;
 }
 
 /// A file or object under construction. Nothing is visible under its name until [`TierWrite::publish`].

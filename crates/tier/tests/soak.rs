@@ -126,6 +126,10 @@ impl Queue for WatchedQueue {
         unsafe { self.queue.register(region, len) }
     }
 
+    fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
+    }
+
     fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }

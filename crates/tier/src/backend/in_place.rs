@@ -6,6 +6,7 @@
 use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{ReadFault, TierError};
 use crate::memory::prefetch;
+use std::task::Waker;
 use std::time::Duration;
 
 /// Bytes that stay where they are while any clone of this exists.
@@ -76,6 +77,11 @@ impl<B: InPlace> Queue for InPlaceQueue<B> {
 
     fn in_flight(&self) -> usize {
         self.done.len()
+    }
+
+    /// None: nothing here ever waits.
+    fn waker(&mut self) -> Option<Waker> {
+        None
     }
 }
 

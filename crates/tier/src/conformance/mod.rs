@@ -71,13 +71,14 @@ use ensure;
 pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failure> {
     let tier = make(content(LEN));
     type Check = fn(&Arc<dyn Tier>) -> Outcome;
-    let checks: [(&'static str, Check); 15] = [
+    let checks: [(&'static str, Check); 16] = [
         ("profile", queues::profile),
         ("ids and bytes", queues::ids_and_bytes),
         ("the end of the tier", queues::end_of_tier),
         ("back-pressure", queues::back_pressure),
         ("nothing to do", queues::nothing_to_do),
         ("reaping without waiting", queues::reap_without_wait),
+        ("a wait that is ended", queues::woken),
         ("a queue dropped in flight", queues::dropped_in_flight),
         ("bytes in place", queues::mapped),
         ("concurrent queues", queues::concurrent),

@@ -6,6 +6,7 @@ use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, Span, Tier};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const DEPTH: u32 = 8;
@@ -23,6 +24,8 @@ struct Bench {
     addressable: bool,
     alignment: u64,
     tier: Arc<dyn Tier>,
+    /// Somebody ends its waits, so that a wait which brings nothing means nothing.
+    woken: bool,
 }
 
 impl Bench {
@@ -31,7 +34,7 @@ impl Bench {
         let pool = BufferPool::new(64, 64 << 10, u64::MAX);
         let profile = tier.profile();
         let (addressable, alignment) = (profile.addressable, u64::from(profile.alignment));
-        Ok(Bench { queue, pool, addressable, alignment, tier: tier.clone() })
+        Ok(Bench { queue, pool, addressable, alignment, tier: tier.clone(), woken: false })
     }
 
     /// A read of whole alignment units, with a buffer where the tier wants one.
@@ -61,7 +64,7 @@ impl Bench {
             self.queue.reap(&mut done, Some(WAIT))?;
             let flying = self.queue.in_flight();
             ensure!(flying == next - done.len(), "{flying} in flight, {next} taken, {} done", done.len());
-            idle = if done.len() == before { idle + 1 } else { 0 };
+            idle = if done.len() == before && !self.woken { idle + 1 } else { 0 };
             ensure!(idle < MOST_WAITS, "a read never completes; {} of {} did", done.len(), reads.len());
         }
         Ok(done)
@@ -227,6 +230,31 @@ pub(super) fn reap_without_wait(tier: &Arc<dyn Tier>) -> Outcome {
     }
     ensure!(done.len() == 1 && done[0].id == 77, "unexpected completions: {done:?}");
     bench.compare(&read, &done[0])
+}
+
+pub(super) fn woken(tier: &Arc<dyn Tier>) -> Outcome {
+    let mut bench = Bench::new(tier, DEPTH)?;
+    let Some(waker) = bench.queue.waker() else { return Ok(()) };
+    // A wake with nothing in flight is no completion, and neither loses nor brings one later.
+    waker.wake_by_ref();
+    let mut done = Vec::new();
+    bench.queue.reap(&mut done, Some(Duration::from_secs(3600)))?;
+    ensure!(done.is_empty(), "completions out of a wake: {done:?}");
+    bench.woken = true;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                waker.wake_by_ref();
+                std::thread::yield_now();
+            }
+        });
+        let outcome = (0..20).try_for_each(|seed| bench.verify(&places(seed, 30, 9000)));
+        over.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    bench.woken = false;
+    bench.verify(&places(1, 30, 9000))
 }
 
 pub(super) fn dropped_in_flight(tier: &Arc<dyn Tier>) -> Outcome {

@@ -1,27 +1,35 @@
 //! Which staged reads get buffers, and when: a batch all of its buffers or none, in order.
 
 use super::core::{Core, Op, Outcome};
+use std::collections::HashSet;
 
 impl Core {
     /// Where the reads end that are admitted together with the staged read number `first`: all of a batch, since
     /// none of its bytes can be used or given back before the last has arrived; one of a stream.
     fn unit_end(&self, first: usize) -> usize {
-        let group_of = |op: &u32| self.ops[*op as usize].group;
-        let group = group_of(&self.staged[first]);
+        let group = self.staged_op(first).group;
         if self.groups[group as usize].stream {
             return first + 1;
         }
-        first + self.staged[first..].iter().take_while(|op| group_of(op) == group).count()
+        let more = (first..self.staged.len()).take_while(|at| self.staged_op(*at).group == group);
+        first + more.count()
+    }
+
+    fn staged_op(&self, at: usize) -> &Op {
+        &self.ops[self.staged[at] as usize]
     }
 
     /// Takes buffers for the staged reads from `first` to `end`: for all of them or for none.
     fn reserve(&mut self, first: usize, end: usize) -> bool {
         for at in first..end {
             let op = &mut self.ops[self.staged[at] as usize];
+            if op.is_withdrawn() {
+                continue;
+            }
             op.buffer = self.pool.take(op.len as usize);
             if op.buffer.is_none() {
-                for id in &self.staged[first..at] {
-                    if let Some(buffer) = self.ops[*id as usize].buffer.take() {
+                for back in first..at {
+                    if let Some(buffer) = self.ops[self.staged[back] as usize].buffer.take() {
                         self.pool.release(buffer);
                     }
                 }
@@ -52,20 +60,19 @@ impl Core {
         while first < self.staged.len() {
             let end = self.unit_end(first);
             if self.reserve(first, end) {
-                self.staged[..end].rotate_right(end - first);
+                self.staged.make_contiguous()[..end].rotate_right(end - first);
                 (self.admitted, self.refused_at) = (end - first, None);
                 return;
             }
             first = end;
         }
         // The one to fail is the first that holds buffers while it waits for more, because it gives some back.
-        let holds = |task: u32| {
-            let held = |op: &Op| op.buffer.is_some() && self.groups[op.group as usize].task == task;
-            self.ops.iter().any(held)
-        };
-        let task_of = |op: &u32| self.groups[self.ops[*op as usize].group as usize].task;
-        let victim = self.staged.iter().position(|op| holds(task_of(op))).unwrap_or(0);
-        let unit: Vec<u32> = self.staged.drain(victim..self.unit_end(victim)).collect();
+        let task_of = |op: &Op| self.groups[op.group as usize].task;
+        let holders: HashSet<u32> = self.ops.iter().filter(|op| op.buffer.is_some()).map(task_of).collect();
+        let holds = |at: &usize| holders.contains(&task_of(self.staged_op(*at)));
+        let victim = (0..self.staged.len()).find(holds).unwrap_or(0);
+        let end = self.unit_end(victim);
+        let unit: Vec<u32> = self.staged.drain(victim..end).collect();
         let needed = self.pool.budget_for(unit.iter().map(|op| self.ops[*op as usize].len as usize));
         self.refused_at = None;
         for id in unit {

@@ -7,6 +7,7 @@ use crate::error::{ReadError, RunError, TierError};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// Staged reads are handed over at the latest when this many have gathered: enough to share the cost of a
@@ -41,6 +42,8 @@ pub struct EngineStats {
 enum Stage {
     Free,
     Staged,
+    /// Staged by a query that has gone: it ends when its turn comes, instead of being searched for in the line.
+    Withdrawn,
     InFlight,
     Done,
 }
@@ -60,8 +63,10 @@ pub(super) struct Op {
     stage: Stage,
     generation: u32,
     pub(super) group: u32,
-    /// Its index within the group.
+    /// The number that its query knows it by.
     place: u32,
+    /// Where the group lists it.
+    at: u32,
     /// The span as the query asked for it.
     want: Span,
     /// The aligned span that is read, and the buffer that it is read into.
@@ -77,6 +82,7 @@ impl Op {
         generation: 0,
         group: 0,
         place: 0,
+        at: 0,
         want: Span { offset: 0, len: 0 },
         offset: 0,
         len: 0,
@@ -85,15 +91,25 @@ impl Op {
     };
 }
 
+impl Op {
+    /// Whether it stands in the line for a query that has gone.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.stage == Stage::Withdrawn
+    }
+}
+
 /// Reads that one task awaits together ([`super::Batch`]) or one by one ([`super::Stream`]).
 pub(super) struct Group {
     pub(super) task: u32,
+    /// Of a batch in order; of a stream in any, without those that have been handed out and given back.
     ops: Vec<u32>,
     unfinished: u32,
     /// Finished, but not with all their bytes.
     failed: u32,
     /// Finished and not yet handed out; only used by streams.
     arrived: VecDeque<u32>,
+    /// The number of a stream's next read.
+    next_place: u32,
     pub(super) stream: bool,
     waiting: bool,
     orphaned: bool,
@@ -115,7 +131,7 @@ pub(crate) struct Core {
     pub(super) groups: Vec<Group>,
     free_groups: Vec<u32>,
     /// In order of staging; nearly always handed over as a whole.
-    pub(super) staged: Vec<u32>,
+    pub(super) staged: VecDeque<u32>,
     /// How many staged reads from the first on have their buffers.
     pub(super) admitted: usize,
     /// [`BufferPool::releases`] when the first read without a buffer was last refused one.
@@ -157,7 +173,7 @@ impl Core {
             free_ops: Vec::with_capacity(depth as usize),
             groups: Vec::new(),
             free_groups: Vec::new(),
-            staged: Vec::with_capacity(depth as usize),
+            staged: VecDeque::with_capacity(depth as usize),
             admitted: 0,
             refused_at: None,
             ready: VecDeque::with_capacity(depth as usize),
@@ -200,7 +216,7 @@ impl Core {
         if let Some(id) = self.free_groups.pop() {
             let group = &mut self.groups[id as usize];
             (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, !stream, false);
-            group.failed = 0;
+            (group.failed, group.next_place) = (0, 0);
             return id;
         }
         self.groups.push(Group {
@@ -209,6 +225,7 @@ impl Core {
             unfinished: 0,
             failed: 0,
             arrived: VecDeque::new(),
+            next_place: 0,
             stream,
             waiting: !stream,
             orphaned: false,
@@ -216,7 +233,7 @@ impl Core {
         (self.groups.len() - 1) as u32
     }
 
-    /// Stages one read for `group`; its index within the group is the return value.
+    /// Stages one read for `group`; the number that the group knows it by is the return value.
     #[inline]
     pub(crate) fn stage(&mut self, group: u32, want: Span) -> u32 {
         let outside = want.len == 0 || want.end() > self.tier_len;
@@ -232,7 +249,8 @@ impl Core {
             }
         };
         let owner = &mut self.groups[group as usize];
-        let place = owner.ops.len() as u32;
+        let (at, place) = (owner.ops.len() as u32, owner.next_place);
+        owner.next_place = place.wrapping_add(1);
         owner.ops.push(id);
         owner.unfinished += 1;
         // Field by field: a whole `Op` would be built on the stack and copied, which costs more than all else here.
@@ -240,14 +258,14 @@ impl Core {
         op.stage = Stage::Staged;
         op.generation = op.generation.wrapping_add(1);
         op.group = group;
-        op.place = place;
+        (op.place, op.at) = (place, at);
         op.want = want;
         op.offset = start;
         op.len = aligned.min(u64::from(u32::MAX)) as u32;
         if outside || too_long {
             self.finish(id, Outcome::Outside);
         } else {
-            self.staged.push(id);
+            self.staged.push_back(id);
         }
         place
     }
@@ -289,9 +307,14 @@ impl Core {
         self.groups[group as usize].ops.len()
     }
 
+    /// The number by which its stream knows a read.
+    pub(crate) fn place(&self, op: u32) -> u32 {
+        self.ops[op as usize].place
+    }
+
     /// Where the bytes of a finished read lie: start and length, or why there are none.
-    pub(crate) fn view(&self, group: u32, place: u32) -> Result<(*const u8, usize), ReadError> {
-        let op = &self.ops[self.groups[group as usize].ops[place as usize] as usize];
+    pub(crate) fn view(&self, op: u32) -> Result<(*const u8, usize), ReadError> {
+        let op = &self.ops[op as usize];
         assert!(op.stage == Stage::Done, "bytes of a read that has not arrived");
         if op.outcome != Outcome::Arrived
             && let Some(error) = self.error(op)
@@ -330,7 +353,7 @@ impl Core {
         }
     }
 
-    /// Takes the next arrival of a stream; `None` when nothing has arrived, in which case the task is woken
+    /// Takes the next arrival of a stream, by its number in the books; `None` when nothing has arrived, in which case the task is woken
     /// by the next one.
     pub(crate) fn take_arrived(&mut self, group: u32) -> Option<u32> {
         let task = self.current;
@@ -341,31 +364,27 @@ impl Core {
         arrived
     }
 
-    /// Gives the buffer of one finished read of a stream back early.
-    pub(crate) fn release_arrived(&mut self, group: u32, place: u32) {
-        let op = self.groups[group as usize].ops[place as usize] as usize;
-        if let Some(buffer) = self.ops[op].buffer.take() {
+    /// Gives one finished read of a stream back, its buffer and its place in the books: a stream may be of any length.
+    pub(crate) fn release_arrived(&mut self, id: u32) {
+        let op = &mut self.ops[id as usize];
+        debug_assert!(op.stage == Stage::Done, "a read is given back before it has ended");
+        op.stage = Stage::Free;
+        if let Some(buffer) = op.buffer.take() {
             self.pool.release(buffer);
         }
+        let (at, group) = (op.at as usize, &mut self.groups[op.group as usize]);
+        group.failed -= u32::from(op.outcome != Outcome::Arrived);
+        group.ops.swap_remove(at);
+        if let Some(moved) = group.ops.get(at) {
+            self.ops[*moved as usize].at = at as u32;
+        }
+        self.free_ops.push(id);
     }
 
     /// Ends a group: buffers of finished reads go back now, those still in flight when they complete.
     pub(crate) fn close_group(&mut self, id: u32) {
         if self.groups[id as usize].unfinished > 0 {
-            self.groups[id as usize].orphaned = true;
-            let ops = &self.ops;
-            self.staged.retain(|op| ops[*op as usize].group != id);
-            self.admitted = self.staged.iter().take_while(|op| ops[**op as usize].buffer.is_some()).count();
-            self.refused_at = None;
-            let staged: Vec<u32> = self.groups[id as usize]
-                .ops
-                .iter()
-                .copied()
-                .filter(|op| self.ops[*op as usize].stage == Stage::Staged)
-                .collect();
-            for op in staged {
-                self.finish(op, Outcome::Arrived);
-            }
+            self.orphan(id);
             return;
         }
         let group = &mut self.groups[id as usize];
@@ -382,6 +401,28 @@ impl Core {
         self.free_groups.push(id);
     }
 
+    /// What is left of a group whose query has gone: only what a device may still write to keeps its buffer. Staged
+    /// reads leave the line when their turn comes, and the group ends with the last of all.
+    #[cold]
+    fn orphan(&mut self, id: u32) {
+        let group = &mut self.groups[id as usize];
+        group.orphaned = true;
+        for &op in &group.ops {
+            let op = &mut self.ops[op as usize];
+            if op.stage == Stage::InFlight {
+                continue;
+            }
+            if op.stage == Stage::Staged {
+                op.stage = Stage::Withdrawn;
+            }
+            if let Some(buffer) = op.buffer.take() {
+                self.pool.release(buffer);
+            }
+        }
+        // Who stands behind them in the line may have what it waits for.
+        self.refused_at = None;
+    }
+
     /// Hands staged reads over once enough have gathered.
     #[inline]
     pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
@@ -390,14 +431,23 @@ impl Core {
 
     /// Hands over as many staged reads as depth, buffers and the device allow.
     fn flush(&mut self) -> Result<(), TierError> {
-        let mut room = self.depth.saturating_sub(self.queue.in_flight());
-        if !self.addressable {
-            self.admit(room);
-            room = room.min(self.admitted);
-        }
+        let room = self.depth.saturating_sub(self.queue.in_flight());
         self.batch.clear();
-        for &id in self.staged.iter().take(room) {
-            let op = &self.ops[id as usize];
+        while self.batch.len() < room {
+            if !self.addressable && self.admitted == 0 {
+                self.admit(room - self.batch.len());
+                if self.admitted == 0 {
+                    break;
+                }
+            }
+            let Some(id) = self.staged.pop_front() else { break };
+            self.admitted = self.admitted.saturating_sub(1);
+            let op = &mut self.ops[id as usize];
+            if op.stage == Stage::Withdrawn {
+                self.finish(id, Outcome::Arrived);
+                continue;
+            }
+            op.stage = Stage::InFlight;
             let buffer = op.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
             let name = u64::from(op.generation) << 32 | u64::from(id);
             self.batch.push(Read { id: name, offset: op.offset, len: op.len, buffer });
@@ -406,26 +456,39 @@ impl Core {
             return Ok(());
         }
         // SAFETY: each buffer is held by its op until `finish`, which only a completion brings about.
-        let taken = unsafe { self.queue.submit(&self.batch)? };
-        if taken > self.batch.len() {
+        let outcome = unsafe { self.queue.submit(&self.batch) };
+        let taken = outcome.as_ref().map_or(0, |taken| *taken);
+        if taken < self.batch.len() {
+            self.put_back(taken);
+        }
+        if outcome? > self.batch.len() {
             return Err(TierError::Contract("more reads taken than submitted".into()));
         }
-        for &id in self.staged.iter().take(taken) {
-            self.ops[id as usize].stage = Stage::InFlight;
-        }
-        if taken == self.staged.len() {
-            self.staged.clear();
-        } else {
-            self.staged.drain(..taken);
-        }
-        self.admitted = self.admitted.saturating_sub(taken);
         self.stats.submissions += u64::from(taken > 0);
         self.stats.deepest = self.stats.deepest.max(self.queue.in_flight() as u64);
         Ok(())
     }
 
-    /// Hands staged reads over and collects completions, sleeping up to `wait()` if there are none.
-    pub(crate) fn advance(&mut self, wait: impl Fn() -> Duration) -> Result<(), RunError> {
+    /// Puts the reads of a submission from the number `taken` on back to the head of the line, in order.
+    #[cold]
+    fn put_back(&mut self, taken: usize) {
+        for read in self.batch[taken..].iter().rev() {
+            let id = read.id as u32;
+            self.ops[id as usize].stage = Stage::Staged;
+            self.staged.push_front(id);
+        }
+        if !self.addressable {
+            self.admitted += self.batch.len() - taken;
+        }
+    }
+
+    /// What ends a wait of the device early.
+    pub(crate) fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
+    }
+
+    /// Hands staged reads over and collects completions, sleeping up to `wait` if there are none; `None` does not sleep.
+    pub(crate) fn advance(&mut self, wait: Option<Duration>) -> Result<(), RunError> {
         self.flush()?;
         if !self.ready.is_empty() {
             return Ok(());
@@ -441,7 +504,7 @@ impl Core {
             self.break_deadlock();
             return Ok(());
         }
-        self.collect(Some(wait()))?;
+        self.collect(wait)?;
         Ok(())
     }
 
@@ -496,13 +559,17 @@ impl Core {
         group.unfinished -= 1;
         group.failed += u32::from(outcome != Outcome::Arrived);
         if group.orphaned {
+            // Nobody will look at the bytes, and somebody may be waiting for the buffer.
+            if let Some(buffer) = op.buffer.take() {
+                self.pool.release(buffer);
+            }
             if group.unfinished == 0 {
                 self.close_group(group_id);
             }
             return;
         }
         if group.stream {
-            group.arrived.push_back(op.place);
+            group.arrived.push_back(id);
         }
         if group.waiting && (group.stream || group.unfinished == 0) {
             group.waiting = false;
@@ -510,8 +577,17 @@ impl Core {
         }
     }
 
-    /// After a run: waits for reads that dropped queries left behind.
+    /// After a run: lets go of reads that dropped queries left in the line, and waits for those in flight.
     pub(crate) fn drain_after_run(&mut self) -> Result<(), TierError> {
+        for _ in 0..self.staged.len() {
+            let Some(id) = self.staged.pop_front() else { break };
+            if self.ops[id as usize].is_withdrawn() {
+                self.finish(id, Outcome::Arrived);
+            } else {
+                self.staged.push_back(id);
+            }
+        }
+        self.admitted = self.staged.iter().take_while(|id| self.ops[**id as usize].buffer.is_some()).count();
         let drained = self.drain(self.drain_patience);
         self.ready.clear();
         drained
@@ -535,6 +611,27 @@ impl Core {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Reads that the books have room for, and of these the ones in use.
+    pub(super) fn booked(&self) -> (usize, usize) {
+        (self.ops.len(), self.ops.len() - self.free_ops.len())
+    }
+
+    /// Of each batch that stands in the line: how many of its reads have a buffer, and how many wait there.
+    pub(super) fn batches_in_line(&self) -> std::collections::BTreeMap<u32, (usize, usize)> {
+        let mut batches = std::collections::BTreeMap::new();
+        for op in self.staged.iter().map(|id| &self.ops[*id as usize]) {
+            if op.stage == Stage::Staged && !self.groups[op.group as usize].stream {
+                let (held, waiting): &mut (usize, usize) = batches.entry(op.group).or_default();
+                *held += usize::from(op.buffer.is_some());
+                *waiting += 1;
+            }
+        }
+        batches
     }
 }
 

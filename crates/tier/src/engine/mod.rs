@@ -6,22 +6,28 @@
 //! task's index onto a ready list.
 
 mod admission;
+mod alarm;
 mod core;
 mod reads;
+mod running;
+#[cfg(test)]
+mod tests;
 
+pub use alarm::{Alarm, thread_waker};
 pub use core::EngineStats;
 pub use reads::{Arrived, Batch, Cx, Reading, Stream};
+pub use running::{Running, Step};
 
 use self::core::Core;
+use self::running::Queries;
 use crate::contract::Tier;
 use crate::error::{RunError, TierError};
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The longest that the engine sleeps in the device before it looks at cancellation and deadline again.
@@ -90,6 +96,17 @@ impl Control<'_> {
     }
 }
 
+/// What a source of queries has to give.
+#[derive(Debug)]
+pub enum Next<F> {
+    /// A query to run.
+    Query(F),
+    /// None now, maybe later.
+    NoneNow,
+    /// None any more.
+    End,
+}
+
 /// One thread's engine over one tier. Not `Send`: open one a thread.
 pub struct Engine {
     cx: Cx,
@@ -120,19 +137,35 @@ impl Engine {
         &mut self,
         width: usize,
         mut next: impl FnMut(&Cx) -> Option<F>,
-        mut sink: impl FnMut(F::Output),
+        sink: impl FnMut(F::Output),
         control: Control<'_>,
     ) -> Result<(), RunError> {
+        let next = |cx: &Cx| next(cx).map_or(Next::End, Next::Query);
+        self.run_fed(width, next, sink, control, &Alarm::new())
+    }
+
+    /// The same where queries come and go while it runs: `next` may have none for now, is asked again whenever there is
+    /// room, and its thread sleeps, in the device or idle, until `alarm` is rung by whoever has more.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_fed<F: Future>(
+        &mut self,
+        width: usize,
+        mut next: impl FnMut(&Cx) -> Next<F>,
+        mut sink: impl FnMut(F::Output),
+        control: Control<'_>,
+        alarm: &Alarm,
+    ) -> Result<(), RunError> {
         let width = width.max(1);
-        let mut slots: Vec<Pin<Box<Option<F>>>> = Vec::with_capacity(width);
-        let outcome = self.drive(width, &mut slots, &mut next, &mut sink, control);
-        drop(slots);
-        let mut core = self.cx.0.borrow_mut();
-        let drained = core.drain_after_run();
-        if let Err(lost @ TierError::Lost { .. }) = core.look_after_run() {
-            return Err(lost.into());
+        let mut queries = Queries::with_room(width);
+        let outcome = self.drive(width, &mut queries, &mut next, &mut sink, control, alarm);
+        drop(queries);
+        let settled = self.settle();
+        match settled {
+            Err(lost @ RunError::Tier(TierError::Lost { .. })) => Err(lost),
+            settled => outcome.and(settled),
         }
-        outcome.and(drained.map_err(RunError::from))
     }
 
     /// Runs one query to its end.
@@ -147,17 +180,27 @@ impl Engine {
         answer.ok_or(RunError::Stalled)
     }
 
+    /// After the last query: waits briefly for what dropped ones left in flight, and asks whether lent bytes were there.
+    fn settle(&mut self) -> Result<(), RunError> {
+        let mut core = self.cx.0.borrow_mut();
+        let drained = core.drain_after_run();
+        if let Err(lost @ TierError::Lost { .. }) = core.look_after_run() {
+            return Err(lost.into());
+        }
+        drained.map_err(RunError::from)
+    }
+
     fn drive<F: Future>(
         &mut self,
         width: usize,
-        slots: &mut Vec<Pin<Box<Option<F>>>>,
-        next: &mut impl FnMut(&Cx) -> Option<F>,
+        queries: &mut Queries<F>,
+        next: &mut impl FnMut(&Cx) -> Next<F>,
         sink: &mut impl FnMut(F::Output),
         control: Control<'_>,
+        alarm: &Alarm,
     ) -> Result<(), RunError> {
-        let mut free: Vec<u32> = Vec::with_capacity(width);
+        let mut wakers = Wakers::default();
         let mut exhausted = false;
-        let mut active = 0_usize;
         let mut turn = 0_u32;
         loop {
             // A clock costs as much as a step; the flag is free, but both are felt soon enough.
@@ -165,61 +208,61 @@ impl Engine {
                 control.check()?;
             }
             turn = turn.wrapping_add(1);
-            while !exhausted && active < width {
-                let Some(future) = next(&self.cx) else {
-                    exhausted = true;
-                    break;
-                };
-                let slot = match free.pop() {
-                    Some(slot) => {
-                        slots[slot as usize].as_mut().set(Some(future));
-                        slot
+            while !exhausted && queries.active() < width {
+                match next(&self.cx) {
+                    Next::Query(query) => queries.start(&self.cx, query, sink)?,
+                    Next::NoneNow => {
+                        wakers.prepare(&self.cx);
+                        break;
                     }
-                    None => {
-                        slots.push(Box::pin(Some(future)));
-                        (slots.len() - 1) as u32
-                    }
-                };
-                active += 1;
-                self.cx.0.borrow_mut().set_current(slot);
-                if self.step(slot, slots, sink) {
-                    free.push(slot);
-                    active -= 1;
+                    Next::End => exhausted = true,
                 }
-                self.cx.0.borrow_mut().flush_if_full()?;
             }
-            let task = self.cx.0.borrow_mut().next_ready()?;
-            if let Some(slot) = task {
-                if self.step(slot, slots, sink) {
-                    free.push(slot);
-                    active -= 1;
-                }
-            } else if active == 0 {
+            if queries.step(&self.cx, sink)? {
+                continue;
+            }
+            if queries.active() == 0 && exhausted {
                 return Ok(());
-            } else {
-                self.cx.0.borrow_mut().advance(|| control.wait())?;
-                control.check()?;
             }
+            self.sleep(queries.active() == 0, &wakers, control, alarm)?;
+            control.check()?;
         }
     }
 
-    /// Polls one task, which must be the current one; true when it has ended.
     #[inline]
-    fn step<F: Future>(
+    fn sleep(
         &self,
-        slot: u32,
-        slots: &mut [Pin<Box<Option<F>>>],
-        sink: &mut impl FnMut(F::Output),
-    ) -> bool {
-        let place = &mut slots[slot as usize];
-        let Some(future) = place.as_mut().as_pin_mut() else { return false };
-        match future.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => false,
-            Poll::Ready(answer) => {
-                place.as_mut().set(None);
-                sink(answer);
-                true
+        idle: bool,
+        wakers: &Wakers,
+        control: Control<'_>,
+        alarm: &Alarm,
+    ) -> Result<(), RunError> {
+        let limit = control.wait();
+        match wakers {
+            // Nobody feeds this run: only arrivals end its sleep.
+            Wakers { thread: None, .. } => self.cx.0.borrow_mut().advance(Some(limit)),
+            Wakers { thread: Some(thread), .. } if idle => {
+                alarm.idle(thread, Some(limit));
+                Ok(())
             }
+            Wakers { device, .. } => {
+                alarm.sleep_in(device.as_ref(), limit, |limit| self.cx.0.borrow_mut().advance(limit))
+            }
+        }
+    }
+}
+
+/// What wakes a run that is fed while it runs; made when its source first has none for now.
+#[derive(Default)]
+struct Wakers {
+    thread: Option<Waker>,
+    device: Option<Waker>,
+}
+
+impl Wakers {
+    fn prepare(&mut self, cx: &Cx) {
+        if self.thread.is_none() {
+            (self.thread, self.device) = (Some(thread_waker()), cx.0.borrow_mut().waker());
         }
     }
 }

@@ -151,14 +151,24 @@ impl Stream {
             return None;
         }
         let (cx, group) = (&self.cx, self.group);
-        let place = std::future::poll_fn(|_| match cx.0.borrow_mut().take_arrived(group) {
-            Some(place) => Poll::Ready(place),
+        let op = std::future::poll_fn(|_| match cx.0.borrow_mut().take_arrived(group) {
+            Some(op) => Poll::Ready(op),
             None => Poll::Pending,
         })
         .await;
         self.pending -= 1;
-        let view = self.cx.0.borrow().view(group, place);
-        Some(view.map(|(start, len)| Arrived { stream: self, place, start, len }))
+        let mut core = self.cx.0.borrow_mut();
+        match core.view(op) {
+            Ok((start, len)) => {
+                let place = core.place(op);
+                drop(core);
+                Some(Ok(Arrived { stream: self, op, place, start, len }))
+            }
+            Err(error) => {
+                core.release_arrived(op);
+                Some(Err(error))
+            }
+        }
     }
 }
 
@@ -171,6 +181,7 @@ impl Drop for Stream {
 /// One arrival of a [`Stream`]; its buffer goes back to the engine when it is dropped.
 pub struct Arrived<'s> {
     stream: &'s Stream,
+    op: u32,
     /// The number that [`Stream::push`] returned.
     pub place: u32,
     start: *const u8,
@@ -187,6 +198,6 @@ impl Arrived<'_> {
 
 impl Drop for Arrived<'_> {
     fn drop(&mut self) {
-        self.stream.cx.0.borrow_mut().release_arrived(self.stream.group, self.place);
+        self.stream.cx.0.borrow_mut().release_arrived(self.op);
     }
 }

@@ -1,12 +1,14 @@
 //! Several tiers as one address space: stripe after stripe in turn, as RAID 0, or laid end to end.
 
 use super::{Slots, unknown};
+use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::{ReadFault, TierError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 /// While reads are in flight on several members, the queue sleeps in one of them for no longer than this
@@ -177,6 +179,7 @@ impl Tier for StripeTier {
             ended: Vec::new(),
             reaped: Vec::new(),
             failure: None,
+            bell: Arc::default(),
         }))
     }
 }
@@ -218,6 +221,7 @@ struct StripeQueue {
     reaped: Vec<Completion>,
     /// A member's failure to submit; its reads have failed, and the next `reap` says why.
     failure: Option<TierError>,
+    bell: Arc<Bell>,
 }
 
 impl StripeQueue {
@@ -345,6 +349,9 @@ impl Queue for StripeQueue {
         let mut left = wait.unwrap_or_default();
         let mut turn = 0;
         while outcome.is_ok() && self.ended.is_empty() && self.failure.is_none() && !left.is_zero() {
+            if self.bell.take() {
+                break;
+            }
             let n = self.members.len();
             let busy = |m: &usize| self.members[*m].queue.in_flight() > 0;
             let Some(m) = (0..n).map(|i| (turn + i) % n).find(busy) else { break };
@@ -372,5 +379,12 @@ impl Queue for StripeQueue {
 
     fn in_flight(&self) -> usize {
         self.wholes.len() + self.ended.len()
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        let wakers =
+            self.members.iter_mut().map(|member| member.queue.waker()).collect::<Option<Vec<_>>>()?;
+        self.bell = Bell::over(wakers);
+        Some(self.bell.clone().into())
     }
 }

@@ -1,10 +1,12 @@
 //! One of several tiers over the same bytes, chosen while nothing is in flight: measurements that compare devices
 //! then differ in the device alone, not in where an index happens to lie in memory.
 
+use crate::backend::bell::Bell;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::TierError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 /// See the module's description. Clones share the choice.
@@ -98,5 +100,10 @@ impl Queue for SwitchQueue {
 
     fn in_flight(&self) -> usize {
         self.queues[self.active].in_flight()
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        let wakers = self.queues.iter_mut().map(|queue| queue.waker()).collect::<Option<Vec<_>>>()?;
+        Some(Bell::over(wakers).into())
     }
 }

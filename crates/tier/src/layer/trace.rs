@@ -11,6 +11,7 @@ use std::io::{BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// A queue hands its records over in lots of this many, so that threads rarely meet at the lock.
@@ -246,6 +247,10 @@ impl Queue for TraceQueue {
 
     fn in_flight(&self) -> usize {
         self.queue.in_flight()
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
     }
 }
 

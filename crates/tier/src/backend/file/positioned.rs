@@ -6,11 +6,31 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Threads that read at once at most. Devices want more, but each thread costs a stack and switches.
 const MOST_THREADS: u32 = 32;
+
+/// What the queue waits for.
+enum Event {
+    Done(Completion),
+    /// Somebody wants the queue's thread.
+    Woken,
+}
+
+/// Ends a wait for an event.
+struct Call(Mutex<Sender<Event>>);
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        if let Ok(events) = self.0.lock() {
+            // A queue that is gone waits for nothing.
+            let _ = events.send(Event::Woken);
+        }
+    }
+}
 
 /// A read on its way to a thread of the pool.
 struct Order(Read);
@@ -21,7 +41,9 @@ unsafe impl Send for Order {}
 
 pub(super) struct PositionedQueue {
     orders: Option<Sender<Order>>,
-    done: Receiver<Completion>,
+    done: Receiver<Event>,
+    /// Kept for whoever wants to end a wait.
+    events: Sender<Event>,
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
     depth: usize,
@@ -30,11 +52,11 @@ pub(super) struct PositionedQueue {
 impl PositionedQueue {
     pub(super) fn new(file: Arc<File>, len: u64, depth: u32) -> Result<PositionedQueue, TierError> {
         let (orders, inbox) = channel::<Order>();
-        let (outbox, done) = channel();
+        let (events, done) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
         let mut threads = Vec::new();
         for _ in 0..depth.clamp(1, MOST_THREADS) {
-            let (file, inbox, outbox) = (file.clone(), inbox.clone(), outbox.clone());
+            let (file, inbox, outbox): (_, _, Sender<Event>) = (file.clone(), inbox.clone(), events.clone());
             let serve = move || {
                 loop {
                     let order = match inbox.lock() {
@@ -43,7 +65,7 @@ impl PositionedQueue {
                     };
                     let Ok(Order(read)) = order else { return };
                     let result = fetch(&file, len, &read);
-                    if outbox.send(Completion { id: read.id, result }).is_err() {
+                    if outbox.send(Event::Done(Completion { id: read.id, result })).is_err() {
                         return;
                     }
                 }
@@ -55,7 +77,7 @@ impl PositionedQueue {
             threads.push(thread);
         }
         let depth = depth.max(1) as usize;
-        Ok(PositionedQueue { orders: Some(orders), done, threads, in_flight: 0, depth })
+        Ok(PositionedQueue { orders: Some(orders), done, events, threads, in_flight: 0, depth })
     }
 }
 
@@ -90,14 +112,18 @@ impl Queue for PositionedQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
-        done.extend(self.done.try_iter());
+        let arrived = |event| match event {
+            Event::Done(completion) => Some(completion),
+            Event::Woken => None,
+        };
+        done.extend(self.done.try_iter().filter_map(arrived));
         if done.len() == before
             && self.in_flight > 0
             && let Some(wait) = wait
             && let Ok(first) = self.done.recv_timeout(wait)
         {
-            done.push(first);
-            done.extend(self.done.try_iter());
+            done.extend(arrived(first));
+            done.extend(self.done.try_iter().filter_map(arrived));
         }
         self.in_flight -= done.len() - before;
         Ok(())
@@ -113,6 +139,10 @@ impl Queue for PositionedQueue {
 
     fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        Some(Waker::from(Arc::new(Call(Mutex::new(self.events.clone())))))
     }
 }
 

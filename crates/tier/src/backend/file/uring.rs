@@ -4,9 +4,13 @@ use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{ReadFault, TierError};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::Duration;
+
+/// The ring's name for a call; no slot has it.
+const CALLED: u64 = u64::MAX;
 
 /// Finds out whether this process may use io_uring; containers often refuse it.
 pub(super) fn probe() -> Result<(), TierError> {
@@ -49,12 +53,44 @@ pub(super) struct UringQueue {
     /// Why the kernel refused a submission whose reads had been taken; the next `reap` says it. Their buffers
     /// stay in flight: the ring still holds the entries, and nobody knows which of them the kernel has seen.
     refused: Option<TierError>,
+    /// What others write to in order to end a wait, once somebody has asked for it.
+    call: Option<Arc<Call>>,
+    /// Whether the ring watches it.
+    listening: bool,
+}
+
+/// An event counter that a ring can watch.
+struct Call(OwnedFd);
+
+impl Call {
+    fn new() -> Option<Call> {
+        // SAFETY: makes a new descriptor.
+        let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        // SAFETY: the descriptor was just made and is nobody else's.
+        (made >= 0).then(|| Call(unsafe { OwnedFd::from_raw_fd(made) }))
+    }
+
+    /// Sets it back.
+    fn clear(&self) {
+        let mut count = 0_u64;
+        // SAFETY: the counter's 8 bytes have room; it does not block.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        let one = 1_u64;
+        // SAFETY: 8 bytes that are there. It fails only where the counter is full, and then the wait has ended.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
 }
 
 impl UringQueue {
     pub(super) fn new(file: Arc<File>, len: u64, depth: u32) -> Result<UringQueue, TierError> {
         let depth = depth.clamp(1, 4096);
-        let ring = build(depth.next_power_of_two())?;
+        // One entry more than reads: the one that listens for a call.
+        let ring = build((depth + 1).next_power_of_two())?;
         let registered_file = ring.submitter().register_files(&[file.as_raw_fd()]).is_ok();
         let idle =
             Flight { read: Read { id: 0, offset: 0, len: 0, buffer: std::ptr::null_mut() }, arrived: 0 };
@@ -70,6 +106,8 @@ impl UringQueue {
             again: Vec::new(),
             raw: Vec::with_capacity(depth as usize),
             refused: None,
+            call: None,
+            listening: false,
         })
     }
 
@@ -113,6 +151,11 @@ impl UringQueue {
         self.raw.extend(self.ring.completion().map(|c: cqueue::Entry| (c.user_data(), c.result())));
         for i in 0..self.raw.len() {
             let (slot, result) = self.raw[i];
+            if slot == CALLED {
+                self.listening = false;
+                self.call.iter().for_each(|call| call.clear());
+                continue;
+            }
             let Some(flight) = self.flights.get_mut(slot as usize) else {
                 return Err(TierError::Contract(format!("io_uring completed unknown entry {slot}")));
             };
@@ -148,8 +191,27 @@ impl UringQueue {
         let entry = self.entry(slot);
         // SAFETY: the buffer is valid until the completion by the contract of `Queue::submit`; a continued read
         // stays within the buffer of its first part.
-        unsafe { self.ring.submission().push(&entry) }
+        unsafe { self.post(&entry) }
+    }
+
+    /// # Safety
+    /// What the entry points to must be valid until its completion.
+    unsafe fn post(&mut self, entry: &squeue::Entry) -> Result<(), TierError> {
+        // SAFETY: passed on under the same contract.
+        unsafe { self.ring.submission().push(entry) }
             .map_err(|_| TierError::Contract("the io_uring has fewer entries than its depth".into()))
+    }
+
+    /// Has the ring watch for a call, if anybody can make one; the entry goes with the next submission.
+    fn listen(&mut self) -> Result<(), TierError> {
+        let Some(call) = &self.call else { return Ok(()) };
+        if self.listening {
+            return Ok(());
+        }
+        let watch = opcode::PollAdd::new(types::Fd(call.0.as_raw_fd()), libc::POLLIN as u32).build();
+        self.listening = true;
+        // SAFETY: the entry points to no memory.
+        unsafe { self.post(&watch.user_data(CALLED)) }
     }
 }
 
@@ -178,6 +240,7 @@ impl Queue for UringQueue {
         if done.len() > before || self.in_flight() == 0 {
             return Ok(());
         }
+        self.listen()?;
         let limit = types::Timespec::from(wait);
         let args = types::SubmitArgs::new().timespec(&limit);
         match self.ring.submitter().submit_with_args(1, &args) {
@@ -209,11 +272,56 @@ impl Queue for UringQueue {
     fn in_flight(&self) -> usize {
         self.depth - self.free.len()
     }
+
+    fn waker(&mut self) -> Option<Waker> {
+        if self.call.is_none() {
+            self.call = Call::new().map(Arc::new);
+        }
+        self.call.clone().map(Waker::from)
+    }
 }
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
         let mut done = Vec::new();
         while self.in_flight() > 0 && self.reap(&mut done, Some(Duration::from_millis(100))).is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A read that ends only when somebody writes.
+    #[test]
+    fn a_call_ends_a_wait() {
+        if probe().is_err() {
+            return;
+        }
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let file = Arc::new(File::from(OwnedFd::from(reader)));
+        let mut queue = UringQueue::new(file, u64::MAX, 1).unwrap();
+        let mut buffer = [0; 8];
+        let read = Read { id: 7, offset: 0, len: 8, buffer: buffer.as_mut_ptr() };
+        // SAFETY: the buffer outlives the queue's claim on it, which ends with the completion below.
+        assert_eq!(unsafe { queue.submit(&[read]).unwrap() }, 1);
+        let (waker, mut done) = (queue.waker().unwrap(), Vec::new());
+        for _ in 0..3 {
+            waker.wake_by_ref();
+            // Were the call not heard, this would last a day.
+            queue.reap(&mut done, Some(Duration::from_secs(86_400))).unwrap();
+            assert_eq!((done.len(), queue.in_flight()), (0, 1));
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| waker.wake_by_ref());
+            queue.reap(&mut done, Some(Duration::from_secs(86_400))).unwrap();
+        });
+        writer.write_all(b"bathyal!").unwrap();
+        while done.is_empty() {
+            queue.reap(&mut done, Some(Duration::from_secs(86_400))).unwrap();
+        }
+        assert_eq!(done, [Completion { id: 7, result: Ok(8) }]);
+        assert_eq!(&buffer, b"bathyal!");
     }
 }

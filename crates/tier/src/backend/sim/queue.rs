@@ -2,11 +2,13 @@
 
 use super::random::Dice;
 use super::{Content, Device, Fault, POISON, SimClock, SimOptions, State, Violation, When};
+use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
 use crate::buffers::BufferPool;
 use crate::contract::{Completion, Queue, Read, Span, Tier};
 use crate::error::{ReadFault, TierError};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// Virtual nanoseconds that one call costs, so that a caller who polls without waiting sees time pass.
@@ -34,6 +36,7 @@ pub(super) struct SimQueue {
     dice: Dice,
     flights: Vec<Flight>,
     source: Option<Source>,
+    bell: Arc<Bell>,
 }
 
 impl SimQueue {
@@ -49,7 +52,7 @@ impl SimQueue {
         };
         let depth = depth.min(device.options.depth).max(1) as usize;
         let dice = Dice::new(device.options.seed, number);
-        Ok(SimQueue { device, len, depth, dice, flights: Vec::new(), source })
+        Ok(SimQueue { device, len, depth, dice, flights: Vec::new(), source, bell: Arc::default() })
     }
 
     /// Which fault befalls the device's read number `number`.
@@ -264,7 +267,7 @@ impl Queue for SimQueue {
         self.deliver(done)?;
         let Some(wait) = wait else { return Ok(()) };
         let end = clock.now_ns().saturating_add(wait.as_nanos() as u64);
-        while done.len() == before && !self.flights.is_empty() {
+        while done.len() == before && !self.flights.is_empty() && !self.bell.take() {
             let next = self.next_due().unwrap_or(u64::MAX).min(end);
             let now = clock.now_ns();
             match &clock {
@@ -276,7 +279,7 @@ impl Queue for SimQueue {
                 SimClock::Real(_) => std::hint::spin_loop(),
             }
             self.deliver(done)?;
-            if clock.now_ns() >= end {
+            if clock.now_ns() >= end || self.bell.take() {
                 break;
             }
         }
@@ -298,6 +301,10 @@ impl Queue for SimQueue {
 
     fn in_flight(&self) -> usize {
         self.flights.len()
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        Some(self.bell.clone().into())
     }
 }
 

@@ -8,6 +8,7 @@ use crate::error::{ReadFault, TierError};
 use crate::layer::{Slots, unknown};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// A read that needs the tier.
@@ -228,5 +229,9 @@ impl Queue for CacheQueue {
 
     fn in_flight(&self) -> usize {
         self.flights.len() + self.ended.len()
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
     }
 }

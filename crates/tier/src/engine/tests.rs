@@ -1,0 +1,261 @@
+//! The engine's books from inside: what streams leave behind, who gets buffers, what wakes a sleeper.
+
+use super::{Alarm, Control, Cx, Engine, EngineOptions, Next, Running, Step};
+use crate::backend::sim::{Fault, FaultRates, SimClock, SimOptions, SimTier, When};
+use crate::contract::Span;
+use crate::error::ReadError;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+const LEN: usize = 1 << 20;
+
+fn device(options: SimOptions) -> Arc<SimTier> {
+    Arc::new(SimTier::new((0..LEN).map(|i| (i * 7 + i / 251) as u8).collect(), options))
+}
+
+fn engine(options: EngineOptions) -> Engine {
+    Engine::new(device(SimOptions::default()), options).unwrap()
+}
+
+#[test]
+fn a_long_stream_leaves_nothing_behind() {
+    const READS: u64 = 200_000;
+    let mut engine = engine(EngineOptions { depth: 8, ..EngineOptions::default() });
+    let task = |cx: &Cx| {
+        let cx = cx.clone();
+        async move {
+            let (mut stream, mut sum) = (cx.stream(), 0_u64);
+            for i in 0..READS {
+                assert_eq!(u64::from(stream.push(Span::at(i % 2000 * 512, 512))), i);
+                if stream.pending() == 20 {
+                    let arrived = stream.next().await.unwrap().unwrap();
+                    sum += u64::from(arrived.place);
+                }
+            }
+            while let Some(arrived) = stream.next().await {
+                sum += u64::from(arrived.unwrap().place);
+            }
+            sum
+        }
+    };
+    assert_eq!(engine.run_one(task, Control::default()).unwrap(), READS * (READS - 1) / 2);
+    let (room, used) = engine.cx.0.borrow().booked();
+    assert!(room <= 20 && used == 0, "{room} reads in the books, {used} in use");
+}
+
+#[test]
+fn a_group_withdrawn_from_a_long_line_leaves_it_in_its_turn() {
+    let mut engine = engine(EngineOptions { depth: 4, ..EngineOptions::default() });
+    let task = |cx: &Cx| {
+        let cx = cx.clone();
+        async move {
+            let mut streams: Vec<_> = (0..100).map(|_| cx.stream()).collect();
+            for (i, stream) in (0_u64..).zip(&mut streams) {
+                for j in 0..10 {
+                    stream.push(Span::at((i * 10 + j) * 512, 512));
+                }
+            }
+            // Every other one goes, in no order that the line knows.
+            let mut kept: Vec<_> = streams.into_iter().step_by(2).collect();
+            let mut arrived = 0;
+            for stream in kept.iter_mut().rev() {
+                while let Some(read) = stream.next().await {
+                    read.unwrap();
+                    arrived += 1;
+                }
+            }
+            arrived
+        }
+    };
+    assert_eq!(engine.run_one(task, Control::default()).unwrap(), 500);
+    assert_eq!(engine.cx.0.borrow().booked().1, 0);
+}
+
+/// What a random query does next.
+#[derive(Debug, Clone)]
+enum Deed {
+    /// Reads spans of these lengths together.
+    Batch(Vec<u32>),
+    /// The same, and holds their bytes while it does the next thing.
+    Hold(Vec<u32>),
+    /// Stages them and goes away.
+    Abandon(Vec<u32>),
+    /// Reads them one by one as they arrive.
+    Stream(Vec<u32>),
+}
+
+fn spans(lens: &[u32], seed: u64) -> Vec<Span> {
+    let place = |(i, len): (u64, &u32)| Span::at((seed * 7919 + i * 104_729) % (LEN as u64 - 70_000), *len);
+    (0..).zip(lens).map(place).collect()
+}
+
+async fn live(cx: Cx, seed: u64, deeds: Vec<Deed>, refused: Rc<Cell<u32>>) {
+    let mut held = Vec::new();
+    let note = |error: ReadError| match error {
+        ReadError::Budget { .. } => refused.set(refused.get() + 1),
+        other => panic!("{other}"),
+    };
+    for deed in deeds {
+        match deed {
+            Deed::Batch(lens) => match cx.read(&spans(&lens, seed)).await {
+                Ok(batch) => assert_eq!(batch.len(), lens.len()),
+                Err(error) => note(error),
+            },
+            Deed::Hold(lens) => {
+                match cx.read(&spans(&lens, seed)).await {
+                    Ok(batch) => held = vec![batch],
+                    Err(error) => note(error),
+                };
+            }
+            Deed::Abandon(lens) => {
+                let spans = spans(&lens, seed);
+                let begun = pin!(cx.read(&spans));
+                let _ = begun.poll(&mut Context::from_waker(Waker::noop()));
+            }
+            Deed::Stream(lens) => {
+                let mut stream = cx.stream();
+                for span in spans(&lens, seed) {
+                    stream.push(span);
+                }
+                while let Some(arrived) = stream.next().await {
+                    if let Err(error) = arrived.map(|_| ()) {
+                        note(error);
+                    }
+                }
+            }
+        }
+    }
+    drop(held);
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let lens = || prop::collection::vec(prop_oneof![4 => 1..4097_u32, 1 => 4097..60_000_u32], 1..12);
+    let deed = prop_oneof![
+        3 => lens().prop_map(Deed::Batch),
+        1 => lens().prop_map(Deed::Hold),
+        1 => lens().prop_map(Deed::Abandon),
+        2 => lens().prop_map(Deed::Stream),
+    ];
+    prop::collection::vec(deed, 1..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever queries ask for, under whatever budget: all of them end, a batch in line holds all its buffers or none,
+    /// the budget holds, and at the end every buffer and every place in the books is free.
+    #[test]
+    fn admission_neither_starves_nor_overspends(
+        queries in prop::collection::vec(deeds(), 1..20),
+        depth in 1..12_u32,
+        width in 1..10_usize,
+        frames in 1..40_u64,
+        refuse in prop::bool::ANY,
+    ) {
+        let rates = FaultRates { refuse: if refuse { 0.3 } else { 0.0 }, ..FaultRates::NONE };
+        let budget = frames * 4096;
+        let options = EngineOptions { depth, buffer_budget_bytes: budget, ..EngineOptions::default() };
+        let tier = device(SimOptions { rates, ..SimOptions::default() });
+        let engine = Engine::new(tier.clone(), options).unwrap();
+        let refused = Rc::new(Cell::new(0));
+        let mut running = Running::new(engine);
+        let (mut next, mut ended) = (0, 0);
+        while ended < queries.len() {
+            while next < queries.len() && running.active() < width {
+                let make = |cx: &Cx| live(cx.clone(), next as u64, queries[next].clone(), refused.clone());
+                ended += usize::from(running.start(make).unwrap().is_some());
+                next += 1;
+            }
+            match running.step().unwrap() {
+                Step::Answered(()) => ended += 1,
+                Step::Suspended => {}
+                Step::Waiting => running.wait(&Alarm::new(), Duration::from_secs(1)).unwrap(),
+            }
+            prop_assert!(running.engine().buffer_bytes() <= budget);
+            for (held, waiting) in running.engine().cx.0.borrow().batches_in_line().into_values() {
+                prop_assert!(held == 0 || held == waiting, "{held} of {waiting} have buffers");
+            }
+        }
+        let (engine, settled) = running.end();
+        settled.unwrap();
+        let core = engine.cx.0.borrow();
+        prop_assert_eq!(core.booked().1, 0);
+        prop_assert!(core.pool.all_free());
+        prop_assert_eq!(tier.handle().violations(), []);
+    }
+}
+
+#[test]
+fn a_fed_run_waits_idle_for_more() {
+    let (queue, alarm) = (Mutex::new(Vec::new()), Alarm::new());
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..50_usize {
+                queue.lock().unwrap().push(Some(round));
+                alarm.ring();
+                // The next comes when this one has been answered, so that the run is idle in between.
+                while answered.load(Ordering::Acquire) <= round {
+                    std::hint::spin_loop();
+                }
+            }
+            queue.lock().unwrap().push(None);
+            alarm.ring();
+        });
+        let mut engine = engine(EngineOptions::default());
+        let next = |cx: &Cx| match queue.lock().unwrap().pop() {
+            None => Next::NoneNow,
+            Some(None) => Next::End,
+            Some(Some(round)) => {
+                let cx = cx.clone();
+                Next::Query(async move { cx.read(&[Span::at(round as u64, 9)]).await.unwrap().len() })
+            }
+        };
+        let sink = |_| {
+            answered.fetch_add(1, Ordering::AcqRel);
+        };
+        engine.run_fed(4, next, sink, Control::default(), &alarm).unwrap();
+    });
+    assert_eq!(answered.into_inner(), 50);
+}
+
+#[test]
+fn an_alarm_ends_a_sleep_in_the_device() {
+    let stuck = SimOptions {
+        clock: SimClock::real_time(),
+        script: vec![(When::Nth(0), Fault::Stuck)],
+        ..SimOptions::default()
+    };
+    let engine = Engine::new(device(stuck), EngineOptions::default()).unwrap();
+    let mut running = Running::new(engine);
+    let read = |at: u64| {
+        move |cx: &Cx| {
+            let cx = cx.clone();
+            async move { cx.read(&[Span::at(at, 9)]).await.map(|batch| batch.len()) }
+        }
+    };
+    running.start(read(0)).unwrap();
+    let alarm = Alarm::new();
+    std::thread::scope(|scope| {
+        // The read never ends: were the alarm not heard, this would sleep for a day.
+        scope.spawn(|| alarm.ring());
+        running.wait(&alarm, Duration::from_secs(86_400)).unwrap();
+    });
+    running.start(read(512)).unwrap();
+    let answer = loop {
+        match running.step().unwrap() {
+            Step::Answered(answer) => break answer,
+            _ => running.wait(&alarm, Duration::from_secs(86_400)).unwrap(),
+        }
+    };
+    assert_eq!((answer.unwrap(), running.active()), (1, 1));
+    running.retain(|_| false);
+    assert_eq!(running.active(), 0);
+}
