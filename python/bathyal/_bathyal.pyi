@@ -28,7 +28,7 @@ class _BuildArguments(TypedDict):
     search_list: int
     alpha: float
     code_bytes: int | None
-    code: str | None
+    code_kind: str | None
     threads: int
     seed: int | None
     memory: int | None
@@ -45,6 +45,7 @@ class _SearchArguments(TypedDict):
     threads: int
     mode: str
     timeout: float | None
+    in_flight: int | None
 
 class _Answers(TypedDict):
     ids: NDArray[np.uint32]
@@ -103,7 +104,7 @@ class IndexHandle:
     def element(self) -> str: ...
     @property
     def metric(self) -> str: ...
-    def dram_bytes(self, threads: int, search_list: int) -> int: ...
+    def dram_bytes(self, threads: int, search_list: int, in_flight: int | None) -> int: ...
     def manifest(self) -> str: ...
     def search(self, queries: NDArray[Any], arguments: _SearchArguments) -> _Answers: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+NEW_NAMES = {"code": "code_kind"}
+"""Arguments that were renamed, by their old names."""
 
 
 def memory_bytes(memory: int | str | None) -> int | None:
@@ -59,6 +63,19 @@ def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:
     if not least <= number <= most:
         raise ValueError(f"{name} is {number}; expected a whole number from {least} to {most}")
     return number
+
+
+def refuse_unknown(function: str, unknown: Mapping[str, object]) -> None:
+    """Refuses arguments that ``function`` does not have; of one that has another name now, the message says it.
+
+    >>> refuse_unknown("build", {"code": "pq"})
+    Traceback (most recent call last):
+    TypeError: build() has no argument 'code'; it is called 'code_kind' now
+    """
+    for name in unknown:
+        new = NEW_NAMES.get(name)
+        hint = f"; it is called {new!r} now" if new else ""
+        raise TypeError(f"{function}() has no argument {name!r}{hint}")
 
 
 def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:

@@ -7,12 +7,12 @@ import os
 import warnings
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal
-from bathyal.arguments import Data, Path, memory_bytes, query_rows, whole
+from bathyal.arguments import Data, Path, memory_bytes, query_rows, refuse_unknown, whole
 from bathyal.files import read_vectors, source
 from bathyal.progress import Receiver, shown
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
@@ -62,6 +62,7 @@ class Index:
         mode: Mode = "batched",
         timeout: float | None = None,
         prune: float | None = None,
+        in_flight: int | None = None,
     ) -> Found:
         """Finds the ``k`` nearest vectors of each query.
 
@@ -82,6 +83,7 @@ class Index:
             timeout: seconds after which the search gives up.
             prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
                 chooses by the calibration.
+            in_flight: queries interleaved on each thread; None suits the tier. More take more memory.
 
         Raises:
             ValueError: queries or options that do not fit the index, NaN or infinity (the row is named).
@@ -99,7 +101,9 @@ class Index:
         [0.0, 1.0, 1.0]
         """
         rows, single = _rows(queries, self.element)
-        arguments = _arguments(k, recall, search_list, probes, beam_width, threads, mode, timeout, prune)
+        arguments = _arguments(
+            k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
+        )
         answers = self._handle.search(rows, arguments)
         notes = tuple(answers["notes"])
         for note in notes:
@@ -111,7 +115,9 @@ class Index:
             threads=answers["threads"],
             search_list=answers["search_list"],
             seconds=answers["seconds"],
-            dram_bytes=self._handle.dram_bytes(answers["threads"], answers["search_list"]),
+            dram_bytes=self._handle.dram_bytes(
+                answers["threads"], answers["search_list"], arguments["in_flight"]
+            ),
             latencies_ns=answers["latencies_ns"],
             hops=answers["hops"],
             reads=answers["reads"],
@@ -134,6 +140,7 @@ class Index:
         threads: int = 0,
         mode: Mode = "batched",
         timeout: float | None = None,
+        in_flight: int | None = None,
     ) -> FoundRanges:
         """Finds all vectors within ``radius`` of each query.
 
@@ -145,7 +152,7 @@ class Index:
             radius: largest distance, as answers give it: l2 is squared, ip negated, cosine one minus it.
             recall: share of the vectors within the radius that should be found.
             limit: most neighbours of a query; the nearest are kept. None means all that the index holds.
-            threads, mode, timeout: as for :meth:`search`.
+            threads, mode, timeout, in_flight: as for :meth:`search`.
 
         >>> import numpy as np, bathyal
         >>> line = np.arange(100, dtype=np.float32).reshape(100, 1)
@@ -155,7 +162,7 @@ class Index:
         [[1, 2, 3, 4, 5], [97, 98, 99], []]
         """
         rows, _ = _rows(queries, self.element)
-        arguments = _arguments(10, recall, None, None, 4, threads, mode, timeout)
+        arguments = _arguments(10, recall, None, None, 4, threads, mode, timeout, None, in_flight)
         most = None if limit is None else whole("limit", limit, least=1)
         answers = _bathyal.range_search(self._handle, rows, float(radius), most, arguments)
         notes = _warned(answers["notes"])
@@ -171,6 +178,7 @@ class Index:
         probes: int | None = None,
         threads: int = 0,
         block: int = 65536,
+        in_flight: int | None = None,
     ) -> dict[str, Any]:
         """Finds the ``k`` nearest of each query of a file and writes them to another: ``.ibin`` (with distances) or
         ``.ivecs``.
@@ -190,13 +198,15 @@ class Index:
         >>> ids[:4, 0].tolist()
         [0, 1, 2, 3]
         """
-        arguments = _arguments(k, recall, search_list, probes, 4, threads, "batched", None)
+        arguments = _arguments(k, recall, search_list, probes, 4, threads, "batched", None, None, in_flight)
         text = _bathyal.search_file(self._handle, queries, output, whole("block", block, least=1), arguments)
         report: dict[str, Any] = json.loads(text)
         report["notes"] = list(_warned(report["notes"]))
         return report
 
-    def warm(self, k: int = 10, recall: float = 0.95, threads: int = 0) -> dict[str, Any]:
+    def warm(
+        self, k: int = 10, recall: float = 0.95, threads: int = 0, in_flight: int | None = None
+    ) -> dict[str, Any]:
         """Starts search threads, grows their buffers and fills caches, so that the first queries wait for nothing.
 
         The arguments are those of the searches to come. Returns ``queries`` (made up from the index and answered),
@@ -207,7 +217,7 @@ class Index:
         >>> index.warm(threads=1)["queries"] > 0
         True
         """
-        arguments = _arguments(k, recall, None, None, 4, threads, "batched", None)
+        arguments = _arguments(k, recall, None, None, 4, threads, "batched", None, None, in_flight)
         report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, arguments))
         return report
 
@@ -291,7 +301,7 @@ class Index:
     @property
     def dram_bytes(self) -> int:
         """Bytes of memory that the open index holds between searches."""
-        return self._handle.dram_bytes(0, 0)
+        return self._handle.dram_bytes(0, 0, None)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -348,6 +358,7 @@ def _arguments(
     mode: str,
     timeout: float | None,
     prune: float | None = None,
+    in_flight: int | None = None,
 ) -> _bathyal._SearchArguments:
     return {
         "k": whole("k", k),
@@ -359,6 +370,7 @@ def _arguments(
         "threads": whole("threads", threads, most=4096),
         "mode": mode,
         "timeout": None if timeout is None else float(timeout),
+        "in_flight": None if in_flight is None else whole("in_flight", in_flight, least=1),
     }
 
 
@@ -394,6 +406,8 @@ def search(
     threads: int = 0,
     mode: Mode = "batched",
     timeout: float | None = None,
+    prune: float | None = None,
+    in_flight: int | None = None,
 ) -> FoundMany:
     """Finds the ``k`` nearest vectors of each query in several indexes, merged by distance.
 
@@ -414,7 +428,9 @@ def search(
     if not indexes:
         raise ValueError("no index to search; give at least one")
     rows, single = _rows(queries, indexes[0].element)
-    arguments = _arguments(k, recall, search_list, probes, beam_width, threads, mode, timeout)
+    arguments = _arguments(
+        k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
+    )
     answers = _bathyal.search_many([index._handle for index in indexes], rows, arguments)
     notes = _warned(answers["notes"])
     numbers, ids, distances = answers["indexes"], answers["ids"], answers["distances"]
@@ -433,7 +449,7 @@ def build(
     search_list: int = 100,
     alpha: float = 1.2,
     code_bytes: int | None = None,
-    code: str | None = None,
+    code_kind: str | None = None,
     threads: int = 0,
     seed: int | None = None,
     memory: int | str | None = None,
@@ -444,6 +460,7 @@ def build(
     centroid_share: float | None = None,
     replicas: int | None = None,
     list_limit: int | None = None,
+    **unknown: NoReturn,
 ) -> Index:
     """Builds an index over ``data`` in the new directory ``path``, and opens it.
 
@@ -461,9 +478,8 @@ def build(
         search_list: size of the candidate list while a graph is built (L in DiskANN).
         alpha: of a graph: how much longer a detour must be before an edge is pruned, 1 to 10.
         code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
-        code: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
-            the best by measurement. Coupled posting lists hold codes of this kind (``"axes"`` or ``"rabitq1"`` to
-            ``"rabitq8"``) if one is named, instead of copies, and vectors are read to re-rank only.
+        code_kind: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
+            the best. Coupled posting lists hold codes of a kind that is named (not ``"pq"``) instead of copies.
         threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
             needs one thread, too.
         seed: of everything random; None takes a fixed one.
@@ -473,10 +489,9 @@ def build(
         progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
             ``(stage, done, total)``.
         layout: how the file that searches read is laid out. Of a graph: ``"padded"`` (the default), a record a
-            vector; ``"page_local"``: near vectors share a page, which needs a third to a half of the reads; or
-            ``"csr"``: records as long as they are, the smallest, for memory. Of posting lists: ``"coupled"``, a
-            copy of each vector in each of its lists; ``"decoupled"``, lists of addresses; or ``"grouped"`` (the
-            default), each vector once, beside its group.
+            vector; ``"page_local"``: near vectors share a page, a third to a half of the reads; or ``"csr"``: the
+            smallest, for memory. Of posting lists: ``"coupled"``, a copy of each vector in each of its lists;
+            ``"decoupled"``, lists of addresses; or ``"grouped"`` (the default), each vector once, by its group.
         centroid_share: posting lists for each vector, up to 1; None picks a share that suits most data.
         replicas: most posting lists that a vector is in, 1 to 8; None is 8 of coupled lists and 1 of the others.
         list_limit: most vectors that a posting list admits; None is ``replicas / centroid_share``.
@@ -496,6 +511,7 @@ def build(
     Traceback (most recent call last):
     FileExistsError: ...
     """
+    refuse_unknown("build", unknown)
     budget = memory_bytes(memory)
     with shown(progress) as receiver:
         report = _bathyal.build(
@@ -513,7 +529,7 @@ def build(
                 "search_list": whole("search_list", search_list),
                 "alpha": float(alpha),
                 "code_bytes": None if code_bytes is None else whole("code_bytes", code_bytes),
-                "code": code,
+                "code_kind": code_kind,
                 "threads": whole("threads", threads, most=4096),
                 "seed": None if seed is None else whole("seed", seed),
                 "memory": budget,

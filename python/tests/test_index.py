@@ -99,6 +99,12 @@ def test_whole_numbers_are_taken_for_8_bit_indexes_if_they_fit(tmp_path):
                 index.search(bad)
 
 
+def test_queries_in_flight_take_memory_and_change_no_answer(index, queries):
+    few, many = (index.search(queries, k=5, threads=1, in_flight=number) for number in (1, 9))
+    assert (few.ids == many.ids).all()
+    assert few.stats.dram_bytes < many.stats.dram_bytes
+
+
 def test_stats_add_up(index, queries):
     stats = index.search(queries, k=5, search_list=40, threads=2).stats
     assert (stats.queries, stats.k, stats.search_list, stats.threads) == (len(queries), 5, 40, 2)
@@ -166,14 +172,14 @@ def test_calibration_may_be_given(vectors, queries, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "code"),
+    ("family", "code_kind"),
     [("graph", "pq"), ("graph", "pq4"), ("graph", "axes"), ("cluster", "axes"), ("cluster", "rabitq4")],
 )
-def test_the_kind_of_code_may_be_chosen(family, code, vectors, queries, tmp_path):
+def test_the_kind_of_code_may_be_chosen(family, code_kind, vectors, queries, tmp_path):
     truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
-    options = {"family": family, "max_degree": 16, "search_list": 40, "code": code}
+    options = {"family": family, "max_degree": 16, "search_list": 40, "code_kind": code_kind}
     with bathyal.build(vectors, tmp_path / "i", **options) as index:
-        assert index.manifest["codes"]["kind"] == code
+        assert index.manifest["codes"]["kind"] == code_kind
         assert bathyal.recall(index.search(queries, search_list=200).ids, truth) >= 0.95
 
 

@@ -14,7 +14,7 @@ use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_repro::ReproArguments;
 use bathyal_tier::layer::delay::DelayProfile;
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{RangedU64ValueParser, UnknownArgumentValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Recall when neither `--recall` nor `--search-list` is given: what most people mean by "good".
@@ -220,6 +220,9 @@ pub struct SearchSettings {
     /// Queries in flight on each thread [default: suits the tier]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub in_flight: Option<u32>,
+    /// What the library called it once: refused with the name that it has.
+    #[arg(long, hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--in-flight"))]
+    width: Option<String>,
     /// Groups that a cluster index scans, or posting lists at most [default: by the calibration]
     #[arg(long, value_name = "GROUPS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub probes: Option<u32>,

@@ -44,7 +44,7 @@ fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<Searc
         effort: Effort::SearchList(60),
         threads: 2,
         mode,
-        width: Some(9),
+        in_flight: Some(9),
         ..SearchOptions::default()
     };
     index.search(queries, &options, Control::default())

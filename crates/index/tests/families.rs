@@ -90,8 +90,14 @@ impl Kind {
         let candidates = self.effort * if self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
         let effort = Effort::SearchList(candidates.max(10));
         let probes = (self.family == FamilyChoice::Spann).then_some(self.effort);
-        let options =
-            SearchOptions { effort, probes, mode, threads: 2, width: Some(9), ..SearchOptions::default() };
+        let options = SearchOptions {
+            effort,
+            probes,
+            mode,
+            threads: 2,
+            in_flight: Some(9),
+            ..SearchOptions::default()
+        };
         index.search(queries, &options, Control::default())
     }
 }

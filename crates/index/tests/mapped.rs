@@ -54,7 +54,7 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
     let options = SearchOptions {
         effort: Effort::SearchList(60),
         threads: 2,
-        width: Some(9),
+        in_flight: Some(9),
         ..SearchOptions::default()
     };
     index.search(queries, &options, Control::default())

@@ -34,7 +34,7 @@ pub(crate) struct BuildArguments<'py> {
     search_list: u32,
     alpha: f32,
     code_bytes: Option<u32>,
-    code: Option<String>,
+    code_kind: Option<String>,
     threads: usize,
     seed: Option<u64>,
     memory: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct BuildArguments<'py> {
 
 impl BuildArguments<'_> {
     fn options(self) -> PyResult<BuildOptions> {
-        let code_kind = self.code.map(|name| name.parse()).transpose();
+        let code_kind = self.code_kind.map(|name| name.parse()).transpose();
         let layout = self.layout.map(|name| name.parse()).transpose();
         let defaults = BuildOptions::default();
         Ok(BuildOptions {
@@ -148,6 +148,7 @@ pub(crate) struct SearchArguments {
     threads: usize,
     mode: String,
     timeout: Option<f64>,
+    in_flight: Option<usize>,
 }
 
 impl SearchArguments {
@@ -175,7 +176,7 @@ impl SearchArguments {
             beam_width,
             threads,
             mode,
-            ..SearchOptions::default()
+            in_flight: self.in_flight,
         })
     }
 
@@ -254,10 +255,13 @@ impl IndexHandle {
         Ok(self.index()?.metric().name())
     }
 
-    /// Bytes of memory while `threads` threads search with a candidate list of `search_list`.
-    fn dram_bytes(&self, threads: usize, search_list: u32) -> PyResult<u64> {
+    /// Bytes of memory while `threads` threads search with a candidate list of `search_list`, so many queries each as are
+    /// in flight or as suit the tier.
+    #[pyo3(signature = (threads, search_list, in_flight))]
+    fn dram_bytes(&self, threads: usize, search_list: u32, in_flight: Option<usize>) -> PyResult<u64> {
         let index = self.index()?;
-        Ok(index.dram_bytes(threads, index.default_width(search_list), search_list))
+        let in_flight = in_flight.unwrap_or_else(|| index.default_in_flight(search_list));
+        Ok(index.dram_bytes(threads, in_flight, search_list))
     }
 
     /// The manifest as JSON.

@@ -33,7 +33,7 @@ pub(crate) fn range_search<'py>(
         beam_width: search.beam_width,
         threads: search.threads,
         mode: search.mode,
-        width: search.width,
+        in_flight: search.in_flight,
     };
     let queries = vectors(queries)?;
     let found = attend(py, None, |watch| {

@@ -71,7 +71,7 @@ impl Trial<'_> {
             probes,
             beam_width: self.beam_width,
             threads: self.arguments.threads,
-            width: Some(in_flight as usize),
+            in_flight: Some(in_flight as usize),
             ..SearchOptions::default()
         }
     }

@@ -100,7 +100,7 @@ impl Measurement {
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let totals = &found.totals;
         let options = search_options(settings, effort);
-        let width = options.width.unwrap_or_else(|| index.default_width(found.search_list));
+        let in_flight = options.in_flight.unwrap_or_else(|| index.default_in_flight(found.search_list));
         let manifest = index.manifest();
         Measurement {
             recall,
@@ -129,7 +129,7 @@ impl Measurement {
             full_distances_per_query: mean(totals.full_distances),
             lists_per_query: mean(totals.lists),
             small_reads_per_query: mean(totals.small_reads),
-            dram_bytes: index.dram_bytes(found.threads, width, found.search_list),
+            dram_bytes: index.dram_bytes(found.threads, in_flight, found.search_list),
             memory_split: *index.memory_split(),
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
             peak_rss_bytes: peak_rss_bytes(),
@@ -175,7 +175,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
             ModeName::Batched => SearchMode::Batched,
             ModeName::Pipelined => SearchMode::Pipelined,
         },
-        width: settings.in_flight.map(|width| width as usize),
+        in_flight: settings.in_flight.map(|queries| queries as usize),
     }
 }
 

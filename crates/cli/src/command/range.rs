@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         beam_width: search.beam_width,
         threads: search.threads,
         mode: search.mode,
-        width: search.width,
+        in_flight: search.in_flight,
     };
     let found = index.range_search(&queries, radius, &options, control)?;
     if let Some(output) = &arguments.output {

@@ -57,7 +57,7 @@ pub fn predict(cost: &QueryCost, device: &TierProfile, execution: &Execution) ->
 
 /// Queries to interleave on a thread so that a device's latency is hidden behind the others' computing: while one
 /// waits for `latency_ns`, each of the others computes a hop of `hop_ns`. At least 2 where there is anything to hide.
-pub fn width_to_hide(latency_ns: u64, hop_ns: u64) -> usize {
+pub fn in_flight_to_hide(latency_ns: u64, hop_ns: u64) -> usize {
     let others = latency_ns.div_ceil(hop_ns.max(1));
     usize::try_from(others.saturating_add(1)).unwrap_or(usize::MAX)
 }
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn the_width_that_hides_a_latency() {
-        assert_eq!(width_to_hide(0, 3_000), 1);
-        assert_eq!(width_to_hide(300, 3_000), 2);
-        assert_eq!(width_to_hide(6_001, 3_000), 4);
-        assert_eq!(width_to_hide(10, 0), 11);
-        assert!(width_to_hide(u64::MAX, 1) > 1 << 30);
+        assert_eq!(in_flight_to_hide(0, 3_000), 1);
+        assert_eq!(in_flight_to_hide(300, 3_000), 2);
+        assert_eq!(in_flight_to_hide(6_001, 3_000), 4);
+        assert_eq!(in_flight_to_hide(10, 0), 11);
+        assert!(in_flight_to_hide(u64::MAX, 1) > 1 << 30);
     }
 
     #[test]

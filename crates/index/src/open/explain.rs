@@ -92,7 +92,7 @@ impl Index {
         self.check_queries(queries, row..row + 1)?;
         let (mut params, notes) = self.params(options)?;
         params.timed = true;
-        self.affordable_width(1, 1, self.planned_list(&params))?;
+        self.affordable_in_flight(1, 1, self.planned_list(&params))?;
         let mut engine = Engine::new(self.tier.clone(), self.engine)?;
         let mut scratch = Scratch::new(&self.family);
         let mut total_ns = 0;

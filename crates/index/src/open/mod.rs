@@ -5,6 +5,7 @@ mod blocks;
 mod caller;
 mod explain;
 pub(crate) mod family;
+mod in_flight;
 mod inspect;
 mod many;
 mod memory;
@@ -13,7 +14,6 @@ mod stats;
 mod tier;
 mod verify;
 mod warm;
-mod width;
 mod workers;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
@@ -114,7 +114,7 @@ pub struct SearchOptions {
     /// Hop by hop, or as reads arrive.
     pub mode: SearchMode,
     /// Queries interleaved on each thread; `None` suits the tier.
-    pub width: Option<usize>,
+    pub in_flight: Option<usize>,
 }
 
 impl Default for SearchOptions {
@@ -127,7 +127,7 @@ impl Default for SearchOptions {
             beam_width: DEFAULT_BEAM_WIDTH,
             threads: 0,
             mode: SearchMode::Batched,
-            width: None,
+            in_flight: None,
         }
     }
 }
@@ -357,26 +357,27 @@ impl Index {
     }
 
     /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
-    /// `search_list`, `width` queries each, or as many as the budget allows.
-    pub fn dram_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
-        let width = self.affordable_width(width, threads, search_list as usize).unwrap_or(width.min(1));
-        self.needed_bytes(threads, width, search_list)
+    /// `search_list`, `in_flight` queries each, or as many as the budget allows.
+    pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
+        let in_flight =
+            self.affordable_in_flight(in_flight, threads, search_list as usize).unwrap_or(in_flight.min(1));
+        self.needed_bytes(threads, in_flight, search_list)
     }
 
-    fn needed_bytes(&self, threads: usize, width: usize, search_list: u32) -> u64 {
-        self.split.fixed() + threads as u64 * self.thread_memory(width, search_list as usize)
+    fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
+        self.split.fixed() + threads as u64 * self.thread_memory(in_flight, search_list as usize)
     }
 
     /// Queries interleaved a thread, each with a candidate list of `search_list`, when the caller does not say: what
     /// hides the tier's latency, within the cache (second-tier-memory, section 5).
-    pub fn default_width(&self, search_list: u32) -> usize {
-        width::suited(self.tier.profile(), self.sizes.query_bytes(search_list as usize))
+    pub fn default_in_flight(&self, search_list: u32) -> usize {
+        in_flight::suited(self.tier.profile(), self.sizes.query_bytes(search_list as usize))
     }
 
-    fn thread_memory(&self, width: usize, search_list: usize) -> u64 {
+    fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
         let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.sizes.frames) };
         frames * self.sizes.frame_bytes(self.split.codes_on_tier > 0) as u64
-            + width as u64 * self.sizes.query_bytes(search_list)
+            + in_flight as u64 * self.sizes.query_bytes(search_list)
     }
 
     /// How the memory budget is divided.
@@ -414,7 +415,7 @@ impl Index {
         let (params, notes) = self.params(options)?;
         let raw = RawQueries::of(queries, rows);
         let threads = thread_count(options.threads);
-        let mut result = self.search_raw(raw, params, threads, options.width, waiting)?;
+        let mut result = self.search_raw(raw, params, threads, options.in_flight, waiting)?;
         result.notes = notes;
         Ok(result)
     }
@@ -481,8 +482,8 @@ impl Index {
                 "prune must be 0 or above: how much farther than the nearest a list may be".into(),
             );
         }
-        if options.width == Some(0) {
-            return refuse("width is 0; at least one query must run a thread".into());
+        if options.in_flight == Some(0) {
+            return refuse("in_flight is 0; at least one query must run a thread".into());
         }
         let k = options.k.min(self.len());
         if k < options.k {
@@ -574,16 +575,16 @@ impl Index {
         queries: RawQueries,
         params: SearchParams,
         threads: usize,
-        width: Option<usize>,
+        in_flight: Option<usize>,
         waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
         let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
         let (count, search_list) = (queries.count, params.search_list as u32);
         let planned = self.planned_list(&params);
-        let wanted = width.unwrap_or_else(|| self.default_width(planned as u32)).max(1);
-        let width = self.affordable_width(wanted, threads, planned)?;
-        let job = Job::new(self.family.clone(), queries, params, width, waiting.control.deadline);
+        let wanted = in_flight.unwrap_or_else(|| self.default_in_flight(planned as u32)).max(1);
+        let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
+        let job = Job::new(self.family.clone(), queries, params, in_flight, waiting.control.deadline);
         let job = Arc::new(job.counted(self.counters.clone()));
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -599,15 +600,15 @@ impl Index {
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.
-    fn affordable_width(
+    fn affordable_in_flight(
         &self,
         wanted: usize,
         threads: usize,
         search_list: usize,
     ) -> Result<usize, IndexError> {
         let Some(given) = self.split.budget else { return Ok(wanted) };
-        let need = |width| self.needed_bytes(threads, width, search_list as u32);
-        (1..=wanted).rev().find(|width| need(*width) <= given).ok_or(IndexError::Memory {
+        let need = |in_flight| self.needed_bytes(threads, in_flight, search_list as u32);
+        (1..=wanted).rev().find(|in_flight| need(*in_flight) <= given).ok_or(IndexError::Memory {
             what: "this search",
             needed: need(1),
             given,

@@ -34,7 +34,7 @@ pub struct RangeOptions {
     /// Hop by hop, or as reads arrive.
     pub mode: SearchMode,
     /// Queries interleaved on each thread; `None` suits the tier.
-    pub width: Option<usize>,
+    pub in_flight: Option<usize>,
 }
 
 impl Default for RangeOptions {
@@ -45,7 +45,7 @@ impl Default for RangeOptions {
             beam_width: DEFAULT_BEAM_WIDTH,
             threads: 0,
             mode: SearchMode::Batched,
-            width: None,
+            in_flight: None,
         }
     }
 }
@@ -132,17 +132,17 @@ impl Index {
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Long lists are dropped where they do not fit the budget; without the first nothing is found.
         let fits = |round: &(usize, SearchParams)| {
-            self.affordable_width(1, threads, self.planned_list(&round.1)).is_ok()
+            self.affordable_in_flight(1, threads, self.planned_list(&round.1)).is_ok()
         };
         let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
         plan.rounds.truncate(fitting.max(1));
         let longest = plan.rounds.iter().map(|round| self.planned_list(&round.1)).max().unwrap_or(1);
-        let wanted = options.width.unwrap_or_else(|| self.default_width(longest as u32)).max(1);
-        let width = self.affordable_width(wanted, threads, longest)?;
+        let wanted = options.in_flight.unwrap_or_else(|| self.default_in_flight(longest as u32)).max(1);
+        let in_flight = self.affordable_in_flight(wanted, threads, longest)?;
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::of(queries, 0..queries.count());
-        let job = Job::new(self.family.clone(), raw, plan.rounds[0].1, width, control.deadline);
+        let job = Job::new(self.family.clone(), raw, plan.rounds[0].1, in_flight, control.deadline);
         let job = Arc::new(job.within(plan).counted(self.counters.clone()));
         let answers = self.answers(&job, threads, control)?;
         let mut result = gather(&answers, queries.count(), started.elapsed().as_secs_f64(), threads)?;
@@ -175,7 +175,7 @@ impl Index {
             effort: Effort::Recall(options.recall),
             beam_width: options.beam_width,
             mode: options.mode,
-            width: options.width,
+            in_flight: options.in_flight,
             ..SearchOptions::default()
         };
         let mut rounds = Vec::new();

@@ -40,7 +40,7 @@ impl Index {
         let count = bytes.len() / self.family.vector_bytes().max(1);
         let threads = thread_count(options.threads).clamp(1, count.max(1));
         let raw = RawQueries { bytes, count };
-        let found = self.search_raw(raw, params, threads, options.width, control)?;
+        let found = self.search_raw(raw, params, threads, options.in_flight, control)?;
         Ok(WarmReport {
             queries: count,
             reads: found.totals.reads,

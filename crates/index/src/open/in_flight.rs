@@ -1,16 +1,16 @@
 //! How many queries a thread interleaves when the caller does not say: enough to hide the tier's latency, and beyond
 //! that no more than the second-level cache holds.
 
-use crate::cost::graph::width_to_hide;
+use crate::cost::graph::in_flight_to_hide;
 use bathyal_tier::TierProfile;
 use std::sync::OnceLock;
 
 /// Queries interleaved where reads come from a device behind a queue.
-const DEVICE_WIDTH: usize = 16;
+const DEVICE_IN_FLIGHT: usize = 16;
 /// Queries interleaved at least where reads are loads: enough to hide misses of the cache.
-const MEMORY_WIDTH: usize = 4;
+const MEMORY_IN_FLIGHT: usize = 4;
 /// Queries interleaved at most: more reads than an engine's depth cannot be in flight.
-const MOST_WIDTH: usize = 64;
+const MOST_IN_FLIGHT: usize = 64;
 /// Nanoseconds that a query computes between two reads, at least: a beam of four vectors of some 100 dimensions, with
 /// their links' codes, takes 3 to 6 microseconds.
 const HOP_NS: u64 = 3_000;
@@ -20,7 +20,7 @@ const USUAL_CACHE_BYTES: u64 = 1 << 20;
 /// Queries to interleave on a tier of this profile, each of which holds `query_bytes` while it runs.
 pub(super) fn suited(profile: &TierProfile, query_bytes: u64) -> usize {
     if !profile.addressable {
-        return DEVICE_WIDTH;
+        return DEVICE_IN_FLIGHT;
     }
     choose(profile.latency_ns, query_bytes, cache_bytes())
 }
@@ -28,9 +28,9 @@ pub(super) fn suited(profile: &TierProfile, query_bytes: u64) -> usize {
 /// What hides the latency is not given up; twice that is worth having, because hops differ in length, but not worth
 /// driving the queries out of the cache.
 fn choose(latency_ns: u64, query_bytes: u64, cache_bytes: u64) -> usize {
-    let hiding = width_to_hide(latency_ns, HOP_NS);
+    let hiding = in_flight_to_hide(latency_ns, HOP_NS);
     let fitting = usize::try_from(cache_bytes / query_bytes.max(1)).unwrap_or(usize::MAX);
-    hiding.saturating_mul(2).min(fitting).max(hiding).clamp(MEMORY_WIDTH, MOST_WIDTH)
+    hiding.saturating_mul(2).min(fitting).max(hiding).clamp(MEMORY_IN_FLIGHT, MOST_IN_FLIGHT)
 }
 
 /// Bytes of the second-level cache of a core.
@@ -64,15 +64,15 @@ mod tests {
     fn latency_asks_for_queries_and_the_cache_limits_what_is_spare() {
         let cache = 1 << 20;
         for (latency_ns, query_bytes, expected) in [
-            (0, 150_000, MEMORY_WIDTH),
-            (300, 150_000, MEMORY_WIDTH),
+            (0, 150_000, MEMORY_IN_FLIGHT),
+            (300, 150_000, MEMORY_IN_FLIGHT),
             // Five hide it, six fit, ten would be the double.
             (12_000, 150_000, 6),
             (12_000, 10_000, 10),
             (12_000, 1 << 20, 5),
             (75_000, 150_000, 26),
-            (10_000_000, 1, MOST_WIDTH),
-            (u64::MAX, 0, MOST_WIDTH),
+            (10_000_000, 1, MOST_IN_FLIGHT),
+            (u64::MAX, 0, MOST_IN_FLIGHT),
         ] {
             assert_eq!(choose(latency_ns, query_bytes, cache), expected, "{latency_ns} {query_bytes}");
         }
