@@ -3,9 +3,10 @@
 
 mod clustered;
 
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
-    SearchResult, TierChoice, build,
+    SearchResult, TierChoice, build, verify,
 };
 use bathyal_kernels::{Element, Isa};
 use bathyal_tier::backend::file::Method;
@@ -75,6 +76,49 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
         assert_eq!(found.per_query, expected.per_query, "{name}");
     }
     assert!(handle.violations().is_empty(), "{:?}", handle.violations());
+}
+
+/// Pages that lie back to back: of one vector of 4,096 bytes, of several of 640, and the last ones of the file.
+#[test]
+fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    for (dim, page_bytes) in [(1024, 4104), (160, 3868)] {
+        let path = dir.path().join(dim.to_string());
+        let options = BuildOptions { threads: 2, code_bytes: Some(16), ..BuildOptions::default() };
+        build(&vectors(Element::F32, 700, dim, 1), &path, &options, &Silent).unwrap();
+        assert!(verify(&path, &Silent).unwrap().sound);
+        let manifest = Manifest::read(&path).unwrap();
+        assert_eq!(manifest.cluster().unwrap().page_bytes, page_bytes);
+        // Groups that are not full count, since they are few; what trained the codes does not.
+        let full = 1.05 * f64::from(manifest.cluster().unwrap().groups * 96) / 700.0;
+        let file_bytes = manifest.paged_file().bytes as f64;
+        assert!(file_bytes <= full * manifest.data_bytes as f64, "{dim}: {file_bytes}");
+        let queries = vectors(Element::F32, 30, dim, 2);
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let expected = search(&index, &queries, SearchMode::Batched).unwrap();
+        for alignment in [1, 512, 4096] {
+            let (sim, handle) = simulated(&index, SimOptions { alignment, ..SimOptions::default() });
+            let found = search(&sim, &queries, SearchMode::Batched).unwrap();
+            assert_eq!(found.per_query, expected.per_query, "{dim}, aligned to {alignment}");
+            assert_eq!(found.ids, expected.ids, "{dim}, aligned to {alignment}");
+            assert!(handle.violations().is_empty(), "{:?}", handle.violations());
+        }
+        // With little memory the codes are on the tier, behind the vectors.
+        let little = OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() };
+        let Err(IndexError::Memory { needed, .. }) = Index::open(&path, &little).map(|_| ()) else {
+            panic!("a byte was enough")
+        };
+        let little = OpenOptions { memory_bytes: Some(needed), ..OpenOptions::default() };
+        let one = SearchOptions {
+            effort: Effort::SearchList(60),
+            threads: 1,
+            in_flight: Some(1),
+            ..SearchOptions::default()
+        };
+        let index = Index::open(&path, &little).unwrap();
+        let found = index.search(&queries, &one, Control::default()).unwrap();
+        assert_eq!(found.ids, expected.ids, "{dim} in little memory");
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn check(path: &Path, version: u32) {
 
 #[test]
 fn indexes_of_every_version_are_read() {
-    for version in 1..=1 {
+    for version in 1..=2 {
         let folder = folder().join(format!("version_{version}"));
         let mut found: Vec<String> = folder
             .read_dir()

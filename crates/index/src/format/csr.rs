@@ -17,6 +17,7 @@
 
 use super::identity::Identity;
 use super::packed::Buckets;
+use super::packing::buffer_bytes;
 use super::pages::MAX_DEGREE;
 use bathyal_kernels::Element;
 
@@ -25,8 +26,6 @@ pub const LINE_BYTES: u32 = 64;
 /// A record is moved by so many bytes at most to save a line: each line saved costs some 11 bytes of file up to here, and
 /// more beyond (`docs/format/csr.md`).
 const MOST_SHIFT: usize = 16;
-/// What a device may align reads to.
-const LARGEST_ALIGNMENT: usize = 4096;
 /// Bytes of the checksum.
 const CRC_BYTES: usize = 4;
 
@@ -117,7 +116,7 @@ impl CsrLayout {
 
     /// Bytes of a buffer that holds any record, whatever a device aligns reads to.
     pub fn read_bytes(&self) -> usize {
-        (self.most_bytes() + LARGEST_ALIGNMENT - 1).next_multiple_of(LARGEST_ALIGNMENT)
+        buffer_bytes(self.most_bytes(), 1)
     }
 
     /// Bytes that a file of `vectors` records can have.

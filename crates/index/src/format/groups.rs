@@ -13,6 +13,7 @@
 //! place, is as wrong as a damaged one.
 
 use super::identity::Identity;
+use super::packing::{LARGEST_ALIGNMENT, buffer_bytes, stride};
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_tier::Span;
@@ -52,8 +53,8 @@ impl GroupLayout {
         if dim == 0 || dim > super::manifest::MAX_DIM {
             return Err(format!("dim {dim} is not between 1 and {}", super::manifest::MAX_DIM));
         }
-        if !page_bytes.is_multiple_of(512) || !(512..=MOST_PAGE_BYTES).contains(&page_bytes) {
-            return Err(format!("page_bytes {page_bytes} is no multiple of 512 up to {MOST_PAGE_BYTES}"));
+        if !(CRC_BYTES as u32..=MOST_PAGE_BYTES).contains(&page_bytes) {
+            return Err(format!("page_bytes {page_bytes} is not between {CRC_BYTES} and {MOST_PAGE_BYTES}"));
         }
         if !(1..=MOST_GROUP_PAGES).contains(&group_pages) {
             return Err(format!("group_pages {group_pages} is not between 1 and {MOST_GROUP_PAGES}"));
@@ -73,14 +74,16 @@ impl GroupLayout {
         })
     }
 
-    /// The layout with about `wanted` vectors a group: whole pages, and whole blocks of codes with few empty lanes.
+    /// The layout with about `wanted` vectors a group: pages of as many as 4 KiB hold, or of one longer vector, and whole
+    /// blocks of codes with few empty lanes.
     ///
     /// # Errors
     /// As [`GroupLayout::new`].
     pub fn choose(element: Element, dim: u32, wanted: usize) -> Result<GroupLayout, String> {
-        let least = CRC_BYTES + 4 + dim as usize * element.size();
-        let page_bytes = least.next_multiple_of(super::pages::PAGE_BYTES as usize).max(4096) as u32;
-        let one = GroupLayout::new(element, dim, page_bytes, 1)?;
+        let record = 4 + dim as usize * element.size();
+        let records = ((super::pages::PAGE_BYTES as usize - CRC_BYTES) / record).max(1);
+        let page_bytes = stride(CRC_BYTES + records * record);
+        let one = GroupLayout::new(element, dim, u32::try_from(page_bytes).unwrap_or(u32::MAX), 1)?;
         let cost = |pages: usize| {
             let vectors = pages * one.records;
             let waste = vectors.next_multiple_of(SCAN_BLOCK) as f64 / vectors as f64;
@@ -130,6 +133,16 @@ impl GroupLayout {
     /// Bytes of a group's pages.
     pub fn group_bytes(&self) -> usize {
         self.group_pages * self.page_bytes
+    }
+
+    /// Bytes of the file of `groups` groups: zeros at its end let another file follow it on a device.
+    pub fn file_bytes(&self, groups: u64) -> u64 {
+        groups.saturating_mul(self.group_bytes() as u64).next_multiple_of(LARGEST_ALIGNMENT as u64)
+    }
+
+    /// Bytes of a buffer for a page, whatever a device aligns reads to.
+    pub fn buffer_bytes(&self) -> usize {
+        buffer_bytes(self.page_bytes, self.page_bytes)
     }
 
     /// Blocks of codes of a group.
@@ -251,7 +264,7 @@ mod tests {
     #[test]
     fn long_vectors_get_longer_pages() {
         for (dim, page_bytes, records) in
-            [(768, 4096, 1), (1023, 8192, 1), (1536, 8192, 1), (65_536, 266_240, 1)]
+            [(768, 3080, 1), (1016, 4096, 1), (1024, 4104, 1), (1536, 6152, 1), (65_536, 266_240, 1)]
         {
             let layout = GroupLayout::choose(Element::F32, dim, 96).expect("a layout");
             assert_eq!((layout.page_bytes(), layout.page_vectors()), (page_bytes, records), "{dim}");

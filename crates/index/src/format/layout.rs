@@ -63,6 +63,15 @@ impl GraphLayout {
     }
 
     /// Bytes of a buffer for one read, whatever a device aligns it to.
+    pub fn buffer_bytes(&self) -> usize {
+        match self {
+            GraphLayout::Padded(layout) => layout.buffer_bytes(),
+            GraphLayout::Local(layout) => layout.buffer_bytes(),
+            GraphLayout::Csr(layout) => layout.read_bytes(),
+        }
+    }
+
+    /// Bytes of one read; of packed records, of a buffer for the longest.
     pub fn read_bytes(&self) -> usize {
         match self {
             GraphLayout::Padded(layout) => layout.read_bytes(),

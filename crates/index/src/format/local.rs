@@ -16,6 +16,7 @@
 use super::groups::NO_ID;
 use super::identity::Identity;
 use super::links;
+use super::packing::{SECTOR_BYTES, buffer_bytes};
 use bathyal_kernels::Element;
 use bathyal_tier::Span;
 
@@ -114,9 +115,7 @@ impl LocalLayout {
             let bits = (f64::from(vectors) / wanted as f64).max(1.0).log2() + 2.0;
             (bits * wanted as f64 / 8.0).ceil() as usize
         };
-        for page_bytes in
-            (super::pages::PAGE_BYTES..=MOST_PAGE_BYTES).step_by(super::pages::PAGE_BYTES as usize)
-        {
+        for page_bytes in (super::pages::PAGE_BYTES..=MOST_PAGE_BYTES).step_by(SECTOR_BYTES) {
             let room = page_bytes as usize - HEADER_BYTES;
             let fits = |records: &usize| records * record + link_bytes(*records) <= room;
             if let Some(records) = (1..=room / record).rev().find(fits) {
@@ -139,6 +138,11 @@ impl LocalLayout {
     /// Bytes of a page: of one read.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
+    }
+
+    /// Bytes of a buffer for a page, whatever a device aligns reads to.
+    pub fn buffer_bytes(&self) -> usize {
+        buffer_bytes(self.page_bytes, self.page_bytes)
     }
 
     /// Number of pages.
@@ -299,7 +303,7 @@ mod tests {
         let layout = LocalLayout::choose(Element::U8, 128, 1_000_000, 64).unwrap();
         assert_eq!((layout.page_bytes(), layout.records()), (4096, 27));
         let layout = LocalLayout::choose(Element::F32, 1536, 1_000_000, 64).unwrap();
-        assert_eq!((layout.page_bytes(), layout.records()), (8192, 1));
+        assert_eq!((layout.page_bytes(), layout.records()), (6656, 1));
         let layout = LocalLayout::choose(Element::F32, 65_536, 1_000_000, 64).unwrap();
         assert!(layout.records() >= 1);
     }

@@ -463,7 +463,7 @@ impl Manifest {
         require((full..=self.vectors).contains(&groups), "the groups do not hold the vectors")?;
         require((1..=groups).contains(&runs), "the number of runs is out of range")?;
         require(
-            Some(cluster.file.bytes) == groups.checked_mul(layout.group_bytes() as u64),
+            cluster.file.bytes == layout.file_bytes(groups),
             "the vectors' length does not follow from the groups",
         )?;
         require(

@@ -13,6 +13,7 @@ pub mod local;
 pub mod manifest;
 pub mod offsets;
 pub mod packed;
+pub mod packing;
 pub mod pages;
 pub mod postings;
 pub mod runs;

@@ -13,6 +13,7 @@
 //! The checksum covers what a search uses, so a flipped bit, a misplaced page or one of another index never becomes an answer.
 
 use super::identity::Identity;
+use super::packing::{buffer_bytes, stride};
 use bathyal_kernels::Element;
 use bathyal_tier::Span;
 
@@ -70,12 +71,16 @@ impl PageLayout {
         if max_degree == 0 || max_degree > MAX_DEGREE {
             return Err(format!("max_degree {max_degree} is not between 1 and {MAX_DEGREE}"));
         }
-        if !page_bytes.is_power_of_two() || !(512..=1 << 20).contains(&page_bytes) {
-            return Err(format!("page_bytes {page_bytes} is no power of two between 512 and 1048576"));
-        }
         let page_bytes = page_bytes as usize;
         let vector_bytes = dim as usize * element.size();
         let record_bytes = (HEADER_BYTES + 4 * max_degree as usize + vector_bytes).next_multiple_of(4);
+        let fits = page_bytes.is_power_of_two() || page_bytes >= record_bytes;
+        if !fits || !(512..=1 << 20).contains(&page_bytes) {
+            return Err(format!(
+                "page_bytes {page_bytes} is not between 512 and 1048576, or neither a power of two nor enough for a \
+                 record of {record_bytes} bytes"
+            ));
+        }
         Ok(PageLayout {
             page_bytes,
             max_degree: max_degree as usize,
@@ -85,6 +90,29 @@ impl PageLayout {
             pages_per_record: record_bytes.div_ceil(page_bytes),
             identity: Identity::NONE,
         })
+    }
+
+    /// The layout with as many records a page as 4 KiB hold, or with one longer record.
+    ///
+    /// # Errors
+    /// A sentence when a number is out of range.
+    pub fn choose(element: Element, dim: u32, max_degree: u32) -> Result<PageLayout, String> {
+        let of = |page_bytes: usize| {
+            let page_bytes = u32::try_from(page_bytes).unwrap_or(u32::MAX);
+            PageLayout::new(element, dim, max_degree, page_bytes)
+        };
+        let paged = of(PAGE_BYTES as usize)?;
+        if paged.records_per_page > 1 { Ok(paged) } else { of(stride(paged.record_bytes)) }
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Bytes of a buffer for one read, whatever a device aligns it to.
+    pub fn buffer_bytes(&self) -> usize {
+        buffer_bytes(self.read_bytes(), self.page_bytes)
     }
 
     /// The same of the index that has this identity, with which its checksums begin.
@@ -206,7 +234,7 @@ mod tests {
     #[test]
     fn records_round_trip_at_every_place_and_size() {
         for (dim, max_degree) in [(1, 1), (128, 32), (100, 64), (1536, 64), (4000, 96)] {
-            let layout = PageLayout::new(Element::F32, dim, max_degree, PAGE_BYTES).unwrap();
+            let layout = PageLayout::choose(Element::F32, dim, max_degree).unwrap();
             for id in [0_u32, 1, 9, 10, 1234] {
                 let mut pages = vec![0_u8; layout.read_bytes()];
                 let vector: Vec<u8> = (0..dim * 4).map(|i| (i as u8).wrapping_mul(7)).collect();
@@ -238,7 +266,8 @@ mod tests {
     fn lying_parameters_are_refused() {
         assert!(PageLayout::new(Element::F32, 0, 8, PAGE_BYTES).is_err());
         assert!(PageLayout::new(Element::F32, 8, 0, PAGE_BYTES).is_err());
-        assert!(PageLayout::new(Element::F32, 8, 8, 1000).is_err());
+        assert!(PageLayout::new(Element::F32, 8, 8, 500).is_err());
+        assert!(PageLayout::new(Element::F32, 250, 8, 1000).is_err(), "too short for a record");
         assert!(PageLayout::new(Element::F32, u32::MAX, u32::MAX, PAGE_BYTES).is_err());
     }
 }

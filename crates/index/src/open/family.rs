@@ -12,6 +12,7 @@ use crate::format::groups::NO_ID;
 use crate::format::identity::Identity;
 use crate::format::manifest::{ClusterEntry, FileEntry, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
+use crate::format::packing::buffer_bytes;
 use crate::format::postings::BLOCK_BYTES;
 use crate::open::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
@@ -21,9 +22,6 @@ use bathyal_tier::memory::CACHE_LINE;
 use bathyal_tier::{Cx, TierError, TierProfile};
 use std::io::Read;
 use std::path::Path;
-
-/// Largest alignment that a tier may ask for.
-const LARGEST_ALIGNMENT: usize = 4096;
 
 /// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
 pub(super) const FRAMES: u32 = 2 * super::ENGINE_DEPTH;
@@ -84,8 +82,11 @@ impl Family {
     pub(super) fn check_loaded(&mut self, pages: &[u8]) -> Result<(), IndexError> {
         let Family::Cluster(cluster) = self else { return Ok(()) };
         let layout = cluster.layout;
-        let mut ids = Vec::with_capacity(layout.places(cluster.centroids.groups()));
-        for (number, page) in pages.chunks(layout.page_bytes()).enumerate() {
+        let groups = cluster.centroids.groups();
+        let mut ids = Vec::with_capacity(layout.places(groups));
+        // Zeros may follow the last page.
+        let count = groups * layout.group_pages();
+        for (number, page) in pages.chunks(layout.page_bytes()).take(count).enumerate() {
             let damaged = |reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason);
             layout.check(number as u32, page).map_err(damaged)?;
             for slot in 0..layout.page_vectors() {
@@ -320,8 +321,8 @@ pub(crate) fn load_cluster_for_scan(directory: &Path, manifest: &Manifest) -> Re
 
 /// What follows from the manifest alone.
 pub(super) struct Sizes {
-    /// Bytes of a page.
-    pub(super) page_bytes: usize,
+    /// Bytes of a buffer for a page or a list, whatever a device aligns reads to.
+    pub(super) buffer_bytes: usize,
     /// Bytes of the codes of a group; of a graph, of all.
     pub(super) group_codes: u64,
     /// Buffers of a thread.
@@ -345,7 +346,7 @@ impl Sizes {
                 let layout = manifest.graph_layout();
                 let (vectors, max_degree) = (manifest.vectors as u32, entry.max_degree as usize);
                 Sizes {
-                    page_bytes: layout.map_err(wrong)?.read_bytes(),
+                    buffer_bytes: layout.map_err(wrong)?.buffer_bytes(),
                     group_codes: manifest.codes.file.bytes,
                     frames: FRAMES,
                     planned: Planned::Graph { vectors, max_degree, dim },
@@ -355,7 +356,7 @@ impl Sizes {
                 let layout = manifest.group_layout().map_err(wrong)?;
                 let (groups, group_vectors) = (entry.groups as usize, layout.group_vectors());
                 Sizes {
-                    page_bytes: layout.page_bytes(),
+                    buffer_bytes: layout.buffer_bytes(),
                     group_codes: manifest.codes.file.bytes / u64::from(entry.groups.max(1)),
                     frames: FRAMES,
                     planned: Planned::Cluster { groups, group_vectors, dim },
@@ -364,13 +365,13 @@ impl Sizes {
             Structure::Spann(entry) => {
                 let longest = (entry.longest_bytes as usize).next_multiple_of(BLOCK_BYTES);
                 // Whatever a read begins in the middle of, it covers whole blocks.
-                let page_bytes = (longest + 2 * BLOCK_BYTES).max(LEAST_LIST_FRAME);
+                let buffer_bytes = (longest + 2 * BLOCK_BYTES).max(LEAST_LIST_FRAME);
                 let lists = entry.list_count as usize;
                 let mean_list = (entry.copies / u64::from(entry.list_count.max(1))) as usize + 1;
                 Sizes {
-                    page_bytes,
+                    buffer_bytes,
                     group_codes: manifest.codes.file.bytes,
-                    frames: ((LIST_BUFFER_BYTES / page_bytes) as u32).clamp(LEAST_FRAMES, FRAMES),
+                    frames: ((LIST_BUFFER_BYTES / buffer_bytes) as u32).clamp(LEAST_FRAMES, FRAMES),
                     planned: Planned::Spann { lists, mean_list, dim, coded: entry.codes.is_some() },
                 }
             }
@@ -389,8 +390,8 @@ impl Sizes {
 
     /// Bytes of a buffer: of the largest read, with what alignment adds.
     pub(super) fn frame_bytes(&self, codes_on_tier: bool) -> usize {
-        let codes = (self.group_codes as usize).next_multiple_of(LARGEST_ALIGNMENT) + LARGEST_ALIGNMENT;
-        if codes_on_tier { self.page_bytes.max(codes) } else { self.page_bytes }
+        let codes = buffer_bytes(self.group_codes as usize, 1);
+        if codes_on_tier { self.buffer_bytes.max(codes) } else { self.buffer_bytes }
     }
 
     /// Distances that a query computes, about, in units of one from a code.

@@ -166,7 +166,14 @@ fn walk_groups(
     let mut seen = vec![0_u64; manifest.vectors as usize / 64 + 1];
     let mut held = vec![0_u32; entry.groups as usize];
     let file = entry.file.clone();
+    let pages = u64::from(entry.groups) * layout.group_pages() as u64;
     let crc = read_through(path, file.bytes, layout.page_bytes(), progress, |number, page| {
+        if number >= pages {
+            if page.iter().any(|byte| *byte != 0) {
+                report.fault("unused bytes behind the last page are not zero".into());
+            }
+            return;
+        }
         if let Err(reason) = layout.check(number as u32, page) {
             return report.fault(format!("page {number}: {reason}"));
         }

@@ -75,6 +75,7 @@ pub(crate) fn build(
     announce(&work, &journal);
     let intake = divide(&work, &mut journal, &mut stages)?;
     place::place(&work, &intake, &mut journal, &mut stages)?;
+    let vectors_file = place::finish(&work, &journal)?;
     let mut centroids = centroids(&work, &journal)?;
     let (codec, codec_file) = train(&work, &intake, &centroids, &mut journal, &stages)?;
     let (codes_file, checksums) = encode::write(&work, &intake, &centroids, &codec, &mut journal, &stages)?;
@@ -94,9 +95,8 @@ pub(crate) fn build(
         kind: codec.kind().to_string(),
         code_bytes: codec.code_bytes() as u32,
     };
-    let Written { bytes, crc32c } = journal.vectors;
     let entry = ClusterEntry {
-        file: FileEntry { name: VECTORS_NAME.into(), bytes, crc32c },
+        file: vectors_file,
         centroids: centroids_file,
         layout: "resident".into(),
         page_bytes: layout.page_bytes() as u32,

@@ -7,6 +7,7 @@ use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::groups::{GroupLayout, NO_ID};
+use crate::format::manifest::FileEntry;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::{Ordered, Piece, pieces, remove_spilled};
 
@@ -133,6 +134,16 @@ pub(crate) fn place(
         stages.end("write vectors");
     }
     Ok(())
+}
+
+/// Fills up the file of all pages to what it has to have, and returns its entry.
+pub(crate) fn finish(work: &Work<'_>, journal: &Journal) -> Result<FileEntry, IndexError> {
+    let groups = journal.vectors.bytes / work.layout.group_bytes() as u64;
+    let rest = work.layout.file_bytes(groups) - journal.vectors.bytes;
+    // What an earlier process has filled up is cut, so the journal counts pages alone.
+    let mut file = Appender::resume(work.directory, VECTORS_NAME, journal.vectors)?;
+    file.append(&vec![0; rest as usize])?;
+    file.finish()
 }
 
 #[cfg(test)]

@@ -80,3 +80,42 @@ fn rest(data: &VectorFile, options: &BuildOptions, layout: &GroupLayout, threads
     let calibrating = scanning.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
     training.max(making_centroids).max(spreading).max(calibrating)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::cluster::encode::code;
+    use bathyal_kernels::Element;
+
+    /// Bytes of the vectors with ids and checksums, and of codes and centroids, by the bytes of the data: of so many vectors
+    /// that the last group counts for nothing.
+    fn shares(element: Element, dim: u32) -> (f64, f64) {
+        let options = BuildOptions::default();
+        let layout = GroupLayout::choose(element, dim, options.group_vectors as usize).expect("a layout");
+        let count = 1_u64 << 24;
+        let groups = count.div_ceil(layout.group_vectors() as u64);
+        let runs = groups.div_ceil(GROUPS_A_RUN as u64);
+        // A byte more, for a kind of code that does not fit the bytes exactly.
+        let code_bytes = code(&options, dim as usize).1 as u64 + 1;
+        let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
+        let centroids = layout.centroid_bytes(groups, runs, code_bytes);
+        let data = (count * u64::from(dim) * element.size() as u64) as f64;
+        (layout.file_bytes(groups) as f64 / data, (codes + centroids) as f64 / data)
+    }
+
+    #[test]
+    fn indexes_are_hardly_larger_than_their_data() {
+        for element in [Element::F32, Element::F16, Element::U8] {
+            // Ids alone take more than is allowed of vectors of a few bytes.
+            for dim in (1..=3072).filter(|dim| dim * element.size() as u32 >= 96) {
+                let (vectors, others) = shares(element, dim);
+                let bytes = dim * element.size() as u32;
+                let most = if bytes >= 512 { 1.06 } else { 1.10 };
+                assert!(vectors <= most, "{dim} x {element}: vectors take {vectors}");
+                if element == Element::F32 && dim >= 96 {
+                    assert!(vectors + others <= 1.15, "{dim} x {element}: all takes {}", vectors + others);
+                }
+            }
+        }
+    }
+}

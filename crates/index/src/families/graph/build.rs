@@ -17,7 +17,7 @@ use crate::format::directory::BuildDirectory;
 use crate::format::identity::Identity;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::{FileEntry, GraphEntry, Structure};
-use crate::format::pages::{PAGE_BYTES, PageLayout};
+use crate::format::pages::PageLayout;
 use crate::open::TierChoice;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -135,8 +135,7 @@ impl Layout {
     ) -> Result<Layout, IndexError> {
         match options.graph_layout() {
             LayoutChoice::Padded => {
-                let layout =
-                    PageLayout::new(data.element(), data.dim() as u32, options.max_degree, PAGE_BYTES);
+                let layout = PageLayout::choose(data.element(), data.dim() as u32, options.max_degree);
                 layout.map(Layout::Padded).map_err(IndexError::Parameter)
             }
             LayoutChoice::PageLocal => {
@@ -203,7 +202,7 @@ impl Layout {
 
     fn entry(&self, files: GraphFiles, entry: u32, options: &BuildOptions) -> GraphEntry {
         let (page_bytes, page_vectors, entry_point) = match self {
-            Layout::Padded(_) => (PAGE_BYTES, 0, entry),
+            Layout::Padded(layout) => (layout.page_bytes() as u32, 0, entry),
             Layout::Local(placed) => {
                 let layout = &placed.layout;
                 (layout.page_bytes() as u32, layout.records() as u32, placed.place_of(entry))

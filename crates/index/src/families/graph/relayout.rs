@@ -16,7 +16,7 @@ use crate::format::identity::Identity;
 use crate::format::layout::GraphLayout;
 use crate::format::manifest::{FORMAT_VERSION, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
-use crate::format::pages::{PAGE_BYTES, PageLayout};
+use crate::format::pages::PageLayout;
 use crate::open::family::{load, load_codec, load_offsets};
 use crate::open::read_records;
 use crate::partition::placement::Points;
@@ -164,7 +164,7 @@ impl<'a> Source<'a> {
         let path = manifest.checked_path(directory, &graph.file)?;
         // Through the page cache: records are read in rising order, window after window.
         let tier = FileTier::open(&path, FileOptions { method: Method::Probe, direct: false })?;
-        let frame_bytes = layout.read_bytes();
+        let frame_bytes = layout.buffer_bytes();
         let options = EngineOptions {
             depth: DEPTH,
             frame_bytes,
@@ -400,7 +400,7 @@ fn spread(
     let places = order(old, layout, progress)?;
     old.write_codes(directory, (0..count).map(|id| places.place_of(id)), converted, progress)?;
     let element = old.manifest.element().map_err(IndexError::Parameter)?;
-    let new = PageLayout::new(element, old.manifest.dim, graph.max_degree, PAGE_BYTES);
+    let new = PageLayout::choose(element, old.manifest.dim, graph.max_degree);
     let new = new.map_err(IndexError::Parameter)?.identified(identity(converted)?);
     let window = Window::new(old.manifest.dim as usize * element.size(), graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
@@ -442,7 +442,7 @@ fn spread(
         file: file.finish()?,
         offsets: None,
         layout: LayoutChoice::Padded.name().into(),
-        page_bytes: PAGE_BYTES,
+        page_bytes: new.page_bytes() as u32,
         entry_point: places.ids[graph.entry_point as usize],
         ..graph.clone()
     };
