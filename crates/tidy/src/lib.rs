@@ -3,12 +3,14 @@
 //! * [`tree`]: the files of the repository, as git would see them.
 //! * [`text`]: lengths of files, banned words, paths of build machines, white space.
 //! * [`functions`]: lengths of functions.
+//! * [`imports`]: circles of imports between folders, and within one.
 //! * [`links`]: what the documentation points at is there.
 //! * [`licences`]: the licence of every dependency against the allow list in `deny.toml`.
 //!
 //! Each check returns its complaints as sentences that begin with `file:line:`.
 
 pub mod functions;
+pub mod imports;
 pub mod licences;
 pub mod links;
 pub mod text;

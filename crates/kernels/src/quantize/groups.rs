@@ -5,35 +5,10 @@
 //! to `c` corrected by what the code says: `|q-c|^2 + F - 2 g <q, p>`, with `p` the grid point, `g` its gain and
 //! `F = |r|^2 + 2 g <c, p>` stored beside it, so that nothing of the query depends on the group.
 
-use super::scan::SCAN_BLOCK;
+use super::code::block::{GroupScan, SCAN_BLOCK};
 use super::{Body, CodeQuery, Codec, EncodeScratch};
 use crate::metric::Metric;
 use crate::topk::Neighbor;
-
-/// One group as [`CodeQuery::scan_group_before`] scans it.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupScan<'a> {
-    /// The blocks of the group.
-    pub blocks: &'a [u8],
-    /// Codes in them.
-    pub count: usize,
-    /// The exact `|q-c|^2` under L2, `-<q,c>` under the inner product, `1 - <q,c>` under cosine.
-    pub centroid_distance: f32,
-    /// Estimates from here on are left out; infinity keeps every code.
-    pub threshold: f32,
-    /// The id of the first code.
-    pub first: u32,
-    /// The blocks of the group that is scanned after this one; empty for none.
-    pub next: &'a [u8],
-}
-
-impl GroupScan<'_> {
-    /// A bit for each lane of block `b` that holds a code.
-    pub(super) fn lanes(&self, b: usize) -> u32 {
-        let left = self.count - b * SCAN_BLOCK;
-        if left >= SCAN_BLOCK { u32::MAX } else { (1 << left) - 1 }
-    }
-}
 
 impl Codec {
     /// True where codes can be grouped: plane codes (`axes`, `rabitq`), not product codes.
@@ -71,7 +46,7 @@ impl Codec {
             rows.div_ceil(SCAN_BLOCK) * self.block_bytes(),
             "not the blocks of the rows"
         );
-        quantizer.encode_group(self.metric == Metric::L2, vectors, centroid, blocks, scratch);
+        quantizer.encode_group(self.metric == Metric::L2, vectors, centroid, blocks, &mut scratch.planes);
     }
 
     /// The error to expect of a group's scores: `|estimate - exact|` has a standard deviation of about

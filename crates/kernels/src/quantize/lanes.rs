@@ -4,7 +4,7 @@
 //! planes, what is left. A block of fewer codes is the same with fewer lanes, so that the codes of a short group take no
 //! more bytes than they have; before a scan it is widened.
 
-use super::scan::SCAN_BLOCK;
+use super::code::block::SCAN_BLOCK;
 use super::{Body, Codec};
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! A [`Codec`] is trained on a sample, encodes rows into fixed-size codes and scores codes against a query
 //! ([`CodeQuery`]) without decoding them. Which code to take is a matter of measurement: `docs/codes.md`.
 
-mod bytes;
+mod code;
 mod groups;
 mod lanes;
 mod planes;
@@ -15,116 +15,24 @@ mod tests;
 use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
-use bytes::{Reader, Writer};
-pub use groups::GroupScan;
-use planes::encode::Grid;
-use planes::group::GroupQuery;
-use planes::{PlaneQuantizer, PlaneQuery};
-use pq::ProductQuantizer;
-use pq::score::Lookup;
+pub use code::block::{GroupScan, SCAN_BLOCK};
+use code::bytes::{Reader, Writer};
+pub use code::{CodeKind, MAX_DIM, QuantizeError};
+use planes::{GroupQuery, PlaneQuantizer, PlaneQuery, PlaneScratch};
+use pq::{ProductQuantizer, ProductQuery};
+pub use scan::ScanCodes;
 use scan::ScanTables;
-pub use scan::{SCAN_BLOCK, ScanCodes};
-use std::fmt;
-use std::str::FromStr;
 
 /// First bytes of a serialised codec.
 const MAGIC: [u8; 4] = *b"BYCD";
 /// Version of the serialised form; see `docs/format/codes.md`.
 const FORMAT_VERSION: u32 = 1;
-/// Largest dimension of a codec; keeps every size computation far from overflow.
-pub const MAX_DIM: usize = 1 << 16;
 /// In shorter codes the four bytes of factors weigh too much and product codes rank better; from here on `axes`
 /// does, and trains 10 times faster.
 const LEAST_AXES_BYTES: usize = 32;
 /// Above this many dimensions finding the axes (cubic) takes too long, 19 s at 1,536, and a query's rotation, of as
 /// many products as the square, outweighs its search; 768 take 2 s.
 const MOST_AXES_DIM: usize = 1024;
-/// Codes this many ids ahead are prefetched: about one memory latency of scoring work.
-pub(crate) const PREFETCH_AHEAD: usize = 12;
-
-/// The family of a code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CodeKind {
-    /// Product quantization (Jégou et al., PAMI'11), 8 bits a subspace: one byte each.
-    Pq,
-    /// Product quantization, 4 bits a subspace: two subspaces a byte.
-    Pq4,
-    /// Extended RaBitQ (Gao & Long, SIGMOD'24; Gao et al., SIGMOD'25): 1 to 8 bits a dimension after a random
-    /// rotation, and two factors a vector.
-    RaBitQ {
-        /// Bits a dimension.
-        bits: u8,
-    },
-    /// The same code with its bits allocated to the principal axes by their variance; any number of bytes from 8.
-    Axes,
-}
-
-impl fmt::Display for CodeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CodeKind::Pq => f.write_str("pq"),
-            CodeKind::Pq4 => f.write_str("pq4"),
-            CodeKind::RaBitQ { bits } => write!(f, "rabitq{bits}"),
-            CodeKind::Axes => f.write_str("axes"),
-        }
-    }
-}
-
-impl FromStr for CodeKind {
-    type Err = QuantizeError;
-
-    fn from_str(text: &str) -> Result<Self, QuantizeError> {
-        match text {
-            "pq" => Ok(CodeKind::Pq),
-            "pq4" => Ok(CodeKind::Pq4),
-            "axes" => Ok(CodeKind::Axes),
-            "rabitq1" => Ok(CodeKind::RaBitQ { bits: 1 }),
-            "rabitq2" => Ok(CodeKind::RaBitQ { bits: 2 }),
-            "rabitq3" => Ok(CodeKind::RaBitQ { bits: 3 }),
-            "rabitq4" => Ok(CodeKind::RaBitQ { bits: 4 }),
-            "rabitq5" => Ok(CodeKind::RaBitQ { bits: 5 }),
-            "rabitq6" => Ok(CodeKind::RaBitQ { bits: 6 }),
-            "rabitq7" => Ok(CodeKind::RaBitQ { bits: 7 }),
-            "rabitq8" => Ok(CodeKind::RaBitQ { bits: 8 }),
-            _ => Err(QuantizeError::UnknownKind(text.to_string())),
-        }
-    }
-}
-
-/// Why a codec could not be trained or read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuantizeError {
-    /// The name is of no code.
-    #[error("unknown code `{0}`; known are pq, pq4, rabitq1 to rabitq8, axes")]
-    UnknownKind(String),
-    /// Zero or too many dimensions.
-    #[error("{0} dimensions; a codec takes 1 to {MAX_DIM}")]
-    Dimension(usize),
-    /// RaBitQ takes 1 to 8 bits a dimension.
-    #[error("{0} bits a dimension; rabitq takes 1 to 8")]
-    Bits(u8),
-    /// A code of this size cannot be made.
-    #[error("codes of {code_bytes} bytes are too small for {kind}; it needs at least {least}")]
-    CodeBytes {
-        /// Bytes asked for.
-        code_bytes: usize,
-        /// The kind asked for.
-        kind: CodeKind,
-        /// The least size of this kind.
-        least: usize,
-    },
-    /// The training sample is empty, ragged or not finite.
-    #[error("training sample: {0}")]
-    Sample(#[from] KMeansError),
-    /// The squares of the sample's values are beyond what an f32 holds.
-    #[error("the values are so large that their squares overflow; scale the vectors down")]
-    TooLarge,
-    /// The bytes are not a codec of this version.
-    #[error("not a readable codec: {0}")]
-    Malformed(&'static str),
-}
-
 #[derive(Clone, Debug, PartialEq)]
 enum Body {
     Product(ProductQuantizer),
@@ -227,8 +135,8 @@ impl Codec {
         let n = (vectors.len() / self.dim).min(codes.len() / self.code_bytes());
         let (vectors, codes) = (&vectors[..n * self.dim], &mut codes[..n * self.code_bytes()]);
         match &self.body {
-            Body::Product(quantizer) => quantizer.encode(vectors, codes, scratch),
-            Body::Planes(quantizer) => quantizer.encode(vectors, codes, scratch),
+            Body::Product(quantizer) => quantizer.encode(vectors, codes, &mut scratch.labels),
+            Body::Planes(quantizer) => quantizer.encode(vectors, codes, &mut scratch.planes),
         }
     }
 
@@ -251,8 +159,8 @@ impl Codec {
     pub fn prepare(&self, query: &[f32], prepared: &mut CodeQuery) {
         assert_eq!(query.len(), self.dim, "a query of another dimension than the codec");
         match &self.body {
-            Body::Product(quantizer) => quantizer.prepare(self.metric, query, prepared),
-            Body::Planes(quantizer) => quantizer.prepare(self.metric, query, prepared),
+            Body::Product(quantizer) => quantizer.prepare(self.metric, query, &mut prepared.product),
+            Body::Planes(quantizer) => quantizer.prepare(self.metric, query, &mut prepared.planes),
         }
     }
 
@@ -321,13 +229,6 @@ impl Codec {
     }
 }
 
-/// What a unit of a query's tables stands for, and its inverse; zeros where a float cannot hold both.
-///
-/// That is at values whose squares vanish or overflow: nothing is told apart there, and nothing becomes NaN.
-fn held(scale: f32, inverse: f32) -> (f32, f32) {
-    if scale.is_finite() && inverse.is_finite() { (scale, inverse) } else { (0.0, 0.0) }
-}
-
 fn check_sample(sample: &[f32], dim: usize) -> Result<(), KMeansError> {
     if sample.is_empty() {
         return Err(KMeansError::Empty);
@@ -345,27 +246,14 @@ fn check_sample(sample: &[f32], dim: usize) -> Result<(), KMeansError> {
 #[derive(Clone, Debug, Default)]
 pub struct EncodeScratch {
     labels: Vec<u32>,
-    centred: Vec<f32>,
-    rotated: Vec<f32>,
-    levels: Vec<u8>,
-    trial: Vec<f32>,
-    norms: Vec<f32>,
-    grid: Grid,
-    /// The rotated centroid of a group.
-    centre: Vec<f32>,
+    planes: PlaneScratch,
 }
 
 /// A query made ready for scoring by [`Codec::prepare`]; reusable, one a thread.
 #[derive(Clone, Debug)]
 pub struct CodeQuery {
     isa: Isa,
-    /// Product quantization: a table of 256 (or 16) bytes for each subspace.
-    pub(crate) tables: Vec<u8>,
-    /// A score is `bias + scale * sum`.
-    pub(crate) scale: f32,
-    pub(crate) bias: f32,
-    /// Exact table of floats from which `tables` was rounded.
-    pub(crate) exact: Vec<f32>,
+    product: ProductQuery,
     planes: PlaneQuery,
     scan: ScanTables,
     group: GroupQuery,
@@ -385,18 +273,11 @@ impl CodeQuery {
     fn scalar() -> Self {
         CodeQuery {
             isa: Isa::Scalar,
-            tables: Vec::new(),
-            exact: Vec::new(),
-            scale: 0.0,
-            bias: 0.0,
+            product: ProductQuery::default(),
             planes: PlaneQuery::default(),
             scan: ScanTables::default(),
             group: GroupQuery::default(),
         }
-    }
-
-    fn lookup(&self, bits: usize) -> Lookup<'_> {
-        Lookup { bits, tables: &self.tables, scale: self.scale, bias: self.bias }
     }
 
     /// Writes the estimated distance of code `ids[i]` to `out[i]`: squared L2, or minus the dot product.
@@ -414,10 +295,8 @@ impl CodeQuery {
         );
         let out = &mut out[..ids.len()];
         match &codec.body {
-            Body::Product(quantizer) => pq::score::score(self.isa, quantizer, self, codes, ids, out),
-            Body::Planes(quantizer) => {
-                planes::score::score(self.isa, quantizer, &self.planes, codes, ids, out)
-            }
+            Body::Product(quantizer) => pq::score(self.isa, quantizer, &self.product, codes, ids, out),
+            Body::Planes(quantizer) => planes::score(self.isa, quantizer, &self.planes, codes, ids, out),
         }
     }
 }
@@ -455,41 +334,4 @@ impl Default for CodeQuery {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Asks for the cache lines of `codes[at..at + len]`; `len` is at least 1.
-#[inline(always)]
-pub(crate) fn prefetch(codes: &[u8], at: usize, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let first = codes.as_ptr().wrapping_add(at);
-        // SAFETY: a prefetch reads nothing and faults nowhere. (Bench: `code_table`, random.)
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(first.cast());
-            for line in (64..len).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line).cast());
-            }
-            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(len - 1).cast());
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (codes, at, len);
-}
-
-/// Asks for the cache lines of `codes[at..at + len]` in the second-level cache: for whole groups, whose lines would
-/// fill the few places that the first level has for misses. A scan of groups from DRAM is a quarter faster by it.
-#[inline(always)]
-pub(crate) fn prefetch_group(codes: &[u8], at: usize, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        let first = codes.as_ptr().wrapping_add(at);
-        for line in (0..len).step_by(64) {
-            // SAFETY: a prefetch reads nothing and faults nowhere. (Bench: `group_table`.)
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(first.wrapping_add(line).cast()) };
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (codes, at, len);
 }

@@ -5,11 +5,11 @@
 //! id-by-id score, and the sums are the same; for plane codes a half byte is four bits of a plane, and its table
 //! holds the sums of the four query values, rounded to a byte.
 
-use super::{Body, CodeKind, CodeQuery, Codec, held};
+use super::code::block::SCAN_BLOCK;
+use super::code::{CodeKind, held};
+use super::{Body, CodeQuery, Codec};
 use crate::distance::Isa;
 
-/// Codes of a block: the byte lanes of an AVX2 register.
-pub const SCAN_BLOCK: usize = 32;
 /// Bytes of a code after which sums of two table bytes each would overflow 16 bits.
 const FLUSH_BYTES: usize = 128;
 
@@ -77,9 +77,9 @@ impl CodeQuery {
         scan.high.clear();
         match &codec.body {
             Body::Product(quantizer) if quantizer.bits() == 4 => {
-                (scan.scale, scan.bias) = (self.scale, self.bias);
+                (scan.scale, scan.bias) = (self.product.scale, self.product.bias);
                 for byte in 0..code_bytes {
-                    let table = |t: usize| self.tables.get(t * 16..t * 16 + 16).unwrap_or(&[0; 16]);
+                    let table = |t: usize| self.product.tables.get(t * 16..t * 16 + 16).unwrap_or(&[0; 16]);
                     (0..2).for_each(|_| scan.low.extend_from_slice(table(2 * byte)));
                     (0..2).for_each(|_| scan.high.extend_from_slice(table(2 * byte + 1)));
                 }

@@ -10,7 +10,7 @@ use crate::backend::mapped::{GoOn, LoadEvent, MappedOptions, MappedTier};
 use crate::backend::sim::random::mix;
 use crate::contract::{Tier, TierProfile};
 use crate::error::TierError;
-use crate::memory::{CACHE_LINE, prefetch};
+use crate::memory::{CACHE_LINE, ROUND, chain, median, place, prefetch, step};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -29,9 +29,6 @@ const SMALL_PAYLOAD: u32 = 128;
 const SMALL_TENTHS: std::ops::RangeInclusive<u32> = 0..=9;
 /// Bytes that surely lie in the first-level cache: what the chain itself costs.
 const CACHED_BYTES: usize = 4096;
-/// Reads between two looks at the clock: even an emulated memory does them in milliseconds. The median round counts, so
-/// that what the system or a hypervisor takes away from a few does not.
-const ROUND: u32 = 512;
 /// Less memory than this is no place to choose from.
 const LEAST_BYTES: usize = 1 << 20;
 /// Share of the time for figure 6 and of the progress that filling the memory takes.
@@ -235,46 +232,6 @@ fn summarise(profile: &TierProfile, dependent_load_ns: f64, cells: &[MemoryCell]
         depth: reaches.map(|cell| cell.in_flight).min().unwrap_or(profile.depth),
         ..profile.clone()
     }
-}
-
-/// Nanoseconds of one of a chain of dependent loads at random places among `bytes`, which hold a cache line at least.
-pub(crate) fn chain(bytes: &[u8], time: Duration) -> f64 {
-    let lines = (bytes.len() / CACHE_LINE) as u64;
-    // The compiler cannot know, and the processor cannot guess, that what was loaded does not matter.
-    let nothing = black_box(0_u64);
-    let mut state = 1_u64;
-    let mut rounds = Vec::new();
-    let start = Instant::now();
-    let mut last = start;
-    while last - start < time || rounds.is_empty() {
-        for _ in 0..ROUND {
-            let line = place(state, lines);
-            let loaded = u64::from(bytes[line as usize * CACHE_LINE]);
-            state = step(state) ^ (loaded & nothing);
-        }
-        let now = Instant::now();
-        rounds.push((now - last).as_nanos() as u64);
-        last = now;
-    }
-    black_box(state);
-    median(&mut rounds) as f64 / f64::from(ROUND)
-}
-
-fn median(rounds: &mut [u64]) -> u64 {
-    rounds.sort_unstable();
-    rounds.get(rounds.len() / 2).copied().unwrap_or(0)
-}
-
-/// The next number of a cheap random sequence; its upper half is random enough.
-#[inline]
-fn step(state: u64) -> u64 {
-    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
-}
-
-/// A place below `count` for a number of [`step`].
-#[inline]
-fn place(state: u64, count: u64) -> u64 {
-    ((u128::from(state) * u128::from(count)) >> 64) as u64
 }
 
 /// What each thread reads.

@@ -1,9 +1,10 @@
 //! How far an estimate may be off, and what scans need of plane codes.
 
+use super::factors::load_factors;
 use super::layout::GROUP;
+use super::quantizer::PlaneQuantizer;
+use super::query::PlaneQuery;
 use super::rotation::Rotation;
-use super::score::load_factors;
-use super::{PlaneQuantizer, PlaneQuery};
 
 /// Standard deviations of the bound: 99.7% of Gaussian errors.
 const BOUND_DEVIATIONS: f32 = 3.0;

@@ -4,12 +4,12 @@
 //! The grid point with the greatest cosine with a vector is the vector at some scale, rounded (Gao et al., SIGMOD'25,
 //! section 3.2), so only scales have to be searched, and each is one pass over the dimensions.
 
-use super::PlaneQuantizer;
 #[cfg(target_arch = "x86_64")]
 use super::encode_avx512;
+use super::factors::store_factors;
 use super::layout::GROUP;
+use super::quantizer::PlaneQuantizer;
 use crate::distance::Isa;
-use crate::quantize::EncodeScratch;
 
 /// Rows that are rotated together.
 const BATCH: usize = 32;
@@ -24,10 +24,23 @@ const FINE: [[f32; TRIED]; 1] = [[0.94, 0.955, 0.97, 0.985, 1.015, 1.03, 1.045, 
 
 /// The grid of a codec by dimension, filled up with zeros to whole steps.
 #[derive(Clone, Debug, Default)]
-pub(in crate::quantize) struct Grid {
+pub(super) struct Grid {
     pub(super) steps: Vec<f32>,
     pub(super) inverse_steps: Vec<f32>,
     pub(super) middles: Vec<f32>,
+}
+
+/// Buffers of an encoder, one a thread.
+#[derive(Clone, Debug, Default)]
+pub(in crate::quantize) struct PlaneScratch {
+    centred: Vec<f32>,
+    rotated: Vec<f32>,
+    levels: Vec<u8>,
+    trial: Vec<f32>,
+    norms: Vec<f32>,
+    grid: Grid,
+    /// The rotated centroid of a group.
+    pub(super) centre: Vec<f32>,
 }
 
 /// The code of one row before it is packed.
@@ -43,17 +56,29 @@ pub(super) struct Chosen<'a> {
 }
 
 impl PlaneQuantizer {
+    /// Encodes whole rows.
+    pub(in crate::quantize) fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut PlaneScratch) {
+        let bytes = self.code_bytes();
+        self.encode_rows(vectors, None, scratch, |row, chosen| {
+            let code = &mut codes[row * bytes..(row + 1) * bytes];
+            code.fill(0);
+            self.layout.pack(chosen.levels, |byte, value| code[self.layout.factor_bytes + byte] = value);
+            let norm = chosen.norm / self.norm_unit;
+            store_factors(self.layout.factor_bytes == 4, norm, chosen.gain, code);
+        });
+    }
+
     /// Encodes each of the `n x dim` `vectors` less `origin`, in order; the mean is taken from that unless it is the
     /// origin itself.
     pub(super) fn encode_rows(
         &self,
         vectors: &[f32],
         origin: Option<&[f32]>,
-        scratch: &mut EncodeScratch,
+        scratch: &mut PlaneScratch,
         mut store: impl FnMut(usize, Chosen<'_>),
     ) {
         let stride = self.layout.dims().max(self.dim).next_multiple_of(LANES);
-        let EncodeScratch { centred, rotated, levels, trial, norms, grid, .. } = scratch;
+        let PlaneScratch { centred, rotated, levels, trial, norms, grid, .. } = scratch;
         self.fill_grid(grid);
         centred.resize(BATCH * self.dim, 0.0);
         rotated.resize(BATCH * stride, 0.0);

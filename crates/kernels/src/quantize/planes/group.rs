@@ -4,18 +4,17 @@
 //! entry is a byte; each table has a weight of its own, so that the tables of low bit planes are as fine as
 //! they are small, and the sums are whole numbers, the same on every instruction set.
 
-use super::encode::dot;
+use super::encode::{PlaneScratch, dot};
 use super::layout::{GROUP, GROUP_WORD, Layout};
-use super::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer, Rotation};
+use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
+use super::rotation::Rotation;
 #[cfg(target_arch = "x86_64")]
 use super::{group_avx2, group_avx512};
 use crate::distance::Isa;
-use crate::quantize::EncodeScratch;
-use crate::quantize::groups::GroupScan;
-use crate::quantize::held;
-use crate::quantize::scan::SCAN_BLOCK;
+use crate::quantize::code::block::GroupScan;
+use crate::quantize::code::block::SCAN_BLOCK;
+use crate::quantize::code::held;
 use crate::topk::Neighbor;
-use half::f16;
 
 /// Largest weight of a table: two entries times it are still a 16-bit number, which AVX2 needs.
 const MOST_WEIGHT: usize = 64;
@@ -59,7 +58,7 @@ impl PlaneQuantizer {
         vectors: &[f32],
         centroid: &[f32],
         blocks: &mut [u8],
-        scratch: &mut EncodeScratch,
+        scratch: &mut PlaneScratch,
     ) {
         blocks.fill(0);
         let mut centre = std::mem::take(&mut scratch.centre);
@@ -218,9 +217,4 @@ fn scan_scalar(
             hits.push(Neighbor { distance, id: group.first.wrapping_add(number as u32) });
         }
     }
-}
-
-/// `value` as f16, cut off at the largest finite one.
-pub(super) fn half_of(value: f32) -> f16 {
-    f16::from_f32(value.clamp(-65504.0, 65504.0))
 }

@@ -3,9 +3,9 @@
 
 use super::group::{Finish, GroupQuery};
 use super::layout::{GROUP_WORD, Layout};
-use crate::quantize::groups::GroupScan;
-use crate::quantize::prefetch_group;
-use crate::quantize::scan::SCAN_BLOCK;
+use crate::quantize::code::block::GroupScan;
+use crate::quantize::code::block::SCAN_BLOCK;
+use crate::quantize::code::prefetch::prefetch_group;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
 

@@ -4,8 +4,8 @@
 //! width, so a plane covers a prefix of them; prefixes are whole bytes. To a kernel the planes are one run of
 //! 64-bit words: each bit has a weight (`2^p`) and a query byte, so any allocation of bits costs the same.
 
-use super::group::half_of;
-use crate::quantize::scan::SCAN_BLOCK;
+use super::factors::half_of;
+use crate::quantize::code::block::SCAN_BLOCK;
 use half::f16;
 
 /// Bits of a word: the byte lanes of an AVX-512 register.

@@ -2,8 +2,8 @@
 
 use crate::distance::Isa;
 use crate::kmeans::random::Random;
-use crate::quantize::QuantizeError;
-use crate::quantize::bytes::{Reader, Writer};
+use crate::quantize::code::QuantizeError;
+use crate::quantize::code::bytes::{Reader, Writer};
 
 /// Rounds of signs and Hadamard blocks; after the fourth, coordinates of a unit vector are as good as Gaussian.
 const ROUNDS: usize = 4;

@@ -1,54 +1,20 @@
 //! Scoring of plane codes id by id: integer products, the same on every instruction set, then one line of floats.
 
-use super::{PlaneQuantizer, PlaneQuery, WORD};
+use super::factors::{from_float, from_half};
+use super::layout::WORD;
+use super::quantizer::PlaneQuantizer;
+use super::query::PlaneQuery;
 #[cfg(target_arch = "x86_64")]
 use super::{score_avx2, score_avx512};
 use crate::distance::Isa;
-use crate::quantize::prefetch;
-use half::f16;
+use crate::quantize::code::prefetch::prefetch;
 
 /// Codes of one pass, which share the arithmetic on their factors.
 pub(super) const LANES: usize = 16;
-/// 2^112 moves the exponent of f16 to that of f32.
-const HALF_TO_FLOAT: f32 = f32::from_bits((127 + 112) << 23);
-
 /// First bytes of the codes of a pass; the last one repeats where a pass is not full.
 pub(super) type Starts = [*const u8; LANES];
 /// Sums of level x query byte over all dimensions: of the low halves, and of the high halves (0 if there are none).
 pub(super) type Sums = ([i32; LANES], [i32; LANES]);
-
-/// Decodes a non-negative f16 by bits; its infinities and NaNs become large finite numbers.
-#[inline(always)]
-fn from_half(bits: u32) -> f32 {
-    f32::from_bits((bits & 0x7FFF) << 13) * HALF_TO_FLOAT
-}
-
-/// The two factors at the start of a code, as f16 where `narrow`, as f32 otherwise; finite for any bytes.
-pub(super) fn load_factors(narrow: bool, code: &[u8]) -> (f32, f32) {
-    let word = |i: usize| u32::from_le_bytes([code[i], code[i + 1], code[i + 2], code[i + 3]]);
-    if narrow {
-        return (from_half(word(0)), from_half(word(0) >> 16));
-    }
-    (from_float(word(0)), from_float(word(4)))
-}
-
-#[inline(always)]
-fn from_float(bits: u32) -> f32 {
-    let value = f32::from_bits(bits);
-    if value.abs() < f32::INFINITY { value } else { 0.0 }
-}
-
-/// Writes the factors; values that do not fit are cut off.
-pub(super) fn store_factors(narrow: bool, norm: f32, gain: f32, code: &mut [u8]) {
-    if narrow {
-        let pack = |v: f32| f16::from_f32(v.clamp(0.0, 65504.0)).to_le_bytes();
-        code[..2].copy_from_slice(&pack(norm));
-        code[2..4].copy_from_slice(&pack(gain));
-    } else {
-        code[..4].copy_from_slice(&norm.min(f32::MAX).to_le_bytes());
-        code[4..8].copy_from_slice(&gain.min(f32::MAX).to_le_bytes());
-    }
-}
 
 /// Scores `ids`, each of which the caller has checked to lie inside `codes`.
 pub(in crate::quantize) fn score(

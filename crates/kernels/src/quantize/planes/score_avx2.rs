@@ -1,7 +1,9 @@
 //! Plane codes with AVX2: 32 bits of a plane are spread to 32 bytes by a shuffle and a compare.
 
+use super::layout::WORD;
+use super::quantizer::PlaneQuantizer;
+use super::query::PlaneQuery;
 use super::score::{LANES, Starts, Sums, drive};
-use super::{PlaneQuantizer, PlaneQuery, WORD};
 use std::arch::x86_64::*;
 
 /// # Safety

@@ -1,7 +1,9 @@
 //! Plane codes with AVX-512: 64 bits are a mask over 64 weights, which VNNI multiplies by the query and sums.
 
+use super::layout::WORD;
+use super::quantizer::PlaneQuantizer;
+use super::query::PlaneQuery;
 use super::score::{LANES, Starts, Sums, drive};
-use super::{PlaneQuantizer, PlaneQuery, WORD};
 use std::arch::x86_64::*;
 
 /// Codes that are summed side by side, to hide latency and to share the final reduction.

@@ -1,5 +1,6 @@
 use super::encode::{Grid, LANES, pass, pass_of, settle, settle_of};
 use super::*;
+use crate::kmeans::random::Random;
 
 fn decaying(n: usize, dim: usize, seed: u64) -> Vec<f32> {
     let mut random = Random::new(seed);
@@ -46,7 +47,7 @@ fn codes_are_nearly_the_best_of_their_grid() {
         let quantizer = quantizer.unwrap();
         let dims = quantizer.layout.dims();
         let (mut found, mut best, mut rotated) = (0.0, 0.0, vec![0.0; dims.max(dim)]);
-        quantizer.encode_rows(&rows, None, &mut EncodeScratch::default(), |row, chosen| {
+        quantizer.encode_rows(&rows, None, &mut PlaneScratch::default(), |row, chosen| {
             let centred: Vec<f32> =
                 rows[row * dim..][..dim].iter().zip(&quantizer.mean).map(|(v, m)| v - m).collect();
             quantizer.rotation.apply(&centred, &mut rotated);

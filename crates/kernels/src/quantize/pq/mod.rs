@@ -1,14 +1,16 @@
 //! Product quantization (Jégou, Douze & Schmid, PAMI'11): a centroid of each subspace, by number.
 
-pub(super) mod score;
+mod score;
 #[cfg(target_arch = "x86_64")]
 mod score_avx512;
 
-use super::bytes::{Reader, Writer};
-use super::{CodeQuery, EncodeScratch, QuantizeError, held};
 use crate::kmeans::random::{Random, sample_rows};
 use crate::kmeans::{KMeansOptions, Panels, kmeans};
 use crate::metric::Metric;
+use crate::quantize::code::bytes::{Reader, Writer};
+use crate::quantize::code::{QuantizeError, held};
+use score::Lookup;
+pub(super) use score::score;
 
 /// Rows a codebook is trained on at most: 256 for each of 256 centroids, as faiss takes.
 const TRAINING_ROWS: usize = 65_536;
@@ -31,6 +33,24 @@ impl PartialEq for ProductQuantizer {
     fn eq(&self, other: &Self) -> bool {
         (self.bits, self.dim, &self.starts) == (other.bits, other.dim, &other.starts)
             && self.centroids == other.centroids
+    }
+}
+
+/// What a query holds for product codes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProductQuery {
+    /// A table of 256 (or 16) bytes for each subspace.
+    pub(super) tables: Vec<u8>,
+    /// A score is `bias + scale * sum`.
+    pub(super) scale: f32,
+    pub(super) bias: f32,
+    /// Exact table of floats from which `tables` was rounded.
+    exact: Vec<f32>,
+}
+
+impl ProductQuery {
+    fn lookup(&self, bits: usize) -> Lookup<'_> {
+        Lookup { bits, tables: &self.tables, scale: self.scale, bias: self.bias }
     }
 }
 
@@ -105,12 +125,12 @@ impl ProductQuantizer {
     }
 
     /// Encodes whole rows; 4-bit labels of subspaces 2i and 2i + 1 share byte i, the even one in the low half.
-    pub(super) fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+    pub(super) fn encode(&self, vectors: &[f32], codes: &mut [u8], labels: &mut Vec<u32>) {
         let bytes = self.code_bytes();
-        scratch.labels.resize(ENCODE_ROWS, 0);
+        labels.resize(ENCODE_ROWS, 0);
         for (rows, codes) in vectors.chunks(ENCODE_ROWS * self.dim).zip(codes.chunks_mut(ENCODE_ROWS * bytes))
         {
-            let labels = &mut scratch.labels[..rows.len() / self.dim];
+            let labels = &mut labels[..rows.len() / self.dim];
             codes.fill(0);
             for (s, panels) in self.panels.iter().enumerate() {
                 panels.assign(&rows[self.starts[s]..], self.dim, labels, &mut []);
@@ -131,7 +151,7 @@ impl ProductQuantizer {
     }
 
     /// Fills the tables: the distance of the query's part to each centroid, rounded to bytes on one scale.
-    pub(super) fn prepare(&self, metric: Metric, query: &[f32], prepared: &mut CodeQuery) {
+    pub(super) fn prepare(&self, metric: Metric, query: &[f32], prepared: &mut ProductQuery) {
         let size = 1 << self.bits;
         prepared.exact.clear();
         for s in 0..self.subspaces() {

@@ -1,10 +1,10 @@
 //! Scoring of product codes id by id: sums of table bytes, the same integer on every instruction set.
 
-use super::ProductQuantizer;
 #[cfg(target_arch = "x86_64")]
 use super::score_avx512;
+use super::{ProductQuantizer, ProductQuery};
 use crate::distance::Isa;
-use crate::quantize::{CodeQuery, PREFETCH_AHEAD, prefetch};
+use crate::quantize::code::prefetch::{PREFETCH_AHEAD, prefetch};
 
 /// From this many ids on, transposing 64 codes and looking 64 labels up at once beats a load a label.
 /// (Bench: `code_table`; a pass costs the same for 1 id and for 64.)
@@ -14,7 +14,7 @@ const TRANSPOSED_FROM: usize = 24;
 pub(in crate::quantize) fn score(
     isa: Isa,
     quantizer: &ProductQuantizer,
-    query: &CodeQuery,
+    query: &ProductQuery,
     codes: &[u8],
     ids: &[u32],
     out: &mut [f32],
@@ -37,12 +37,12 @@ pub(in crate::quantize) fn score(
 
 /// Byte tables of a query and how a sum of their entries becomes a distance: `bias + scale * sum`.
 #[derive(Clone, Copy)]
-pub(in crate::quantize) struct Lookup<'a> {
+pub(super) struct Lookup<'a> {
     /// 8 or 4 bits a label.
-    pub(in crate::quantize) bits: usize,
-    pub(in crate::quantize) tables: &'a [u8],
-    pub(in crate::quantize) scale: f32,
-    pub(in crate::quantize) bias: f32,
+    pub(super) bits: usize,
+    pub(super) tables: &'a [u8],
+    pub(super) scale: f32,
+    pub(super) bias: f32,
 }
 
 fn one_by_one(lookup: Lookup<'_>, bytes: usize, codes: &[u8], ids: &[u32], out: &mut [f32]) {

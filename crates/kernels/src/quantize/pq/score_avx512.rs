@@ -3,7 +3,7 @@
 
 use super::score::Lookup;
 use crate::distance::Isa;
-use crate::quantize::prefetch;
+use crate::quantize::code::prefetch::prefetch;
 use std::arch::x86_64::*;
 
 /// Codes of one pass.

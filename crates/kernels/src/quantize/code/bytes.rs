@@ -3,47 +3,47 @@
 use super::QuantizeError;
 
 #[derive(Default)]
-pub(super) struct Writer(Vec<u8>);
+pub(in crate::quantize) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub(in crate::quantize) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    pub(super) fn u32(&mut self, value: u32) {
+    pub(in crate::quantize) fn u32(&mut self, value: u32) {
         self.bytes(&value.to_le_bytes());
     }
 
-    pub(super) fn floats(&mut self, values: &[f32]) {
+    pub(in crate::quantize) fn floats(&mut self, values: &[f32]) {
         values.iter().for_each(|v| self.bytes(&v.to_le_bytes()));
     }
 
-    pub(super) fn finish(self) -> Vec<u8> {
+    pub(in crate::quantize) fn finish(self) -> Vec<u8> {
         self.0
     }
 }
 
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(in crate::quantize) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(in crate::quantize) fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
-    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], QuantizeError> {
+    pub(in crate::quantize) fn take(&mut self, len: usize) -> Result<&'a [u8], QuantizeError> {
         let (head, rest) =
             self.0.split_at_checked(len).ok_or(QuantizeError::Malformed("it ends too early"))?;
         self.0 = rest;
         Ok(head)
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, QuantizeError> {
+    pub(in crate::quantize) fn u32(&mut self) -> Result<u32, QuantizeError> {
         let bytes = self.take(4)?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
     /// `count` finite floats; memory is taken only for bytes that are there.
-    pub(super) fn floats(&mut self, count: usize) -> Result<Vec<f32>, QuantizeError> {
+    pub(in crate::quantize) fn floats(&mut self, count: usize) -> Result<Vec<f32>, QuantizeError> {
         let len = count.checked_mul(4).ok_or(QuantizeError::Malformed("a length overflows"))?;
         let bytes = self.take(len)?;
         let values: Vec<f32> =
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn end(&self) -> Result<(), QuantizeError> {
+    pub(in crate::quantize) fn end(&self) -> Result<(), QuantizeError> {
         if self.0.is_empty() { Ok(()) } else { Err(QuantizeError::Malformed("bytes follow its end")) }
     }
 }

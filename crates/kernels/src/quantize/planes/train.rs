@@ -1,0 +1,143 @@
+//! Training: bits for each dimension, and the grid of each.
+
+use super::axes;
+use super::layout::{GROUP, LEAST_BYTES, Layout};
+use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
+use super::rotation::Rotation;
+use crate::kmeans::random::{Random, sample_rows};
+use crate::quantize::code::{CodeKind, QuantizeError};
+
+/// From this many bits a dimension on, the error of f16 factors would show.
+const FINE_BITS: usize = 5;
+/// Rows whose mean and axes are taken.
+const TRAINING_ROWS: usize = 100_000;
+/// Exponent of the variance in the bit allocation's weights: 1 fits queries that are spread as the data, 0 fits
+/// the reconstruction. Between them: SIFT gains 1% of recall from 0 to 0.5, GloVe loses 1%.
+const ALLOCATION_EXPONENT: f64 = 0.25;
+
+impl PlaneQuantizer {
+    /// The same number of bits in every dimension after a random rotation.
+    pub(in crate::quantize) fn train_uniform(
+        bits: u8,
+        code_bytes: usize,
+        sample: &[f32],
+        dim: usize,
+        seed: u64,
+    ) -> Result<Self, QuantizeError> {
+        let factor_bytes = if usize::from(bits) >= FINE_BITS { 8 } else { 4 };
+        let layout = Layout::new(vec![bits; dim.div_ceil(GROUP)], factor_bytes);
+        if layout.code_bytes > code_bytes {
+            let kind = CodeKind::RaBitQ { bits };
+            return Err(QuantizeError::CodeBytes { code_bytes, kind, least: layout.code_bytes });
+        }
+        let (mean, centred) = centre(sample, dim, seed);
+        let total = mean_square(&centred, dim);
+        let variance = vec![total / dim as f64; layout.dims()];
+        Self::assemble(mean, Rotation::random(dim, seed), variance, total, layout)
+    }
+
+    /// Bits by variance over the principal axes of the sample, rotated at random where they have equal bits.
+    pub(in crate::quantize) fn train_allocated(
+        code_bytes: usize,
+        sample: &[f32],
+        dim: usize,
+        seed: u64,
+    ) -> Result<Self, QuantizeError> {
+        if code_bytes < LEAST_BYTES {
+            let kind = CodeKind::Axes;
+            return Err(QuantizeError::CodeBytes { code_bytes, kind, least: LEAST_BYTES });
+        }
+        let (mean, centred) = centre(sample, dim, seed);
+        let (mut axes, mut variances) = axes::principal_axes(&centred, dim);
+        let factor_bytes = if code_bytes * 8 >= FINE_BITS * dim { 8 } else { 4 };
+        let group_bits = allocate(&variances, code_bytes.saturating_sub(factor_bytes).max(1));
+        axes::mix_runs(&mut axes, &mut variances, &group_bits, dim, seed);
+        let layout = Layout::new(group_bits, factor_bytes);
+        let kept = layout.dims().min(dim);
+        let mut columns = vec![0.0f32; dim * kept];
+        for (a, axis) in axes.chunks_exact(dim).take(kept).enumerate() {
+            axis.iter().enumerate().for_each(|(d, &v)| columns[d * kept + a] = v as f32);
+        }
+        let total = variances.iter().sum();
+        let mut kept_variances = variances[..kept].to_vec();
+        kept_variances.resize(layout.dims(), 0.0);
+        Self::assemble(mean, Rotation::Dense { columns, dim, kept }, kept_variances, total, layout)
+    }
+
+    fn assemble(
+        mean: Vec<f32>,
+        rotation: Rotation,
+        variances: Vec<f64>,
+        total: f64,
+        layout: Layout,
+    ) -> Result<Self, QuantizeError> {
+        // Data without any spread that a float holds still needs a grid that is not zero.
+        let unit = if total >= f64::from(f32::MIN_POSITIVE) { total.min(f64::from(f32::MAX)) } else { 1.0 };
+        let least = unit / variances.len() as f64 * 1e-6;
+        let kept: f64 = variances.iter().sum();
+        let bits = |d: usize| layout.bits(d) as usize;
+        let grid = |(d, v): (usize, &f64)| GAUSSIAN_STEP[bits(d)] * v.max(least).sqrt() as f32;
+        let error = |(d, v): (usize, &f64)| (GAUSSIAN_ERROR[bits(d)] * v) as f32;
+        let steps: Vec<f32> = variances.iter().enumerate().map(grid).collect();
+        let errors: Vec<f32> = variances.iter().enumerate().map(error).collect();
+        // Such a codec could not be read again, and the distances overflow as these do.
+        if !steps.iter().chain(&errors).all(|v| v.is_finite()) {
+            return Err(QuantizeError::TooLarge);
+        }
+        let tail = ((unit - kept) / unit).clamp(0.0, 1.0) as f32;
+        Ok(PlaneQuantizer {
+            dim: mean.len(),
+            mean,
+            rotation,
+            steps,
+            errors,
+            tail,
+            norm_unit: unit as f32,
+            layout,
+        })
+    }
+}
+
+/// The mean of a subsample and the subsample without it.
+fn centre(sample: &[f32], dim: usize, seed: u64) -> (Vec<f32>, Vec<f32>) {
+    let rows = sample_rows(sample.len() / dim, TRAINING_ROWS, &mut Random::new(seed));
+    let mut sums = vec![0.0f64; dim];
+    for &r in &rows {
+        sums.iter_mut().zip(&sample[r * dim..(r + 1) * dim]).for_each(|(s, &v)| *s += f64::from(v));
+    }
+    let mean: Vec<f32> = sums.iter().map(|s| (s / rows.len() as f64) as f32).collect();
+    let centred = rows
+        .iter()
+        .flat_map(|r| sample[r * dim..(r + 1) * dim].iter().zip(&mean))
+        .map(|(v, m)| (v - m).clamp(f32::MIN, f32::MAX))
+        .collect();
+    (mean, centred)
+}
+
+fn mean_square(centred: &[f32], dim: usize) -> f64 {
+    centred.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / (centred.len() / dim).max(1) as f64
+}
+
+/// Gives each byte of `plane_bytes` to the group of 8 axes whose weighted error it lowers most.
+fn allocate(variances: &[f64], plane_bytes: usize) -> Vec<u8> {
+    let weight = |v: f64| v * v.max(0.0).powf(ALLOCATION_EXPONENT);
+    let weights: Vec<f64> =
+        variances.chunks(GROUP).map(|g| g.iter().map(|&v| weight(v)).sum::<f64>()).collect();
+    let mut bits = vec![0u8; weights.len()];
+    for _ in 0..plane_bytes {
+        let gain = |(g, &b): (usize, &u8)| {
+            let b = usize::from(b);
+            if b >= 8 { -1.0 } else { weights[g] * (GAUSSIAN_ERROR[b] - GAUSSIAN_ERROR[b + 1]) }
+        };
+        let gains = bits.iter().enumerate().map(gain);
+        let best = gains.enumerate().fold((usize::MAX, -1.0), |a, (g, v)| if v > a.1 { (g, v) } else { a });
+        match bits.get_mut(best.0) {
+            Some(chosen) => *chosen += 1,
+            None => break,
+        }
+    }
+    // Rising variances cannot occur, but the layout's order must not hang on rounding.
+    bits.sort_unstable_by(|a, b| b.cmp(a));
+    bits.retain(|&b| b > 0);
+    bits
+}
