@@ -1,4 +1,4 @@
-"""The compiled half of the package: private, without defaults; the package checks what it passes."""
+"""The compiled half of the package: private, nothing may be left out; the package checks what it passes."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -91,7 +91,7 @@ class _ManyAnswers(_Costs):
 class IndexHandle:
     @staticmethod
     def open(
-        path: _Path, tier: str, memory: int | None, progress: _Progress, delay: str | None = None
+        path: _Path, tier: str, memory: int | None, progress: _Progress, delay: str | None
     ) -> IndexHandle: ...
     def close(self) -> None: ...
     @property

@@ -538,7 +538,7 @@ def build(
             },
             receiver,
         )
-    return Index(_bathyal.IndexHandle.open(path, "file", budget, None), path, json.loads(report))
+    return Index(_bathyal.IndexHandle.open(path, "file", budget, None, None), path, json.loads(report))
 
 
 def open(

@@ -206,7 +206,7 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at `path`.
     #[staticmethod]
-    #[pyo3(signature = (path, tier, memory, progress, delay=None))]
+    #[pyo3(signature = (path, tier, memory, progress, delay))]
     fn open(
         py: Python<'_>,
         path: PathBuf,

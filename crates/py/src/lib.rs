@@ -1,7 +1,7 @@
 //! The Python module `bathyal._bathyal`: converts arguments, releases the interpreter's lock, maps errors.
 //!
 //! Everything here is private to the Python package in `python/bathyal`, which checks arguments, names them and
-//! documents them; nothing here has a default.
+//! documents them. Nothing here may be left out; what is `None` takes the default that the library has.
 
 mod arrays;
 mod attend;

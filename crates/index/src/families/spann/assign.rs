@@ -30,7 +30,7 @@ const CLOSURE: f32 = 2.0;
 /// A list is hidden by one that is taken if their centroids are nearer to each other than so many times the distance from
 /// the vector to its centroid. Means are nearer to each other than vectors are to means: with 1 as in SPANN, whose
 /// centroids are vectors, SIFT is in 1.2 lists of 8, and answers of recall 0.92 take 128 lists instead of 28. Of 0.35, 0.5,
-/// 0.6, 0.7 and 1 this is the one that suits SIFT, GloVe and MiniLM alike (table in `ARCHITECTURE.md`).
+/// 0.6, 0.7 and 1 this is the one that suits SIFT, GloVe and MiniLM alike (table in `docs/decisions/spann.md`).
 const HIDING: f32 = 0.5;
 /// Lists that a query like a vector would read: what the frequencies of lists are counted for. With 1 grouped lists of SIFT
 /// take 2 to 4% fewer reads, those of MiniLM 6% fewer at recall 0.90 and 4% more at 0.95; 64 differs as little.
