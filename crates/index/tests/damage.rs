@@ -3,7 +3,7 @@
 
 mod clustered;
 
-use bathyal_index::format::manifest::{GraphEntry, Manifest, Structure};
+use bathyal_index::format::manifest::{CalibrationCurve, CalibrationPoint, GraphEntry, Manifest, Structure};
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
     TierChoice, build, inspect, verify,
@@ -110,6 +110,58 @@ fn find_flipped_bits(queries: &VectorFile, path: &Path) {
         assert!(unread || refused >= 60, "{name}: {refused}");
     }
     assert!(verify(path, &Silent).unwrap().sound);
+}
+
+/// Behind a checksum that fits: opening and verifying refuse it, before any search goes by it.
+#[test]
+fn calibration_that_nobody_measured_is_refused() {
+    type Lie = (&'static str, fn(&mut CalibrationCurve));
+    let lies: [Lie; 9] = [
+        ("recall above 1", |curve| curve.points[0].recall = 1.5),
+        ("negative recall", |curve| curve.points[0].recall = -0.5),
+        ("recall that falls", |curve| {
+            let next = curve.points.len() - 1;
+            let more = CalibrationPoint { search_list: 1 << 19, ..curve.points[next] };
+            curve.points[next].recall = 0.9;
+            curve.points.push(CalibrationPoint { recall: 0.1, ..more });
+        }),
+        ("no points", |curve| curve.points.clear()),
+        ("a list of 2^31", |curve| curve.points.iter_mut().for_each(|p| p.search_list = 1 << 31)),
+        ("more probes than there are", |curve| curve.points[0].probes = 1 << 20),
+        ("a prune below nothing", |curve| curve.points[0].prune = -1.0),
+        ("more lists than were asked for", |curve| curve.points[0].lists = 1e9),
+        ("more neighbours than vectors", |curve| curve.k = 1 << 20),
+    ];
+    let of = |family, layout, code_kind| BuildOptions { family, layout, code_kind, ..options() };
+    let codes = Some(CodeKind::Axes);
+    for (name, options) in [
+        ("graph", of(FamilyChoice::Graph, None, None)),
+        ("cluster", of(FamilyChoice::Cluster, None, None)),
+        ("lists", of(FamilyChoice::Spann, None, None)),
+        ("codes", of(FamilyChoice::Spann, Some(LayoutChoice::Coupled), codes)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index");
+        build(&vectors(Element::U8, 300, 16, 1), &path, &options, &Silent).unwrap();
+        let sound = Manifest::read(&path).unwrap();
+        for (what, lie) in lies {
+            let mut manifest = sound.clone();
+            lie(manifest.calibration.curves.last_mut().unwrap());
+            manifest.write(&path).unwrap();
+            let opened = Index::open(&path, &OpenOptions::default()).map(|_| ());
+            let error = opened.expect_err(&format!("{name}: {what}"));
+            assert!(matches!(error, IndexError::Damaged { .. }), "{name}, {what}: {error}");
+            assert!(!verify(&path, &Silent).unwrap().sound, "{name}: {what}");
+        }
+        // JSON has no NaN; what stands for it is no number.
+        let text = String::from_utf8(sound.to_bytes().unwrap()).unwrap();
+        let json = text.rsplit_once("\ncrc32c").unwrap().0.replace("\"recall\": 1.0", "\"recall\": null");
+        let seal = format!("\ncrc32c {:08x}\n", crc32c::crc32c(json.as_bytes()));
+        std::fs::write(path.join("manifest.json"), json.clone() + &seal).unwrap();
+        assert!(json.contains("null"), "{name}");
+        assert!(Index::open(&path, &OpenOptions::default()).is_err(), "{name}");
+        assert!(!verify(&path, &Silent).unwrap().sound, "{name}");
+    }
 }
 
 #[test]

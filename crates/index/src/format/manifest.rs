@@ -1,5 +1,6 @@
 //! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
 
+use super::curves::{self, Effort, Limits};
 use super::groups::GroupLayout;
 use super::identity::Identity;
 use super::layout::GraphLayout;
@@ -427,18 +428,20 @@ impl Manifest {
             require(plain, "a file's name is a path")?;
             require(file.bytes <= MOST_FILE_BYTES, "a file is longer than any can be")?;
         }
-        for curve in self.calibration.curves.iter().chain(&self.calibration.lone_curves) {
-            let rising = curve.points.windows(2).all(|w| {
-                (w[0].probes, w[0].search_list, w[0].prune) < (w[1].probes, w[1].search_list, w[1].prune)
-            });
-            require(rising && curve.k > 0, "a calibration curve is not rising")?;
-            let sane = curve.points.iter().all(|p| {
-                let lists = p.prune.is_finite() && p.prune >= 0.0 && p.lists.is_finite() && p.lists >= 0.0;
-                (0.0..=1.0).contains(&p.recall) && p.search_list > 0 && lists
-            });
-            require(sane, "a calibration point is out of range")?;
-        }
+        curves::check(&self.calibration, &self.calibration_limits())?;
         Ok(())
+    }
+
+    /// What its curves can say.
+    fn calibration_limits(&self) -> Limits {
+        let (probes, effort) = match &self.structure {
+            Structure::Graph(_) if self.format_version < FIRST_IDENTIFIED => (0, Effort::Unordered),
+            Structure::Graph(_) => (0, Effort::Candidates),
+            Structure::Cluster(cluster) => (cluster.groups, Effort::Candidates),
+            Structure::Spann(spann) if spann.codes.is_some() => (spann.list_count, Effort::Candidates),
+            Structure::Spann(spann) => (spann.list_count, Effort::Lists),
+        };
+        Limits { vectors: self.vectors, probes, effort }
     }
 
     fn check_graph(&self, graph: &GraphEntry) -> Result<(), String> {

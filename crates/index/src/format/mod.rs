@@ -4,6 +4,7 @@
 
 pub(crate) mod appender;
 pub mod csr;
+pub(crate) mod curves;
 pub mod directory;
 pub mod groups;
 pub mod identity;

@@ -115,6 +115,7 @@ pub(crate) fn calibrate(
         progress.advance(step as u64 + 1);
     }
     progress.advance(LADDER.len() as u64);
+    curves.iter_mut().for_each(CalibrationCurve::keep_rising);
     let source = if held_out.is_empty() { "given queries" } else { "held-out vectors" };
     Ok(Calibration {
         queries: queries.count() as u32,

@@ -14,7 +14,7 @@ use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::directory::BuildDirectory;
 use crate::format::identity::Identity;
 use crate::format::layout::GraphLayout;
-use crate::format::manifest::{FORMAT_VERSION, GraphEntry, Manifest, Structure};
+use crate::format::manifest::{CalibrationCurve, FORMAT_VERSION, GraphEntry, Manifest, Structure};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::open::family::{load, load_codec, load_offsets};
@@ -85,6 +85,8 @@ pub fn convert_layout(
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
     converted.format_version = FORMAT_VERSION;
+    // As version 1 may have been measured with noise.
+    converted.calibration.curves.iter_mut().for_each(CalibrationCurve::keep_rising);
     if identity(&manifest)?.is_none() {
         // The manifest has the checksums of all that the index is.
         let text = serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?;
