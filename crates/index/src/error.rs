@@ -90,6 +90,16 @@ pub enum IndexError {
     /// The time allowed is over.
     #[error("the deadline passed before all queries were answered")]
     Deadline,
+    /// The process that opened the index was forked, and this is the child.
+    #[error("{}: was opened by process {opened_by}, and this is its child {here}, which has none of the index's search threads: open the index again here, or start the child without fork", path.display())]
+    Forked {
+        /// The index.
+        path: PathBuf,
+        /// The process that opened it.
+        opened_by: u32,
+        /// This process.
+        here: u32,
+    },
     /// A defect of Bathyal itself.
     #[error("internal error: {0}; please report it")]
     Internal(String),

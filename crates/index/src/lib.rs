@@ -19,7 +19,7 @@ pub use families::graph::{
 };
 pub use open::{
     Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, MemorySplit, OpenOptions,
-    RangeOptions, RangeResult, SearchOptions, SearchResult, SearchTotals, Shape, TierChoice, VerifyReport,
-    WarmReport, inspect, search_many, verify,
+    RangeOptions, RangeResult, SearchOptions, SearchResult, SearchTotals, Searching, Shape, TierChoice,
+    VerifyReport, WarmReport, inspect, search_many, verify,
 };
 pub use query::{QueryStats, SearchMode};

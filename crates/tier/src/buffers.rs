@@ -19,6 +19,9 @@ pub(crate) struct Buffer {
 
 const FRAME: u8 = u8::MAX;
 
+// SAFETY: memory that the pool alone has allocated and frees; an address is the same on every thread.
+unsafe impl Send for BufferPool {}
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct BufferPool {

@@ -74,7 +74,7 @@ pub trait Tier: Send + Sync {
         self.len() == 0
     }
 
-    /// Opens a queue that holds up to `depth` reads in flight. One a thread: a queue is not `Send`.
+    /// Opens a queue that holds up to `depth` reads in flight. One a thread, or one that is handed from one to the next.
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError>;
 }
 
@@ -102,12 +102,16 @@ pub struct Completion {
     pub result: Result<u32, ReadFault>,
 }
 
-/// A submission and completion queue of one thread.
+// SAFETY: an address and three numbers. Who may touch what lies there is the contract of [`Queue::submit`], whichever
+// thread holds the address.
+unsafe impl Send for Read {}
+
+/// A submission and completion queue of one thread. It may be handed to another thread while nothing is in flight.
 ///
 /// Every read that [`Queue::submit`] took completes exactly once through [`Queue::reap`], in any order.
 /// Until then its buffer belongs to the queue. Dropping a queue waits until no device can write into a
 /// buffer any more.
-pub trait Queue {
+pub trait Queue: Send {
     /// Hands reads to the device in one go (one `io_uring_enter`, one doorbell, one pass of prefetches) and
     /// returns how many were taken, always a prefix: fewer than `reads.len()` is back-pressure, not an error.
     /// At least one is taken when nothing is in flight. On an error none was taken.

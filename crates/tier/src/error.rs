@@ -54,6 +54,25 @@ pub enum TierError {
 }
 
 impl TierError {
+    /// The same error once more, for another query that it befell.
+    pub fn again(&self) -> TierError {
+        let same = |source: &io::Error| match source.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(source.kind(), source.to_string()),
+        };
+        match self {
+            TierError::Io { operation, path, source } => TierError::io(operation, path, same(source)),
+            TierError::System { operation, source } => TierError::System { operation, source: same(source) },
+            TierError::Contract(what) => TierError::Contract(what.clone()),
+            TierError::Lost { place, what } => TierError::Lost { place: place.clone(), what: what.clone() },
+            TierError::Checksum { found, expected } => {
+                TierError::Checksum { found: *found, expected: *expected }
+            }
+            TierError::Cancelled => TierError::Cancelled,
+            TierError::Parameter(what) => TierError::Parameter(what.clone()),
+        }
+    }
+
     /// Shorthand for a failed file operation.
     pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         TierError::Io { operation, path: path.into(), source }

@@ -21,7 +21,8 @@ pub mod probe;
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};
 pub use engine::{
-    Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Running, Step, Stream, thread_waker,
+    Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Parked, Running, Step, Stream,
+    thread_waker,
 };
 pub use error::{ReadError, ReadFault, RunError, TierError};
 pub use memory::{advise_huge_pages, prefetch};

@@ -1,32 +1,53 @@
 //! Work of the thread that asks: a lone query that it answers itself, and what it does while others work.
 //!
-//! To wake a worker and to be woken by it takes about as long as a search in memory, so a lone query whose reads are
-//! loads is not handed over. Where a device is waited for, the search threads keep their queues and registered buffers.
+//! To wake a worker and to be woken by it takes longer than a search in memory, and a fifth of one from a disk. So a lone
+//! query is not handed over as long as no more callers than there are cores do likewise: over memory its caller opens an
+//! engine for it, over a device it borrows one that is kept. All others share the workers' threads.
 
 use super::family::Scratch;
-use super::workers::{Answers, Job, Reply, serve};
+use super::pool::{Answers, Job, Pending, Pool, process};
 use super::{Index, SearchOptions, SearchResult, cores};
 use crate::error::IndexError;
-use bathyal_tier::{Control, Engine, EngineOptions, Tier};
+use bathyal_tier::{Control, Cx, Engine, RunError, Running, Step, TierError, thread_waker};
 use bathyal_vectors::VectorFile;
-use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 /// Most distances that a query may compute on the calling thread, about: some ten milliseconds' worth. What takes
 /// longer is left to a search thread, so that the caller can look at its cancel flag meanwhile.
 const MOST_DISTANCES: usize = 1 << 19;
 
+/// How often a waiting caller looks at its cancel flag and its deadline.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// How the calling thread waits.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
     pub(super) control: Control<'a>,
-    /// Called now and then while search threads work.
+    /// Called now and then while it waits.
     pub(super) meanwhile: &'a dyn Fn(),
 }
 
 impl<'a> From<Control<'a>> for Waiting<'a> {
     fn from(control: Control<'a>) -> Waiting<'a> {
         Waiting { control, meanwhile: &|| () }
+    }
+}
+
+impl Waiting<'_> {
+    /// Why the caller waits no longer, if so.
+    fn is_over(&self) -> Option<IndexError> {
+        if self.control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Some(IndexError::Cancelled);
+        }
+        self.control
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+            .then_some(IndexError::Deadline)
     }
 }
 
@@ -37,23 +58,82 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Answers `job` on this thread. An engine is opened for it: over memory that is a few allocations.
-    pub(super) fn serve(
-        &self,
-        tier: &Arc<dyn Tier>,
-        options: EngineOptions,
-        job: &Job,
-        control: Control<'_>,
-    ) -> Reply {
-        let mut engine = Engine::new(tier.clone(), options)?;
-        let taken = self.scratches.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let pool = RefCell::new(Vec::from_iter(taken));
-        let reply = serve(&mut engine, job, &pool, control);
+    fn take(&self) -> Option<Scratch> {
+        self.scratches.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Keeps as many as can be at work at once; a crowd of callers leaves no more behind.
+    fn put(&self, scratch: Scratch) {
         let mut scratches = self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
-        // As many as can be at work at once; a crowd of callers leaves no more behind.
-        scratches.extend(pool.into_inner());
-        scratches.truncate(cores());
-        reply
+        if scratches.len() < cores() {
+            scratches.push(scratch);
+        }
+    }
+}
+
+/// Runs a lone query on `engine`, which is there for nothing else.
+fn run_alone(
+    engine: Engine,
+    job: &Arc<Job>,
+    spare: &Spare,
+    waiting: Waiting<'_>,
+) -> (Engine, Result<Vec<Answers>, IndexError>) {
+    let mut answers = Answers::with_room(job);
+    let mut running = Running::new(engine);
+    let scratch = spare.take().unwrap_or_else(|| job.scratch());
+    let make = |cx: &Cx| job.clone().answer(cx.clone(), 0, scratch);
+    let answered = drive(&mut running, make, waiting)
+        .and_then(|ended| job.note(ended, &mut answers))
+        .map(|scratch| spare.put(scratch));
+    let (engine, settled) = running.end();
+    let answered = match settled {
+        // Whatever the query made of bytes that were not there, this is the cause.
+        Err(RunError::Tier(lost @ TierError::Lost { .. })) => Err(lost.into()),
+        _ => answered,
+    };
+    (engine, answered.map(|()| vec![answers]))
+}
+
+/// Runs the query that `make` makes to its end.
+fn drive<F: Future>(
+    running: &mut Running<F>,
+    make: impl FnOnce(&Cx) -> F,
+    waiting: Waiting<'_>,
+) -> Result<F::Output, IndexError> {
+    if let Some(answer) = running.start(make)? {
+        return Ok(answer);
+    }
+    loop {
+        match running.step()? {
+            Step::Answered(answer) => return Ok(answer),
+            Step::Suspended => {}
+            Step::Waiting => {
+                running.wait(None, LOOK_EVERY)?;
+                (waiting.meanwhile)();
+                if let Some(over) = waiting.is_over() {
+                    return Err(over);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the answers of workers.
+fn wait_for(mut pending: Pending, waiting: Waiting<'_>) -> Result<Vec<Answers>, IndexError> {
+    let waker = thread_waker();
+    let mut looked = Instant::now();
+    loop {
+        if let Poll::Ready(outcome) = Pin::new(&mut pending).poll(&mut Context::from_waker(&waker)) {
+            return outcome;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+        if looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            (waiting.meanwhile)();
+            if let Some(over) = waiting.is_over() {
+                return Err(over);
+            }
+        }
     }
 }
 
@@ -82,27 +162,60 @@ impl Index {
         threads: usize,
         waiting: impl Into<Waiting<'a>>,
     ) -> Result<Vec<Answers>, IndexError> {
+        self.check_process()?;
         let waiting = waiting.into();
-        let answers = if self.is_for_caller(job) {
-            let answer = self.spare.serve(&self.tier, self.engine, job, waiting.control);
-            answer.map(|answer| vec![answer])
-        } else {
-            let workers = self.workers.lock();
-            let mut workers = workers.map_err(|_| IndexError::Internal("a search panicked".into()))?;
-            let replies = workers.send(job, threads)?;
-            drop(workers);
-            replies.wait(waiting)
-        };
+        let alone = waiting.is_over().map_or_else(|| self.answer_here(job, waiting), Err);
+        let answers = alone.and_then(|alone| match alone {
+            Some(answers) => Ok(answers),
+            None => wait_for(Pending::new(Pool::of_this_process(), job.clone(), threads), waiting),
+        });
         if answers.is_err() {
             self.counters.failed();
         }
         answers
     }
 
-    /// Whether the calling thread answers a job itself: a lone query in memory that is soon over.
-    fn is_for_caller(&self, job: &Job) -> bool {
-        job.lone().is_some_and(|params| {
-            self.tier.profile().addressable && self.sizes.query_distances(params) <= MOST_DISTANCES
-        })
+    /// Answers a lone query on the calling thread; `None` where that is left to the workers.
+    fn answer_here(&self, job: &Arc<Job>, waiting: Waiting<'_>) -> Result<Option<Vec<Answers>>, IndexError> {
+        let Some(params) = job.lone() else { return Ok(None) };
+        if self.sizes.query_distances(params) > MOST_DISTANCES {
+            return Ok(None);
+        }
+        if !self.tenant.is_addressable() {
+            let pool = Pool::of_this_process();
+            let Some(engine) = pool.lend(&self.tenant, job.query_bytes)? else { return Ok(None) };
+            let (engine, answers) = run_alone(engine, job, &self.spare, waiting);
+            pool.take_back(&self.tenant, engine, job.query_bytes);
+            return answers.map(Some);
+        }
+        // Over memory an engine is a few allocations.
+        let bytes = self.tenant.engine_bytes() + job.query_bytes;
+        if !self.tenant.try_take(bytes) {
+            return Ok(None);
+        }
+        let answers = self.tenant.open().map_err(IndexError::from).and_then(|engine| {
+            let (engine, answers) = run_alone(engine, job, &self.spare, waiting);
+            drop(engine);
+            answers
+        });
+        self.tenant.give(bytes);
+        answers.map(Some)
+    }
+
+    /// Refuses to work in a child made by fork: it has none of the threads, and locks as they happened to be.
+    pub(super) fn check_process(&self) -> Result<(), IndexError> {
+        let here = process();
+        if here == self.process {
+            return Ok(());
+        }
+        Err(IndexError::Forked { path: self.directory.clone(), opened_by: self.process, here })
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        if process() == self.process {
+            Pool::of_this_process().leave(&self.tenant);
+        }
     }
 }

@@ -9,17 +9,19 @@ mod in_flight;
 mod inspect;
 mod many;
 mod memory;
+mod pool;
 mod range;
+mod searching;
 mod stats;
 mod tier;
 mod verify;
 mod warm;
-mod workers;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use explain::{Explanation, MemoryPart, PhaseTime};
 pub use many::{ManyResult, Place, search_many};
 pub use range::{RangeOptions, RangeResult};
+pub use searching::Searching;
 pub use stats::{CacheStats, IndexStats, LatencyBar};
 pub use tier::TierChoice;
 pub use warm::WarmReport;
@@ -43,14 +45,14 @@ use bathyal_vectors::progress::{Progress, Silent};
 use caller::{Spare, Waiting};
 use family::{Family, Sizes};
 pub use memory::MemorySplit;
+use pool::{Answers, Job, Tenant, process};
 use serde::Serialize;
 use stats::Counters;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tier::open_tier;
-use workers::{Answers, Job, Workers};
 
 /// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
 pub const DEFAULT_BEAM_WIDTH: u32 = 4;
@@ -226,8 +228,11 @@ pub struct Index {
     split: MemorySplit,
     engine: EngineOptions,
     counters: Arc<Counters>,
-    workers: Mutex<Workers>,
+    /// What the pool of search threads knows of this index.
+    tenant: Arc<Tenant>,
     spare: Spare,
+    /// The process that opened it.
+    process: u32,
 }
 
 /// Cores that this process may use. To ask takes longer than a search in memory: it reads files of the system.
@@ -301,11 +306,14 @@ impl Index {
             buffer_budget_bytes: u64::from(sizes.frames) * frame_bytes as u64,
             ..EngineOptions::default()
         };
+        let thread_buffers = if tier.profile().addressable { 1 } else { u64::from(sizes.frames) };
+        let thread_bytes = thread_buffers * frame_bytes as u64;
+        let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         Ok(Index {
             directory: directory.to_path_buf(),
             manifest: manifest.clone(),
             family: Arc::new(family),
-            workers: Mutex::new(Workers::new(tier.clone(), engine)),
+            tenant: Arc::new(Tenant::new(tier.clone(), engine, thread_bytes, searches)),
             tier,
             cache,
             sizes,
@@ -313,6 +321,7 @@ impl Index {
             engine,
             counters: Arc::default(),
             spare: Spare::default(),
+            process: process(),
         })
     }
 
@@ -581,14 +590,27 @@ impl Index {
         let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
         let (count, search_list) = (queries.count, params.search_list as u32);
-        let planned = self.planned_list(&params);
-        let wanted = in_flight.unwrap_or_else(|| self.default_in_flight(planned as u32)).max(1);
-        let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
-        let job = Job::new(self.family.clone(), queries, params, in_flight, waiting.control.deadline);
-        let job = Arc::new(job.counted(self.counters.clone()));
+        let job = self.job(queries, params, threads, in_flight, waiting.control.deadline)?;
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
         collect(answers, count, params.k, seconds, search_list, threads)
+    }
+
+    /// The job of a search, for `threads` workers.
+    fn job(
+        &self,
+        queries: RawQueries,
+        params: SearchParams,
+        threads: usize,
+        in_flight: Option<usize>,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Job>, IndexError> {
+        let planned = self.planned_list(&params);
+        let wanted = in_flight.unwrap_or_else(|| self.default_in_flight(planned as u32)).max(1);
+        let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
+        let job = Job::new(self.tenant.clone(), self.family.clone(), queries, params, in_flight, deadline);
+        let query_bytes = self.sizes.query_bytes(planned);
+        Ok(Arc::new(job.counted(self.counters.clone()).taking(query_bytes)))
     }
 
     /// The candidate list that memory is planned for: of posting lists each takes some, too.

@@ -5,7 +5,7 @@
 //! query with few vectors around it costs no more than a usual search.
 
 use super::family::{Family, Scratch};
-use super::workers::{Answers, Job};
+use super::pool::{Answers, Job};
 use super::{DEFAULT_BEAM_WIDTH, Effort, Index, RawQueries, SearchOptions, SearchTotals};
 use crate::error::IndexError;
 use crate::query::{QueryStats, SearchMode, SearchParams};
@@ -142,8 +142,16 @@ impl Index {
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::of(queries, 0..queries.count());
-        let job = Job::new(self.family.clone(), raw, plan.rounds[0].1, in_flight, control.deadline);
-        let job = Arc::new(job.within(plan).counted(self.counters.clone()));
+        let job = Job::new(
+            self.tenant.clone(),
+            self.family.clone(),
+            raw,
+            plan.rounds[0].1,
+            in_flight,
+            control.deadline,
+        );
+        let query_bytes = self.sizes.query_bytes(longest);
+        let job = Arc::new(job.within(plan).counted(self.counters.clone()).taking(query_bytes));
         let answers = self.answers(&job, threads, control)?;
         let mut result = gather(&answers, queries.count(), started.elapsed().as_secs_f64(), threads)?;
         let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < self.len()).count();

@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 /// Bytes that stay where they are while any clone of this exists.
-pub(super) trait InPlace {
+pub(super) trait InPlace: Send {
     /// All bytes of the tier.
     fn bytes(&self) -> &[u8];
 

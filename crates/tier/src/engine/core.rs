@@ -482,6 +482,11 @@ impl Core {
         }
     }
 
+    /// Reads that a device may still write for.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
     /// What ends a wait of the device early.
     pub(crate) fn waker(&mut self) -> Option<Waker> {
         self.queue.waker()

@@ -252,6 +252,33 @@ impl Engine {
     }
 }
 
+/// An engine between two runs, with nothing in flight and nobody who knows it: any thread may take it up.
+pub struct Parked(Engine);
+
+// SAFETY: the only reference to the books is the one in here (`Engine::park` has counted), so no other thread can touch
+// their cells; the queue in them may be handed over, since nothing is in flight; the buffers are plain memory.
+unsafe impl Send for Parked {}
+
+impl Engine {
+    /// Makes the engine ready for another thread; back as it was where a read is in flight or a [`Cx`] still refers to it.
+    ///
+    /// # Errors
+    /// The engine itself.
+    pub fn park(self) -> Result<Parked, Engine> {
+        let quiet = Rc::strong_count(&self.cx.0) == 1
+            && Rc::weak_count(&self.cx.0) == 0
+            && self.cx.0.borrow().in_flight() == 0;
+        if quiet { Ok(Parked(self)) } else { Err(self) }
+    }
+}
+
+impl Parked {
+    /// The engine, for this thread.
+    pub fn unpark(self) -> Engine {
+        self.0
+    }
+}
+
 /// What wakes a run that is fed while it runs; made when its source first has none for now.
 #[derive(Default)]
 struct Wakers {

@@ -26,7 +26,8 @@ pub struct Running<F: Future> {
     // Before the engine: what they read is given back while there is one.
     queries: Queries<F>,
     engine: Engine,
-    device: Option<Waker>,
+    /// What ends a sleep in the device, once it has been asked for.
+    device: Option<Option<Waker>>,
 }
 
 /// Slots of running queries; a slot's number is the engine's name for its task.
@@ -105,8 +106,7 @@ impl<F: Future> Queries<F> {
 impl<F: Future> Running<F> {
     /// No query yet, on an engine of this thread.
     pub fn new(engine: Engine) -> Running<F> {
-        let device = engine.cx.0.borrow_mut().waker();
-        Running { queries: Queries::with_room(0), engine, device }
+        Running { queries: Queries::with_room(0), engine, device: None }
     }
 
     /// The engine.
@@ -154,16 +154,18 @@ impl<F: Future> Running<F> {
         self.engine.cx.0.borrow_mut().advance(None)
     }
 
-    /// The same, sleeping up to `limit` for an arrival, or until `alarm` is rung.
+    /// The same, sleeping up to `limit` for an arrival, or until `alarm` is rung if there is one.
     ///
     /// # Errors
     /// As [`Running::poll`].
-    pub fn wait(&mut self, alarm: &Alarm, limit: Duration) -> Result<(), RunError> {
+    pub fn wait(&mut self, alarm: Option<&Alarm>, limit: Duration) -> Result<(), RunError> {
         if self.active() == 0 {
             return Ok(());
         }
         let core = &self.engine.cx.0;
-        alarm.sleep_in(self.device.as_ref(), limit, |limit| core.borrow_mut().advance(limit))
+        let Some(alarm) = alarm else { return core.borrow_mut().advance(Some(limit)) };
+        let device = self.device.get_or_insert_with(|| core.borrow_mut().waker());
+        alarm.sleep_in(device.as_ref(), limit, |limit| core.borrow_mut().advance(limit))
     }
 
     /// Drops the queries that `keep` refuses. Buffers that a device may write into are given back as their reads end.

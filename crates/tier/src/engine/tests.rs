@@ -176,7 +176,7 @@ proptest! {
             match running.step().unwrap() {
                 Step::Answered(()) => ended += 1,
                 Step::Suspended => {}
-                Step::Waiting => running.wait(&Alarm::new(), Duration::from_secs(1)).unwrap(),
+                Step::Waiting => running.wait(None, Duration::from_secs(1)).unwrap(),
             }
             prop_assert!(running.engine().buffer_bytes() <= budget);
             for (held, waiting) in running.engine().cx.0.borrow().batches_in_line().into_values() {
@@ -246,13 +246,13 @@ fn an_alarm_ends_a_sleep_in_the_device() {
     std::thread::scope(|scope| {
         // The read never ends: were the alarm not heard, this would sleep for a day.
         scope.spawn(|| alarm.ring());
-        running.wait(&alarm, Duration::from_secs(86_400)).unwrap();
+        running.wait(Some(&alarm), Duration::from_secs(86_400)).unwrap();
     });
     running.start(read(512)).unwrap();
     let answer = loop {
         match running.step().unwrap() {
             Step::Answered(answer) => break answer,
-            _ => running.wait(&alarm, Duration::from_secs(86_400)).unwrap(),
+            _ => running.wait(Some(&alarm), Duration::from_secs(86_400)).unwrap(),
         }
     };
     assert_eq!((answer.unwrap(), running.active()), (1, 1));

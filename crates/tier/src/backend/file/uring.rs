@@ -22,7 +22,7 @@ fn build(entries: u32) -> Result<IoUring, TierError> {
     // older kernels refuse the flags and get a plain ring.
     let ring = IoUring::builder()
         .setup_coop_taskrun()
-        .setup_single_issuer()
+        // A queue may be handed from thread to thread, so no thread is promised to be the only one.
         .build(entries)
         .or_else(|_| IoUring::builder().build(entries))
         .map_err(|source| TierError::System { operation: "set up an io_uring", source })?;

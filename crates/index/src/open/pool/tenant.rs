@@ -1,0 +1,104 @@
+//! An open index as the pool sees it: what engines are opened on, and the memory that searches of it may take.
+
+use bathyal_tier::{Alarm, Engine, EngineOptions, Tier, TierError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Told apart by number: a place in memory may be used again.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// See the module's description.
+pub(in crate::open) struct Tenant {
+    pub(super) number: u64,
+    tier: Arc<dyn Tier>,
+    options: EngineOptions,
+    pub(super) engine_bytes: u64,
+    /// Where a budget limits searches: what is left of it.
+    memory: Option<Mutex<Ledger>>,
+}
+
+struct Ledger {
+    left: u64,
+    /// Those who were refused memory.
+    refused: Vec<Arc<Alarm>>,
+    /// Those who have an engine.
+    hosts: Vec<Arc<Alarm>>,
+}
+
+impl Tenant {
+    /// `memory` are the bytes that engines and running queries may take together.
+    pub(in crate::open) fn new(
+        tier: Arc<dyn Tier>,
+        options: EngineOptions,
+        engine_bytes: u64,
+        memory: Option<u64>,
+    ) -> Tenant {
+        let ledger = |left| Mutex::new(Ledger { left, refused: Vec::new(), hosts: Vec::new() });
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Tenant { number, tier, options, engine_bytes, memory: memory.map(ledger) }
+    }
+
+    /// Whether reads are loads from memory.
+    pub(in crate::open) fn is_addressable(&self) -> bool {
+        self.tier.profile().addressable
+    }
+
+    /// Bytes of an engine's buffers.
+    pub(in crate::open) fn engine_bytes(&self) -> u64 {
+        self.engine_bytes
+    }
+
+    /// An engine for the calling thread, whose memory has been taken.
+    pub(in crate::open) fn open(&self) -> Result<Engine, TierError> {
+        Engine::new(self.tier.clone(), self.options)
+    }
+
+    fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
+        self.memory.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes `bytes` if they are left.
+    pub(in crate::open) fn try_take(&self, bytes: u64) -> bool {
+        let Some(mut ledger) = self.ledger() else { return true };
+        let enough = ledger.left >= bytes;
+        if enough {
+            ledger.left -= bytes;
+        }
+        enough
+    }
+
+    /// The same; where they are not left, `me` is rung when some are given back, and those with an engine that stands idle
+    /// are asked for it.
+    pub(super) fn take(&self, bytes: u64, me: &Arc<Alarm>) -> bool {
+        if self.try_take(bytes) {
+            return true;
+        }
+        let Some(mut ledger) = self.ledger() else { return true };
+        if !ledger.refused.iter().any(|other| Arc::ptr_eq(other, me)) {
+            ledger.refused.push(me.clone());
+        }
+        ledger.hosts.iter().filter(|host| !Arc::ptr_eq(host, me)).for_each(|host| host.ring());
+        false
+    }
+
+    /// Gives `bytes` back.
+    pub(in crate::open) fn give(&self, bytes: u64) {
+        let Some(mut ledger) = self.ledger() else { return };
+        ledger.left += bytes;
+        ledger.refused.drain(..).for_each(|waiting| waiting.ring());
+    }
+
+    /// Whether somebody waits for memory that an idle engine holds.
+    pub(super) fn is_short(&self) -> bool {
+        self.ledger().is_some_and(|ledger| !ledger.refused.is_empty())
+    }
+
+    /// Notes that `host` has an engine, or no longer has.
+    pub(super) fn hosted(&self, host: &Arc<Alarm>, has: bool) {
+        let Some(mut ledger) = self.ledger() else { return };
+        ledger.hosts.retain(|other| !Arc::ptr_eq(other, host));
+        if has {
+            ledger.hosts.push(host.clone());
+        }
+    }
+}

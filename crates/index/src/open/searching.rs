@@ -1,0 +1,116 @@
+//! Searches that are awaited: a future that works under any executor.
+
+use super::pool::{Job, Pending, Pool};
+use super::stats::Counters;
+use super::{Index, RawQueries, SearchOptions, SearchResult, collect, thread_count};
+use crate::error::IndexError;
+use bathyal_vectors::VectorFile;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// A search on its way ([`Index::search_async`]). Nothing is done before it is first polled; from then on the search
+/// threads of the process work at it, whoever polls. Dropped before its end, it is given up.
+#[must_use = "a search begins when it is awaited"]
+pub struct Searching {
+    stage: Stage,
+    shape: Shape,
+    counters: Arc<Counters>,
+}
+
+enum Stage {
+    /// Refused before anything was done; `None` once that has been said.
+    Refused(Option<IndexError>),
+    Ready {
+        job: Arc<Job>,
+        threads: usize,
+    },
+    Asked {
+        pending: Pending,
+        since: Instant,
+    },
+    Over,
+}
+
+/// What the result has to be like.
+#[derive(Default)]
+struct Shape {
+    count: usize,
+    k: usize,
+    search_list: u32,
+    threads: usize,
+    notes: Vec<String>,
+}
+
+impl Index {
+    /// As [`Index::search`], for callers that have better to do than to wait: any number of searches may be awaited by
+    /// one thread. The queries are copied. A search that has not ended at `deadline` fails.
+    ///
+    /// # Errors
+    /// The future gives those of [`Index::search`].
+    pub fn search_async(
+        &self,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        deadline: Option<Instant>,
+    ) -> Searching {
+        let counters = self.counters.clone();
+        match self.prepare(queries, options, deadline) {
+            Ok((job, shape)) => {
+                Searching { stage: Stage::Ready { job, threads: shape.threads }, shape, counters }
+            }
+            Err(error) => Searching { stage: Stage::Refused(Some(error)), shape: Shape::default(), counters },
+        }
+    }
+
+    fn prepare(
+        &self,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        deadline: Option<Instant>,
+    ) -> Result<(Arc<Job>, Shape), IndexError> {
+        self.check_process()?;
+        let rows = 0..queries.count();
+        self.check_queries(queries, rows.clone())?;
+        let (params, notes) = self.params(options)?;
+        let threads = thread_count(options.threads).clamp(1, rows.len().max(1));
+        let (count, k, search_list) = (rows.len(), params.k, params.search_list as u32);
+        let job = self.job(RawQueries::of(queries, rows), params, threads, options.in_flight, deadline)?;
+        Ok((job, Shape { count, k, search_list, threads, notes }))
+    }
+}
+
+fn over() -> IndexError {
+    IndexError::Internal("a search was awaited once more after its end".into())
+}
+
+impl Future for Searching {
+    type Output = Result<SearchResult, IndexError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Stage::Ready { job, threads } = &this.stage {
+            let pending = Pending::new(Pool::of_this_process(), job.clone(), *threads);
+            this.stage = Stage::Asked { pending, since: Instant::now() };
+        }
+        let outcome = match &mut this.stage {
+            Stage::Refused(error) => Err(error.take().unwrap_or_else(over)),
+            Stage::Asked { pending, since } => {
+                ready!(Pin::new(pending).poll(cx)).map(|answers| (answers, since.elapsed().as_secs_f64()))
+            }
+            Stage::Ready { .. } | Stage::Over => Err(over()),
+        };
+        this.stage = Stage::Over;
+        let Shape { count, k, search_list, threads, notes } = std::mem::take(&mut this.shape);
+        let result = outcome.and_then(|(answers, seconds)| {
+            let result = collect(answers, count, k, seconds, search_list, threads)?;
+            Ok(SearchResult { notes, ..result })
+        });
+        if result.is_err() {
+            this.counters.failed();
+        }
+        Poll::Ready(result)
+    }
+}

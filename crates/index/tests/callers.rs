@@ -1,0 +1,306 @@
+//! Many callers at once: they share threads, none waits behind another's batch, and all end whatever becomes of the index.
+
+mod clustered;
+
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::backend::sim::{FaultRates, SimHandle, SimOptions, SimTier};
+use bathyal_tier::{Control, Tier};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+const FAMILIES: [FamilyChoice; 3] = [FamilyChoice::Cluster, FamilyChoice::Graph, FamilyChoice::Spann];
+const DIM: usize = 32;
+const CALLERS: usize = 32;
+
+fn built(dir: &Path, family: FamilyChoice) -> PathBuf {
+    let options = BuildOptions { family, max_degree: 24, search_list: 50, ..BuildOptions::default() };
+    let path = dir.join(format!("{family:?}"));
+    build(&vectors(Element::U8, 3000, DIM, 1), &path, &options, &Silent).unwrap();
+    path
+}
+
+fn queries(count: usize) -> VectorFile {
+    vectors(Element::U8, count, DIM, 2)
+}
+
+fn row(queries: &VectorFile, row: usize) -> VectorFile {
+    VectorFile::from_rows(Element::U8, DIM, queries.row(row).to_vec()).unwrap()
+}
+
+fn options() -> SearchOptions {
+    SearchOptions { effort: Effort::SearchList(60), ..SearchOptions::default() }
+}
+
+/// An index on a device of which no read ends before it is told to.
+fn stuck(path: &Path) -> (Index, SimHandle) {
+    let handle = Arc::new(OnceLock::new());
+    let keep = handle.clone();
+    let rates = FaultRates { stuck: 1.0, ..FaultRates::NONE };
+    let wrap = move |tier: Arc<dyn Tier>| {
+        let sim = SimTier::over(tier, SimOptions { rates, ..SimOptions::default() });
+        keep.get_or_init(|| sim.handle());
+        Ok(Arc::new(sim) as Arc<dyn Tier>)
+    };
+    let index = Index::open(path, &OpenOptions { wrap: Some(Arc::new(wrap)), ..OpenOptions::default() });
+    (index.unwrap(), handle.get().unwrap().clone())
+}
+
+/// Ends whatever is stuck until `over`.
+fn release_until(handle: &SimHandle, over: impl Fn() -> bool) {
+    while !over() {
+        handle.release_stuck();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn lone_callers_wait_for_the_device_together() {
+    for family in FAMILIES {
+        let dir = tempfile::tempdir().unwrap();
+        let (index, device) = stuck(&built(dir.path(), family));
+        let queries = queries(CALLERS);
+        let ended = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for caller in 0..CALLERS {
+                let (index, query, ended) = (&index, row(&queries, caller), &ended);
+                scope.spawn(move || {
+                    let found = index.search(&query, &options(), Control::default()).unwrap();
+                    assert_eq!(found.ids.len(), 10);
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            // Every caller has a read in flight, and none has been answered: with a thread for each of a few callers, the
+            // others would wait for their turn here for ever.
+            while device.stats().stuck < CALLERS as u64 {
+                std::thread::yield_now();
+            }
+            assert_eq!(ended.load(Ordering::Relaxed), 0);
+            release_until(&device, || ended.load(Ordering::Relaxed) == CALLERS);
+        });
+        assert_eq!(device.violations(), []);
+    }
+}
+
+/// Awaits all of `futures` on this thread.
+fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let waker = bathyal_tier::thread_waker();
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut answers: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    while answers.iter().any(Option::is_none) {
+        let mut went_on = false;
+        for (future, answer) in futures.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker))
+            {
+                *answer = Some(ended);
+                went_on = true;
+            }
+        }
+        if !went_on {
+            std::thread::park();
+        }
+    }
+    answers.into_iter().flatten().collect()
+}
+
+#[test]
+fn awaited_searches_answer_as_others_do() {
+    for tier in [TierChoice::File, TierChoice::Dram] {
+        for family in FAMILIES {
+            let dir = tempfile::tempdir().unwrap();
+            let open = OpenOptions { tier: tier.clone(), ..OpenOptions::default() };
+            let index = Index::open(built(dir.path(), family), &open).unwrap();
+            let queries = queries(300);
+            let expected = index.search(&queries, &options(), Control::default()).unwrap();
+            let ask = |at| index.search_async(&row(&queries, at), &options(), None);
+            let found = join((0..300).map(ask).collect());
+            for (at, found) in found.into_iter().enumerate() {
+                let found = found.unwrap();
+                assert_eq!(found.ids, expected.ids[at * 10..][..10], "query {at}");
+                assert_eq!(found.per_query, expected.per_query[at..at + 1], "query {at}");
+            }
+            let whole = join(vec![index.search_async(&queries, &options(), None)]).remove(0).unwrap();
+            assert_eq!((whole.ids, whole.per_query), (expected.ids, expected.per_query));
+            let none = SearchOptions { k: 0, ..options() };
+            let refused = join(vec![index.search_async(&queries, &none, None)]).remove(0);
+            assert!(matches!(refused, Err(IndexError::Parameter(_))));
+        }
+    }
+}
+
+#[test]
+fn what_is_given_up_or_late_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, device) = stuck(&built(dir.path(), FamilyChoice::Cluster));
+    let queries = queries(200);
+    // More than one thread interleaves: were their places not given back, the last one would never begin.
+    for at in 0..200 {
+        let mut search = pin!(index.search_async(&row(&queries, at), &options(), None));
+        let polled = search.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    let deadline = Some(Instant::now() + Duration::from_millis(50));
+    let late =
+        join((0..200).map(|at| index.search_async(&row(&queries, at), &options(), deadline)).collect());
+    assert!(late.iter().all(|late| matches!(late, Err(IndexError::Deadline))));
+    let control = Control { cancel: None, deadline: Some(Instant::now() + Duration::from_millis(50)) };
+    assert!(matches!(index.search(&queries, &options(), control), Err(IndexError::Deadline)));
+    assert!(matches!(index.search(&row(&queries, 0), &options(), control), Err(IndexError::Deadline)));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| release_until(&device, || done.load(Ordering::Relaxed)));
+        let found = join(vec![index.search_async(&queries, &options(), None)]).remove(0);
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(found.unwrap().ids.len(), 2000);
+    });
+    assert_eq!(device.violations(), []);
+}
+
+#[test]
+fn a_lone_caller_does_not_wait_behind_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = built(dir.path(), FamilyChoice::Graph);
+    for tier in [TierChoice::File, TierChoice::Dram] {
+        let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+        // Minutes of searching, on every thread.
+        let (batch, cancel) = (queries(100_000), AtomicBool::new(false));
+        let hard = SearchOptions { effort: Effort::SearchList(1000), ..SearchOptions::default() };
+        std::thread::scope(|scope| {
+            let control = Control { cancel: Some(&cancel), deadline: None };
+            let (index, batch, hard) = (&index, &batch, &hard);
+            let busy = scope.spawn(move || index.search(batch, hard, control));
+            while index.stats().queries == 0 {
+                std::thread::yield_now();
+            }
+            let asked: Vec<_> =
+                (0..20).map(|at| index.search_async(&row(batch, at), &options(), None)).collect();
+            assert!(join(asked).iter().all(Result::is_ok));
+            assert!(!busy.is_finished(), "the batch was answered first");
+            cancel.store(true, Ordering::Relaxed);
+            assert!(matches!(busy.join().unwrap(), Err(IndexError::Cancelled)));
+        });
+    }
+}
+
+#[test]
+fn callers_share_a_budget_that_is_enough_for_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for family in FAMILIES {
+        let path = built(dir.path(), family);
+        let open =
+            |bytes| Index::open(&path, &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() });
+        let Err(IndexError::Memory { needed, .. }) = open(1000) else { panic!("1000 bytes are enough") };
+        let index = open(needed).unwrap();
+        let queries = queries(CALLERS);
+        let one = SearchOptions { threads: 1, ..options() };
+        let expected = index.search(&queries, &one, Control::default()).unwrap();
+        let wrong = Mutex::new(0);
+        std::thread::scope(|scope| {
+            for caller in 0..CALLERS {
+                let (index, queries, expected, wrong) = (&index, &queries, &expected, &wrong);
+                scope.spawn(move || {
+                    for at in (0..CALLERS).map(|i| (i + caller) % CALLERS) {
+                        let found = index.search(&row(queries, at), &one, Control::default()).unwrap();
+                        *wrong.lock().unwrap() += u32::from(found.ids != expected.ids[at * 10..][..10]);
+                    }
+                });
+            }
+        });
+        assert_eq!(wrong.into_inner().unwrap(), 0);
+    }
+}
+
+/// Threads of this process whose name is that of search threads.
+#[cfg(target_os = "linux")]
+fn search_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name =
+        |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("comm"));
+    tasks.map(name).filter(|name| name.as_ref().is_ok_and(|name| name.trim() == "bathyal-search")).count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hundred_open_indexes_share_the_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = built(dir.path(), FamilyChoice::Cluster);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let queries = queries(50);
+    let open = || Index::open(&path, &OpenOptions::default()).unwrap();
+    let indexes: Vec<Index> = (0..100).map(|_| open()).collect();
+    let expected = indexes[0].search(&queries, &options(), Control::default()).unwrap();
+    // All at once, so that a thread has many engines to look after.
+    let asked: Vec<_> = indexes.iter().map(|index| index.search_async(&queries, &options(), None)).collect();
+    for found in join(asked) {
+        assert_eq!(found.unwrap().ids, expected.ids);
+    }
+    assert!(search_threads() <= cores, "{} threads on {cores} cores", search_threads());
+}
+
+#[test]
+fn an_index_may_be_closed_while_it_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, device) = stuck(&built(dir.path(), FamilyChoice::Spann));
+    let queries = queries(20);
+    let mut asked: Vec<_> =
+        (0..20).map(|at| Box::pin(index.search_async(&row(&queries, at), &options(), None))).collect();
+    for search in &mut asked {
+        assert!(search.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    drop(index);
+    device.release_stuck();
+    assert!(join(asked).iter().all(|found| matches!(found, Err(IndexError::Cancelled))));
+}
+
+/// What a child made by fork says: 0 for all as it should be.
+#[cfg(target_os = "linux")]
+fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> i32 {
+    let forked = |outcome| matches!(outcome, Err(IndexError::Forked { .. }));
+    if !forked(index.search(query, &options(), Control::default()).map(drop))
+        || !forked(index.search(batch, &options(), Control::default()).map(drop))
+        || !forked(join(vec![index.search_async(batch, &options(), None)]).remove(0).map(drop))
+    {
+        return 1;
+    }
+    let Ok(again) = Index::open(path, &OpenOptions::default()) else { return 2 };
+    match again.search(batch, &options(), Control::default()) {
+        Ok(found) if found.ids.len() == 10 * batch.count() => 0,
+        _ => 3,
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_child_made_by_fork_is_told_to_open_the_index_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = built(dir.path(), FamilyChoice::Cluster);
+    for tier in [TierChoice::File, TierChoice::Dram] {
+        let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+        let (query, batch) = (row(&queries(1), 0), queries(50));
+        index.search(&batch, &options(), Control::default()).unwrap();
+        index.search(&query, &options(), Control::default()).unwrap();
+        // SAFETY: the child calls nothing but the library under test and `_exit`.
+        let number = unsafe { libc::fork() };
+        if number == 0 {
+            let outcome = child(&index, &path, &query, &batch);
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(outcome) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made, and the status has room.
+        assert_eq!(unsafe { libc::waitpid(number, &mut status, 0) }, number);
+        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
+        assert_eq!(index.search(&batch, &options(), Control::default()).unwrap().ids.len(), 500);
+    }
+}
