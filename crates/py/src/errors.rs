@@ -48,9 +48,10 @@ impl From<IndexError> for Failure {
             IndexError::Read { source, .. } => read(&source, message),
             IndexError::Damaged { .. } => DamagedIndexError::new_err(message),
             IndexError::NotAnIndex { path, .. } if !path.exists() => PyFileNotFoundError::new_err(message),
-            IndexError::NotAnIndex { .. } | IndexError::LaterVersion { .. } | IndexError::Internal(_) => {
-                Error::new_err(message)
-            }
+            IndexError::NotAnIndex { .. }
+            | IndexError::LaterVersion { .. }
+            | IndexError::Internal(_)
+            | IndexError::Forked { .. } => Error::new_err(message),
             IndexError::Exists { .. } => PyFileExistsError::new_err(message),
             IndexError::Memory { .. } => PyMemoryError::new_err(message),
             IndexError::Cancelled => PyKeyboardInterrupt::new_err(message),
