@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bathyal_index::IndexError;
+use bathyal_store::StoreError;
 use bathyal_tier::TierError;
 use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
@@ -96,7 +97,9 @@ impl From<IndexError> for Failure {
             IndexError::Vectors(error) => return error.into(),
             IndexError::Tier(error) => return error.into(),
             IndexError::Cancelled => Code::Cancelled,
-            IndexError::Damaged { .. } | IndexError::NotAnIndex { .. } => Code::Damaged,
+            IndexError::Damaged { .. }
+            | IndexError::NotAnIndex { .. }
+            | IndexError::Store(StoreError::Short { .. } | StoreError::Irregular { .. }) => Code::Damaged,
             _ => Code::Failure,
         };
         Failure { code, message: error.to_string() }

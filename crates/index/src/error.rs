@@ -1,6 +1,7 @@
 //! What can go wrong with an index, said so that the reader knows what to do.
 
 use bathyal_kernels::quantize::QuantizeError;
+use bathyal_store::StoreError;
 use bathyal_tier::{ReadError, RunError, TierError};
 use bathyal_vectors::VectorError;
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ pub enum IndexError {
     /// A file or device of the index could not be used.
     #[error(transparent)]
     Tier(#[from] TierError),
+    /// Where the index is kept did not do what it was asked.
+    #[error(transparent)]
+    Store(StoreError),
     /// A query's bytes did not arrive.
     #[error("{}: {source}", file.display())]
     Read {
@@ -112,6 +116,17 @@ impl From<RunError> for IndexError {
             RunError::Deadline => IndexError::Deadline,
             RunError::Tier(e) => IndexError::Tier(e),
             RunError::Stalled => IndexError::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for IndexError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Exists { path } => IndexError::Exists { path },
+            StoreError::NoGeneration { path, reason } => IndexError::NotAnIndex { path, reason },
+            StoreError::Tier(error) => IndexError::Tier(error),
+            error => IndexError::Store(error),
         }
     }
 }

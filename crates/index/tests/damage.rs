@@ -147,7 +147,7 @@ fn calibration_that_nobody_measured_is_refused() {
         for (what, lie) in lies {
             let mut manifest = sound.clone();
             lie(manifest.calibration.curves.last_mut().unwrap());
-            manifest.write(&path).unwrap();
+            std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
             let opened = Index::open(&path, &OpenOptions::default()).map(|_| ());
             let error = opened.expect_err(&format!("{name}: {what}"));
             assert!(matches!(error, IndexError::Damaged { .. }), "{name}, {what}: {error}");
@@ -204,7 +204,7 @@ fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
     assert!(matches!(refused(dir.path()), IndexError::NotAnIndex { .. }));
     assert!(matches!(refused(&path.join("graph.bin")), IndexError::NotAnIndex { .. }));
     let later = Manifest { format_version: 99, ..Manifest::read(&path).unwrap() };
-    later.write(&path).unwrap();
+    std::fs::write(path.join("manifest.json"), later.to_bytes().unwrap()).unwrap();
     let error = refused(&path);
     assert!(matches!(error, IndexError::LaterVersion { found: 99, .. }));
     assert!(error.to_string().contains("upgrade"), "{error}");
@@ -239,7 +239,7 @@ fn lying_manifests_are_refused() {
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();
         lie(&mut manifest);
-        manifest.write(&path).unwrap();
+        std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
         assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
     }
@@ -261,7 +261,7 @@ fn lying_manifests_of_pages_are_refused() {
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();
         lie(&mut manifest);
-        manifest.write(&path).unwrap();
+        std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
         assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
     }
@@ -285,7 +285,7 @@ fn lying_manifests_of_packed_records_are_refused() {
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();
         lie(&mut manifest);
-        manifest.write(&path).unwrap();
+        std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
         assert!(answers(&path, &queries, TierChoice::File).is_err(), "lie {i}");
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "lie {i}");
     }
@@ -297,7 +297,7 @@ fn replace_offsets(path: &Path, bytes: &[u8]) {
     let entry = graph(&mut manifest).offsets.as_mut().unwrap();
     (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
     std::fs::write(path.join("offsets.bin"), bytes).unwrap();
-    manifest.write(path).unwrap();
+    std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
 }
 
 #[test]

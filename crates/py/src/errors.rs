@@ -1,6 +1,7 @@
 //! Errors of the library as the exceptions that a Python user expects.
 
 use bathyal_index::IndexError;
+use bathyal_store::StoreError;
 use bathyal_tier::{ReadError, TierError};
 use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
@@ -45,6 +46,7 @@ impl From<IndexError> for Failure {
         Failure(match error {
             IndexError::Vectors(error) => return error.into(),
             IndexError::Tier(error) => tier(&error, message),
+            IndexError::Store(error) => store(&error, message),
             IndexError::Read { source, .. } => read(&source, message),
             IndexError::Damaged { .. } => DamagedIndexError::new_err(message),
             IndexError::NotAnIndex { path, .. } if !path.exists() => PyFileNotFoundError::new_err(message),
@@ -96,6 +98,19 @@ fn tier(error: &TierError, message: String) -> PyErr {
         TierError::Io { source, .. } | TierError::System { source, .. } => system(source, message),
         TierError::Contract(_) => Error::new_err(message),
         TierError::Lost { .. } => PyOSError::new_err(message),
+        _ => PyValueError::new_err(message),
+    }
+}
+
+fn store(error: &StoreError, message: String) -> PyErr {
+    match error {
+        StoreError::Io { source, .. } => system(source, message),
+        StoreError::Missing { .. } => PyFileNotFoundError::new_err(message),
+        StoreError::Exists { .. } => PyFileExistsError::new_err(message),
+        StoreError::Memory { .. } => PyMemoryError::new_err(message),
+        StoreError::Short { .. } | StoreError::Irregular { .. } => DamagedIndexError::new_err(message),
+        StoreError::Irreplaceable { .. } | StoreError::Replaced { .. } => PyOSError::new_err(message),
+        StoreError::Tier(error) => tier(error, message),
         _ => PyValueError::new_err(message),
     }
 }

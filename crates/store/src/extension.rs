@@ -75,27 +75,27 @@ pub trait ObjectExt: Object {
     /// # Errors
     /// [`StoreError::Memory`] if the system has not so much; as [`Object::read_at`].
     fn read_all(&self) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = buffer(self, self.len(), 0)?;
+        let mut bytes = self.room(self.len(), 0)?;
         bytes.resize(self.len() as usize, 0);
         self.read_at(0, &mut bytes)?;
         Ok(bytes)
     }
+
+    /// An empty vector with room for `len` of its bytes and `more`.
+    ///
+    /// # Errors
+    /// [`StoreError::Memory`].
+    fn room(&self, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = Vec::new();
+        let wanted = usize::try_from(len).ok().and_then(|len| len.checked_add(more));
+        match wanted.map(|wanted| bytes.try_reserve_exact(wanted)) {
+            Some(Ok(())) => Ok(bytes),
+            _ => Err(StoreError::Memory { path: self.address().to_path_buf(), bytes: len }),
+        }
+    }
 }
 
 impl<T: Object + ?Sized> ObjectExt for T {}
-
-/// An empty vector with room for `len` bytes of `object` and `more`.
-///
-/// # Errors
-/// [`StoreError::Memory`].
-pub fn buffer<T: Object + ?Sized>(object: &T, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
-    let mut bytes = Vec::new();
-    let wanted = usize::try_from(len).ok().and_then(|len| len.checked_add(more));
-    match wanted.map(|wanted| bytes.try_reserve_exact(wanted)) {
-        Some(Ok(())) => Ok(bytes),
-        _ => Err(StoreError::Memory { path: object.address().to_path_buf(), bytes: len }),
-    }
-}
 
 /// An object from front to back.
 #[derive(Debug)]

@@ -101,6 +101,17 @@ impl VectorFile {
         Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
+    /// Maps a file that is open, as [`VectorFile::open`] does; `path` says its format, and names it in messages.
+    ///
+    /// # Errors
+    /// As [`VectorFile::open`].
+    pub fn from_file(file: File, path: &Path) -> Result<VectorFile, VectorError> {
+        let format = FileFormat::of(path)?;
+        let map = map_open(&file, path, "vectors")?;
+        let layout = Layout::parse(format, &map, path)?;
+        Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+    }
+
     /// Takes `bytes`, a whole file of `format`, as [`VectorFile::open`] does.
     ///
     /// # Errors
@@ -424,6 +435,12 @@ pub(crate) fn map_file(path: &Path, what: &'static str) -> Result<(Mmap, File), 
         return Err(VectorError::NotAFile { path: path.to_path_buf() });
     }
     let file = File::open(path).map_err(VectorError::io(path, "open the file"))?;
+    let map = map_open(&file, path, what)?;
+    Ok((map, file))
+}
+
+/// Maps the whole of an open file, which has to be regular and not empty.
+fn map_open(file: &File, path: &Path, what: &'static str) -> Result<Mmap, VectorError> {
     let len = file.metadata().map_err(VectorError::io(path, "ask for the length"))?.len();
     if len == 0 {
         return Err(VectorError::Empty { path: path.to_path_buf(), what });
@@ -432,6 +449,5 @@ pub(crate) fn map_file(path: &Path, what: &'static str) -> Result<(Mmap, File), 
     // changes the file; bytes that change give wrong distances but are never used as a length or an
     // address (the layout is copied out at opening), and a file that is cut ends the process with SIGBUS,
     // which `VectorFile` documents together with how to avoid it.
-    let map = unsafe { Mmap::map(&file) }.map_err(VectorError::io(path, "map the file"))?;
-    Ok((map, file))
+    unsafe { Mmap::map(file) }.map_err(VectorError::io(path, "map the file"))
 }

@@ -7,23 +7,30 @@ use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use crate::format::seal;
 use crate::partition::pieces::{Part, Piece, pieces};
-use bathyal_tier::backend::file::replace_file;
+use bathyal_store::{Draft, Generation, GenerationExt};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::Path;
 
-/// The journal, gone before the index gets its name.
+/// The journal, which is never published.
 pub(crate) const JOURNAL_NAME: &str = "journal.json";
+/// A journal is a few kilobytes.
+const LARGEST_JOURNAL: u64 = 16 << 20;
 /// Rows of the data that a fingerprint looks at.
 const ROWS_LOOKED_AT: usize = 256;
 /// Bytes of a spilled vector's id.
 const ID_BYTES: u64 = 4;
 
 /// Replaces the journal in `directory`. What it names was synced before.
-pub(crate) fn write(directory: &Path, journal: &impl Serialize) -> Result<(), IndexError> {
+pub(crate) fn write(directory: &dyn Draft, journal: &impl Serialize) -> Result<(), IndexError> {
     let json = serde_json::to_vec(journal).map_err(|e| IndexError::Internal(e.to_string()))?;
-    Ok(replace_file(directory.join(JOURNAL_NAME), &seal::sealed(json))?)
+    Ok(directory.replace(JOURNAL_NAME, &seal::sealed(json))?)
+}
+
+/// The bytes of the journal in `directory`, if it holds one.
+pub(crate) fn read(directory: &dyn Generation) -> Option<Vec<u8>> {
+    let object = directory.get(JOURNAL_NAME).ok()?;
+    if object.len() > LARGEST_JOURNAL { None } else { directory.read(JOURNAL_NAME).ok() }
 }
 
 /// Reads what [`write`] wrote.
@@ -64,8 +71,8 @@ pub(crate) fn check_parts(
 }
 
 /// Whether the file `name` in `directory` is as long as it was written, or longer.
-pub(crate) fn holds(directory: &Path, name: &str, written: &Written) -> bool {
-    written.bytes == 0 || directory.join(name).metadata().is_ok_and(|found| found.len() >= written.bytes)
+pub(crate) fn holds(directory: &dyn Generation, name: &str, written: &Written) -> bool {
+    written.bytes == 0 || directory.len_of(name).is_some_and(|len| len >= written.bytes)
 }
 
 /// What a build reads and makes: the data and the queries (file, length, time of change, and a sample of the rows), and the

@@ -1,6 +1,7 @@
 //! Building an index of any family: what is checked before, and what all builds report.
 
 pub(crate) mod journal;
+pub(crate) mod publishing;
 
 use crate::error::IndexError;
 use crate::families::cluster;
@@ -9,10 +10,13 @@ use crate::families::graph::{self, BuildOptions, BuildReport, FamilyChoice};
 use crate::families::spann;
 use crate::format::identity::Identity;
 use crate::format::manifest::{
-    Calibration, CodesEntry, FORMAT_VERSION, MAX_DIM, MAX_VECTORS, Manifest, Structure,
+    Calibration, CodesEntry, FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest, Structure,
 };
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Replace, Store};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
+use publishing::Target;
 use std::path::Path;
 use std::time::Instant;
 
@@ -34,8 +38,8 @@ pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
 
 /// Builds an index over `data` at `target`.
 ///
-/// Nothing appears at `target` before the index is complete; on any error, and on cancellation, what was
-/// written is removed.
+/// Nothing appears at `target` before the index is complete, and what stands there stays until then; on any error, and on
+/// cancellation, what was written is removed. A build of the same that was killed is continued.
 ///
 /// # Errors
 /// [`IndexError`]: bad parameters, vectors that are not finite, all-zero vectors under cosine, too small a memory
@@ -43,6 +47,21 @@ pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
 pub fn build(
     data: &VectorFile,
     target: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, IndexError> {
+    let (store, name) = LocalStore::holding(target, MANIFEST_NAME)?;
+    build_in(data, &store, &name, options, progress)
+}
+
+/// The same, as `name` in any store.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_in(
+    data: &VectorFile,
+    store: &dyn Store,
+    name: &str,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
@@ -63,6 +82,8 @@ pub fn build(
     }
     progress.stage("checking vectors", data.count() as u64);
     let identity = identity(data, options, progress)?;
+    let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
+    let target = &Target { store, name, replace };
     match options.family {
         FamilyChoice::Graph => graph::build::build(data, target, options, identity, planned, progress),
         FamilyChoice::Cluster => cluster::build::build(data, target, options, identity, planned, progress),

@@ -10,10 +10,11 @@ use crate::error::IndexError;
 use crate::families::spann::centroids::{MOST_DEGREE, centroid_element};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::TierError;
-use bathyal_tier::backend::file::replace_file;
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Generation, Object, ObjectExt};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Name of the manifest within an index directory.
 pub const MANIFEST_NAME: &str = "manifest.json";
@@ -352,34 +353,25 @@ impl Manifest {
         Ok(seal::sealed(json))
     }
 
-    /// Writes the manifest into `directory`, atomically.
-    pub fn write(&self, directory: &Path) -> Result<(), IndexError> {
-        Ok(replace_file(directory.join(MANIFEST_NAME), &self.to_bytes()?)?)
+    /// Reads and checks the manifest of the index in the folder `directory`.
+    ///
+    /// # Errors
+    /// [`IndexError`]: no index there, a later version, damage.
+    pub fn read(directory: &Path) -> Result<Manifest, IndexError> {
+        Manifest::load(LocalStore::open_at(directory, MANIFEST_NAME)?.as_ref())
     }
 
-    /// Reads and checks the manifest of `directory`.
-    pub fn read(directory: &Path) -> Result<Manifest, IndexError> {
-        let path = directory.join(MANIFEST_NAME);
-        let missing = |reason: String| IndexError::NotAnIndex { path: directory.to_path_buf(), reason };
-        if !directory.exists() {
-            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(TierError::io("open the index", directory, source).into());
+    /// The same of an index in any store.
+    ///
+    /// # Errors
+    /// As [`Manifest::read`].
+    pub fn load(directory: &(impl Generation + ?Sized)) -> Result<Manifest, IndexError> {
+        let object = directory.get(MANIFEST_NAME)?;
+        if object.len() > LARGEST_MANIFEST {
+            let reason = format!("its {MANIFEST_NAME} has {} bytes", object.len());
+            return Err(IndexError::NotAnIndex { path: directory.address().to_path_buf(), reason });
         }
-        if !directory.is_dir() {
-            return Err(missing("an index is a directory, this is a file".into()));
-        }
-        let metadata = match path.metadata() {
-            Ok(metadata) => metadata,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(missing(format!("it holds no {MANIFEST_NAME}")));
-            }
-            Err(e) => return Err(TierError::io("open", &path, e).into()),
-        };
-        if metadata.len() > LARGEST_MANIFEST {
-            return Err(missing(format!("its {MANIFEST_NAME} has {} bytes", metadata.len())));
-        }
-        let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
-        Manifest::parse(&bytes, directory)
+        Manifest::parse(&object.read_all()?, directory.address())
     }
 
     /// Parses what [`Manifest::to_bytes`] wrote; `directory` is only named in errors.
@@ -527,14 +519,17 @@ impl Manifest {
         require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")
     }
 
-    /// The path of one of the index's files, after checking that it is there with the right length.
-    pub fn checked_path(&self, directory: &Path, file: &FileEntry) -> Result<PathBuf, IndexError> {
-        let path = directory.join(&file.name);
-        let found = path.metadata().map_err(|e| TierError::io("open", &path, e))?.len();
-        if found != file.bytes {
-            let reason = format!("the file has {found} bytes, the manifest says {}", file.bytes);
-            return Err(IndexError::damaged(path, "its length", reason));
+    /// One of the index's files, after checking that it is there with the right length.
+    pub(crate) fn open_file(
+        &self,
+        directory: &(impl Generation + ?Sized),
+        file: &FileEntry,
+    ) -> Result<Arc<dyn Object>, IndexError> {
+        let object = directory.get(&file.name)?;
+        if object.len() != file.bytes {
+            let reason = format!("the file has {} bytes, the manifest says {}", object.len(), file.bytes);
+            return Err(IndexError::damaged(object.address(), "its length", reason));
         }
-        Ok(path)
+        Ok(object)
     }
 }

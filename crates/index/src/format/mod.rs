@@ -5,7 +5,6 @@
 pub(crate) mod appender;
 pub mod csr;
 pub(crate) mod curves;
-pub mod directory;
 pub mod groups;
 pub mod identity;
 pub mod layout;

@@ -18,8 +18,9 @@ use crate::open::memory::MemorySplit;
 use crate::query::{Clock, Exact, QueryStats, SearchParams};
 use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, Metric, Neighbor};
+use bathyal_store::{Generation, ObjectExt, ObjectReader, StoreError};
 use bathyal_tier::memory::CACHE_LINE;
-use bathyal_tier::{Cx, TierError, TierProfile};
+use bathyal_tier::{Cx, TierProfile};
 use std::io::Read;
 use std::path::Path;
 
@@ -53,7 +54,7 @@ pub(crate) enum Family {
 impl Family {
     /// Loads what stays in memory and checks it.
     pub(super) fn load(
-        directory: &Path,
+        directory: &dyn Generation,
         manifest: &Manifest,
         split: &MemorySplit,
         sizes: &Sizes,
@@ -231,8 +232,12 @@ impl Scratch {
     }
 }
 
-fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Result<Graph, IndexError> {
-    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+fn load_graph(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &GraphEntry,
+) -> Result<Graph, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
     let layout = manifest.graph_layout().map_err(wrong)?;
     let dim = manifest.dim as usize;
@@ -247,7 +252,7 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
         codec: load_codec(directory, manifest)?,
         codes: load(directory, manifest, &manifest.codes.file)?,
         exact: Exact::new(element, metric, dim),
-        file: directory.join(&entry.file.name),
+        file: directory.address().join(&entry.file.name),
         pivots: pivots(manifest.vectors as u32, &[]),
         absent: Vec::new(),
     })
@@ -255,22 +260,22 @@ fn load_graph(directory: &Path, manifest: &Manifest, entry: &GraphEntry) -> Resu
 
 /// Where the records of a packed graph lie; nothing of others.
 pub(crate) fn load_offsets(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     entry: &GraphEntry,
 ) -> Result<Offsets, IndexError> {
     let Some(file) = &entry.offsets else { return Ok(Offsets::default()) };
     Offsets::from_bytes(&load(directory, manifest, file)?, manifest.vectors, entry.file.bytes)
-        .map_err(|reason| IndexError::damaged(directory.join(&file.name), "the offsets", reason))
+        .map_err(|reason| IndexError::damaged(directory.address().join(&file.name), "the offsets", reason))
 }
 
 fn load_cluster(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
     resident_codes: u64,
 ) -> Result<Cluster, IndexError> {
-    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
     let layout = manifest.group_layout().map_err(wrong)?;
     let dim = manifest.dim as usize;
@@ -281,13 +286,17 @@ fn load_cluster(
     }
     if codec.metric() != codes_metric(metric) {
         let reason = format!("it is for the metric {}, the index has {metric}", codec.metric());
-        return Err(IndexError::damaged(directory.join(&manifest.codes.codec.name), "the codec", reason));
+        return Err(IndexError::damaged(
+            directory.address().join(&manifest.codes.codec.name),
+            "the codec",
+            reason,
+        ));
     }
     let bytes = load(directory, manifest, &entry.centroids)?;
     let code_bytes = u64::from(manifest.codes.code_bytes);
     let centroids =
         Centroids::from_bytes(&bytes, entry, &layout, codes_metric(metric), manifest.vectors, code_bytes)
-            .map_err(|reason| centroids::damaged(directory.join(&entry.centroids.name), reason))?;
+            .map_err(|reason| centroids::damaged(directory.address().join(&entry.centroids.name), reason))?;
     let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors() } else { centroids };
     // The codes follow: the peak must not hold the file of centroids beside them.
     drop(bytes);
@@ -309,13 +318,16 @@ fn load_cluster(
         exact: Exact::new(element, metric, dim),
         check_pages: true,
         ids: Vec::new(),
-        file: directory.join(&entry.file.name),
+        file: directory.address().join(&entry.file.name),
     })
 }
 
 /// A cluster index of which only scans are wanted.
-pub(crate) fn load_cluster_for_scan(directory: &Path, manifest: &Manifest) -> Result<Cluster, IndexError> {
-    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+pub(crate) fn load_cluster_for_scan(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+) -> Result<Cluster, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     load_cluster(directory, manifest, manifest.cluster().map_err(wrong)?, manifest.codes.file.bytes)
 }
 
@@ -338,8 +350,8 @@ enum Planned {
 }
 
 impl Sizes {
-    pub(super) fn of(directory: &Path, manifest: &Manifest) -> Result<Sizes, IndexError> {
-        let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    pub(super) fn of(directory: &dyn Generation, manifest: &Manifest) -> Result<Sizes, IndexError> {
+        let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
         let dim = manifest.dim as usize;
         Ok(match &manifest.structure {
             Structure::Graph(entry) => {
@@ -431,10 +443,11 @@ impl Sizes {
     }
 }
 
-pub(crate) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec, IndexError> {
+pub(crate) fn load_codec(directory: &dyn Generation, manifest: &Manifest) -> Result<Codec, IndexError> {
     let entry = &manifest.codes.codec;
-    let codec = Codec::from_bytes(&load(directory, manifest, entry)?)
-        .map_err(|e| IndexError::damaged(directory.join(&entry.name), "the codec", e.to_string()))?;
+    let codec = Codec::from_bytes(&load(directory, manifest, entry)?).map_err(|e| {
+        IndexError::damaged(directory.address().join(&entry.name), "the codec", e.to_string())
+    })?;
     if codec.dim() != manifest.dim as usize || codec.code_bytes() != manifest.codes.code_bytes as usize {
         let reason = format!(
             "it makes codes of {} bytes from {} dimensions, the manifest says {} from {}",
@@ -443,47 +456,49 @@ pub(crate) fn load_codec(directory: &Path, manifest: &Manifest) -> Result<Codec,
             manifest.codes.code_bytes,
             manifest.dim
         );
-        return Err(IndexError::damaged(directory.join(&entry.name), "the codec", reason));
+        return Err(IndexError::damaged(directory.address().join(&entry.name), "the codec", reason));
     }
     Ok(codec)
 }
 
 /// Reads a whole file of the index into memory and checks its checksum.
-pub(crate) fn load(directory: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Vec<u8>, IndexError> {
-    let path = manifest.checked_path(directory, entry)?;
-    let failed = |e| TierError::io("read", &path, e);
+pub(crate) fn load(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &FileEntry,
+) -> Result<Vec<u8>, IndexError> {
+    let object = manifest.open_file(directory, entry)?;
     // A line more, so that a tier can move it to the start of one.
-    let mut bytes = Vec::with_capacity(usize::try_from(entry.bytes).unwrap_or(0) + CACHE_LINE);
+    let mut bytes = object.room(entry.bytes, CACHE_LINE)?;
     bathyal_tier::advise_huge_pages(&mut bytes);
-    // One byte more than expected is enough to see that a file has grown.
-    let mut file = std::fs::File::open(&path).map_err(failed)?.take(entry.bytes.saturating_add(1));
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    let read = ObjectReader::new(object.clone()).read_to_end(&mut bytes);
+    read.map_err(|e| StoreError::io("read", object.address(), e))?;
     let found = crc32c::crc32c(&bytes);
     if bytes.len() as u64 != entry.bytes || found != entry.crc32c {
         let reason = format!("checksum {found:08x}, the manifest says {:08x}", entry.crc32c);
-        return Err(IndexError::damaged(path, "its content", reason));
+        return Err(IndexError::damaged(object.address(), "its content", reason));
     }
     Ok(bytes)
 }
 
 /// Reads the codes of the first groups, `wanted` bytes in all, and checks them group by group.
 fn load_first_codes(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     identity: Identity,
     centroids: &Centroids,
     wanted: u64,
 ) -> Result<Vec<u8>, IndexError> {
-    let path = manifest.checked_path(directory, &manifest.codes.file)?;
-    let failed = |e| TierError::io("read", &path, e);
-    let mut codes = vec![0; wanted as usize];
+    let object = manifest.open_file(directory, &manifest.codes.file)?;
+    let mut codes = object.room(wanted, 0)?;
     bathyal_tier::advise_huge_pages(&mut codes);
-    std::fs::File::open(&path).map_err(failed)?.read_exact(&mut codes).map_err(failed)?;
+    codes.resize(wanted as usize, 0);
+    object.read_at(0, &mut codes)?;
     let group_bytes = manifest.codes.file.bytes as usize / centroids.groups().max(1);
     for (group, blocks) in codes.chunks_exact(group_bytes.max(1)).enumerate() {
-        centroids
-            .check_codes(identity, group as u32, blocks)
-            .map_err(|reason| IndexError::damaged(&path, format!("the codes of group {group}"), reason))?;
+        centroids.check_codes(identity, group as u32, blocks).map_err(|reason| {
+            IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
+        })?;
     }
     Ok(codes)
 }

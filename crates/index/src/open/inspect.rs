@@ -8,8 +8,10 @@ use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::groups::GroupLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
-use crate::format::manifest::{ClusterEntry, Manifest, SpannEntry, Structure};
+use crate::format::manifest::{ClusterEntry, MANIFEST_NAME, Manifest, SpannEntry, Structure};
 use crate::format::pages::PageLayout;
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Generation, GenerationExt};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::path::Path;
@@ -122,9 +124,16 @@ pub struct PackedShape {
 /// # Errors
 /// [`IndexError`]: no index, or a record that cannot be read; `verify` says more about damage.
 pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<InspectReport, IndexError> {
-    let directory = path.as_ref();
-    let manifest = Manifest::read(directory)?;
-    let wrong = |reason: String| IndexError::damaged(directory, "the manifest", reason);
+    inspect_in(LocalStore::open_at(path.as_ref(), MANIFEST_NAME)?.as_ref(), progress)
+}
+
+/// The same for an index in any store.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<InspectReport, IndexError> {
+    let manifest = Manifest::load(directory)?;
+    let wrong = |reason: String| IndexError::damaged(directory.address(), "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
     let graph = match &manifest.structure {
         Structure::Graph(graph) => graph,
@@ -135,7 +144,7 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
         Structure::Spann(entry) => return describe_lists(directory, &manifest, entry),
     };
     let layout = manifest.graph_layout().map_err(wrong)?;
-    let file = manifest.checked_path(directory, &graph.file)?;
+    let file = manifest.open_file(directory, &graph.file)?;
     progress.stage("reading the graph", graph.file.bytes);
     let vector_bytes = u64::from(manifest.dim) * element.size() as u64;
     let mut degrees = Degrees::default();
@@ -148,18 +157,20 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
         }
     };
     match &layout {
-        GraphLayout::Padded(layout) => read_through(&file, total, unit, progress, |number, bytes| {
-            note(degrees.count_records(layout, manifest.vectors, number, bytes))
-        })?,
-        GraphLayout::Local(layout) => read_through(&file, total, unit, progress, |number, bytes| {
+        GraphLayout::Padded(layout) => {
+            read_through(file.as_ref(), total, unit, progress, |number, bytes| {
+                note(degrees.count_records(layout, manifest.vectors, number, bytes))
+            })?
+        }
+        GraphLayout::Local(layout) => read_through(file.as_ref(), total, unit, progress, |number, bytes| {
             note(degrees.count_page(layout, number, bytes))
         })?,
-        GraphLayout::Csr(layout) => read_records(&file, &offsets, progress, |place, bytes| {
+        GraphLayout::Csr(layout) => read_records(file.as_ref(), &offsets, progress, |place, bytes| {
             note(degrees.count_packed(layout, place, bytes))
         })?,
     };
     if let Some((place, reason)) = failure {
-        return Err(IndexError::damaged(file, place, reason));
+        return Err(IndexError::damaged(file.address(), place, reason));
     }
     let used = manifest.vectors * vector_bytes + degrees.used_bytes;
     let (read_bytes, packed) = match layout {
@@ -194,7 +205,7 @@ pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<Inspec
 }
 
 fn describe_groups(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
     layout: &GroupLayout,
@@ -220,7 +231,7 @@ fn describe_groups(
 }
 
 fn describe_lists(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     entry: &SpannEntry,
 ) -> Result<InspectReport, IndexError> {
@@ -364,8 +375,8 @@ impl Degrees {
 }
 
 /// Bytes of all files of an index, the manifest's own included.
-fn directory_bytes(directory: &Path, manifest: &Manifest) -> u64 {
-    let own = directory.join(crate::format::manifest::MANIFEST_NAME).metadata().map_or(0, |m| m.len());
+fn directory_bytes(directory: &dyn Generation, manifest: &Manifest) -> u64 {
+    let own = directory.len_of(MANIFEST_NAME).unwrap_or(0);
     manifest.index_bytes() + own
 }
 

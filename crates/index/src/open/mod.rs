@@ -34,9 +34,11 @@ use crate::error::IndexError;
 use crate::families::cluster::{self, calibrate::EffortCost};
 use crate::families::graph::calibrate;
 use crate::families::spann::{self, coded::effort::CodedCost};
-use crate::format::manifest::{Manifest, Structure};
+use crate::format::manifest::{MANIFEST_NAME, Manifest, Structure};
 use crate::query::{QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::{Element, Metric};
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Generation, StoreError};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
 use bathyal_tier::{Control, EngineOptions, Tier, TierError};
@@ -268,14 +270,33 @@ impl Index {
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
-        let path = path.as_ref();
-        Index::open_parts(path, &Manifest::read(path)?, options, Vec::new(), progress)
+        let directory = || LocalStore::open_at(path.as_ref(), MANIFEST_NAME);
+        match Index::open_in(directory()?.as_ref(), options, progress) {
+            // Once more: this moment is over.
+            Err(IndexError::Store(StoreError::Replaced { .. })) => {
+                Index::open_in(directory()?.as_ref(), options, progress)
+            }
+            opened => opened,
+        }
+    }
+
+    /// The same for an index in any store.
+    ///
+    /// # Errors
+    /// As [`Index::open_attended`].
+    pub fn open_in(
+        directory: &dyn Generation,
+        options: &OpenOptions,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
+        let manifest = Manifest::load(directory)?;
+        Index::open_parts(directory, &manifest, options, Vec::new(), progress)
     }
 
     /// Opens an index whose manifest may not have been written, with the vectors at the places `hidden` (rising) left
     /// out of every answer.
     pub(crate) fn open_unpublished(
-        directory: &Path,
+        directory: &dyn Generation,
         manifest: &Manifest,
         options: &OpenOptions,
         hidden: Vec<u32>,
@@ -284,7 +305,7 @@ impl Index {
     }
 
     fn open_parts(
-        directory: &Path,
+        directory: &dyn Generation,
         manifest: &Manifest,
         options: &OpenOptions,
         hidden: Vec<u32>,
@@ -310,7 +331,7 @@ impl Index {
         let thread_bytes = thread_buffers * frame_bytes as u64;
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         Ok(Index {
-            directory: directory.to_path_buf(),
+            directory: directory.address().to_path_buf(),
             manifest: manifest.clone(),
             family: Arc::new(family),
             tenant: Arc::new(Tenant::new(tier.clone(), engine, thread_bytes, searches)),

@@ -5,14 +5,14 @@ use super::memory::MemorySplit;
 use super::{OpenOptions, Progress};
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
+use bathyal_store::{Backing, Generation, Object};
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::file::{FileOptions, FileTier};
+use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Source};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Tier, TierError};
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl fmt::Display for TierChoice {
 
 /// Opens what the pages, and codes that are not in memory, are read from.
 pub(super) fn open_tier(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     family: &mut Family,
     split: &MemorySplit,
@@ -80,13 +80,18 @@ pub(super) fn open_tier(
     progress: &dyn Progress,
 ) -> Result<(Arc<dyn Tier>, Option<CacheTier>), IndexError> {
     let entry = manifest.paged_file();
-    let path = manifest.checked_path(directory, entry)?;
-    let file = |path: &Path| {
-        let file_options = FileOptions { method: options.method, direct: !options.page_cache };
-        FileTier::open(path, file_options)
+    let object = manifest.open_file(directory, entry)?;
+    let file = |object: &dyn Object| {
+        object.tier(FileOptions { method: options.method, direct: !options.page_cache })
     };
     let mut tier: Arc<dyn Tier> = if let TierChoice::Mapped(mapped) = &options.tier {
-        let source = Source { path: &path, len: entry.bytes, crc32c: entry.crc32c };
+        if !matches!(object.backing()?, Backing::File(_)) {
+            return Err(IndexError::Parameter(format!(
+                "{}: only files are loaded into mapped memory; choose the tier file or dram",
+                object.address().display()
+            )));
+        }
+        let source = Source { path: object.address(), len: entry.bytes, crc32c: entry.crc32c };
         let tier = load_mapped(mapped, &source, progress)?;
         if split.pages > 0 {
             family.check_loaded(tier.bytes())?;
@@ -97,10 +102,10 @@ pub(super) fn open_tier(
         family.check_loaded(&pages)?;
         Arc::new(DramTier::new(pages))
     } else if split.codes_on_tier > 0 {
-        let codes = file(&manifest.checked_path(directory, &manifest.codes.file)?)?;
-        Arc::new(StripeTier::end_to_end(vec![Arc::new(file(&path)?), Arc::new(codes)])?)
+        let codes = file(manifest.open_file(directory, &manifest.codes.file)?.as_ref())?;
+        Arc::new(StripeTier::end_to_end(vec![file(object.as_ref())?, codes])?)
     } else {
-        Arc::new(file(&path)?)
+        file(object.as_ref())?
     };
     if let Some(wrap) = &options.wrap {
         tier = wrap(tier)?;

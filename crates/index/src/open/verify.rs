@@ -8,16 +8,15 @@ use crate::families::spann::open::{Opening, open};
 use crate::format::csr::CsrLayout;
 use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
-use crate::format::manifest::{ClusterEntry, Manifest, SpannEntry, Structure};
+use crate::format::manifest::{ClusterEntry, MANIFEST_NAME, Manifest, SpannEntry, Structure};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use bathyal_kernels::quantize::Codec;
 use bathyal_kernels::{Element, first_non_finite};
-use bathyal_tier::TierError;
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Generation, Object};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// Bytes read at once.
@@ -58,7 +57,14 @@ impl VerifyReport {
 /// Checks the whole index at `path`. Damage is reported, not returned as an error; errors are for what keeps
 /// the check from running: no index, no permission, cancellation.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, IndexError> {
-    let directory = path.as_ref();
+    verify_in(LocalStore::open_at(path.as_ref(), MANIFEST_NAME)?.as_ref(), progress)
+}
+
+/// The same for an index in any store.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<VerifyReport, IndexError> {
     let mut report = VerifyReport {
         sound: true,
         vectors: 0,
@@ -68,7 +74,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
         fault_count: 0,
         faults: Vec::new(),
     };
-    let manifest = match Manifest::read(directory) {
+    let manifest = match Manifest::load(directory) {
         Err(damage @ IndexError::Damaged { .. }) => {
             report.fault(damage.to_string());
             return Ok(report);
@@ -79,7 +85,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     let paged = manifest.paged_file().name.clone();
     for entry in manifest.files().into_iter().filter(|entry| entry.name != paged) {
         match family::load(directory, &manifest, entry) {
-            Err(damage @ (IndexError::Damaged { .. } | IndexError::Tier(_))) => {
+            Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => {
                 report.fault(damage.to_string())
             }
             Err(other) => return Err(other),
@@ -93,20 +99,20 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
             }
         }
     }
-    match (manifest.checked_path(directory, manifest.paged_file()), &manifest.structure) {
+    match (manifest.open_file(directory, manifest.paged_file()), &manifest.structure) {
         (Err(damage), _) => report.fault(damage.to_string()),
-        (Ok(path), Structure::Graph(entry)) => match family::load_offsets(directory, &manifest, entry) {
-            Err(damage @ (IndexError::Damaged { .. } | IndexError::Tier(_))) => {
+        (Ok(file), Structure::Graph(entry)) => match family::load_offsets(directory, &manifest, entry) {
+            Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => {
                 // A damaged file of offsets has been reported; one whose checksum is right may still be wrong.
                 if report.sound {
                     report.fault(damage.to_string());
                 }
             }
             Err(other) => return Err(other),
-            Ok(offsets) => walk_graph(&path, &offsets, &manifest, &mut report, progress)?,
+            Ok(offsets) => walk_graph(file.as_ref(), &offsets, &manifest, &mut report, progress)?,
         },
-        (Ok(path), Structure::Cluster(entry)) => {
-            let held = walk_groups(&path, &manifest, entry, &mut report, progress)?;
+        (Ok(file), Structure::Cluster(entry)) => {
+            let held = walk_groups(file.as_ref(), &manifest, entry, &mut report, progress)?;
             if report.sound {
                 match family::load_cluster_for_scan(directory, &manifest) {
                     Err(damage) => report.fault(damage.to_string()),
@@ -114,8 +120,8 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
                 }
             }
         }
-        (Ok(path), Structure::Spann(entry)) => {
-            spann::verify::verify(directory, &path, &manifest, entry, &mut report, progress)?;
+        (Ok(file), Structure::Spann(entry)) => {
+            spann::verify::verify(directory, file.as_ref(), &manifest, entry, &mut report, progress)?;
             if report.sound {
                 match load_centroids(directory, &manifest, entry) {
                     Err(damage) => report.fault(damage.to_string()),
@@ -132,7 +138,11 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 /// Loads what searches keep in memory, in both forms of the centroids; returns how many of these no walk finds.
-fn load_centroids(directory: &Path, manifest: &Manifest, entry: &SpannEntry) -> Result<u64, IndexError> {
+fn load_centroids(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &SpannEntry,
+) -> Result<u64, IndexError> {
     let load = |exact| {
         let opening = Opening { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
         open(directory, manifest, entry, opening)
@@ -154,20 +164,20 @@ fn compare_groups(centroids: &Centroids, held: &[u32], report: &mut VerifyReport
 /// Checks every page of a cluster index: its checksum, and that each vector is there once. Returns the vectors of
 /// each group.
 fn walk_groups(
-    path: &Path,
+    object: &dyn Object,
     manifest: &Manifest,
     entry: &ClusterEntry,
     report: &mut VerifyReport,
     progress: &dyn Progress,
 ) -> Result<Vec<u32>, IndexError> {
-    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
     let layout = manifest.group_layout().map_err(wrong)?;
     let mut seen = vec![0_u64; manifest.vectors as usize / 64 + 1];
     let mut held = vec![0_u32; entry.groups as usize];
     let file = entry.file.clone();
     let pages = u64::from(entry.groups) * layout.group_pages() as u64;
-    let crc = read_through(path, file.bytes, layout.page_bytes(), progress, |number, page| {
+    let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
         if number >= pages {
             if page.iter().any(|byte| *byte != 0) {
                 report.fault("unused bytes behind the last page are not zero".into());
@@ -207,14 +217,12 @@ fn walk_groups(
 
 /// Calls `page` with the number and the bytes of each `unit` bytes of a file, and returns the file's CRC-32C.
 pub(crate) fn read_through(
-    path: &Path,
+    object: &dyn Object,
     total: u64,
     unit: usize,
     progress: &dyn Progress,
     mut page: impl FnMut(u64, &[u8]),
 ) -> Result<u32, IndexError> {
-    let failed = |e| TierError::io("read", path, e);
-    let mut file = File::open(path).map_err(failed)?;
     let mut buffer = vec![0_u8; (READ_BYTES / unit).max(1) * unit];
     let (mut left, mut crc, mut number) = (total, 0_u32, 0);
     while left > 0 {
@@ -222,7 +230,7 @@ pub(crate) fn read_through(
             return Err(IndexError::Cancelled);
         }
         let part = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        file.read_exact(&mut buffer[..part]).map_err(failed)?;
+        object.read_at(total - left, &mut buffer[..part])?;
         crc = crc32c::crc32c_append(crc, &buffer[..part]);
         for bytes in buffer[..part].chunks(unit) {
             page(number, bytes);
@@ -236,13 +244,11 @@ pub(crate) fn read_through(
 
 /// Calls `record` with the place and the bytes of each record of a packed file, and returns the file's CRC-32C.
 pub(crate) fn read_records(
-    path: &Path,
+    object: &dyn Object,
     offsets: &Offsets,
     progress: &dyn Progress,
     mut record: impl FnMut(u32, &[u8]),
 ) -> Result<u32, IndexError> {
-    let failed = |e| TierError::io("read", path, e);
-    let mut file = File::open(path).map_err(failed)?;
     let mut buffer = Vec::new();
     let (mut place, mut crc) = (0, 0_u32);
     let count = offsets.records() as u32;
@@ -255,7 +261,7 @@ pub(crate) fn read_records(
         let within = |p: &u32| offsets.span(*p).end() - first.offset <= READ_BYTES as u64;
         let end = (place + 1..count).take_while(within).last().map_or(place, |last| last) + 1;
         buffer.resize((offsets.span(end - 1).end() - first.offset) as usize, 0);
-        file.read_exact(&mut buffer).map_err(failed)?;
+        object.read_at(first.offset, &mut buffer)?;
         crc = crc32c::crc32c_append(crc, &buffer);
         for place in place..end {
             let span = offsets.span(place);
@@ -269,13 +275,13 @@ pub(crate) fn read_records(
 }
 
 fn walk_graph(
-    path: &Path,
+    object: &dyn Object,
     offsets: &Offsets,
     manifest: &Manifest,
     report: &mut VerifyReport,
     progress: &dyn Progress,
 ) -> Result<(), IndexError> {
-    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
     let element = manifest.element().map_err(wrong)?;
     let graph = manifest.graph().map_err(wrong)?;
     let layout = manifest.graph_layout().map_err(wrong)?;
@@ -291,19 +297,19 @@ fn walk_graph(
     let crc = match &layout {
         GraphLayout::Padded(layout) => {
             seen.linked.mark(graph.entry_point);
-            read_through(path, total, unit, progress, |number, bytes| {
+            read_through(object, total, unit, progress, |number, bytes| {
                 seen.check_records(layout, number, bytes)
             })?
         }
         GraphLayout::Local(layout) => {
             seen.linked.mark(layout.page_of(graph.entry_point));
-            read_through(path, total, unit, progress, |number, bytes| {
+            read_through(object, total, unit, progress, |number, bytes| {
                 seen.check_page(layout, number as u32, bytes)
             })?
         }
         GraphLayout::Csr(layout) => {
             seen.linked.mark(graph.entry_point);
-            read_records(path, offsets, progress, |place, bytes| seen.check_packed(layout, place, bytes))?
+            read_records(object, offsets, progress, |place, bytes| seen.check_packed(layout, place, bytes))?
         }
     };
     let (linked, ids) = (seen.linked.count(), seen.ids.count());

@@ -14,11 +14,11 @@ use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
+use bathyal_store::Draft;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use intake::Intake;
 use pieces::Part;
-use std::path::Path;
 
 /// Rows of data that are gone through before their memory is given back.
 pub(crate) const RELEASE_BYTES: usize = 8 << 20;
@@ -47,7 +47,7 @@ pub(crate) struct Work<'a, L> {
     pub(crate) rows: usize,
     pub(crate) threads: usize,
     /// Where the files are written.
-    pub(crate) directory: &'a Path,
+    pub(crate) directory: &'a dyn Draft,
     pub(crate) progress: &'a dyn Progress,
 }
 

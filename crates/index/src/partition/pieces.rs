@@ -128,8 +128,8 @@ impl Ordered {
 /// Removes the file of a part, once its last piece is placed.
 pub(crate) fn remove_spilled<L>(work: &Work<'_, L>, parts: &[Part], piece: Piece) {
     if piece.first + piece.rows == parts[piece.part].rows && !work.whole() {
-        // What cannot be removed now goes with the directory's other temporary files.
-        let _ = std::fs::remove_file(work.directory.join(spill_name(piece.part)));
+        // What cannot be removed now goes when the index is published.
+        let _ = work.directory.delete(&spill_name(piece.part));
     }
 }
 

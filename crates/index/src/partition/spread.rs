@@ -4,14 +4,12 @@ use super::intake::Intake;
 use super::pieces::Part;
 use super::{RELEASE_BYTES, Work, sample_rows};
 use crate::error::IndexError;
-use crate::format::appender::Appender;
+use crate::format::appender::{Appender, ReadBack};
 use crate::partition::placement::Points;
 use crate::partition::placement::planes::Planes;
 use bathyal_kernels::{Metric, squared_norm};
-use bathyal_tier::TierError;
+use bathyal_store::Draft;
 use rand::SeedableRng;
-use std::io::Read;
-use std::path::Path;
 
 /// Bytes of vectors that are taken at once.
 const TAKEN_BYTES: usize = 4 << 20;
@@ -90,7 +88,7 @@ struct Spills {
 }
 
 impl Spills {
-    fn create(directory: &Path, parts: usize) -> Result<Spills, IndexError> {
+    fn create(directory: &dyn Draft, parts: usize) -> Result<Spills, IndexError> {
         let files = (0..parts).map(|part| Appender::create(directory, &spill_name(part)));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let buffer_bytes = SPILL_BYTES / parts;
@@ -176,35 +174,19 @@ pub(crate) fn spread<L>(work: &Work<'_, L>, intake: &Intake) -> Result<Vec<Part>
 
 /// Reads the spilled rows of one part from front to back.
 pub(crate) struct Spilled {
-    file: std::io::BufReader<std::fs::File>,
-    path: std::path::PathBuf,
-    part: Part,
-    crc32c: u32,
-    rows: usize,
+    file: ReadBack,
     row: Vec<u8>,
 }
 
 impl Spilled {
     pub(crate) fn open<L>(work: &Work<'_, L>, number: usize, part: Part) -> Result<Spilled, IndexError> {
-        let path = work.directory.join(spill_name(number));
-        let file = std::fs::File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
-        let file = std::io::BufReader::with_capacity(1 << 20, file);
-        let row = vec![0; ID_BYTES + work.data.row_bytes()];
-        Ok(Spilled { file, path, part, crc32c: 0, rows: 0, row })
+        let file = ReadBack::open(work.directory, &spill_name(number), part.written)?;
+        Ok(Spilled { file, row: vec![0; ID_BYTES + work.data.row_bytes()] })
     }
 
     /// The next row: its id and its bytes. After the last one the file's checksum is looked at.
     pub(crate) fn next(&mut self) -> Result<(u32, &[u8]), IndexError> {
-        self.file.read_exact(&mut self.row).map_err(|e| TierError::io("read", &self.path, e))?;
-        self.crc32c = crc32c::crc32c_append(self.crc32c, &self.row);
-        self.rows += 1;
-        if self.rows == self.part.rows && self.crc32c != self.part.written.crc32c {
-            let reason = format!(
-                "checksum {:08x} instead of {:08x}: the disk lost what was written to it; build again",
-                self.crc32c, self.part.written.crc32c
-            );
-            return Err(IndexError::damaged(&self.path, "the spilled vectors", reason));
-        }
+        self.file.fill(&mut self.row)?;
         let (id, row) = self
             .row
             .split_first_chunk::<ID_BYTES>()

@@ -89,12 +89,12 @@ impl LocalStore {
         }
         let foreign = |reason: String| Err(StoreError::NoGeneration { path: target.clone(), reason });
         if found.kind != Kind::Folder {
-            return foreign("it is no directory, so it will not be replaced".into());
+            return foreign("it is no directory, so --overwrite will not delete it".into());
         }
         let names = self.disk.list(&target).map_err(|e| StoreError::io("list", &target, e))?;
         let marked = self.disk.stat(&target.join(self.mark)).is_ok_and(|mark| mark.kind == Kind::File);
         if !names.is_empty() && !marked {
-            return foreign(format!("it holds no {}, so it will not be deleted", self.mark));
+            return foreign(format!("it holds no {}, so --overwrite will not delete it", self.mark));
         }
         let irreplaceable =
             |reason: &str| Err(StoreError::Irreplaceable { path: target.clone(), reason: reason.into() });

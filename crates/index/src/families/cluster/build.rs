@@ -4,23 +4,20 @@ use super::centroids::{Centroids, codes_metric};
 use super::journal::{Journal, Shape, fingerprint};
 use super::plan::Plan;
 use super::{calibrate, encode, place};
-use crate::build::journal::JOURNAL_NAME;
+use crate::build::publishing::{Note, Start, Target, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
 use crate::families::graph::{BuildOptions, BuildReport};
-use crate::format::appender::{Appender, Written};
-use crate::format::directory::BuildDirectory;
+use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::manifest::{ClusterEntry, CodesEntry, FileEntry, Structure};
+use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::pieces;
-use crate::partition::{self, spread};
 use bathyal_kernels::quantize::Codec;
-use bathyal_tier::TierError;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
-use std::path::Path;
 
 /// The vectors in the order of their groups.
 pub(crate) const VECTORS_NAME: &str = "vectors.bin";
@@ -51,7 +48,7 @@ pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
 /// Builds a cluster index over `data` at `target`, or continues a build of the same that was killed.
 pub(crate) fn build(
     data: &VectorFile,
-    target: &Path,
+    target: &Target<'_>,
     options: &BuildOptions,
     identity: Identity,
     planned: u64,
@@ -63,14 +60,20 @@ pub(crate) fn build(
     let layout = layout.identified(identity);
     let fingerprint = fingerprint(data, options, identity, &plan);
     let shape = Shape { vectors: data.count(), rows: plan.rows, layout };
-    let (directory, journal) = BuildDirectory::resume(target, options.overwrite, |path| {
-        fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint, &shape))
-    })?;
-    let mut journal = journal.unwrap_or_else(|| Journal::new(fingerprint.unwrap_or_default()));
-    let mut stages = Stages::begin_after(journal.seconds);
     let threads = options.thread_count();
+    let (draft, start) = target
+        .start(fingerprint.as_deref(), |draft, fingerprint| Journal::read(draft, fingerprint, &shape))?;
+    let fingerprint = fingerprint.unwrap_or_default();
+    let mut journal = match start {
+        Start::Finished(manifest, note) => {
+            return publish_finished(draft, &manifest, &note, threads, planned);
+        }
+        Start::After(journal) => journal,
+        Start::Anew => Journal::new(fingerprint.clone()),
+    };
+    let mut stages = Stages::begin_after(journal.seconds);
     let rows = plan.rows;
-    let work = Work { data, options, layout, identity, rows, threads, directory: directory.path(), progress };
+    let work = Work { data, options, layout, identity, rows, threads, directory: draft.as_ref(), progress };
 
     announce(&work, &journal);
     let intake = divide(&work, &mut journal, &mut stages)?;
@@ -81,10 +84,10 @@ pub(crate) fn build(
     let (codes_file, checksums) = encode::write(&work, &intake, &centroids, &codec, &mut journal, &stages)?;
     journal.codes = Written { bytes: codes_file.bytes, crc32c: codes_file.crc32c };
     journal.seconds = stages.seconds_so_far();
-    journal.write(directory.path())?;
+    journal.write(draft.as_ref())?;
     centroids.set_code_checksums(checksums);
     centroids.encode(&codec);
-    let mut file = Appender::create(directory.path(), CENTROIDS_NAME)?;
+    let mut file = Appender::create(draft.as_ref(), CENTROIDS_NAME)?;
     file.append(&centroids.to_bytes())?;
     let centroids_file = file.finish()?;
     stages.end("codes");
@@ -106,12 +109,10 @@ pub(crate) fn build(
     };
     drop((centroids, codec));
     let mut manifest = least_manifest(data, options, identity, "cluster", Structure::Cluster(entry), codes);
-    manifest.calibration = calibrate::calibrate(&work, &manifest)?;
+    manifest.calibration = calibrate::calibrate(&work, &manifest, journal.order)?;
     stages.end("calibrate");
     manifest.build_seconds = stages.seconds_so_far();
-    manifest.write(directory.path())?;
-    remove_temporary(&work, &journal)?;
-    directory.publish()?;
+    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
     Ok(BuildReport::new(&manifest, threads, planned, 0.0, stages))
 }
 
@@ -165,16 +166,8 @@ fn train(
     stages: &Stages,
 ) -> Result<(Codec, FileEntry), IndexError> {
     if let Some(file) = &journal.trained {
-        let path = work.directory.join(CODEC_NAME);
-        let bytes = std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))?;
-        let found = crc32c::crc32c(&bytes);
-        if found != file.crc32c {
-            let reason = format!(
-                "checksum {found:08x} instead of {:08x}: the disk lost what was written to it; build again",
-                file.crc32c
-            );
-            return Err(IndexError::damaged(&path, "the codec", reason));
-        }
+        let written = Written { bytes: file.bytes, crc32c: file.crc32c };
+        let bytes = read_back(work.directory, CODEC_NAME, written)?;
         return Ok((Codec::from_bytes(&bytes)?, file.clone()));
     }
     let codec = encode::train(work, intake, centroids)?;
@@ -189,16 +182,14 @@ fn train(
 
 /// The centroids of groups and runs, from the means that were written with the pages.
 fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError> {
-    let path = work.directory.join(MEANS_NAME);
-    let failed = |e| TierError::io("read", &path, e);
     let dim = work.data.dim();
     let (counts, first_groups) = place::groups(&pieces(&journal.parts, work.rows), &work.layout);
-    let mut file = std::io::BufReader::new(std::fs::File::open(&path).map_err(failed)?);
+    let mut file = ReadBack::open(work.directory, MEANS_NAME, journal.means)?;
     let mut means = vec![0.0_f32; counts.len() * dim];
     let mut sum = vec![0.0_f64; dim];
     let mut bytes = vec![0_u8; dim * 4];
     for (row, count) in means.chunks_exact_mut(dim).zip(&counts) {
-        std::io::Read::read_exact(&mut file, &mut bytes).map_err(failed)?;
+        file.fill(&mut bytes)?;
         let share = f64::from(*count) / work.data.count() as f64;
         for ((value, sum), bytes) in row.iter_mut().zip(&mut sum).zip(bytes.as_chunks::<4>().0) {
             *value = f32::from_le_bytes(*bytes);
@@ -207,20 +198,4 @@ fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError
     }
     let mean = sum.iter().map(|m| *m as f32).collect();
     Ok(Centroids::new(codes_metric(work.options.metric), mean, means, first_groups, counts))
-}
-
-/// Removes what only a build that continues would read; the journal first, so that no half of it is continued.
-fn remove_temporary(work: &Work<'_>, journal: &Journal) -> Result<(), IndexError> {
-    let spilled = (0..journal.parts.len()).map(spread::spill_name);
-    let names = [JOURNAL_NAME, MEANS_NAME, ORDER_NAME].map(String::from);
-    for name in names.into_iter().chain(spilled) {
-        let path = work.directory.join(name);
-        match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(TierError::io("remove", &path, e).into());
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }

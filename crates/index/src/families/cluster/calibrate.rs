@@ -9,15 +9,13 @@ use super::build::{ORDER_NAME, Work};
 use super::search::{Cluster, Scratch};
 use crate::error::IndexError;
 use crate::families::graph::calibrate::{CALIBRATED_K, LEAST_VECTORS, queries, sample_ids, truth};
+use crate::format::appender::{ReadBack, Written};
 use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, Manifest};
 use crate::open::family::load_cluster_for_scan;
 use crate::query::{SearchMode, SearchParams};
-use bathyal_tier::TierError;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::BufRead;
 use std::sync::Mutex;
 
 /// Numbers of groups that are tried.
@@ -93,7 +91,11 @@ impl Histogram {
 }
 
 /// Measures the index of `work`, whose manifest has not been written yet.
-pub(crate) fn calibrate(work: &Work<'_>, manifest: &Manifest) -> Result<Calibration, IndexError> {
+pub(crate) fn calibrate(
+    work: &Work<'_>,
+    manifest: &Manifest,
+    order: Written,
+) -> Result<Calibration, IndexError> {
     let Work { data, options, progress, directory, .. } = *work;
     let own = options.calibration.is_none();
     if own && data.count() < LEAST_VECTORS {
@@ -108,7 +110,7 @@ pub(crate) fn calibrate(work: &Work<'_>, manifest: &Manifest) -> Result<Calibrat
     let wide = (largest_k as usize + usize::from(own)).min(data.count());
     let truth = truth(data, &queries, &[], options, wide, progress)?;
     data.release();
-    let places = places(work, truth.iter().chain(&ids).copied().collect())?;
+    let places = places(work, order, truth.iter().chain(&ids).copied().collect())?;
     let cluster = load_cluster_for_scan(directory, manifest)?;
     let mut curves: Vec<CalibrationCurve> =
         curves_k.iter().map(|k| CalibrationCurve { k: *k, points: Vec::new() }).collect();
@@ -151,27 +153,18 @@ pub(crate) fn calibrate(work: &Work<'_>, manifest: &Manifest) -> Result<Calibrat
 }
 
 /// The places of some vectors, found by going through the order of all.
-fn places(work: &Work<'_>, wanted: HashSet<u32>) -> Result<HashMap<u32, u32>, IndexError> {
-    let path = work.directory.join(ORDER_NAME);
-    let failed = |e| TierError::io("read", &path, e);
-    let mut file = std::io::BufReader::with_capacity(1 << 20, File::open(&path).map_err(failed)?);
+fn places(work: &Work<'_>, order: Written, wanted: HashSet<u32>) -> Result<HashMap<u32, u32>, IndexError> {
+    let mut file = ReadBack::open(work.directory, ORDER_NAME, order)?;
     let mut places = HashMap::with_capacity(wanted.len());
-    let mut place = 0;
-    loop {
-        let bytes = file.fill_buf().map_err(failed)?;
-        let ids = bytes.as_chunks::<4>().0;
-        if ids.is_empty() {
-            return Ok(places);
+    let mut id = [0; 4];
+    for place in 0..(order.bytes / 4) as u32 {
+        file.fill(&mut id)?;
+        let id = u32::from_le_bytes(id);
+        if wanted.contains(&id) {
+            places.insert(id, place);
         }
-        let read = 4 * ids.len();
-        for id in ids.iter().map(|id| u32::from_le_bytes(*id)) {
-            if wanted.contains(&id) {
-                places.insert(id, place);
-            }
-            place += 1;
-        }
-        file.consume(read);
     }
+    Ok(places)
 }
 
 /// The recorded points of one number of probes: recall by list length, where it rises.

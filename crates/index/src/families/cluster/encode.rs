@@ -7,17 +7,14 @@ use crate::build::journal::JOURNAL_NAME;
 use crate::build::{Stages, code_bytes};
 use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
-use crate::format::appender::Appender;
+use crate::format::appender::{Appender, ReadBack};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
 use crate::partition::intake::Intake;
 use crate::partition::sample_rows;
 use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
-use bathyal_tier::TierError;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use bathyal_store::Object;
+use std::sync::Arc;
 
 /// Up to so many dimensions principal axes are found in seconds.
 const MOST_AXES_DIM: usize = 1024;
@@ -29,8 +26,7 @@ const CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// The vectors of the pages that were written, around the data's mean, as centroids are.
 struct Shifted<'a> {
-    file: File,
-    path: PathBuf,
+    file: Arc<dyn Object>,
     layout: GroupLayout,
     intake: &'a Intake,
     centroids: &'a Centroids,
@@ -38,16 +34,14 @@ struct Shifted<'a> {
 
 impl<'a> Shifted<'a> {
     fn open(work: &Work<'_>, intake: &'a Intake, centroids: &'a Centroids) -> Result<Self, IndexError> {
-        let path = work.directory.join(VECTORS_NAME);
-        let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
-        Ok(Shifted { file, path, layout: work.layout, intake, centroids })
+        let file = work.directory.get(VECTORS_NAME)?;
+        Ok(Shifted { file, layout: work.layout, intake, centroids })
     }
 
     /// Fills `pages` with the pages from `first` on.
     fn read(&self, first: usize, pages: &mut [u8]) -> Result<(), IndexError> {
         let offset = first as u64 * self.layout.page_bytes() as u64;
-        let read = self.file.read_exact_at(pages, offset);
-        Ok(read.map_err(|e| TierError::io("read", &self.path, e))?)
+        Ok(self.file.read_at(offset, pages)?)
     }
 
     /// The vector in slot `slot` of a page.
@@ -164,16 +158,14 @@ fn checksums_so_far(
     let done = usize::try_from(journal.codes.bytes / group_bytes as u64).unwrap_or(usize::MAX);
     if done > groups || !journal.codes.bytes.is_multiple_of(group_bytes as u64) {
         let reason = format!("{} bytes of codes are written for {groups} groups", journal.codes.bytes);
-        return Err(IndexError::damaged(work.directory.join(JOURNAL_NAME), "the journal", reason));
+        return Err(IndexError::damaged(work.directory.address().join(JOURNAL_NAME), "the journal", reason));
     }
     let mut checksums = Vec::with_capacity(done);
     if done > 0 {
-        let path = work.directory.join(CODES_NAME);
-        let failed = |e| TierError::io("read", &path, e);
-        let mut file = std::io::BufReader::new(File::open(&path).map_err(failed)?);
+        let mut file = ReadBack::open(work.directory, CODES_NAME, journal.codes)?;
         let mut codes = vec![0; group_bytes];
         for _ in 0..done {
-            file.read_exact(&mut codes).map_err(failed)?;
+            file.fill(&mut codes)?;
             checksums.push(work.identity.checksum(&codes));
         }
     }

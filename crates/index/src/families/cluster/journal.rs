@@ -3,7 +3,7 @@
 use super::build::CODEC_NAME;
 use super::place;
 use super::plan::Plan;
-use crate::build::journal::{self, JOURNAL_NAME, holds, require};
+use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
@@ -12,9 +12,9 @@ use crate::format::identity::Identity;
 use crate::format::manifest::FileEntry;
 use crate::partition::pieces::Part;
 use bathyal_kernels::quantize::SCAN_BLOCK;
+use bathyal_store::{Draft, GenerationExt};
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// Changes whenever what a step writes does.
 const STEPS_VERSION: u32 = 3;
@@ -57,22 +57,20 @@ impl Journal {
     }
 
     /// Replaces the journal in `directory`. What it names was synced before.
-    pub(crate) fn write(&self, directory: &Path) -> Result<(), IndexError> {
+    pub(crate) fn write(&self, directory: &dyn Draft) -> Result<(), IndexError> {
         journal::write(directory, self)
     }
 
     /// The journal in `directory`, if it is of a build with this fingerprint and the files that it names are there.
-    pub(crate) fn read(directory: &Path, fingerprint: &str, shape: &Shape) -> Option<Journal> {
-        let bytes = std::fs::read(directory.join(JOURNAL_NAME)).ok()?;
-        let journal = Journal::parse(&bytes, shape).ok()?;
-        let length = |name: &str| directory.join(name).metadata().map_or(0, |found| found.len());
+    pub(crate) fn read(directory: &dyn Draft, fingerprint: &str, shape: &Shape) -> Option<Journal> {
+        let journal = Journal::parse(&journal::read(directory)?, shape).ok()?;
         let holds = |name: &str, written: &Written| holds(directory, name, written);
         let sound = journal.fingerprint == fingerprint
             && holds(super::build::VECTORS_NAME, &journal.vectors)
             && holds(super::build::CODES_NAME, &journal.codes)
             && holds(super::build::MEANS_NAME, &journal.means)
             && holds(super::build::ORDER_NAME, &journal.order)
-            && journal.trained.iter().all(|file| length(&file.name) == file.bytes);
+            && journal.trained.iter().all(|file| directory.len_of(&file.name) == Some(file.bytes));
         sound.then_some(journal)
     }
 

@@ -10,18 +10,18 @@ use super::places::Places;
 use super::repair;
 use super::space::Space;
 use super::write;
-use crate::build::{Stages, code_bytes, least_manifest};
+use crate::build::publishing::{Note, Start, Target, publish, publish_finished};
+use crate::build::{Stages, code_bytes, journal, least_manifest};
 use crate::error::IndexError;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
-use crate::format::directory::BuildDirectory;
 use crate::format::identity::Identity;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::{FileEntry, GraphEntry, Structure};
 use crate::format::pages::PageLayout;
 use crate::open::TierChoice;
+use bathyal_store::Draft;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
-use std::path::Path;
 
 /// Bytes that grow with the vectors, at the build's peak.
 pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
@@ -45,17 +45,24 @@ pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     Space::planned_bytes(data, options.metric) + growing + placed + mapped.max(sample).max(codes)
 }
 
-/// Builds a graph over `data` at `target`; `planned` bytes are what it will take.
+/// Builds a graph over `data` at `target`, or publishes one whose build was killed as it did; `planned` bytes are what it
+/// will take.
 pub(crate) fn build(
     data: &VectorFile,
-    target: &Path,
+    target: &Target<'_>,
     options: &BuildOptions,
     identity: Identity,
     planned: u64,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
-    let directory = BuildDirectory::create(target, options.overwrite)?;
     let threads = options.thread_count();
+    let fingerprint = fingerprint(data, options, identity);
+    // The graph itself is in memory until it is whole, so there is no step before the last to go on from.
+    let (draft, start) = target.start(fingerprint.as_deref(), |_, _| None::<()>)?;
+    if let Start::Finished(manifest, note) = start {
+        return publish_finished(draft, &manifest, &note, threads, planned);
+    }
+    let directory = draft.as_ref();
     let mut stages = Stages::begin();
 
     progress.stage("loading vectors", data.count() as u64);
@@ -74,9 +81,9 @@ pub(crate) fn build(
     let of_graph = |graph: &Adjacency| identity.and(&format!("links {:016x}", graph.hash()));
     layout.identify(of_graph(&growth.graph));
     stages.end("place vectors");
-    let files = layout.write(directory.path(), &growth)?;
+    let files = layout.write(directory, &growth)?;
     stages.end("write graph");
-    let codes = write::write_codes(directory.path(), &space, layout.order(), options, threads, progress)?;
+    let codes = write::write_codes(directory, &space, layout.order(), options, threads, progress)?;
     stages.end("codes");
 
     let graph_entry = layout.entry(files, entry, options);
@@ -94,7 +101,7 @@ pub(crate) fn build(
     let tier = if roomy { TierChoice::Dram } else { TierChoice::File };
     let missing = HeldOut { ids: &held_out, hidden: layout.hidden(&held_out) };
     manifest.calibration =
-        calibrate::calibrate(directory.path(), &manifest, data, missing, tier, options, progress)?;
+        calibrate::calibrate(directory, &manifest, data, missing, tier, options, progress)?;
     stages.end("calibrate");
     if !held_out.is_empty() {
         growth.insert("inserting held-out vectors", &held_out, options.alpha, options.search_list)?;
@@ -103,16 +110,26 @@ pub(crate) fn build(
         let identity = of_graph(&growth.graph);
         layout.identify(identity);
         manifest.identity = Some(identity.to_string());
-        let files = layout.write(directory.path(), &growth)?;
+        let files = layout.write(directory, &growth)?;
         manifest.structure = Structure::Graph(layout.entry(files, entry, options));
         stages.end("held-out vectors");
     }
     let links: u64 = (0..space.count() as u32).map(|id| growth.graph.degree(id) as u64).sum();
     let mean_degree = links as f64 / space.count() as f64;
     manifest.build_seconds = stages.seconds_so_far();
-    manifest.write(directory.path())?;
-    directory.publish()?;
+    publish(draft, &manifest, &Note { fingerprint: fingerprint.unwrap_or_default(), links })?;
     Ok(BuildReport::new(&manifest, threads, planned, mean_degree, stages))
+}
+
+/// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
+fn fingerprint(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
+    let source = journal::source(data, options, identity)?;
+    Some(format!(
+        "graph of {}; {source}; {} {:?}",
+        env!("CARGO_PKG_VERSION"),
+        options.threads,
+        options.memory_bytes
+    ))
 }
 
 /// The layout of the graph's file, with all that it takes to write it.
@@ -154,7 +171,7 @@ impl Layout {
         }
     }
 
-    fn write(&self, directory: &Path, growth: &Growth<'_>) -> Result<GraphFiles, IndexError> {
+    fn write(&self, directory: &dyn Draft, growth: &Growth<'_>) -> Result<GraphFiles, IndexError> {
         let (space, graph, progress) = (growth.space, &growth.graph, growth.progress);
         match self {
             Layout::Padded(layout) => {

@@ -10,6 +10,7 @@ use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, M
 use crate::open::{DEFAULT_BEAM_WIDTH, Index, OpenOptions, RawQueries, TierChoice};
 use crate::query::{SearchMode, SearchParams};
 use bathyal_kernels::{Metric, squared_norm};
+use bathyal_store::Generation;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
@@ -17,7 +18,6 @@ use bathyal_vectors::progress::Progress;
 use rand::SeedableRng;
 use rand::seq::index::sample;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Queries measured: recall@10 of a thousand has a standard error of about 0.2 percentage points.
@@ -72,7 +72,7 @@ pub(crate) struct HeldOut<'a> {
 /// Measures the index in `directory`, whose manifest has not been written yet and whose graph lacks `missing`, with
 /// its pages read from `tier`.
 pub(crate) fn calibrate(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     data: &VectorFile,
     missing: HeldOut<'_>,

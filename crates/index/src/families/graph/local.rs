@@ -14,8 +14,8 @@ use crate::format::appender::Appender;
 use crate::format::links::encoded_bits;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::FileEntry;
+use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -108,7 +108,7 @@ impl Placed {
     /// Writes the pages.
     pub(crate) fn write(
         &self,
-        directory: &Path,
+        directory: &dyn Draft,
         space: &Space,
         links: &PageLinks,
         progress: &dyn Progress,

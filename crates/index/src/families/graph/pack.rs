@@ -9,8 +9,8 @@ use crate::format::appender::Appender;
 use crate::format::csr::CsrLayout;
 use crate::format::manifest::FileEntry;
 use crate::format::offsets;
+use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
-use std::path::Path;
 
 /// Where the records begin.
 pub(crate) const OFFSETS_NAME: &str = "offsets.bin";
@@ -21,7 +21,7 @@ const CHECK_EVERY: usize = 1024;
 
 /// The two files of a packed graph under construction.
 pub(crate) struct Packer<'a> {
-    directory: &'a Path,
+    directory: &'a dyn Draft,
     layout: CsrLayout,
     file: Appender,
     buffer: Vec<u8>,
@@ -35,7 +35,11 @@ impl<'a> Packer<'a> {
     /// Bytes that are held for each record until the files are finished: its length, and its offset as it is coded.
     pub(crate) const BYTES_A_RECORD: u64 = 4 + 4;
 
-    pub(crate) fn create(directory: &'a Path, layout: CsrLayout, count: usize) -> Result<Self, IndexError> {
+    pub(crate) fn create(
+        directory: &'a dyn Draft,
+        layout: CsrLayout,
+        count: usize,
+    ) -> Result<Self, IndexError> {
         Ok(Packer {
             directory,
             layout,
@@ -84,7 +88,7 @@ impl<'a> Packer<'a> {
 
 /// Writes the graph that has grown, in the order of `places`.
 pub(crate) fn write_packed(
-    directory: &Path,
+    directory: &dyn Draft,
     layout: &CsrLayout,
     places: &Places,
     space: &Space,

@@ -7,26 +7,30 @@
 use super::pack::Packer;
 use super::places::Places;
 use super::write::{CODEC_NAME, CODES_NAME, GRAPH_NAME};
+use crate::build::publishing::{Note, Start, Target, publish};
 use crate::error::IndexError;
 use crate::families::graph::LayoutChoice;
 use crate::format::appender::Appender;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
-use crate::format::directory::BuildDirectory;
 use crate::format::identity::Identity;
 use crate::format::layout::GraphLayout;
-use crate::format::manifest::{CalibrationCurve, FORMAT_VERSION, GraphEntry, Manifest, Structure};
+use crate::format::manifest::{
+    CalibrationCurve, FORMAT_VERSION, GraphEntry, MANIFEST_NAME, Manifest, Structure,
+};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::open::family::{load, load_codec, load_offsets};
 use crate::open::read_records;
 use crate::partition::placement::Points;
 use bathyal_kernels::quantize::Codec;
-use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Draft, Generation, Object, Replace, Store};
+use bathyal_tier::backend::file::{FileOptions, Method};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of records that wait to be written in their new order: as many as make most reads of a page serve several.
@@ -73,10 +77,45 @@ pub fn convert_layout(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<LayoutConversion, IndexError> {
-    let (source, target) = (source.as_ref(), target.as_ref());
-    let manifest = Manifest::read(source)?;
-    let graph = check(source, &manifest, layout)?;
-    let directory = BuildDirectory::create(target, false)?;
+    let source = LocalStore::open_at(source.as_ref(), MANIFEST_NAME)?;
+    let (store, name) = LocalStore::holding(target.as_ref(), MANIFEST_NAME)?;
+    convert_layout_in(source.as_ref(), &store, &name, layout, threads, progress)
+}
+
+/// The same from any store to any store, where the copy will be called `name`.
+///
+/// # Errors
+/// As [`convert_layout`].
+pub fn convert_layout_in(
+    source: &dyn Generation,
+    store: &dyn Store,
+    name: &str,
+    layout: LayoutChoice,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<LayoutConversion, IndexError> {
+    let manifest = Manifest::load(source)?;
+    let graph = check(source.address(), &manifest, layout)?;
+    let target = Target { store, name, replace: Replace::Never };
+    // The manifest has the checksums of all that the index is.
+    let content =
+        Identity::of(&serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?);
+    let fingerprint = format!("{} of {content} by {}", layout.name(), env!("CARGO_PKG_VERSION"));
+    let (draft, start) = target.start(Some(&fingerprint), |_, _| None::<()>)?;
+    let conversion = |converted: &Manifest, links| LayoutConversion {
+        from: graph.layout.clone(),
+        to: layout.name().into(),
+        vectors: manifest.vectors,
+        links,
+        index_bytes: converted.index_bytes(),
+        index_bytes_before: manifest.index_bytes(),
+        amplification: converted.index_bytes() as f64 / manifest.data_bytes as f64,
+    };
+    if let Start::Finished(converted, note) = start {
+        publish(draft, &converted, &note)?;
+        return Ok(conversion(&converted, note.links));
+    }
+    let directory = draft.as_ref();
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,
@@ -88,29 +127,19 @@ pub fn convert_layout(
     // As version 1 may have been measured with noise.
     converted.calibration.curves.iter_mut().for_each(CalibrationCurve::keep_rising);
     if identity(&manifest)?.is_none() {
-        // The manifest has the checksums of all that the index is.
-        let text = serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?;
-        converted.identity = Some(Identity::of(&text).to_string());
+        converted.identity = Some(content.to_string());
     }
     let (entry, links) = match &old.layout {
         GraphLayout::Padded(layout) => {
-            pack(&old, layout, graph, directory.path(), threads, &mut converted, progress)?
+            pack(&old, layout, graph, directory, threads, &mut converted, progress)?
         }
-        GraphLayout::Csr(layout) => spread(&old, layout, graph, directory.path(), &mut converted, progress)?,
-        GraphLayout::Local(_) => return Err(refused(source)),
+        GraphLayout::Csr(layout) => spread(&old, layout, graph, directory, &mut converted, progress)?,
+        GraphLayout::Local(_) => return Err(refused(source.address())),
     };
     converted.structure = Structure::Graph(entry);
-    converted.write(directory.path())?;
-    directory.publish()?;
-    Ok(LayoutConversion {
-        from: graph.layout.clone(),
-        to: layout.name().into(),
-        vectors: manifest.vectors,
-        links,
-        index_bytes: converted.index_bytes(),
-        index_bytes_before: manifest.index_bytes(),
-        amplification: converted.index_bytes() as f64 / manifest.data_bytes as f64,
-    })
+    let conversion = conversion(&converted, links);
+    publish(draft, &converted, &Note { fingerprint, links })?;
+    Ok(conversion)
 }
 
 /// The copy is the same index in another layout, so it keeps the identity.
@@ -149,23 +178,27 @@ fn refused(source: &Path) -> IndexError {
 
 /// The index that is read.
 struct Source<'a> {
-    directory: &'a Path,
+    directory: &'a dyn Generation,
     manifest: &'a Manifest,
     layout: GraphLayout,
     offsets: Offsets,
-    path: PathBuf,
+    file: Arc<dyn Object>,
     codec: Codec,
     codes: Vec<u8>,
     engine: RefCell<Engine>,
 }
 
 impl<'a> Source<'a> {
-    fn open(directory: &'a Path, manifest: &'a Manifest, graph: &GraphEntry) -> Result<Self, IndexError> {
-        let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    fn open(
+        directory: &'a dyn Generation,
+        manifest: &'a Manifest,
+        graph: &GraphEntry,
+    ) -> Result<Self, IndexError> {
+        let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
         let layout = manifest.graph_layout().map_err(wrong)?;
-        let path = manifest.checked_path(directory, &graph.file)?;
+        let file = manifest.open_file(directory, &graph.file)?;
         // Through the page cache: records are read in rising order, window after window.
-        let tier = FileTier::open(&path, FileOptions { method: Method::Probe, direct: false })?;
+        let tier = file.tier(FileOptions { method: Method::Probe, direct: false })?;
         let frame_bytes = layout.buffer_bytes();
         let options = EngineOptions {
             depth: DEPTH,
@@ -178,10 +211,10 @@ impl<'a> Source<'a> {
             manifest,
             layout,
             offsets: load_offsets(directory, manifest, graph)?,
-            path,
+            file,
             codec: load_codec(directory, manifest)?,
             codes: load(directory, manifest, &manifest.codes.file)?,
-            engine: RefCell::new(Engine::new(Arc::new(tier), options)?),
+            engine: RefCell::new(Engine::new(tier, options)?),
         })
     }
 
@@ -200,7 +233,7 @@ impl<'a> Source<'a> {
         progress: &dyn Progress,
         used: impl Fn(usize, &[u8]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let failed = |source: ReadError| IndexError::Read { file: self.path.clone(), source };
+        let failed = |source: ReadError| IndexError::Read { file: self.file.address().to_path_buf(), source };
         let mut parts = spans.chunks(READ_SPANS).enumerate();
         let mut failure = None;
         let (used, failed) = (&used, &failed);
@@ -229,13 +262,13 @@ impl<'a> Source<'a> {
     }
 
     fn damaged(&self, place: String, reason: String) -> IndexError {
-        IndexError::damaged(&self.path, place, reason)
+        IndexError::damaged(self.file.address(), place, reason)
     }
 
     /// Writes codec and codes, the codes of `ids` in their order.
     fn write_codes(
         &self,
-        directory: &Path,
+        directory: &dyn Draft,
         order: impl ExactSizeIterator<Item = u32>,
         converted: &mut Manifest,
         progress: &dyn Progress,
@@ -329,7 +362,7 @@ fn pack(
     old: &Source<'_>,
     layout: &PageLayout,
     graph: &GraphEntry,
-    directory: &Path,
+    directory: &dyn Draft,
     threads: usize,
     converted: &mut Manifest,
     progress: &dyn Progress,
@@ -394,7 +427,7 @@ fn spread(
     old: &Source<'_>,
     layout: &CsrLayout,
     graph: &GraphEntry,
-    directory: &Path,
+    directory: &dyn Draft,
     converted: &mut Manifest,
     progress: &dyn Progress,
 ) -> Result<(GraphEntry, u64), IndexError> {
@@ -458,16 +491,18 @@ fn order(old: &Source<'_>, layout: &CsrLayout, progress: &dyn Progress) -> Resul
     let mut ids = Vec::with_capacity(count as usize);
     let mut seen = vec![false; count as usize];
     let mut failure = None;
-    read_records(&old.path, &old.offsets, progress, |place, bytes| match layout.decode(bytes, place) {
-        Ok(record) if record.id < count && !std::mem::replace(&mut seen[record.id as usize], true) => {
-            ids.push(record.id);
-        }
-        Ok(record) => {
-            let reason = format!("vector {} is elsewhere too or none of {count}", record.id);
-            failure.get_or_insert(old.damaged(format!("record {place}"), reason));
-        }
-        Err(reason) => {
-            failure.get_or_insert(old.damaged(format!("record {place}"), reason));
+    read_records(old.file.as_ref(), &old.offsets, progress, |place, bytes| {
+        match layout.decode(bytes, place) {
+            Ok(record) if record.id < count && !std::mem::replace(&mut seen[record.id as usize], true) => {
+                ids.push(record.id);
+            }
+            Ok(record) => {
+                let reason = format!("vector {} is elsewhere too or none of {count}", record.id);
+                failure.get_or_insert(old.damaged(format!("record {place}"), reason));
+            }
+            Err(reason) => {
+                failure.get_or_insert(old.damaged(format!("record {place}"), reason));
+            }
         }
     })?;
     match failure {

@@ -10,8 +10,8 @@ use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::format::pages::PageLayout;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::{Codec, EncodeScratch};
+use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
-use std::path::Path;
 
 /// The graph's pages.
 pub(crate) const GRAPH_NAME: &str = "graph.bin";
@@ -28,7 +28,7 @@ const ENCODE_ROWS: usize = 1024;
 
 /// Writes the pages of the graph.
 pub(crate) fn write_graph(
-    directory: &Path,
+    directory: &dyn Draft,
     layout: &PageLayout,
     space: &Space,
     graph: &Adjacency,
@@ -72,7 +72,7 @@ pub(crate) fn sample_bytes(count: usize, dim: usize) -> u64 {
 
 /// Trains the codec and writes it with the codes of all vectors, in the order of their ids or of `order`.
 pub(crate) fn write_codes(
-    directory: &Path,
+    directory: &dyn Draft,
     space: &Space,
     order: Option<&[u32]>,
     options: &BuildOptions,

@@ -43,20 +43,20 @@ const MOST_QUERIES: usize = 20_000;
 const LEAVES_AT_ONCE: usize = 16;
 
 /// What came of the assignment.
-pub(crate) struct Assigned {
-    pub(crate) requests: Requests,
+pub(crate) struct Assigned<'a> {
+    pub(crate) requests: Requests<'a>,
     /// For each list, how many vectors of the data have it among the [`NOMINAL_PROBES`] nearest, and how many of the queries
     /// that were given.
     pub(crate) frequencies: Vec<u32>,
 }
 
 /// Lets all vectors ask for lists.
-pub(crate) fn assign(
-    work: &Work<'_>,
+pub(crate) fn assign<'a>(
+    work: &Work<'a>,
     intake: &Intake,
     leaves: &Leaves,
     growth: &Growth<'_>,
-) -> Result<Assigned, IndexError> {
+) -> Result<Assigned<'a>, IndexError> {
     let (vectors, lists) = (work.data.count(), leaves.count());
     work.progress.stage("assigning", vectors as u64);
     let buckets = buckets(vectors as u64, work.options.list_replicas());

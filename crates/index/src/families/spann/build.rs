@@ -6,22 +6,19 @@ use super::members::Memberships;
 use super::place::{self, Leaves};
 use super::plan::{Plan, Shape};
 use super::{coded, graph, measure, write};
-use crate::build::journal::JOURNAL_NAME;
+use crate::build::publishing::{Note, Start, Target, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
 use crate::families::graph::space::Space;
 use crate::families::graph::{BuildOptions, BuildReport};
-use crate::format::appender::Appender;
-use crate::format::directory::BuildDirectory;
+use crate::format::appender::{Appender, read_back};
 use crate::format::identity::Identity;
 use crate::format::manifest::{SpannEntry, Structure};
 use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::pieces;
-use bathyal_tier::TierError;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
-use std::path::Path;
 
 /// What all stages of a build read.
 pub(crate) type Work<'a> = partition::Work<'a, Shape>;
@@ -34,7 +31,7 @@ pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
 /// Builds posting lists over `data` at `target`, or continues a build of the same that was killed.
 pub(crate) fn build(
     data: &VectorFile,
-    target: &Path,
+    target: &Target<'_>,
     options: &BuildOptions,
     identity: Identity,
     planned: u64,
@@ -45,14 +42,20 @@ pub(crate) fn build(
     let identity = identity.and(&format!("{} placed together", plan.rows));
     let fingerprint = fingerprint(data, options, identity, &plan);
     let shape = journal::Shape::of(data, &plan);
-    let (directory, journal) = BuildDirectory::resume(target, options.overwrite, |path| {
-        fingerprint.as_deref().and_then(|fingerprint| Journal::read(path, fingerprint, &shape))
-    })?;
-    let mut journal = journal.unwrap_or_else(|| Journal::new(fingerprint.unwrap_or_default()));
-    let mut stages = Stages::begin_after(journal.seconds);
     let threads = options.thread_count();
+    let (draft, start) = target
+        .start(fingerprint.as_deref(), |draft, fingerprint| Journal::read(draft, fingerprint, &shape))?;
+    let fingerprint = fingerprint.unwrap_or_default();
+    let mut journal = match start {
+        Start::Finished(manifest, note) => {
+            return publish_finished(draft, &manifest, &note, threads, planned);
+        }
+        Start::After(journal) => journal,
+        Start::Anew => Journal::new(fingerprint.clone()),
+    };
+    let mut stages = Stages::begin_after(journal.seconds);
     let (layout, rows) = (plan.shape, plan.rows);
-    let work = Work { data, options, layout, identity, rows, threads, directory: directory.path(), progress };
+    let work = Work { data, options, layout, identity, rows, threads, directory: draft.as_ref(), progress };
     announce(&work, &journal);
     let mut intake = divide(&work, &mut journal, &mut stages)?;
     let (leaves, centroids) = place::place(&work, &mut intake, &mut journal, &mut stages)?;
@@ -92,17 +95,8 @@ pub(crate) fn build(
         None => measure::calibrate(&work, &manifest, &leaves, &members)?,
     };
     stages.end("calibrate");
-    // The journal first, so that no half of what it names is continued.
-    remove(&work, JOURNAL_NAME)?;
-    remove(&work, FREQUENCIES_NAME)?;
-    leaves.remove()?;
-    if let Some(coded) = coded {
-        coded.remove()?;
-    }
-    members.remove()?;
     manifest.build_seconds = stages.seconds_so_far();
-    manifest.write(directory.path())?;
-    directory.publish()?;
+    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
     Ok(BuildReport::new(&manifest, threads, planned, 0.0, stages))
 }
 
@@ -168,14 +162,8 @@ fn admit(
 
 /// How often each list is read.
 fn frequencies(work: &Work<'_>, admitted: &Admitted) -> Result<Vec<u32>, IndexError> {
-    let bytes = place::read_written(&work.directory.join(FREQUENCIES_NAME), admitted.frequencies)?;
+    let bytes = read_back(work.directory, FREQUENCIES_NAME, admitted.frequencies)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|count| u32::from_le_bytes(*count)).collect())
-}
-
-/// Removes a file that only a build that continues would read.
-fn remove(work: &Work<'_>, name: &str) -> Result<(), IndexError> {
-    let path = work.directory.join(name);
-    Ok(std::fs::remove_file(&path).map_err(|e| TierError::io("remove", &path, e))?)
 }
 
 /// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how

@@ -5,7 +5,7 @@ use super::graph::{CENTROIDS_NAME, LINKS_NAME};
 use super::members::{ADMITTED_NAME, MEMBERS_NAME};
 use super::place::{self, MEANS_NAME, ORDER_NAME, rows_name};
 use super::plan::{Plan, Shape as ListShape};
-use crate::build::journal::{self, JOURNAL_NAME, holds, require};
+use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
 use crate::families::graph::BuildOptions;
 use crate::families::graph::write::{CODEC_NAME, CODES_NAME};
@@ -14,9 +14,9 @@ use crate::format::identity::Identity;
 use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::partition::pieces::Part;
 use bathyal_kernels::Element;
+use bathyal_store::Draft;
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// While building: how often each list is read, u32.
 pub(crate) const FREQUENCIES_NAME: &str = "frequencies.tmp";
@@ -74,14 +74,13 @@ impl Journal {
     }
 
     /// Replaces the journal in `directory`. What it names was synced before.
-    pub(crate) fn write(&self, directory: &Path) -> Result<(), IndexError> {
+    pub(crate) fn write(&self, directory: &dyn Draft) -> Result<(), IndexError> {
         journal::write(directory, self)
     }
 
     /// The journal in `directory`, if it is of a build with this fingerprint and the files that it names are there.
-    pub(crate) fn read(directory: &Path, fingerprint: &str, shape: &Shape) -> Option<Journal> {
-        let bytes = std::fs::read(directory.join(JOURNAL_NAME)).ok()?;
-        let journal = Journal::parse(&bytes, shape).ok()?;
+    pub(crate) fn read(directory: &dyn Draft, fingerprint: &str, shape: &Shape) -> Option<Journal> {
+        let journal = Journal::parse(&journal::read(directory)?, shape).ok()?;
         let placed = [(rows_name(shape.element), journal.rows), (MEANS_NAME, journal.means)];
         let written = |file: &FileEntry| Written { bytes: file.bytes, crc32c: file.crc32c };
         let admitted = journal.admitted.as_ref().map(|admitted| {

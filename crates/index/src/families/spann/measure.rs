@@ -13,7 +13,7 @@ use crate::families::graph::calibrate::{CALIBRATED_K, LEAST_VECTORS, queries, sa
 use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, Manifest, SpannEntry};
 use crate::query::QueryStats;
 use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
-use bathyal_tier::TierError;
+use bathyal_store::GenerationExt;
 use bathyal_vectors::VectorFile;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -153,10 +153,7 @@ fn lists_of(
 
 /// The centroids as an index with room for them has them.
 pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids, IndexError> {
-    let load = |name: &str| {
-        let path = work.directory.join(name);
-        std::fs::read(&path).map_err(|e| TierError::io("read", &path, e))
-    };
+    let load = |name: &str| work.directory.read(name);
     let (element, metric) = (work.data.element(), work.options.metric);
     let links = CentroidLinks::from_bytes(&load(&entry.links.name)?, entry.list_count)
         .map_err(|reason| IndexError::Internal(format!("the links as written are wrong: {reason}")))?;

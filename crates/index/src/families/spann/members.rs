@@ -4,13 +4,11 @@
 //! Nothing here takes memory by membership: requests wait in files of a number of lists each, which are admitted one
 //! after the other, and memberships are read from front to back.
 
-use super::place::{Leaves, check_written, read_written};
+use super::place::Leaves;
 use crate::error::IndexError;
-use crate::format::appender::{Appender, Written};
-use bathyal_tier::TierError;
-use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use crate::format::appender::{Appender, ReadBack, Written, read_back};
+use bathyal_store::{Draft, Object};
+use std::sync::Arc;
 
 /// While building: for each list the number of its vectors and their slots.
 pub(crate) const MEMBERS_NAME: &str = "members.tmp";
@@ -55,21 +53,25 @@ pub(crate) fn buckets(vectors: u64, replicas: u32) -> u64 {
 }
 
 /// Files of requests, each of so many lists.
-pub(crate) struct Requests {
-    directory: PathBuf,
+pub(crate) struct Requests<'a> {
+    directory: &'a dyn Draft,
     files: Vec<Appender>,
     buffers: Vec<Vec<u8>>,
     lists: usize,
     lists_a_bucket: usize,
 }
 
-impl Requests {
-    pub(crate) fn create(directory: &Path, lists: usize, buckets: u64) -> Result<Requests, IndexError> {
+impl<'a> Requests<'a> {
+    pub(crate) fn create(
+        directory: &'a dyn Draft,
+        lists: usize,
+        buckets: u64,
+    ) -> Result<Requests<'a>, IndexError> {
         let lists_a_bucket = lists.div_ceil(buckets as usize).max(1);
         let buckets = lists.div_ceil(lists_a_bucket);
         let files = (0..buckets).map(|bucket| Appender::create(directory, &bucket_name(bucket)));
         let files = files.collect::<Result<_, _>>()?;
-        let (directory, buffers) = (directory.to_path_buf(), vec![Vec::new(); buckets]);
+        let buffers = vec![Vec::new(); buckets];
         Ok(Requests { directory, files, buffers, lists, lists_a_bucket })
     }
 
@@ -94,7 +96,7 @@ impl Requests {
     ) -> Result<Memberships, IndexError> {
         let vectors = leaves.rows.count();
         let mut admitted = vec![0_u64; vectors.div_ceil(64)];
-        let mut file = Appender::create(&self.directory, MEMBERS_NAME)?;
+        let mut file = Appender::create(self.directory, MEMBERS_NAME)?;
         for (bucket, buffer) in self.buffers.iter_mut().enumerate() {
             self.files[bucket].append(buffer)?;
             *buffer = Vec::new();
@@ -104,7 +106,7 @@ impl Requests {
             let first = bucket * self.lists_a_bucket;
             let end = self.lists.min(first + self.lists_a_bucket);
             go_on(first as u64)?;
-            read_bucket(&self.directory.join(bucket_name(bucket)), spilled.written(), &mut requests)?;
+            read_bucket(self.directory, bucket, spilled.written(), &mut requests)?;
             let by_distance = |a: &Request, b: &Request| {
                 (a.list.cmp(&b.list)).then(a.distance.total_cmp(&b.distance)).then(a.slot.cmp(&b.slot))
             };
@@ -124,7 +126,8 @@ impl Requests {
             file.append(&bytes)?;
         }
         let written = file.sync()?;
-        Ok(Memberships { path: self.directory.join(MEMBERS_NAME), written, admitted, lists: self.lists })
+        let file = self.directory.get(MEMBERS_NAME)?;
+        Ok(Memberships { file, written, admitted, lists: self.lists })
     }
 }
 
@@ -133,27 +136,28 @@ fn bucket_name(bucket: usize) -> String {
 }
 
 /// Reads a bucket and removes its file.
-fn read_bucket(path: &Path, written: Written, requests: &mut Vec<Request>) -> Result<(), IndexError> {
-    let failed = |e| TierError::io("read", path, e);
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
-    let mut crc32c = 0;
+fn read_bucket(
+    directory: &dyn Draft,
+    bucket: usize,
+    written: Written,
+    requests: &mut Vec<Request>,
+) -> Result<(), IndexError> {
+    let mut file = ReadBack::open(directory, &bucket_name(bucket), written)?;
     let mut bytes = [0; REQUEST_BYTES];
     requests.clear();
     requests.reserve_exact(written.bytes as usize / REQUEST_BYTES);
     for _ in 0..written.bytes / REQUEST_BYTES as u64 {
-        file.read_exact(&mut bytes).map_err(failed)?;
-        crc32c = crc32c::crc32c_append(crc32c, &bytes);
+        file.fill(&mut bytes)?;
         requests.push(Request::from_bytes(&bytes));
     }
-    check_written(path, crc32c, written)?;
-    // What cannot be removed now goes with the directory's other temporary files.
-    let _ = std::fs::remove_file(path);
+    // What cannot be removed now goes when the index is published.
+    let _ = directory.delete(&bucket_name(bucket));
     Ok(())
 }
 
 /// The vectors of every list.
 pub(crate) struct Memberships {
-    path: PathBuf,
+    file: Arc<dyn Object>,
     written: Written,
     /// A bit a slot: whether some list has admitted it.
     admitted: Vec<u64>,
@@ -163,13 +167,12 @@ pub(crate) struct Memberships {
 impl Memberships {
     /// Goes through the lists from the first on.
     pub(crate) fn read<'a>(&'a self, leaves: &'a Leaves) -> Result<Reading<'a>, IndexError> {
-        let file = File::open(&self.path).map_err(|e| TierError::io("open", &self.path, e))?;
-        let file = BufReader::with_capacity(1 << 20, file);
-        Ok(Reading { of: self, leaves, file, crc32c: 0, list: 0, bytes: Vec::new() })
+        let file = ReadBack::new(self.file.clone(), self.written);
+        Ok(Reading { of: self, leaves, file, list: 0, bytes: Vec::new() })
     }
 
     /// Writes what is in memory of them; returns how far that and the memberships are written.
-    pub(crate) fn save(&self, directory: &Path) -> Result<(Written, Written), IndexError> {
+    pub(crate) fn save(&self, directory: &dyn Draft) -> Result<(Written, Written), IndexError> {
         let mut file = Appender::create(directory, ADMITTED_NAME)?;
         for words in self.admitted.chunks(SPILL_BYTES / 64) {
             file.append(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())?;
@@ -179,22 +182,14 @@ impl Memberships {
 
     /// The memberships of `lists` lists that an earlier process saved.
     pub(crate) fn restore(
-        directory: &Path,
+        directory: &dyn Draft,
         lists: usize,
         members: Written,
         slots: Written,
     ) -> Result<Memberships, IndexError> {
-        let bytes = read_written(&directory.join(ADMITTED_NAME), slots)?;
+        let bytes = read_back(directory, ADMITTED_NAME, slots)?;
         let admitted = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        Ok(Memberships { path: directory.join(MEMBERS_NAME), written: members, admitted, lists })
-    }
-
-    /// Removes the files.
-    pub(crate) fn remove(self) -> Result<(), IndexError> {
-        for path in [&self.path, &self.path.with_file_name(ADMITTED_NAME)] {
-            std::fs::remove_file(path).map_err(|e| TierError::io("remove", path, e))?;
-        }
-        Ok(())
+        Ok(Memberships { file: directory.get(MEMBERS_NAME)?, written: members, admitted, lists })
     }
 }
 
@@ -202,8 +197,7 @@ impl Memberships {
 pub(crate) struct Reading<'a> {
     of: &'a Memberships,
     leaves: &'a Leaves,
-    file: BufReader<File>,
-    crc32c: u32,
+    file: ReadBack,
     list: usize,
     bytes: Vec<u8>,
 }
@@ -227,18 +221,14 @@ impl Reading<'_> {
             slots.sort_unstable();
         }
         self.list += 1;
-        if self.list == self.of.lists {
-            check_written(&self.of.path, self.crc32c, self.of.written)?;
-        }
         Ok(Some(list))
     }
 
     fn take(&mut self, count: usize) -> Result<&[u8], IndexError> {
         // A length that the disk made up would be too much memory.
-        let count = count.min(self.of.written.bytes as usize);
+        let count = count.min(self.file.left() as usize);
         self.bytes.resize(count, 0);
-        self.file.read_exact(&mut self.bytes).map_err(|e| TierError::io("read", &self.of.path, e))?;
-        self.crc32c = crc32c::crc32c_append(self.crc32c, &self.bytes);
+        self.file.fill(&mut self.bytes)?;
         Ok(&self.bytes)
     }
 }

@@ -9,8 +9,8 @@ use crate::format::postings::{PackedIds, PostingLayout, Postings, checksums};
 use crate::open::family::{load, load_codec};
 use crate::query::Exact;
 use bathyal_kernels::first_non_finite;
+use bathyal_store::Generation;
 use bathyal_tier::TierProfile;
-use std::path::Path;
 
 /// Bytes that a search reads in vain rather than begin another read, where a read costs least. A million SIFT descriptors in
 /// grouped lists, 22 lists a query, one thread: 1,843 queries/s without gaps and 2,042 with this one in DRAM, at half of
@@ -54,14 +54,14 @@ pub(crate) struct Opening {
 
 /// Loads what a search needs besides the file of postings.
 pub(crate) fn open(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     entry: &SpannEntry,
     opening: Opening,
 ) -> Result<Lists, IndexError> {
-    let wrong = |reason| IndexError::damaged(directory, "the manifest", reason);
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let damaged = |file: &FileEntry, what: &str, reason: String| {
-        IndexError::damaged(directory.join(&file.name), what, reason)
+        IndexError::damaged(directory.address().join(&file.name), what, reason)
     };
     let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
     let dim = manifest.dim as usize;
@@ -118,19 +118,19 @@ pub(crate) fn open(
         frame_bytes: opening.frame_bytes,
         submission: Submission { reads: opening.reads_at_once.max(1), bytes: u64::MAX },
         gap: LEAST_GAP,
-        file: directory.join(&entry.file.name),
+        file: directory.address().join(&entry.file.name),
     })
 }
 
 /// Loads the table of lists and compares it with the manifest.
 pub(crate) fn open_table(
-    directory: &Path,
+    directory: &dyn Generation,
     manifest: &Manifest,
     entry: &SpannEntry,
 ) -> Result<Postings, IndexError> {
     let table = load(directory, manifest, &entry.lists)?;
     parse_table(&table, manifest, entry).map_err(|reason| {
-        IndexError::damaged(directory.join(&entry.lists.name), "the table of lists", reason)
+        IndexError::damaged(directory.address().join(&entry.lists.name), "the table of lists", reason)
     })
 }
 

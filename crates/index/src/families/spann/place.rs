@@ -10,16 +10,14 @@ use super::journal::Journal;
 use crate::build::Stages;
 use crate::error::IndexError;
 use crate::families::graph::space::Space;
-use crate::format::appender::{Appender, Written};
+use crate::format::appender::{Appender, ReadBack, Written};
 use crate::partition::intake::Intake;
 use crate::partition::pieces::{Ordered, Piece, pieces, remove_spilled};
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::TierError;
-use bathyal_vectors::{VectorFile, bin_header_bytes};
+use bathyal_store::{Backing, Object, ObjectExt};
+use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
 use half::f16;
-use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// While building: the ids by slot, u32.
 pub(crate) const ORDER_NAME: &str = "order.tmp";
@@ -36,7 +34,7 @@ pub(crate) struct Leaves {
     pub(crate) rows: VectorFile,
     /// The first slot of each leaf, and one entry more for the end.
     pub(crate) first: Vec<u32>,
-    order: PathBuf,
+    order: Arc<dyn Object>,
     written: Written,
 }
 
@@ -53,15 +51,13 @@ impl Leaves {
 
     /// Reads the ids by slot.
     pub(crate) fn each_id(&self, mut take: impl FnMut(u32)) -> Result<(), IndexError> {
-        let failed = |e| TierError::io("read", &self.order, e);
-        let mut file = BufReader::with_capacity(1 << 20, File::open(&self.order).map_err(failed)?);
-        let (mut crc32c, mut id) = (0, [0; 4]);
+        let mut file = ReadBack::new(self.order.clone(), self.written);
+        let mut id = [0; 4];
         for _ in 0..self.rows.count() {
-            file.read_exact(&mut id).map_err(failed)?;
-            crc32c = crc32c::crc32c_append(crc32c, &id);
+            file.fill(&mut id)?;
             take(u32::from_le_bytes(id));
         }
-        check_written(&self.order, crc32c, self.written)
+        Ok(())
     }
 
     /// The ids by slot.
@@ -70,35 +66,6 @@ impl Leaves {
         self.each_id(|id| ids.push(id))?;
         Ok(ids)
     }
-
-    /// Removes the files that only the build reads.
-    pub(crate) fn remove(self) -> Result<(), IndexError> {
-        let Leaves { rows, order, .. } = self;
-        let means = order.with_file_name(MEANS_NAME);
-        for path in [rows.path(), &order, &means] {
-            std::fs::remove_file(path).map_err(|e| TierError::io("remove", path, e))?;
-        }
-        Ok(())
-    }
-}
-
-/// An error if what was read back from a file of the build is not what was written to it.
-pub(crate) fn check_written(path: &Path, crc32c: u32, written: Written) -> Result<(), IndexError> {
-    if crc32c == written.crc32c {
-        return Ok(());
-    }
-    let reason = format!(
-        "checksum {crc32c:08x} instead of {:08x}: the disk lost what was written to it; build again",
-        written.crc32c
-    );
-    Err(IndexError::damaged(path, "a file of the build", reason))
-}
-
-/// The bytes of a file of the build, as they were written.
-pub(crate) fn read_written(path: &Path, written: Written) -> Result<Vec<u8>, IndexError> {
-    let bytes = std::fs::read(path).map_err(|e| TierError::io("read", path, e))?;
-    check_written(path, crc32c::crc32c(&bytes), written)?;
-    Ok(bytes)
 }
 
 /// The file of the rows by slot.
@@ -137,8 +104,20 @@ pub(crate) fn place(
     let mut first = firsts(&pieces, work.layout.leaf);
     let centroids = centroids(work, intake, journal.means, first.len())?;
     first.push(work.data.count() as u32);
-    let rows = VectorFile::open(work.directory.join(rows_name(intake.element)))?;
-    Ok((Leaves { rows, first, order: work.directory.join(ORDER_NAME), written: journal.order }, centroids))
+    let rows = rows(work.directory.get(rows_name(intake.element))?.as_ref())?;
+    let order = work.directory.get(ORDER_NAME)?;
+    Ok((Leaves { rows, first, order, written: journal.order }, centroids))
+}
+
+/// The rows by slot, mapped where they are in a file.
+fn rows(object: &dyn Object) -> Result<VectorFile, IndexError> {
+    match object.backing()? {
+        Backing::File(file) => Ok(VectorFile::from_file(file, object.address())?),
+        Backing::Memory(_) | Backing::Elsewhere => {
+            let format = FileFormat::of(object.address())?;
+            Ok(VectorFile::from_file_bytes(format, object.read_all()?)?)
+        }
+    }
 }
 
 /// Places the pieces that the journal does not know of.
@@ -210,19 +189,14 @@ fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) ->
     let element = centroid_element(intake.element, intake.metric);
     let metric = centroid_metric(intake.metric);
     let mut centroids = Space::blank(leaves, intake.dim, element, metric);
-    let path = work.directory.join(MEANS_NAME);
-    let failed = |e| TierError::io("read", &path, e);
-    let mut file = BufReader::with_capacity(1 << 20, File::open(&path).map_err(failed)?);
+    let mut file = ReadBack::open(work.directory, MEANS_NAME, means)?;
     let (mut bytes, mut mean) = (vec![0_u8; 4 * intake.dim], vec![0.0_f32; intake.dim]);
-    let mut crc32c = 0;
     for leaf in 0..leaves {
-        file.read_exact(&mut bytes).map_err(failed)?;
-        crc32c = crc32c::crc32c_append(crc32c, &bytes);
+        file.fill(&mut bytes)?;
         let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
         mean.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
         write_row(element, &mean, centroids.row_mut(leaf as u32));
     }
-    check_written(&path, crc32c, means)?;
     if let (Metric::InnerProduct, Some(longest)) = (metric, intake.longest) {
         centroids.lift(longest);
     }

@@ -7,19 +7,16 @@ use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, c
 use crate::open::family::load;
 use crate::open::{Marks, VerifyReport, read_through};
 use bathyal_kernels::{Element, first_non_finite};
-use bathyal_tier::TierError;
+use bathyal_store::{Generation, Object};
 use bathyal_vectors::progress::Progress;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
 
 /// Rows that are looked at together.
 pub(super) const ROWS_AT_ONCE: u32 = 4096;
 
 /// Checks the file of postings at `path`; what is wrong goes into `report`.
 pub(crate) fn verify(
-    directory: &Path,
-    path: &Path,
+    directory: &dyn Generation,
+    object: &dyn Object,
     manifest: &Manifest,
     entry: &SpannEntry,
     report: &mut VerifyReport,
@@ -30,10 +27,10 @@ pub(crate) fn verify(
         // Its damage has been reported with the other files'.
         Err(_) => Vec::new(),
     };
-    let wrong = |reason: String| IndexError::damaged(path, "the manifest", reason);
+    let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
     let identity = manifest.identity().map_err(wrong)?;
     let file = entry.file.clone();
-    let crc = read_through(path, file.bytes, BLOCK_BYTES, progress, |number, block| {
+    let crc = read_through(object, file.bytes, BLOCK_BYTES, progress, |number, block| {
         if !sums.is_empty() && check_blocks(identity, &sums, number as usize, block).is_err() {
             report.fault(format!("block {number}: its checksum is another"));
         }
@@ -57,8 +54,7 @@ pub(crate) fn verify(
         row_bytes: manifest.dim as usize * manifest.element().map_err(wrong)?.size(),
         vectors: manifest.vectors,
         postings: &postings,
-        file: File::open(path).map_err(|e| TierError::io("open", path, e))?,
-        path,
+        object,
         held: Marks::new(manifest.vectors),
         report,
         progress,
@@ -97,8 +93,7 @@ pub(super) struct ListWalk<'a> {
     pub(super) row_bytes: usize,
     pub(super) vectors: u64,
     pub(super) postings: &'a Postings,
-    file: File,
-    path: &'a Path,
+    object: &'a dyn Object,
     /// Vectors (coupled) or places that a list holds.
     pub(super) held: Marks,
     pub(super) report: &'a mut VerifyReport,
@@ -114,10 +109,8 @@ impl ListWalk<'_> {
         if self.progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        let failed = |e| TierError::io("read", self.path, e);
         bytes.resize((range.end - range.start) as usize, 0);
-        self.file.seek(SeekFrom::Start(range.start)).map_err(failed)?;
-        Ok(self.file.read_exact(bytes).map_err(failed)?)
+        Ok(self.object.read_at(range.start, bytes)?)
     }
 
     pub(super) fn check_rows(&mut self, place: &str, rows: &[u8]) {

@@ -17,12 +17,10 @@ use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, M
 use crate::format::postings::Postings;
 use crate::query::QueryStats;
 use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
-use bathyal_tier::TierError;
+use bathyal_store::Object;
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Numbers of candidates that are recorded.
 const CANDIDATES: [u32; 28] = [
@@ -43,8 +41,7 @@ pub(crate) fn calibrate(
     let Some(trial) = Trial::prepare(work)? else { return Ok(Calibration::default()) };
     let entry = manifest.spann().map_err(IndexError::Internal)?;
     let centroids = centroids(work, entry)?;
-    let path = work.directory.join(POSTINGS_NAME);
-    let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
+    let file = work.directory.get(POSTINGS_NAME)?;
     let slots = slots_of(leaves, &trial)?;
     let truth = Truth::read(&trial, &slots, coded)?;
     let (centroids, codes) = (&centroids, &coded.codes);
@@ -173,7 +170,7 @@ struct Measured<'a> {
     slots: &'a HashMap<u32, u32>,
     truth: &'a Truth,
     table: &'a Postings,
-    file: File,
+    file: Arc<dyn Object>,
 }
 
 /// Memory of one thread.
@@ -248,13 +245,13 @@ impl Measured<'_> {
         let read = PRUNES.map(|prune| self.centroids.within(floats, &navigation.lists, prune));
         scratch.found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
         self.codes.begin(floats, &mut scratch.query);
-        self.scan(work, query, scratch)?;
+        self.scan(query, scratch)?;
         self.count(query, &read, scratch);
         Ok(())
     }
 
     /// Finds what the lists hold that is estimated no worse than the worst of the true neighbours.
-    fn scan(&self, work: &Work<'_>, query: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
+    fn scan(&self, query: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
         let Scratch { navigation, query: prepared, list, hits, near, seen, .. } = scratch;
         hits.clear();
         self.codes.scan(prepared, &self.truth.codes[query], f32::INFINITY, hits);
@@ -265,8 +262,7 @@ impl Measured<'_> {
             let count = self.table.stored_of(nearest.id) as usize;
             let range = self.table.rows_range(nearest.id);
             list.resize((range.end - range.start) as usize, 0);
-            let failed = |e| TierError::io("read", work.directory.join(POSTINGS_NAME), e);
-            self.file.read_exact_at(list, range.start).map_err(failed)?;
+            self.file.read_at(range.start, list)?;
             let (codes, places) = list.split_at(count * self.codes.code_bytes());
             hits.clear();
             self.codes.scan(prepared, codes, worst.next_up(), hits);

@@ -14,10 +14,8 @@ use crate::format::postings::{ListEntry, Postings};
 use crate::partition::intake::Intake;
 use crate::partition::{RELEASE_BYTES, sample_rows};
 use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
-use bathyal_tier::TierError;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use bathyal_store::Object;
+use std::sync::Arc;
 
 /// What makes and scores the codes.
 const CODEC_NAME: &str = "list_codec.bin";
@@ -32,8 +30,7 @@ const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
 pub(crate) struct CodedVectors {
     pub(crate) codes: ListCodes,
     pub(crate) entry: ListCodesEntry,
-    path: PathBuf,
-    file: File,
+    file: Arc<dyn Object>,
 }
 
 /// Bytes of memory of a build at the peak of making codes.
@@ -75,9 +72,8 @@ pub(crate) fn encode(
         work.progress.advance((first + bytes.len() / code_bytes) as u64);
     }
     drop(file);
-    let path = work.directory.join(CODES_NAME);
-    let file = File::open(&path).map_err(|e| TierError::io("open", &path, e))?;
-    Ok(Some(CodedVectors { codes, entry, path, file }))
+    let file = work.directory.get(CODES_NAME)?;
+    Ok(Some(CodedVectors { codes, entry, file }))
 }
 
 /// Trains the codec on vectors from all leaves.
@@ -144,8 +140,7 @@ impl CodedVectors {
         let mut rest = &mut codes[..];
         for run in slots.chunk_by(|a, b| a + 1 == *b) {
             let (bytes, others) = std::mem::take(&mut rest).split_at_mut(run.len() * size);
-            let read = self.file.read_exact_at(bytes, u64::from(run[0]) * size as u64);
-            read.map_err(|e| TierError::io("read", &self.path, e))?;
+            self.file.read_at(u64::from(run[0]) * size as u64, bytes)?;
             rest = others;
         }
         Ok(())
@@ -200,11 +195,6 @@ impl CodedVectors {
             file.append(&bytes)?;
         }
         Ok(())
-    }
-
-    /// Removes the file of the build.
-    pub(crate) fn remove(self) -> Result<(), IndexError> {
-        Ok(std::fs::remove_file(&self.path).map_err(|e| TierError::io("remove", &self.path, e))?)
     }
 }
 

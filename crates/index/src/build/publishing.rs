@@ -1,0 +1,78 @@
+//! Where an index is built, and how it gets its name: what the builds of all families have in common.
+
+use crate::build::Stages;
+use crate::error::IndexError;
+use crate::families::graph::BuildReport;
+use crate::format::manifest::{MANIFEST_NAME, Manifest};
+use bathyal_store::{Draft, Replace, Store, StoreExt};
+use serde::{Deserialize, Serialize};
+
+/// What an index will be called, and where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) name: &'a str,
+    pub(crate) replace: Replace,
+}
+
+/// What a build says of itself as it publishes, for one that comes after it if it is killed meanwhile.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// What was built from and how; empty if nobody can recognise that.
+    pub(crate) fingerprint: String,
+    /// Links of a graph.
+    pub(crate) links: u64,
+}
+
+/// What a build begins with.
+pub(crate) enum Start<J> {
+    /// Nothing.
+    Anew,
+    /// What an earlier process has finished.
+    After(J),
+    /// All of it: only the name is missing.
+    Finished(Box<Manifest>, Note),
+}
+
+impl Target<'_> {
+    /// Begins a build, or goes on with one of the same fingerprint that was killed: from what `journal` finds in its draft,
+    /// or from where it was published.
+    pub(crate) fn start<J>(
+        &self,
+        fingerprint: Option<&str>,
+        journal: impl Fn(&dyn Draft, &str) -> Option<J>,
+    ) -> Result<(Box<dyn Draft>, Start<J>), IndexError> {
+        let state = |draft: &dyn Draft| {
+            let fingerprint = fingerprint?;
+            let Some(note) = draft.sealed() else { return journal(draft, fingerprint).map(Start::After) };
+            let note: Note =
+                serde_json::from_str(note).ok().filter(|n: &Note| n.fingerprint == fingerprint)?;
+            let manifest = Manifest::load(draft).ok()?;
+            Some(Start::Finished(Box::new(manifest), note))
+        };
+        let (draft, found) = self.store.resume(self.name, self.replace, state)?;
+        Ok((draft, found.unwrap_or(Start::Anew)))
+    }
+}
+
+/// Gives a finished build its name.
+pub(crate) fn publish(draft: Box<dyn Draft>, manifest: &Manifest, note: &Note) -> Result<(), IndexError> {
+    draft.replace(MANIFEST_NAME, &manifest.to_bytes()?)?;
+    let files = manifest.files().into_iter().map(|file| file.name.as_str());
+    let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();
+    let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
+    Ok(draft.publish(&names, &note)?)
+}
+
+/// Gives a build its name that an earlier process has finished.
+pub(crate) fn publish_finished(
+    draft: Box<dyn Draft>,
+    manifest: &Manifest,
+    note: &Note,
+    threads: usize,
+    planned: u64,
+) -> Result<BuildReport, IndexError> {
+    publish(draft, manifest, note)?;
+    let mean_degree = note.links as f64 / manifest.vectors as f64;
+    Ok(BuildReport::new(manifest, threads, planned, mean_degree, Stages::begin()))
+}
