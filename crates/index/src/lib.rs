@@ -12,14 +12,15 @@ pub mod open;
 mod partition;
 mod query;
 
-pub use build::build;
+pub use build::{build, build_in};
 pub use error::IndexError;
 pub use families::graph::{
     BuildOptions, BuildReport, FamilyChoice, LayoutChoice, LayoutConversion, convert_layout,
+    convert_layout_in,
 };
 pub use open::{
     Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, MemorySplit, OpenOptions,
     RangeOptions, RangeResult, SearchOptions, SearchResult, SearchTotals, Searching, Shape, TierChoice,
-    VerifyReport, WarmReport, inspect, search_many, verify,
+    VerifyReport, WarmReport, inspect, inspect_in, search_many, verify, verify_in,
 };
 pub use query::{QueryStats, SearchMode};

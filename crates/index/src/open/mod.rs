@@ -26,9 +26,9 @@ pub use stats::{CacheStats, IndexStats, LatencyBar};
 pub use tier::TierChoice;
 pub use warm::WarmReport;
 
-pub use inspect::{HistogramBar, InspectReport, Shape, inspect};
+pub use inspect::{HistogramBar, InspectReport, Shape, inspect, inspect_in};
 pub(crate) use verify::{Marks, read_records, read_through};
-pub use verify::{VerifyReport, verify};
+pub use verify::{VerifyReport, verify, verify_in};
 
 use crate::error::IndexError;
 use crate::families::cluster::{self, calibrate::EffortCost};

@@ -23,20 +23,20 @@ pub struct Platter {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct State {
     nodes: Vec<Node>,
     /// Changes of names that were not synced, in their order.
     changes: Vec<Change>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Node {
     File(Content),
     Folder(Names),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Content {
     present: Vec<u8>,
     durable: Vec<u8>,
@@ -46,13 +46,13 @@ struct Content {
     lock: Weak<PlatterFile>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Write {
     Bytes(usize, Vec<u8>),
     Len(usize),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Names {
     present: BTreeMap<String, usize>,
     durable: BTreeMap<String, usize>,
@@ -84,6 +84,18 @@ impl Write {
 impl Platter {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another disk that holds the same, with no file locked.
+    #[must_use]
+    pub fn copy(&self) -> Platter {
+        let mut state = self.state().clone();
+        for node in &mut state.nodes {
+            if let Node::File(content) = node {
+                content.lock = Weak::new();
+            }
+        }
+        Platter { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Takes the power away: of what was not synced `seed` decides what is there afterwards.

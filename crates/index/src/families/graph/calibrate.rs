@@ -218,15 +218,17 @@ fn run(
     let stop = AtomicBool::new(false);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let watcher = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 stop.store(progress.cancelled(), Ordering::Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
             }
         });
         let control = Control { cancel: Some(&stop), deadline: None };
         let found = index.search_raw(raw, params, threads, Some(WIDTH), control);
         done.store(true, Ordering::Relaxed);
+        // A search of a few queries takes less than a look at whether to go on.
+        watcher.thread().unpark();
         Ok(found?.ids)
     })
 }

@@ -24,4 +24,4 @@ pub(crate) mod walk;
 pub(crate) mod write;
 
 pub use options::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};
-pub use relayout::{LayoutConversion, convert_layout};
+pub use relayout::{LayoutConversion, convert_layout, convert_layout_in};

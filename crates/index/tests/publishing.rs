@@ -1,0 +1,376 @@
+//! Builds and conversions that are killed, refused or out of space at every single operation of the store, and a machine
+//! that loses power there: the old index or the new one is under its name and answers as it should, a rerun works, and
+//! nothing is left over.
+
+mod clustered;
+
+use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
+use bathyal_index::{
+    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
+    TierChoice, build_in, convert_layout_in, verify_in,
+};
+use bathyal_kernels::Element;
+use bathyal_kernels::Metric;
+use bathyal_store::disk::Disk;
+use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Store, StoreError};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+const ROWS: usize = 64;
+/// Enough for a graph to hold some vectors out and to be written again with them.
+const MANY_ROWS: usize = 200;
+const DIM: usize = 4;
+
+/// What is built.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    family: FamilyChoice,
+    layout: Option<LayoutChoice>,
+    coded: bool,
+    /// Whether the graph is measured by vectors of its own.
+    held_out: bool,
+    /// The layout that it is made from, by a conversion.
+    from: Option<LayoutChoice>,
+}
+
+const fn graph(layout: LayoutChoice) -> Kind {
+    Kind { family: FamilyChoice::Graph, layout: Some(layout), coded: false, held_out: false, from: None }
+}
+
+const fn lists(layout: LayoutChoice, coded: bool) -> Kind {
+    Kind { family: FamilyChoice::Spann, layout: Some(layout), coded, held_out: false, from: None }
+}
+
+const fn converted(from: LayoutChoice, to: LayoutChoice) -> Kind {
+    Kind { from: Some(from), ..graph(to) }
+}
+
+const CLUSTER: Kind =
+    Kind { family: FamilyChoice::Cluster, layout: None, coded: false, held_out: false, from: None };
+
+/// The data and the queries of all builds.
+struct Data {
+    /// Of the old index and of the new one: other vectors, as many.
+    sets: [VectorFile; 2],
+    many: [VectorFile; 2],
+    queries: VectorFile,
+    _folder: tempfile::TempDir,
+}
+
+impl Data {
+    fn new() -> Data {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |seed, rows: usize| {
+            let vectors = clustered::vectors(Element::F32, rows, DIM, seed);
+            let header = [rows as u32, DIM as u32].map(u32::to_le_bytes).concat();
+            let path = folder.path().join(format!("{seed}-{rows}.fbin"));
+            std::fs::write(&path, [&header, vectors.rows(0..rows).unwrap()].concat()).unwrap();
+            // In a file, since a build from memory is not continued.
+            VectorFile::open(path).unwrap()
+        };
+        let (sets, many) = ([1, 2].map(|seed| write(seed, ROWS)), [1, 2].map(|seed| write(seed, MANY_ROWS)));
+        Data { sets, many, queries: write(3, 5), _folder: folder }
+    }
+}
+
+impl Kind {
+    fn data<'a>(&self, data: &'a Data) -> &'a [VectorFile; 2] {
+        if self.held_out { &data.many } else { &data.sets }
+    }
+
+    fn options(&self, data: &Data, overwrite: bool) -> BuildOptions {
+        BuildOptions {
+            metric: Metric::L2,
+            family: self.family,
+            layout: self.layout,
+            code_kind: self.coded.then(|| "rabitq4".parse().unwrap()),
+            max_degree: 8,
+            search_list: 16,
+            threads: 1,
+            replicas: (self.family == FamilyChoice::Spann).then_some(2),
+            overwrite,
+            calibration: (!self.held_out).then(|| data.queries.clone()),
+            ..BuildOptions::default()
+        }
+    }
+}
+
+/// A disk with faults, and the store on it.
+struct Bench<'a> {
+    data: &'a Data,
+    kind: Kind,
+    platter: Platter,
+    faults: Faults,
+    store: LocalStore,
+}
+
+impl<'a> Bench<'a> {
+    fn on(data: &'a Data, kind: Kind, platter: Platter, exchange: bool) -> Bench<'a> {
+        let faults = Faults::new(Arc::new(platter.clone()));
+        let faults = if exchange { faults } else { faults.without_exchange() };
+        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME);
+        Bench { data, kind, platter, faults, store }
+    }
+
+    /// One with the old index on it, or none, and what a conversion is made from.
+    fn new(data: &'a Data, kind: Kind, old: bool) -> Bench<'a> {
+        let platter = Platter::default();
+        platter.create_folder(Path::new("/folder")).unwrap();
+        platter.sync_folder(Path::new("/")).unwrap();
+        let bench = Bench::on(data, kind, platter, true);
+        if let Some(layout) = kind.from {
+            let options = BuildOptions { layout: Some(layout), ..kind.options(data, false) };
+            build_in(&kind.data(data)[1], &bench.store, "source", &options, &Silent).unwrap();
+        }
+        if old {
+            build_in(&kind.data(data)[0], &bench.store, "index", &kind.options(data, false), &Silent)
+                .unwrap();
+        }
+        bench.platter.sync_folder(Path::new("/folder")).unwrap();
+        bench
+    }
+
+    fn copy(&self, exchange: bool) -> Bench<'a> {
+        Bench::on(self.data, self.kind, self.platter.copy(), exchange)
+    }
+
+    fn build(&self, overwrite: bool) -> Result<(), IndexError> {
+        match self.kind.from {
+            None => {
+                let options = self.kind.options(self.data, overwrite);
+                build_in(&self.kind.data(self.data)[1], &self.store, "index", &options, &Silent).map(|_| ())
+            }
+            Some(_) => {
+                let source = self.store.open("source")?;
+                let layout = self.kind.layout.unwrap();
+                convert_layout_in(source.as_ref(), &self.store, "index", layout, 1, &Silent).map(|_| ())
+            }
+        }
+    }
+
+    /// What the index under the name answers; `None` if there is none.
+    fn answers(&self) -> Option<Answers> {
+        let found = match self.store.open("index") {
+            Ok(found) => found,
+            Err(StoreError::Missing { .. }) => return None,
+            Err(other) => panic!("{other}"),
+        };
+        let manifest = Manifest::load(found.as_ref()).unwrap();
+        let mut names: Vec<&str> = manifest.files().into_iter().map(|file| file.name.as_str()).collect();
+        names.push(MANIFEST_NAME);
+        names.sort_unstable();
+        assert_eq!(found.list().unwrap(), names, "strays were published");
+        let options = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
+        let index = Index::open_in(found.as_ref(), &options, &Silent).unwrap();
+        let options =
+            SearchOptions { k: 3, effort: Effort::SearchList(64), threads: 1, ..SearchOptions::default() };
+        let result = index.search(&self.data.queries, &options, Control::default()).unwrap();
+        Some((result.ids, result.distances.iter().map(|distance| distance.to_bits()).collect()))
+    }
+}
+
+/// Ids, and distances as bits.
+type Answers = (Vec<u32>, Vec<u32>);
+
+/// A sweep over all operations of one kind of build.
+struct Sweep<'a> {
+    /// The disk that each build begins with.
+    start: Bench<'a>,
+    old: Option<Answers>,
+    new: Answers,
+    /// The names on a disk where all went well.
+    paths: Vec<String>,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(data: &'a Data, kind: Kind, old: bool) -> Sweep<'a> {
+        let start = Bench::new(data, kind, old);
+        let whole = start.copy(true);
+        whole.build(old).unwrap();
+        let found = whole.store.open("index").unwrap();
+        let report = verify_in(found.as_ref(), &Silent).unwrap();
+        assert!(report.sound, "{kind:?}: {:?}", report.faults);
+        let new = whole.answers().unwrap();
+        let old = start.answers();
+        assert_ne!(old.as_ref(), Some(&new), "two indexes that can be told apart");
+        Sweep { start, old, new, paths: whole.platter.paths() }
+    }
+
+    /// The same after a build that was killed at an operation.
+    fn after_kill(mut self, operation: usize) -> Sweep<'a> {
+        let bench = self.start.copy(true);
+        bench.faults.strike(operation, Fault::Kill);
+        bench.build(self.old.is_some()).unwrap_err();
+        self.start = Bench::on(bench.data, bench.kind, bench.platter.copy(), true);
+        self
+    }
+
+    /// Lets `fault` strike at one operation after the other until a build gets through; returns how many there are.
+    fn run(&self, exchange: bool, fault: Fault, powerless: Option<u64>) -> usize {
+        for number in 0.. {
+            let bench = self.start.copy(exchange);
+            bench.faults.strike(number, fault);
+            let built = bench.build(self.old.is_some());
+            let struck = bench.faults.struck();
+            bench.faults.heal();
+            let Some(struck) = struck else {
+                built.unwrap();
+                return number;
+            };
+            let what = format!("{:?}, {exchange} {powerless:?}: {struck}: {built:?}", bench.kind);
+            if let Some(seed) = powerless {
+                bench.platter.lose_power(seed ^ number as u64);
+            }
+            self.examine(&bench, &what);
+        }
+        unreachable!("a build has an end")
+    }
+
+    fn examine(&self, bench: &Bench<'_>, what: &str) {
+        let found = bench.answers();
+        assert!(
+            found == self.old || found.as_ref() == Some(&self.new),
+            "{what}: neither old nor new: {found:?}"
+        );
+        let published = found.as_ref() == Some(&self.new);
+        match bench.build(self.old.is_some()) {
+            Ok(()) => {}
+            // Nobody asked for it to be replaced.
+            Err(IndexError::Exists { .. }) if published && self.old.is_none() => {}
+            Err(other) => panic!("{what}: the rerun: {other}"),
+        }
+        assert_eq!(bench.answers().as_ref(), Some(&self.new), "{what}: the rerun");
+        assert_eq!(bench.platter.paths(), self.paths, "{what}: something is left over");
+    }
+}
+
+/// All sweeps of one kind.
+fn sweep(kind: Kind) {
+    let data = Data::new();
+    let fresh = Sweep::new(&data, kind, false);
+    let operations = fresh.run(true, Fault::Kill, None);
+    assert!(operations > 35, "{kind:?}: the sweep found {operations} operations");
+    fresh.run(true, Fault::Kill, Some(7));
+    // A conversion replaces nothing.
+    if kind.from.is_some() {
+        fresh.run(true, Fault::Full, None);
+        fresh.run(true, Fault::Once(libc::EIO), None);
+        return;
+    }
+    let replacing = Sweep::new(&data, kind, true);
+    for fault in [Fault::Kill, Fault::Full, Fault::Once(libc::EIO)] {
+        replacing.run(true, fault, None);
+    }
+    replacing.run(true, Fault::Kill, Some(8));
+    // What a build goes on from it may lose again.
+    Sweep::new(&data, kind, true).after_kill(operations * 2 / 3).run(true, Fault::Kill, None);
+}
+
+#[test]
+fn padded_graphs() {
+    sweep(graph(LayoutChoice::Padded));
+}
+
+#[test]
+fn graphs_with_vectors_held_out() {
+    let data = Data::new();
+    Sweep::new(&data, Kind { held_out: true, ..graph(LayoutChoice::Csr) }, true).run(true, Fault::Kill, None);
+}
+
+#[test]
+fn page_local_graphs() {
+    sweep(graph(LayoutChoice::PageLocal));
+}
+
+#[test]
+fn packed_graphs() {
+    sweep(graph(LayoutChoice::Csr));
+}
+
+#[test]
+fn groups() {
+    sweep(CLUSTER);
+}
+
+#[test]
+fn groups_where_names_cannot_be_exchanged() {
+    let data = Data::new();
+    for old in [false, true] {
+        let sweep = Sweep::new(&data, CLUSTER, old);
+        sweep.run(false, Fault::Kill, None);
+        (0..10).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
+    }
+}
+
+#[test]
+fn coupled_lists() {
+    sweep(lists(LayoutChoice::Coupled, false));
+}
+
+#[test]
+fn coupled_lists_of_codes() {
+    sweep(lists(LayoutChoice::Coupled, true));
+}
+
+#[test]
+fn decoupled_lists() {
+    sweep(lists(LayoutChoice::Decoupled, false));
+}
+
+#[test]
+fn grouped_lists() {
+    sweep(lists(LayoutChoice::Grouped, false));
+}
+
+#[test]
+fn conversions() {
+    sweep(converted(LayoutChoice::Padded, LayoutChoice::Csr));
+    sweep(converted(LayoutChoice::Csr, LayoutChoice::Padded));
+}
+
+#[test]
+fn a_build_that_is_killed_goes_on_where_it_was() {
+    let data = Data::new();
+    for kind in [graph(LayoutChoice::Padded), CLUSTER, lists(LayoutChoice::Grouped, false)] {
+        let sweep = Sweep::new(&data, kind, true);
+        let operations = sweep.run(true, Fault::Kill, None);
+        let mut stages = Vec::new();
+        for number in 0..operations {
+            let bench = sweep.start.copy(true);
+            bench.faults.strike(number, Fault::Kill);
+            let killed = bench.build(true);
+            bench.faults.heal();
+            if killed.is_ok() || bench.answers().as_ref() == Some(&sweep.new) {
+                break;
+            }
+            let noted = Noted::default();
+            let options = kind.options(&data, true);
+            build_in(&data.sets[1], &bench.store, "index", &options, &noted).unwrap();
+            stages.push(noted.0.into_inner().unwrap().len());
+        }
+        // The nearer to the end, the less is left to do; in the end only the name is missing.
+        assert!(stages.windows(2).all(|pair| pair[0] >= pair[1]), "{kind:?}: {stages:?}");
+        assert_eq!((stages[0] > 1, stages.last()), (true, Some(&1)), "{kind:?}: {stages:?}");
+    }
+}
+
+/// Notes the stages of a build.
+#[derive(Default)]
+struct Noted(Mutex<Vec<String>>);
+
+impl Progress for Noted {
+    fn stage(&self, name: &str, _total: u64) {
+        self.0.lock().unwrap().push(name.into());
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
