@@ -97,6 +97,9 @@ pub trait ObjectExt: Object {
 
 impl<T: Object + ?Sized> ObjectExt for T {}
 
+/// Bytes of an object that are read at once.
+const PART_BYTES: usize = 256 << 10;
+
 /// An object from front to back.
 #[derive(Debug)]
 pub struct ObjectReader {
@@ -111,15 +114,92 @@ impl ObjectReader {
     }
 }
 
+impl ObjectReader {
+    fn left(&self) -> usize {
+        usize::try_from(self.object.len().saturating_sub(self.at)).unwrap_or(usize::MAX)
+    }
+}
+
 impl io::Read for ObjectReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let left = self.object.len().saturating_sub(self.at);
-        let part = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let part = out.len().min(self.left());
         self.object.read_at(self.at, &mut out[..part]).map_err(|error| match error {
             StoreError::Io { source, .. } => source,
             error => io::Error::other(error),
         })?;
         self.at += part as u64;
         Ok(part)
+    }
+
+    fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        let (before, left) = (bytes.len(), self.left());
+        bytes.try_reserve(left)?;
+        while self.left() > 0 {
+            // Memory is written before it is read into, so little of it at a time: it stays in the processor's cache.
+            let filled = bytes.len();
+            bytes.resize(filled + self.left().min(PART_BYTES), 0);
+            let read = self.read(&mut bytes[filled..]);
+            bytes.truncate(filled + *read.as_ref().unwrap_or(&0));
+            read?;
+        }
+        Ok(bytes.len() - before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Backing;
+    use crate::memory::MemoryStore;
+    use bathyal_tier::Tier;
+    use bathyal_tier::backend::file::FileOptions;
+    use std::io::Read;
+    use std::path::Path;
+
+    /// As long as a file can say that it is.
+    #[derive(Debug)]
+    struct Endless;
+
+    impl Object for Endless {
+        fn address(&self) -> &Path {
+            Path::new("endless")
+        }
+
+        fn len(&self) -> u64 {
+            1 << 62
+        }
+
+        fn read_at(&self, _: u64, out: &mut [u8]) -> Result<(), StoreError> {
+            out.fill(7);
+            Ok(())
+        }
+
+        fn backing(&self) -> Result<Backing, StoreError> {
+            Ok(Backing::Elsewhere)
+        }
+
+        fn tier(&self, _: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
+            Err(StoreError::Name { name: "endless".into() })
+        }
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        let error = Endless.read_all().expect_err("so much is nowhere");
+        assert!(matches!(error, StoreError::Memory { bytes, .. } if bytes == 1 << 62), "{error}");
+        let error = ObjectReader::new(Arc::new(Endless)).read_to_end(&mut Vec::new()).expect_err("neither");
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn objects_are_read_to_their_end_and_no_further() {
+        let draft = MemoryStore::new("memory").begin("index", Replace::Never).expect("begins");
+        let bytes: Vec<u8> = (0..3 * PART_BYTES + 5).map(|i| (i / 7) as u8).collect();
+        draft.put("data", &bytes).expect("writes");
+        let mut reader = ObjectReader::new(draft.get("data").expect("is there"));
+        let mut found = vec![0; 3];
+        reader.read_exact(&mut found).expect("reads");
+        assert_eq!(reader.read_to_end(&mut found).expect("reads"), bytes.len() - 3);
+        assert_eq!((reader.read(&mut [0; 9]).expect("reads"), found == bytes), (0, true));
     }
 }

@@ -145,12 +145,3 @@ pub trait Queue: Send {
     /// brings what is there, or nothing. `None` where a queue cannot be woken; its waits are then kept short.
     fn waker(&mut self) -> Option<Waker>;
 }
-
-/// A file or object under construction. Nothing is visible under its name until [`TierWrite::publish`].
-pub trait TierWrite {
-    /// Writes all of `bytes` at `offset`, extending the file as needed.
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError>;
-
-    /// Makes everything durable and visible under the final name, atomically replacing what was there.
-    fn publish(self: Box<Self>) -> Result<(), TierError>;
-}

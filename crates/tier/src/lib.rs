@@ -19,7 +19,7 @@ pub mod memory;
 pub mod probe;
 
 pub use buffers::BUFFER_ALIGNMENT;
-pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile, TierWrite};
+pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 pub use engine::{
     Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Parked, Running, Step, Stream,
     thread_waker,

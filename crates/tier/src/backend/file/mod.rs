@@ -8,10 +8,8 @@ mod positioned;
 mod regular;
 #[cfg(target_os = "linux")]
 mod uring;
-mod write;
 
 pub use regular::open_regular;
-pub use write::{FileWriter, replace_file, sync_directory};
 
 use crate::contract::{Queue, Tier, TierProfile};
 use crate::error::TierError;
