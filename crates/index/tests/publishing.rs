@@ -374,3 +374,20 @@ impl Progress for Noted {
         false
     }
 }
+
+#[test]
+fn what_cannot_be_replaced_is_refused_before_any_work() {
+    let data = Data::new();
+    let bench = Bench::new(&data, CLUSTER, true);
+    bench.platter.create_folder(Path::new("/folder/photos")).unwrap();
+    bench.platter.create(Path::new("/folder/photos/holiday")).unwrap();
+    let paths = bench.platter.paths();
+    for (name, overwrite) in [("photos", true), ("photos", false), ("index", false)] {
+        let noted = Noted::default();
+        let options = CLUSTER.options(&data, overwrite);
+        let refused = build_in(&data.sets[1], &bench.store, name, &options, &noted).unwrap_err();
+        assert!(matches!(refused, IndexError::NotAnIndex { .. } | IndexError::Exists { .. }), "{refused}");
+        assert_eq!(noted.0.into_inner().unwrap(), [""; 0], "{name}: no stage began");
+    }
+    assert_eq!(bench.platter.paths(), paths);
+}

@@ -85,8 +85,15 @@ fn drafts_are_seen_by_nobody(store: &dyn Store, mark: &str) {
 
 fn replacing_is_asked_for(store: &dyn Store, mark: &str) {
     publish(store, mark, "index", Replace::Never, b"one");
-    let refused = store.begin("index", Replace::Never).expect_err("is refused");
-    assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
+    for refused in [
+        store.check("index", Replace::Never).expect_err("is refused"),
+        store.begin("index", Replace::Never).map(drop).expect_err("is refused"),
+        store.abandoned("index", Replace::Never).map(drop).expect_err("is refused"),
+    ] {
+        assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
+    }
+    store.check("index", Replace::Generation).expect("may be replaced");
+    store.check("other", Replace::Never).expect("is not there");
     let late = store.begin("other", Replace::Never).expect("begins");
     late.put(mark, b"late").expect("writes");
     publish(store, mark, "other", Replace::Never, b"early");

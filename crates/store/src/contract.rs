@@ -38,6 +38,12 @@ pub trait Store: Debug + Send + Sync {
     /// [`StoreError::Missing`] if there is none.
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError>;
 
+    /// Refuses what [`Store::begin`] would refuse, before anything is done for it.
+    ///
+    /// # Errors
+    /// As [`Store::begin`].
+    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError>;
+
     /// Begins a generation that will be called `name`. What cannot be published in the end is refused now.
     ///
     /// # Errors

@@ -39,14 +39,6 @@ impl MemoryStore {
         MemoryStore { address: PathBuf::from(format!("({name})")), state: Arc::default() }
     }
 
-    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
-        check_name(name)?;
-        if replace == Replace::Never && locked(&self.state).published.contains_key(name) {
-            return Err(StoreError::Exists { path: self.address.join(name) });
-        }
-        Ok(())
-    }
-
     fn draft(&self, name: &str, replace: Replace, objects: Arc<Mutex<Objects>>) -> Box<dyn Draft> {
         let address = self.address.join(name);
         Box::new(MemoryDraft { store: self.clone(), name: name.into(), address, replace, objects })
@@ -76,6 +68,14 @@ impl Store for MemoryStore {
             Some(objects) => Ok(Arc::new(Published { address: path, objects: objects.clone() })),
             None => Err(StoreError::Missing { what: "index", path }),
         }
+    }
+
+    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
+        check_name(name)?;
+        if replace == Replace::Never && locked(&self.state).published.contains_key(name) {
+            return Err(StoreError::Exists { path: self.address.join(name) });
+        }
+        Ok(())
     }
 
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {

@@ -66,6 +66,8 @@ fn what_is_no_generation_is_neither_opened_nor_replaced() {
     for name in ["file", "full", "pipe"] {
         let error = store.open(name).unwrap_err();
         assert!(matches!(error, StoreError::NoGeneration { .. }), "{error}");
+        let error = store.check(name, Replace::Generation).unwrap_err();
+        assert!(matches!(error, StoreError::NoGeneration { .. }), "{error}");
         let error = store.begin(name, Replace::Generation).unwrap_err();
         assert!(
             matches!(error, StoreError::NoGeneration { .. }),

@@ -43,14 +43,22 @@ impl Bench {
     }
 }
 
-/// Writes `kind` as a build does: in two steps, with a journal after the first one. Returns what it went on from.
+/// How far a build had come that another one went on from.
+const PROGRESS: [&str; 5] = ["nothing", "half", "all", "sealed", "published"];
+
+/// Writes `kind` as a build does: in two steps, with a journal after each. Returns what it went on from.
 fn build(store: &LocalStore, kind: &str, replace: Replace) -> Result<&'static str, StoreError> {
     let whole = [HALF, kind.as_bytes()].concat();
     let (draft, found) = store.resume("index", replace, |draft: &dyn Draft| match draft.sealed() {
         Some(note) => (note == kind).then_some("sealed"),
-        None => (draft.read(JOURNAL).ok()? == kind.as_bytes()
-            && draft.len_of("data").is_some_and(|len| len >= HALF.len() as u64))
-        .then_some("half"),
+        None => {
+            let journal = draft.read(JOURNAL).ok()?;
+            let (steps, of) = [("half", HALF.len()), ("all", whole.len())]
+                .into_iter()
+                .find(|(steps, _)| journal == format!("{kind}: {steps}").as_bytes())?;
+            // The name of the journal may outlive the machine sooner than the names of what it speaks of.
+            (draft.len_of("data") >= Some(of as u64)).then_some(steps)
+        }
     })?;
     let from = found.unwrap_or("nothing");
     if from == "sealed" {
@@ -59,13 +67,16 @@ fn build(store: &LocalStore, kind: &str, replace: Replace) -> Result<&'static st
     }
     if from == "nothing" {
         draft.put("data", HALF)?;
-        draft.replace(JOURNAL, kind.as_bytes())?;
+        draft.replace(JOURNAL, format!("{kind}: half").as_bytes())?;
     }
-    draft.put("stray", b"of this step")?;
-    let mut data = draft.append("data", HALF.len() as u64)?;
-    data.append(kind.as_bytes())?;
-    data.sync()?;
-    draft.replace(MARK, &whole)?;
+    if from != "all" {
+        draft.put("stray", b"of this step")?;
+        let mut data = draft.append("data", HALF.len() as u64)?;
+        data.append(kind.as_bytes())?;
+        data.sync()?;
+        draft.replace(JOURNAL, format!("{kind}: all").as_bytes())?;
+    }
+    draft.put(MARK, &whole)?;
     draft.publish(&["data", MARK], kind)?;
     Ok(from)
 }
@@ -129,16 +140,24 @@ fn sweep(
 
 #[test]
 fn whatever_fails_the_old_index_or_the_new_one_is_there() {
-    let faults = [Fault::Kill, Fault::Full, Fault::Once(libc::EIO), Fault::Once(libc::ENOSPC)];
+    let faults = [
+        Fault::Kill,
+        Fault::Full,
+        Fault::Twice(libc::EACCES),
+        Fault::Once(libc::EIO),
+        Fault::Once(libc::ENOSPC),
+    ];
     for fault in faults {
         for exchange in [true, false] {
             for old in [None, Some("old")] {
                 for resumed in [false, true] {
                     let froms = sweep(exchange, old, resumed, fault, None);
                     if fault == Fault::Kill {
-                        for from in ["half", "sealed"] {
-                            assert!(froms.contains(&from), "no build went on from {from}: {froms:?}");
-                        }
+                        let steps = |from| PROGRESS.iter().position(|step| *step == from).unwrap();
+                        // The later it was killed, the less is done again.
+                        assert!(froms.is_sorted_by_key(|from| steps(*from)), "{froms:?}");
+                        let expected = if resumed { &PROGRESS[1..] } else { &PROGRESS[..] };
+                        assert!(expected.iter().all(|from| froms.contains(from)), "{froms:?}");
                         assert!(!resumed || froms[0] == "half", "{froms:?}");
                     }
                 }
@@ -168,5 +187,23 @@ fn what_was_published_outlives_the_power() {
         build(&bench.store, "new", Replace::Generation).unwrap();
         bench.platter.lose_power(seed);
         assert_eq!(bench.content().as_deref(), Some("first half,new"), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_was_not_to_be_replaced_is_not_after_a_kill_either() {
+    for number in 0.. {
+        let bench = Bench::new(false);
+        build(&bench.store, "old", Replace::Never).unwrap();
+        bench.faults.strike(number, Fault::Kill);
+        let built = build(&bench.store, "new", Replace::Generation);
+        let struck = bench.faults.struck();
+        bench.faults.heal();
+        let Some(struck) = struck else { return built.map(|_| ()).unwrap() };
+        let found = bench.content();
+        // In the moment in which nothing has the name, the name is not free.
+        let refused = build(&bench.store, "other", Replace::Never).unwrap_err();
+        assert!(matches!(refused, StoreError::Exists { .. }), "{struck}: {refused}");
+        assert_eq!(bench.content(), found, "{struck}");
     }
 }

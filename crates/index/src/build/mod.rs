@@ -67,6 +67,8 @@ pub fn build_in(
 ) -> Result<BuildReport, IndexError> {
     options.check()?;
     check_data(data, options)?;
+    let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
+    store.check(name, replace)?;
     let planned = planned_memory(data, options);
     if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
         return Err(IndexError::Memory {
@@ -82,7 +84,6 @@ pub fn build_in(
     }
     progress.stage("checking vectors", data.count() as u64);
     let identity = identity(data, options, progress)?;
-    let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     let target = &Target { store, name, replace };
     match options.family {
         FamilyChoice::Graph => graph::build::build(data, target, options, identity, planned, progress),

@@ -24,6 +24,8 @@ pub enum Fault {
     Once(i32),
     /// No operation that takes space works from here on.
     Full,
+    /// This operation and the next are refused: what fails, and what would have made up for it.
+    Twice(i32),
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +89,8 @@ impl Faults {
     /// Ends all faults: a new process, on the disk as the old one left it.
     pub fn heal(&self) {
         let mut state = self.state();
-        (state.fault, state.struck, state.dead, state.full) = (None, None, false, false);
+        (state.fault, state.struck) = (None, None);
+        (state.dead, state.full) = (false, false);
     }
 
     /// The operation that the fault struck at, in words; `None` if it has not.
@@ -112,13 +115,20 @@ impl Faults {
             let path = path.map_or(String::new(), |path| path.display().to_string());
             state.struck = Some(format!("operation {at}, {what} {path}: {fault:?}"));
             match fault {
-                Fault::Once(errno) => return Verdict::Refuse(io::Error::from_raw_os_error(errno)),
+                Fault::Once(errno) | Fault::Twice(errno) => {
+                    return Verdict::Refuse(io::Error::from_raw_os_error(errno));
+                }
                 Fault::Full => state.full = true,
                 Fault::Kill => {
                     state.dead = true;
                     return if what == "write" { Verdict::DoHalf } else { Verdict::Refuse(dead()) };
                 }
             }
+        }
+        if let Fault::Twice(errno) = fault
+            && number == at + 1
+        {
+            return Verdict::Refuse(io::Error::from_raw_os_error(errno));
         }
         if state.full && takes_space {
             return Verdict::Refuse(io::Error::from_raw_os_error(libc::ENOSPC));

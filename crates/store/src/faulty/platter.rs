@@ -320,7 +320,8 @@ impl Disk for Platter {
         state.folder(folder)?;
         let changes = std::mem::take(&mut state.changes);
         let (synced, left): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|change| change.iter().any(|(at, ..)| *at == folder));
+            // A rename outlives the machine with the folder that it leads to, no sooner.
+            changes.into_iter().partition(|change| change.last().is_some_and(|(at, ..)| *at == folder));
         synced.iter().for_each(|change| state.make_durable(change));
         // What was synced came later than what is left of the same names elsewhere.
         let later =

@@ -108,6 +108,16 @@ impl LocalStore {
         Ok(())
     }
 
+    /// The workspaces of `name` that were left before their objects were published; others are removed.
+    fn unfinished(&self, name: &str) -> Result<Vec<Workspace>, StoreError> {
+        let target = self.target(name);
+        let mut found = Vec::new();
+        for workspace in Workspace::abandoned(&self.disk, &target)? {
+            found.extend(publish::settle(workspace, &target, self.mark)?);
+        }
+        Ok(found)
+    }
+
     /// Creates the folder at `path` and those above it, as far as they are not there.
     fn create_folder(&self, path: &Path) -> Result<(), StoreError> {
         if path.as_os_str().is_empty() || self.disk.stat(path).is_ok() {
@@ -153,6 +163,13 @@ impl Store for LocalStore {
         open(&self.disk, &self.target(name), self.mark)
     }
 
+    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
+        check_name(name)?;
+        // What stands there may wait in one of them for being put back.
+        self.unfinished(name)?.into_iter().for_each(Workspace::leave);
+        self.check_target(name, replace)
+    }
+
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
         check_name(name)?;
         self.check_target(name, replace)?;
@@ -163,13 +180,7 @@ impl Store for LocalStore {
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
         check_name(name)?;
-        let mut found = Vec::new();
-        for workspace in Workspace::abandoned(&self.disk, &self.target(name))? {
-            // One whose objects are published, or that has none, is removed here.
-            if let Some(workspace) = publish::settle(workspace, &self.target(name), self.mark)? {
-                found.push(workspace);
-            }
-        }
+        let found = self.unfinished(name)?;
         if let Err(refused) = self.check_target(name, replace) {
             // They may be gone on with once whatever is in the way is gone.
             found.into_iter().for_each(Workspace::leave);
