@@ -260,6 +260,7 @@ fn nth_one(word: u64, n: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use rand::{Rng, SeedableRng};
 
     fn total(lengths: &[u32]) -> u64 {
@@ -363,5 +364,50 @@ mod tests {
             }
         }
         assert!(refused > 500, "{refused}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_lengths_round_trip(
+            lengths in prop::collection::vec(
+                prop_oneof![4 => 1_u32..300, 1 => 1..70_000_u32, 1 => Just(1), 1 => any::<u32>().prop_map(|n| n.max(1))],
+                1..300,
+            ),
+        ) {
+            round_trip(&lengths);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_lead_from_start_to_end(
+            bytes in prop::collection::vec(prop_oneof![2 => Just(0_u8), 1 => Just(0xff), 2 => any::<u8>()], 0..120),
+            records in 0_u64..40, file_bytes in 0_u64..2_000,
+        ) {
+            if let Ok(offsets) = Offsets::from_bytes(&bytes, records, file_bytes) {
+                let mut end = 0;
+                for i in 0..records as u32 {
+                    let span = offsets.span(i);
+                    prop_assert!(span.offset == end && span.len > 0 && span.len <= offsets.longest());
+                    end = span.end();
+                }
+                prop_assert_eq!(end, file_bytes);
+                prop_assert_eq!(offsets.span(records as u32).len, 0);
+            }
+        }
+
+        #[test]
+        fn damaged_offsets_are_refused_or_lead_from_start_to_end(
+            lengths in prop::collection::vec(1_u32..500, 1..200), at in any::<prop::sample::Index>(), value in any::<u8>(),
+        ) {
+            let mut bytes = encode(&lengths);
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            if let Ok(offsets) = Offsets::from_bytes(&bytes, lengths.len() as u64, total(&lengths)) {
+                let end = (0..lengths.len() as u32).try_fold(0, |end, i| {
+                    let span = offsets.span(i);
+                    (span.offset == end && span.len > 0).then(|| span.end())
+                });
+                prop_assert_eq!(end, Some(total(&lengths)));
+            }
+        }
     }
 }
