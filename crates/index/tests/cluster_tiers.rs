@@ -2,13 +2,14 @@
 //! bytes that did not arrive, and counters that change only on purpose.
 
 mod clustered;
+mod golden;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
     SearchResult, TierChoice, build, verify,
 };
-use bathyal_kernels::{Element, Isa};
+use bathyal_kernels::Element;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -184,24 +185,12 @@ fn what_did_not_arrive_is_never_an_answer() {
 
 #[test]
 fn counters_change_only_on_purpose() {
+    if golden::ran_on_every_isa("counters_change_only_on_purpose") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let (queries, index) = built(dir.path());
     let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;
-    // Codes are trained in floating point, whose rounding differs between instruction sets.
-    let isa = format!("{:?}", Isa::best());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cluster.json");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
-    let mut golden: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
     let found = serde_json::to_value(totals).unwrap();
-    if std::env::var_os("BATHYAL_REWRITE_GOLDEN").is_some() {
-        golden.insert(isa, found);
-        std::fs::write(&path, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();
-        return;
-    }
-    match golden.get(&isa) {
-        Some(expected) => {
-            assert_eq!(&found, expected, "rewrite with BATHYAL_REWRITE_GOLDEN=1 if this is wanted")
-        }
-        None => println!("no golden counters for {isa} yet; BATHYAL_REWRITE_GOLDEN=1 writes them"),
-    }
+    golden::compare("cluster.json", found);
 }

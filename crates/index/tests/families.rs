@@ -1,13 +1,14 @@
 //! What every index family keeps to, in every layout: one suite, whatever holds the vectors.
 
 mod clustered;
+mod golden;
 
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::quantize::CodeKind;
-use bathyal_kernels::{Element, Isa, Metric};
+use bathyal_kernels::{Element, Metric};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -370,6 +371,9 @@ fn searches_stop_when_told_or_late() {
 
 #[test]
 fn counters_of_posting_lists_change_only_on_purpose() {
+    if golden::ran_on_every_isa("counters_of_posting_lists_change_only_on_purpose") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 50, 32, 2));
     let mut found = serde_json::Map::new();
@@ -384,24 +388,5 @@ fn counters_of_posting_lists_change_only_on_purpose() {
         assert_eq!(totals.small_reads == 0, copies, "{totals:?}");
         found.insert(kind.name.into(), serde_json::to_value(totals).unwrap());
     }
-    // Centroids are means in floating point, whose rounding differs between instruction sets.
-    let isa = format!("{:?}", Isa::best());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/lists.json");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
-    let mut golden: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-    if std::env::var_os("BATHYAL_REWRITE_GOLDEN").is_some() {
-        golden.insert(isa, found.into());
-        std::fs::write(&path, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();
-        return;
-    }
-    match golden.get(&isa) {
-        Some(expected) => {
-            assert_eq!(
-                &serde_json::Value::from(found),
-                expected,
-                "rewrite with BATHYAL_REWRITE_GOLDEN=1 if wanted"
-            )
-        }
-        None => println!("no golden counters for {isa} yet; BATHYAL_REWRITE_GOLDEN=1 writes them"),
-    }
+    golden::compare("lists.json", found.into());
 }

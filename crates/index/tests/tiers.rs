@@ -2,12 +2,13 @@
 //! bytes that did not arrive, and counters that change only on purpose.
 
 mod clustered;
+mod golden;
 
 use bathyal_index::{
     BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice, build,
 };
-use bathyal_kernels::{Element, Isa};
+use bathyal_kernels::Element;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
@@ -165,11 +166,9 @@ fn never_an_answer(index: &Index) {
 
 #[test]
 fn counters_change_only_on_purpose() {
-    // Codes are trained in floating point, whose rounding differs between instruction sets.
-    let isa = format!("{:?}", Isa::best());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/counters.json");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
-    let mut golden: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    if golden::ran_on_every_isa("counters_change_only_on_purpose") {
+        return;
+    }
     let mut found = serde_json::Map::new();
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
@@ -180,16 +179,5 @@ fn counters_change_only_on_purpose() {
         let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;
         found.insert(format!("{layout:?}"), serde_json::to_value(totals).unwrap());
     }
-    let found = serde_json::Value::Object(found);
-    if std::env::var_os("BATHYAL_REWRITE_GOLDEN").is_some() {
-        golden.insert(isa, found);
-        std::fs::write(&path, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();
-        return;
-    }
-    match golden.get(&isa) {
-        Some(expected) => {
-            assert_eq!(&found, expected, "rewrite with BATHYAL_REWRITE_GOLDEN=1 if this is wanted")
-        }
-        None => println!("no golden counters for {isa} yet; BATHYAL_REWRITE_GOLDEN=1 writes them"),
-    }
+    golden::compare("counters.json", found.into());
 }

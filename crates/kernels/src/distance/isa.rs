@@ -7,6 +7,10 @@ use crate::metric::Metric;
 use std::fmt;
 use std::sync::OnceLock;
 
+/// Names the best instruction set that may be used: to look for a difference between two on one processor, which the
+/// golden counters do.
+const LIMIT_VARIABLE: &str = "BATHYAL_ISA";
+
 /// An instruction set with kernels of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
@@ -42,10 +46,17 @@ impl Isa {
         }
     }
 
-    /// The best ISA of this CPU; found once.
+    /// The best ISA of this CPU, none better than the one that the environment variable `BATHYAL_ISA` names
+    /// ([`Isa::name`]); found once. Another name there is as good as none.
     pub fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(|| Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Scalar))
+        *BEST.get_or_init(|| Isa::best_up_to(std::env::var(LIMIT_VARIABLE).ok().as_deref()))
+    }
+
+    fn best_up_to(name: Option<&str>) -> Isa {
+        let limit = Isa::ALL.into_iter().find(|isa| Some(isa.name()) == name);
+        let fit = |isa: &Isa| isa.is_available() && limit.is_none_or(|limit| *isa <= limit);
+        Isa::ALL.into_iter().rev().find(fit).unwrap_or(Isa::Scalar)
     }
 
     /// The kernels of this ISA. Only for an ISA that is available.
@@ -95,4 +106,21 @@ fn has_avx512() -> bool {
         && std::is_x86_feature_detected!("avx512bw")
         && std::is_x86_feature_detected!("avx512dq")
         && std::is_x86_feature_detected!("avx512vl")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_is_no_better_than_what_is_named() {
+        let best = Isa::best_up_to(None);
+        assert!(best.is_available());
+        for isa in Isa::ALL {
+            let limited = Isa::best_up_to(Some(isa.name()));
+            assert!(limited.is_available() && limited <= isa, "{isa}: {limited}");
+            assert!(!isa.is_available() || limited == isa, "{isa}: {limited}");
+        }
+        assert_eq!(Isa::best_up_to(Some("quantum")), best);
+    }
 }
