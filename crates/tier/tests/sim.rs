@@ -82,6 +82,22 @@ fn bytes_appear_at_completion_and_not_before() {
 }
 
 #[test]
+fn a_misdirected_read_brings_all_bytes_of_another_place() {
+    let memory = Memory::new();
+    let script = vec![(When::Nth(0), Fault::Misdirect(3)), (When::Nth(1), Fault::Misdirect(u64::MAX))];
+    let options = SimOptions { script, alignment: 512, ..SimOptions::default() };
+    let tier = SimTier::new(content(1 << 16), options);
+    let mut queue = tier.open(8).unwrap();
+    let reads: Vec<_> = (0..2).map(|id| memory.read(id, 8192, 4096)).collect();
+    submit(queue.as_mut(), &reads[..1]);
+    assert_eq!(reap(queue.as_mut())[0].result, Ok(4096));
+    assert_eq!(memory.bytes(&reads[0]), content(1 << 16)[3 * 512..][..4096]);
+    submit(queue.as_mut(), &reads[1..]);
+    assert_eq!(reap(queue.as_mut())[0].result, Ok(4096), "wherever it ends up, within the device");
+    assert_eq!((tier.handle().stats().misdirected, tier.handle().violations()), (2, vec![]));
+}
+
+#[test]
 fn scripted_faults_strike_where_they_are_told() {
     let memory = Memory::new();
     let script = vec![
@@ -121,6 +137,7 @@ fn scripted_faults_strike_where_they_are_told() {
 fn one_seed_is_one_history() {
     let history = |seed| {
         let rates = FaultRates {
+            misdirect: 0.0,
             error: 0.1,
             short: 0.1,
             delay: 0.1,

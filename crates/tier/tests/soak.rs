@@ -4,27 +4,21 @@
 //! Everything follows from one seed, printed when a run fails. `BATHYAL_SOAK_SECONDS` makes it longer.
 
 use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Source};
-use bathyal_tier::backend::sim::{FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, Watchdog};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
-use bathyal_tier::{
-    Completion, Control, Cx, Engine, EngineOptions, Queue, Read, ReadError, RunError, Span, Tier, TierError,
-    TierProfile,
-};
+use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span, Tier};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 const LEN: u64 = 200_003;
-
-/// Waits in a row that bring nothing after which the watchdog steps in.
-const DOG_PATIENCE: u32 = 4;
 
 /// Random numbers by seed (xorshift-multiply; the library's generator is its own business).
 struct Dice(u64);
@@ -57,81 +51,6 @@ fn assert_genuine(seed: u64, span: Span, bytes: &[u8]) {
     assert_eq!(bytes.len(), span.len as usize);
     for (at, byte) in (span.offset..).zip(bytes) {
         assert_eq!(*byte, word(seed, at / 8)[(at % 8) as usize], "seed {seed}: {span:?} at {at}");
-    }
-}
-
-/// A tier that helps out when everything is stuck: it releases the stuck reads or raises the cancel flag.
-struct Watchdog {
-    tier: Arc<dyn Tier>,
-    handles: Vec<SimHandle>,
-    cancel: Arc<AtomicBool>,
-    barks: Arc<AtomicU32>,
-}
-
-impl Tier for Watchdog {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
-    }
-
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        Ok(Box::new(WatchedQueue {
-            queue: self.tier.open(depth)?,
-            handles: self.handles.clone(),
-            cancel: self.cancel.clone(),
-            barks: self.barks.clone(),
-            idle: 0,
-        }))
-    }
-}
-
-struct WatchedQueue {
-    queue: Box<dyn Queue>,
-    handles: Vec<SimHandle>,
-    cancel: Arc<AtomicBool>,
-    barks: Arc<AtomicU32>,
-    idle: u32,
-}
-
-impl Queue for WatchedQueue {
-    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.submit(reads) }
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
-        let before = done.len();
-        self.queue.reap(done, wait)?;
-        self.idle = if done.len() == before && self.in_flight() > 0 { self.idle + 1 } else { 0 };
-        if self.idle >= DOG_PATIENCE {
-            self.idle = 0;
-            if self.barks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
-                self.cancel.store(true, Ordering::Relaxed);
-            } else {
-                self.handles.iter().for_each(SimHandle::release_stuck);
-            }
-        }
-        Ok(())
-    }
-
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.register(region, len) }
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
     }
 }
 
@@ -254,6 +173,7 @@ fn options(dice: &mut Dice, seed: u64, clock: &SimClock) -> SimOptions {
             delay: often(dice, 0.1),
             stuck: often(dice, 0.004),
             flip: 0.0,
+            misdirect: 0.0,
             reorder: often(dice, 0.5),
             refuse: often(dice, 0.5),
             longest_delay: Duration::from_millis(30),
@@ -305,8 +225,8 @@ fn round(seed: u64) -> (u64, u64, u64) {
             Arc::new(CacheTier::new(below, CacheOptions { budget_bytes, page_bytes }).unwrap())
         }
     };
-    let (cancel, barks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let tier = Watchdog { tier: below, handles: handles.clone(), cancel: cancel.clone(), barks };
+    let cancel = Arc::new(AtomicBool::new(false));
+    let tier = Watchdog::over(below, handles.clone(), cancel.clone());
     let engine_options = EngineOptions {
         depth: 1 + dice.below(32) as u32,
         buffer_budget_bytes: (1 + dice.below(8)) * (128 << 10),

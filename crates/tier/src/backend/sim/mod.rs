@@ -7,8 +7,10 @@
 mod latencies;
 mod queue;
 pub(crate) mod random;
+mod watchdog;
 
 pub use random::Latency;
+pub use watchdog::Watchdog;
 
 use self::latencies::Latencies;
 use self::queue::SimQueue;
@@ -71,6 +73,9 @@ pub enum Fault {
     Stuck,
     /// One bit arrives flipped: bit number `n` of the buffer, counted modulo its length.
     Flip(u64),
+    /// All bytes arrive, and are those of another place: number `n` of those that are aligned as this read has to be, counted
+    /// modulo how many there are.
+    Misdirect(u64),
 }
 
 /// Which reads a scripted fault befalls.
@@ -95,6 +100,8 @@ pub struct FaultRates {
     pub stuck: f64,
     /// A flipped bit.
     pub flip: f64,
+    /// The bytes of another place.
+    pub misdirect: f64,
     /// A completion that changes places with another of the same reap.
     pub reorder: f64,
     /// A submission of which fewer reads are taken than there is room for (at least one is taken when
@@ -112,6 +119,7 @@ impl FaultRates {
         delay: 0.0,
         stuck: 0.0,
         flip: 0.0,
+        misdirect: 0.0,
         reorder: 0.0,
         refuse: 0.0,
         longest_delay: Duration::from_millis(5),
@@ -208,6 +216,8 @@ pub struct SimStats {
     pub stuck: u64,
     /// Reads with a flipped bit.
     pub flips: u64,
+    /// Reads that brought the bytes of another place.
+    pub misdirected: u64,
     /// Reads still in flight when their queue was dropped.
     pub abandoned: u64,
 }

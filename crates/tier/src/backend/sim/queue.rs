@@ -84,6 +84,8 @@ impl SimQueue {
             Some(Fault::Stuck)
         } else if hit(rates.flip) {
             Some(Fault::Flip(detail))
+        } else if hit(rates.misdirect) {
+            Some(Fault::Misdirect(detail))
         } else {
             None
         }
@@ -108,6 +110,7 @@ impl SimQueue {
             Some(Fault::Short(_)) => state.stats.shorts += 1,
             Some(Fault::Stuck) => state.stats.stuck += 1,
             Some(Fault::Flip(_)) => state.stats.flips += 1,
+            Some(Fault::Misdirect(_)) => state.stats.misdirected += 1,
             Some(Fault::Delay(by)) => {
                 state.stats.delays += 1;
                 due = due.saturating_add(by.as_nanos() as u64);
@@ -186,6 +189,14 @@ impl SimQueue {
         }
         // SAFETY: as in `reclaim`; no more than `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, got as usize) };
+        let offset = match flight.fault {
+            Some(Fault::Misdirect(place)) => {
+                let alignment = u64::from(self.device.options.alignment.max(1));
+                let places = (self.len - u64::from(got)) / alignment + 1;
+                place % places * alignment
+            }
+            _ => offset,
+        };
         match (&self.device.content, &mut self.source) {
             (Content::Bytes(content), _) => {
                 bytes.copy_from_slice(&content[offset as usize..][..got as usize]);
