@@ -1,0 +1,94 @@
+//! Queries a second of one batch, of callers who each ask one query at a time, and the latency of a caller who is alone.
+//!
+//! `cargo bench -p bathyal-index --bench callers -- INDEX QUERIES [CALLERS] [SECONDS]`; without arguments it does nothing.
+
+use bathyal_index::{Index, OpenOptions, SearchOptions};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const REPEATS: usize = 5;
+
+fn row(queries: &VectorFile, at: usize) -> VectorFile {
+    let row = queries.row(at % queries.count()).to_vec();
+    VectorFile::from_rows(queries.element(), queries.dim(), row).unwrap()
+}
+
+/// Queries a second of batches, for about `time`.
+fn batches(index: &Index, queries: &VectorFile, time: Duration) -> f64 {
+    let (begin, mut answered) = (Instant::now(), 0);
+    while begin.elapsed() < time {
+        index.search(queries, &SearchOptions::default(), Control::default()).unwrap();
+        answered += queries.count();
+    }
+    answered as f64 / begin.elapsed().as_secs_f64()
+}
+
+/// Queries a second of `callers` threads.
+fn callers(index: &Index, queries: &VectorFile, callers: usize, time: Duration) -> f64 {
+    let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for caller in 0..callers {
+            let (over, answered) = (&over, &answered);
+            scope.spawn(move || {
+                let mut at = caller * 101;
+                while !over.load(Ordering::Relaxed) {
+                    index.search(&row(queries, at), &SearchOptions::default(), Control::default()).unwrap();
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    at += 1;
+                }
+            });
+        }
+        std::thread::sleep(time);
+        over.store(true, Ordering::Relaxed);
+    });
+    answered.into_inner() as f64 / begin.elapsed().as_secs_f64()
+}
+
+/// Median microseconds of a lone query: what its caller waits, and what the query itself takes.
+fn lone(index: &Index, queries: &VectorFile, time: Duration) -> (f64, f64) {
+    let (mut waited, mut took) = (Vec::new(), Vec::new());
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        let query = row(queries, waited.len());
+        let asked = Instant::now();
+        let found = index.search(&query, &SearchOptions::default(), Control::default()).unwrap();
+        waited.push(asked.elapsed().as_nanos() as u64);
+        took.push(found.latencies_ns[0]);
+    }
+    let median = |mut ns: Vec<u64>| {
+        ns.sort_unstable();
+        ns[ns.len() / 2] as f64 / 1e3
+    };
+    (median(waited), median(took))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let [path, queries, rest @ ..] = &arguments[..] else { return };
+    let number = |at: usize, usual: u64| rest.get(at).and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let (crowd, time) = (number(0, 64) as usize, Duration::from_secs(number(1, 2)));
+    let tier = std::env::var("BATHYAL_BENCH_TIER").unwrap_or_else(|_| "file".into()).parse().unwrap();
+    let index = Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+    let queries = VectorFile::open(queries).unwrap();
+    let (mut batch, mut many, mut waited, mut took) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..REPEATS {
+        batch.push(batches(&index, &queries, time));
+        many.push(callers(&index, &queries, crowd, time));
+        let (caller, query) = lone(&index, &queries, time);
+        waited.push(caller);
+        took.push(query);
+    }
+    println!("medians of {REPEATS}, interleaved, {} s each:", time.as_secs());
+    let (batch, many) = (median(batch), median(many));
+    println!("  batch of {}: {batch:.0} queries/s", queries.count());
+    println!("  {crowd} callers of one query: {many:.0} queries/s, {:.2} of the batch", many / batch);
+    println!("  alone: {:.1} us for the caller, {:.1} us for the query", median(waited), median(took));
+}
