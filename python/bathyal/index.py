@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 from numpy.typing import ArrayLike, NDArray
 
-from bathyal import _bathyal
+from bathyal import _bathyal, awaiting
 from bathyal.arguments import Data, Path, memory_bytes, query_rows, refuse_unknown, whole
 from bathyal.files import read_vectors, source
 from bathyal.progress import Receiver, shown
@@ -105,9 +105,50 @@ class Index:
             k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
         )
         answers = self._handle.search(rows, arguments)
-        notes = tuple(answers["notes"])
-        for note in notes:
-            warnings.warn(note, SearchWarning, stacklevel=2)
+        notes = _warned(answers["notes"])
+        return self._found(answers, notes, single, arguments)
+
+    async def search_async(
+        self,
+        queries: ArrayLike | Path,
+        k: int = 10,
+        recall: float = 0.95,
+        search_list: int | None = None,
+        probes: int | None = None,
+        beam_width: int = 4,
+        threads: int = 0,
+        mode: Mode = "batched",
+        timeout: float | None = None,
+        prune: float | None = None,
+        in_flight: int | None = None,
+    ) -> Found:
+        """:meth:`search`, awaited under asyncio: the event loop goes on meanwhile, and any number of searches
+        may be awaited at once. Arguments, answers and exceptions are the same. What is cancelled is given up.
+
+        >>> import asyncio, numpy as np, bathyal
+        >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
+        >>> index = bathyal.build(vectors, "awaited.index")
+        >>> async def ask():
+        ...     found = await asyncio.gather(*(index.search_async(vector, k=1) for vector in vectors[:20]))
+        ...     return [int(one.ids[0]) for one in found]
+        >>> asyncio.run(ask()) == list(range(20))
+        True
+        """
+        rows, single = _rows(queries, self.element)
+        arguments = _arguments(
+            k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
+        )
+        answers = await awaiting.search(self._handle, rows, arguments)
+        notes = _warned(answers["notes"])
+        return self._found(answers, notes, single, arguments)
+
+    def _found(
+        self,
+        answers: _bathyal._Answers,
+        notes: tuple[str, ...],
+        single: bool,
+        arguments: _bathyal._SearchArguments,
+    ) -> Found:
         ids, distances = answers["ids"], answers["distances"]
         stats = SearchStats(
             queries=ids.shape[0],

@@ -307,7 +307,7 @@ pub(crate) fn per_query<'py>(
     Ok(answers)
 }
 
-fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
     let answers = per_query(py, &found.per_query, found.latencies_ns)?;
     answers.set_item("seconds", found.seconds)?;
     answers.set_item("search_list", found.search_list)?;

@@ -5,6 +5,7 @@
 
 mod arrays;
 mod attend;
+mod awaited;
 mod command;
 mod errors;
 mod files;
@@ -22,6 +23,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("DamagedIndexError", py.get_type::<errors::DamagedIndexError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<index::IndexHandle>()?;
+    module.add_class::<awaited::Awaited>()?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;
     module.add_function(wrap_pyfunction!(index::inspect, module)?)?;

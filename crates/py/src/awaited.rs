@@ -1,0 +1,175 @@
+//! Searches that an event loop awaits: begun here, carried out by the search threads, and taken when their socket says so.
+//!
+//! A search thread that has ended one takes no lock of the interpreter: it notes the search's number and writes a byte to
+//! the socket, which the event loop watches as it does all others.
+
+use crate::arrays::vectors;
+use crate::errors::Failure;
+use crate::index::{IndexHandle, SearchArguments, answers};
+use bathyal_index::{Index, IndexError, SearchResult, Searching};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// What search threads tell the event loop.
+struct Bell {
+    rung_for: Mutex<Vec<u64>>,
+    socket: UnixStream,
+}
+
+/// Tells that one search can go on or has ended.
+struct Call {
+    bell: Arc<Bell>,
+    number: u64,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        let mut rung_for = self.bell.rung_for.lock().unwrap_or_else(PoisonError::into_inner);
+        rung_for.push(self.number);
+        if rung_for.len() == 1 {
+            // Fails only where the socket is full or closed: somebody has been told, or nobody listens.
+            let _ = (&self.bell.socket).write(&[0]);
+        }
+    }
+}
+
+/// A search on its way, and the index that it needs until then.
+struct Asked {
+    search: Pin<Box<Searching>>,
+    waker: Waker,
+    _index: Arc<Index>,
+}
+
+impl Asked {
+    fn poll(&mut self) -> Option<Result<SearchResult, IndexError>> {
+        match self.search.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Searches {
+    begun: u64,
+    asked: HashMap<u64, Asked>,
+    /// Ended before the event loop came to look.
+    ended: Vec<(u64, Result<SearchResult, IndexError>)>,
+}
+
+/// The searches that one event loop awaits.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct Awaited {
+    searches: Mutex<Searches>,
+    bell: Arc<Bell>,
+    socket: UnixStream,
+}
+
+/// A search's number, and its answers or why there are none.
+type Ended<'py> = (u64, Option<Bound<'py, PyDict>>, Option<PyErr>);
+
+impl Awaited {
+    fn searches(&self) -> MutexGuard<'_, Searches> {
+        self.searches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waker(&self, number: u64) -> Waker {
+        Waker::from(Arc::new(Call { bell: self.bell.clone(), number }))
+    }
+
+    /// All that has ended since the last look.
+    fn ended(&self) -> Vec<(u64, Result<SearchResult, IndexError>)> {
+        let mut bytes = [0; 64];
+        while (&self.socket).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        let numbers = {
+            let mut rung_for = self.bell.rung_for.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *rung_for)
+        };
+        let mut searches = self.searches();
+        let mut ended = std::mem::take(&mut searches.ended);
+        for number in numbers {
+            if let Some(outcome) = searches.asked.get_mut(&number).and_then(Asked::poll) {
+                searches.asked.remove(&number);
+                ended.push((number, outcome));
+            }
+        }
+        ended
+    }
+}
+
+#[pymethods]
+impl Awaited {
+    #[new]
+    fn new() -> PyResult<Awaited> {
+        let pair = || -> std::io::Result<(UnixStream, UnixStream)> {
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            theirs.set_nonblocking(true)?;
+            Ok((ours, theirs))
+        };
+        let (ours, theirs) = pair().map_err(|e| PyOSError::new_err(format!("cannot make a socket: {e}")))?;
+        let bell = Arc::new(Bell { rung_for: Mutex::default(), socket: theirs });
+        Ok(Awaited { searches: Mutex::default(), bell, socket: ours })
+    }
+
+    /// What the event loop watches for reading.
+    fn fileno(&self) -> i32 {
+        self.socket.as_raw_fd()
+    }
+
+    /// Begins a search; the number that it will be told by.
+    fn begin(
+        &self,
+        handle: &IndexHandle,
+        queries: &Bound<'_, PyAny>,
+        arguments: SearchArguments,
+    ) -> PyResult<u64> {
+        let index = handle.index()?;
+        let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+        let search = index.search_async(&vectors(queries)?, &options, deadline);
+        let mut searches = self.searches();
+        searches.begun += 1;
+        let number = searches.begun;
+        let waker = self.waker(number);
+        let mut asked = Asked { search: Box::pin(search), waker: waker.clone(), _index: index };
+        match asked.poll() {
+            None => drop(searches.asked.insert(number, asked)),
+            Some(outcome) => {
+                searches.ended.push((number, outcome));
+                waker.wake();
+            }
+        }
+        Ok(number)
+    }
+
+    /// The searches that have ended since the last call.
+    fn take<'py>(&self, py: Python<'py>) -> Vec<Ended<'py>> {
+        let tell = |(number, outcome): (u64, Result<SearchResult, IndexError>)| match outcome
+            .map_err(|error| PyErr::from(Failure::from(error)))
+            .and_then(|found| answers(py, found))
+        {
+            Ok(found) => (number, Some(found), None),
+            Err(error) => (number, None, Some(error)),
+        };
+        self.ended().into_iter().map(tell).collect()
+    }
+
+    /// Gives a search up.
+    fn give_up(&self, number: u64) {
+        let gone = {
+            let mut searches = self.searches();
+            searches.ended.retain(|(other, _)| *other != number);
+            searches.asked.remove(&number)
+        };
+        drop(gone);
+    }
+}

@@ -1,0 +1,56 @@
+"""Searches under asyncio: one socket an event loop tells which have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+from numpy.typing import NDArray
+
+from bathyal import _bathyal
+
+
+class _Searches:
+    """What one event loop awaits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._awaited = _bathyal.Awaited()
+        self._futures: dict[int, asyncio.Future[_bathyal._Answers]] = {}
+        loop.add_reader(self._awaited.fileno(), self._take)
+
+    def _take(self) -> None:
+        for number, answers, error in self._awaited.take():
+            future = self._futures.pop(number, None)
+            if future is None or future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            elif answers is not None:
+                future.set_result(answers)
+
+    async def search(
+        self, handle: _bathyal.IndexHandle, rows: NDArray[Any], arguments: _bathyal._SearchArguments
+    ) -> _bathyal._Answers:
+        future: asyncio.Future[_bathyal._Answers] = asyncio.get_running_loop().create_future()
+        number = self._awaited.begin(handle, rows, arguments)
+        self._futures[number] = future
+        try:
+            return await future
+        finally:
+            if self._futures.pop(number, None) is not None:
+                self._awaited.give_up(number)
+
+
+_LOOPS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Searches] = weakref.WeakKeyDictionary()
+
+
+async def search(
+    handle: _bathyal.IndexHandle, rows: NDArray[Any], arguments: _bathyal._SearchArguments
+) -> _bathyal._Answers:
+    """The answers of a search, awaited on the running event loop."""
+    loop = asyncio.get_running_loop()
+    searches = _LOOPS.get(loop)
+    if searches is None:
+        searches = _LOOPS[loop] = _Searches(loop)
+    return await searches.search(handle, rows, arguments)
