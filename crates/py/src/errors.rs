@@ -117,6 +117,7 @@ fn store(error: &StoreError, message: String) -> PyErr {
 
 fn read(error: &ReadError, message: String) -> PyErr {
     match error {
+        ReadError::Device { errno: 0, .. } => PyOSError::new_err(message),
         ReadError::Device { errno, .. } => PyOSError::new_err((*errno, message)),
         ReadError::Budget { .. } => PyMemoryError::new_err(message),
         // Bytes that are missing, or an address that leads outside the file.

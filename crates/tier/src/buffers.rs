@@ -9,6 +9,9 @@ use std::ptr::NonNull;
 /// Buffers are aligned to this many bytes: a page, which satisfies every device known.
 pub const BUFFER_ALIGNMENT: usize = 4096;
 
+/// Frames are multiples of this many bytes, the sector of most devices.
+pub const LEAST_FRAME: usize = 512;
+
 /// A buffer taken from a [`BufferPool`]; give it back with [`BufferPool::release`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Buffer {
@@ -40,10 +43,10 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool with `frames` frames of `frame_bytes` (rounded up to the alignment); never more than
-    /// `budget_bytes` in all, except that one frame is always there.
-    pub(crate) fn new(frames: usize, frame_bytes: usize, budget_bytes: u64) -> BufferPool {
-        let frame_bytes = frame_bytes.max(1).next_multiple_of(BUFFER_ALIGNMENT);
+    /// A pool with `frames` frames of `frame_bytes` (rounded up to [`LEAST_FRAME`] and `alignment`, a power of two); never
+    /// more than `budget_bytes` in all, except that one frame is always there.
+    pub(crate) fn new(frames: usize, frame_bytes: usize, budget_bytes: u64, alignment: usize) -> BufferPool {
+        let frame_bytes = frame_bytes.max(1).next_multiple_of(alignment.max(LEAST_FRAME));
         let frames_wanted = frames.max(1);
         let affordable = usize::try_from(budget_bytes / frame_bytes as u64).unwrap_or(usize::MAX);
         let frames = frames.min(affordable).max(1);
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn budget_holds_over_sizes() {
-        let mut pool = BufferPool::new(4, 4096, 64 << 10);
+        let mut pool = BufferPool::new(4, 4096, 64 << 10, 4096);
         let frames: Vec<_> = (0..4).map(|_| pool.take(4000).unwrap()).collect();
         let large = pool.take(32 << 10).unwrap();
         assert!(pool.take(32 << 10).is_none(), "16 KiB of frames and two of 32 KiB exceed 64 KiB");
@@ -208,20 +211,29 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_as_small_as_the_tier_moves() {
+        let mut pool = BufferPool::new(64, 100, u64::MAX, 1);
+        assert_eq!(pool.allocated_bytes(), 64 * 512);
+        let places: Vec<_> = (0..64).map(|_| pool.take(512).unwrap().start.as_ptr() as usize).collect();
+        assert!(places.iter().all(|place| place.is_multiple_of(512)));
+        assert_eq!(BufferPool::new(64, 100, u64::MAX, 4096).allocated_bytes(), 64 * 4096);
+    }
+
+    #[test]
     fn the_budget_said_to_suffice_does() {
         let sizes: [&[usize]; 4] = [&[100; 20], &[5000; 3], &[4096, 1 << 19, 7, 9000], &[4096; 200]];
         for wanted in sizes {
             for budget in [0, 16 << 10, 64 << 10, 1 << 19] {
-                let mut pool = BufferPool::new(32, 4096, budget);
+                let mut pool = BufferPool::new(32, 4096, budget, 4096);
                 let held: Vec<_> = (0..3).map_while(|_| pool.take(3000)).collect();
                 if wanted.iter().all(|len| pool.take(*len).is_some()) {
                     continue;
                 }
-                let mut pool = BufferPool::new(32, 4096, budget);
+                let mut pool = BufferPool::new(32, 4096, budget, 4096);
                 let _same: Vec<_> = held.iter().map(|_| pool.take(3000)).collect();
                 let needed = pool.budget_for(wanted.iter().copied());
                 assert!(needed > budget, "{needed} of {budget}");
-                let mut pool = BufferPool::new(32, 4096, needed);
+                let mut pool = BufferPool::new(32, 4096, needed, 4096);
                 let _same: Vec<_> = held.iter().map(|_| pool.take(3000).unwrap()).collect();
                 assert!(wanted.iter().all(|len| pool.take(*len).is_some()), "{needed} for {wanted:?}");
             }
@@ -230,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_tiny_budget_still_gives_one_frame() {
-        let mut pool = BufferPool::new(8, 4096, 0);
+        let mut pool = BufferPool::new(8, 4096, 0, 4096);
         assert!(pool.take(1).is_some());
         assert!(pool.take(1).is_none());
     }

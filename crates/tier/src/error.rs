@@ -79,24 +79,93 @@ impl TierError {
     }
 }
 
-/// Why one read failed although the queue itself works.
+/// What kind of thing keeps a read's bytes away: what to do about it follows from this, whatever the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FaultKind {
+    /// The device or service asks for fewer requests; later it may answer.
+    Throttled,
+    /// What was to be read is not there any more: a file, an object, a device that was taken away.
+    Gone,
+    /// The other side of a connection does not answer. Another connection may reach it.
+    LostPeer,
+    /// The device says that the bytes are lost or cannot be trusted.
+    Damaged,
+    /// An operation that this one was linked to has failed, so this one was not begun.
+    Skipped,
+    /// Anything else; the error number says what.
+    Device,
+}
+
+impl FaultKind {
+    /// The kind, as a clause.
+    pub fn words(self) -> &'static str {
+        match self {
+            FaultKind::Throttled => "the device asks for fewer requests, try again later",
+            FaultKind::Gone => "what was to be read is gone",
+            FaultKind::LostPeer => "the other side does not answer",
+            FaultKind::Damaged => "the device says that the bytes are damaged",
+            FaultKind::Skipped => "an operation that it follows has failed",
+            FaultKind::Device => "the device failed",
+        }
+    }
+}
+
+/// Why one read or write failed although the queue itself works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadFault {
-    /// The operating system's error number (`EIO` = 5 for a damaged medium).
+    /// What kind of failure.
+    pub kind: FaultKind,
+    /// The operating system's error number; 0 where there is none.
     pub errno: i32,
+}
+
+impl ReadFault {
+    /// A failure that the operating system has a number for.
+    pub fn system(errno: i32) -> ReadFault {
+        let kind = match errno {
+            libc::EAGAIN | libc::EBUSY | libc::EDQUOT => FaultKind::Throttled,
+            libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ESTALE | libc::EBADF => FaultKind::Gone,
+            libc::ECONNRESET
+            | libc::ECONNREFUSED
+            | libc::ECONNABORTED
+            | libc::ENOTCONN
+            | libc::EPIPE
+            | libc::ETIMEDOUT
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH => FaultKind::LostPeer,
+            libc::EIO | libc::EBADMSG | libc::EILSEQ => FaultKind::Damaged,
+            // What a disk says of a sector that it cannot read, and a file system of a checksum that is wrong.
+            #[cfg(target_os = "linux")]
+            libc::ENODATA | libc::EUCLEAN => FaultKind::Damaged,
+            _ => FaultKind::Device,
+        };
+        ReadFault { kind, errno }
+    }
+
+    /// A failure that has no error number.
+    pub fn of(kind: FaultKind) -> ReadFault {
+        ReadFault { kind, errno: 0 }
+    }
+}
+
+/// The system's words for an error number, where there is one.
+fn named(errno: i32) -> String {
+    if errno == 0 { String::new() } else { format!(": {}", io::Error::from_raw_os_error(errno)) }
 }
 
 /// Why the bytes that a query asked for did not arrive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The device reported an error.
-    #[error("reading {len} bytes at offset {offset} failed: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("reading {len} bytes at offset {offset} failed: {}{}", kind.words(), named(*errno))]
     Device {
         /// First byte of the span.
         offset: u64,
         /// Length of the span in bytes.
         len: u32,
-        /// The operating system's error number.
+        /// What kind of failure.
+        kind: FaultKind,
+        /// The operating system's error number; 0 where there is none.
         errno: i32,
     },
     /// Fewer bytes arrived than were asked for.

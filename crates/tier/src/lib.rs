@@ -24,5 +24,5 @@ pub use engine::{
     Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Parked, Running, Step, Stream,
     thread_waker,
 };
-pub use error::{ReadError, ReadFault, RunError, TierError};
+pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
 pub use memory::{advise_huge_pages, prefetch};

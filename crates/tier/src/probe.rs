@@ -218,7 +218,7 @@ struct Lane {
 fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Result<ProbeCell, TierError> {
     let addressable = tier.profile().addressable;
     let frames = if addressable { 1 } else { depth as usize };
-    let mut pool = BufferPool::new(frames, block as usize, u64::MAX);
+    let mut pool = BufferPool::new(frames, block as usize, u64::MAX, crate::BUFFER_ALIGNMENT);
     // Declared after the pool, so dropped before it.
     let mut queue = tier.open(depth)?;
     if !addressable {

@@ -2,7 +2,9 @@
 
 use bathyal_tier::backend::sim::{Fault, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
-use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span, Tier};
+use bathyal_tier::{
+    Control, Cx, Engine, EngineOptions, FaultKind, ReadError, ReadFault, RunError, Span, Tier,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -119,4 +121,31 @@ fn a_stream_opened_outside_its_query_still_wakes_it() {
     let mut ended = 0;
     engine.run(5, next, |()| ended += 1, Control::default()).unwrap();
     assert_eq!(ended, 20);
+}
+
+#[test]
+fn a_fault_says_what_kind_it_is() {
+    let kinds = [
+        (libc::EIO, FaultKind::Damaged),
+        (libc::ENODEV, FaultKind::Gone),
+        (libc::EBUSY, FaultKind::Throttled),
+        (libc::ECONNRESET, FaultKind::LostPeer),
+        (libc::EINVAL, FaultKind::Device),
+    ];
+    for (errno, kind) in kinds {
+        assert_eq!(ReadFault::system(errno), ReadFault { kind, errno });
+        for (fault, errno) in [(Fault::Error(errno), errno), (Fault::Refuse(kind), 0)] {
+            let script = vec![(When::Nth(0), fault)];
+            let tier = SimTier::new(vec![7; 8192], SimOptions { script, ..SimOptions::default() });
+            let mut engine = Engine::new(Arc::new(tier), EngineOptions::default()).unwrap();
+            let read = |cx: &Cx| {
+                let cx = cx.clone();
+                async move { cx.read(&[Span::at(512, 100)]).await.map(|_| ()) }
+            };
+            let failed = engine.run_one(read, Control::default()).unwrap().unwrap_err();
+            assert_eq!(failed, ReadError::Device { offset: 512, len: 100, kind, errno });
+            assert!(failed.to_string().contains(kind.words()), "{failed}");
+            assert!(engine.run_one(read, Control::default()).unwrap().is_ok());
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! them: the software pipeline of second-tier-memory (section 5), with nothing copied.
 
 use crate::contract::{Completion, Queue, Read, Span};
-use crate::error::{ReadFault, TierError};
+use crate::error::{FaultKind, ReadFault, TierError};
 use crate::memory::prefetch;
 use std::task::Waker;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl<B: InPlace> Queue for InPlaceQueue<B> {
         // With nothing in flight this is the end of a run: bytes lent before it have been used by now.
         let sound = self.place.check(self.done.is_empty());
         if sound.is_err() {
-            self.done.iter_mut().for_each(|read| read.result = Err(ReadFault { errno: libc::EIO }));
+            self.done.iter_mut().for_each(|read| read.result = Err(ReadFault::of(FaultKind::Gone)));
         }
         done.append(&mut self.done);
         sound

@@ -31,7 +31,7 @@ struct Bench {
 impl Bench {
     fn new(tier: &Arc<dyn Tier>, depth: u32) -> Result<Bench, Breach> {
         let queue = tier.open(depth)?;
-        let pool = BufferPool::new(64, 64 << 10, u64::MAX);
+        let pool = BufferPool::new(64, 64 << 10, u64::MAX, crate::BUFFER_ALIGNMENT);
         let profile = tier.profile();
         let (addressable, alignment) = (profile.addressable, u64::from(profile.alignment));
         Ok(Bench { queue, pool, addressable, alignment, tier: tier.clone(), woken: false })

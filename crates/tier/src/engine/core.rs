@@ -3,7 +3,7 @@
 use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, Span, Tier};
 use crate::engine::EngineOptions;
-use crate::error::{ReadError, RunError, TierError};
+use crate::error::{ReadError, ReadFault, RunError, TierError};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Arrived,
-    Device { errno: i32 },
+    Device(ReadFault),
     Short { got: u32 },
     Outside,
     Budget { needed: u64 },
@@ -155,7 +155,8 @@ impl Core {
             return Err(TierError::Contract(format!("alignment {alignment} is no power of two up to 4096")));
         }
         let frames = if profile.addressable { 1 } else { depth as usize };
-        let pool = BufferPool::new(frames, options.frame_bytes, options.buffer_budget_bytes);
+        let pool =
+            BufferPool::new(frames, options.frame_bytes, options.buffer_budget_bytes, alignment as usize);
         if !profile.addressable {
             let (start, len) = pool.region();
             // SAFETY: the pool outlives the queue (see `Drop`).
@@ -292,7 +293,9 @@ impl Core {
         let Span { offset, len } = op.want;
         match op.outcome {
             Outcome::Arrived => None,
-            Outcome::Device { errno } => Some(ReadError::Device { offset, len, errno }),
+            Outcome::Device(ReadFault { kind, errno }) => {
+                Some(ReadError::Device { offset, len, kind, errno })
+            }
             Outcome::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
             Outcome::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
             Outcome::Budget { needed } => {
@@ -540,7 +543,7 @@ impl Core {
         }
         let len = op.want.len;
         let outcome = match completion.result {
-            Err(fault) => Outcome::Device { errno: fault.errno },
+            Err(fault) => Outcome::Device(fault),
             Ok(got) => {
                 self.stats.bytes += u64::from(got);
                 let skip = (op.want.offset - op.offset) as u32;

@@ -4,7 +4,7 @@ use super::{Slots, unknown};
 use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
-use crate::error::{ReadFault, TierError};
+use crate::error::{FaultKind, ReadFault, TierError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -270,7 +270,7 @@ impl StripeQueue {
                     self.failure = Some(e);
                     let refused = std::mem::take(&mut member.waiting);
                     for read in refused {
-                        self.end_piece(m, read.id, Err(ReadFault { errno: libc::EIO }))?;
+                        self.end_piece(m, read.id, Err(ReadFault::of(FaultKind::Device)))?;
                     }
                 }
             }
@@ -301,7 +301,7 @@ impl StripeQueue {
                 Some(bytes) => unsafe {
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buffer, got as usize);
                 },
-                None => result = Err(ReadFault { errno: libc::EIO }),
+                None => result = Err(ReadFault::of(FaultKind::Gone)),
             }
         }
         let got = result.unwrap_or(0);

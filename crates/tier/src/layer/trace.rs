@@ -3,7 +3,7 @@
 use super::{Slots, unknown};
 use crate::buffers::BufferPool;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
-use crate::error::TierError;
+use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -189,6 +189,11 @@ struct TraceQueue {
     lot: Vec<TraceRecord>,
 }
 
+/// A failure as a record has it: below 0.
+fn failed(fault: ReadFault) -> i64 {
+    -i64::from(if fault.errno == 0 { libc::EIO } else { fault.errno })
+}
+
 impl TraceQueue {
     fn now_ns(&self) -> u64 {
         self.trace.shared.start.elapsed().as_nanos() as u64
@@ -226,7 +231,7 @@ impl Queue for TraceQueue {
             };
             let Flight { id, offset, len, submitted_ns } = flight;
             completion.id = id;
-            let result = completion.result.map_or_else(|fault| -i64::from(fault.errno), i64::from);
+            let result = completion.result.map_or_else(failed, i64::from);
             let latency_ns = now.saturating_sub(submitted_ns);
             self.lot.push(TraceRecord { submitted_ns, latency_ns, offset, len, queue: self.number, result });
         }
@@ -363,7 +368,7 @@ fn replay_queue(
     let profile = tier.profile();
     let alignment = u64::from(profile.alignment.max(1));
     let depth = deepest(records);
-    let mut pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX);
+    let mut pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX, crate::BUFFER_ALIGNMENT);
     // Declared after the pool, so dropped before it.
     let mut queue = tier.open(depth)?;
     let (mut flights, mut done, mut tally) = (Slots::new(), Vec::new(), Tally::default());

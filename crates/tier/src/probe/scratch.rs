@@ -68,7 +68,7 @@ impl ScratchFile {
         progress: &dyn Fn(f64) -> bool,
     ) -> Result<(), TierError> {
         let start = Instant::now();
-        let mut pool = BufferPool::new(1, CHUNK, 0);
+        let mut pool = BufferPool::new(1, CHUNK, 0, crate::BUFFER_ALIGNMENT);
         let Some(buffer) = pool.take(CHUNK) else { return Ok(()) };
         // SAFETY: the pool gave out this many bytes, zeroed, and nobody else uses them while it lives.
         let chunk = unsafe { std::slice::from_raw_parts_mut(buffer.start.as_ptr(), CHUNK) };

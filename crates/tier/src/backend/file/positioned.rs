@@ -91,7 +91,7 @@ fn fetch(file: &File, file_len: u64, read: &Read) -> Result<u32, ReadFault> {
             Ok(0) => break,
             Ok(n) => arrived += n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(ReadFault { errno: e.raw_os_error().unwrap_or(libc::EIO) }),
+            Err(e) => return Err(ReadFault::system(e.raw_os_error().unwrap_or(libc::EIO))),
         }
     }
     Ok(arrived as u32)

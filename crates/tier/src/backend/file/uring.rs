@@ -164,7 +164,7 @@ impl UringQueue {
                     self.again.push(slot as u32);
                     continue;
                 }
-                e if e < 0 => Err(ReadFault { errno: -e }),
+                e if e < 0 => Err(ReadFault::system(-e)),
                 got => {
                     flight.arrived += got as u32;
                     let reached = flight.read.offset + u64::from(flight.arrived);

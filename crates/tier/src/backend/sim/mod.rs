@@ -15,7 +15,7 @@ pub use watchdog::Watchdog;
 use self::latencies::Latencies;
 use self::queue::SimQueue;
 use crate::contract::{Queue, Tier, TierProfile};
-use crate::error::TierError;
+use crate::error::{FaultKind, TierError};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +65,8 @@ impl SimClock {
 pub enum Fault {
     /// The device reports this error number; the buffer keeps its poison.
     Error(i32),
+    /// The read fails like this; the buffer keeps its poison.
+    Refuse(FaultKind),
     /// No more than this many bytes arrive.
     Short(u32),
     /// The read takes this much longer, and others overtake it.
@@ -206,7 +208,7 @@ pub enum Violation {
 pub struct SimStats {
     /// Reads taken.
     pub reads: u64,
-    /// Reads that failed by [`Fault::Error`].
+    /// Reads that failed by [`Fault::Error`] or [`Fault::Refuse`].
     pub errors: u64,
     /// Reads cut by [`Fault::Short`].
     pub shorts: u64,

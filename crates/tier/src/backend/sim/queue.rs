@@ -6,7 +6,7 @@ use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
 use crate::buffers::BufferPool;
 use crate::contract::{Completion, Queue, Read, Span, Tier};
-use crate::error::{ReadFault, TierError};
+use crate::error::{FaultKind, ReadFault, TierError};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl SimQueue {
         let ready = state.transfer(&device.options, read.len);
         let mut due = ready.saturating_add(latency);
         match fault {
-            Some(Fault::Error(_)) => state.stats.errors += 1,
+            Some(Fault::Error(_) | Fault::Refuse(_)) => state.stats.errors += 1,
             Some(Fault::Short(_)) => state.stats.shorts += 1,
             Some(Fault::Stuck) => state.stats.stuck += 1,
             Some(Fault::Flip(_)) => state.stats.flips += 1,
@@ -180,7 +180,8 @@ impl SimQueue {
         let Read { offset, len, buffer, .. } = flight.read;
         let mut got = arrived(self.len, offset, len);
         match flight.fault {
-            Some(Fault::Error(errno)) => return Ok(Err(ReadFault { errno })),
+            Some(Fault::Error(errno)) => return Ok(Err(ReadFault::system(errno))),
+            Some(Fault::Refuse(kind)) => return Ok(Err(ReadFault::of(kind))),
             Some(Fault::Short(most)) => got = got.min(most),
             _ => {}
         }
@@ -202,7 +203,7 @@ impl SimQueue {
                 bytes.copy_from_slice(&content[offset as usize..][..got as usize]);
             }
             (Content::Tier(_), Some(source)) => source.fetch(offset, bytes)?,
-            (Content::Tier(_), None) => return Ok(Err(ReadFault { errno: libc::EIO })),
+            (Content::Tier(_), None) => return Ok(Err(ReadFault::of(FaultKind::Damaged))),
         }
         if let Some(Fault::Flip(bit)) = flight.fault {
             let bit = bit % (u64::from(got) * 8);
@@ -342,7 +343,7 @@ impl Source {
     fn new(tier: Arc<dyn Tier>) -> Result<Source, TierError> {
         let profile = tier.profile();
         let (alignment, addressable) = (u64::from(profile.alignment.max(1)), profile.addressable);
-        let pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX);
+        let pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX, crate::BUFFER_ALIGNMENT);
         Ok(Source { queue: tier.open(1)?, pool, alignment, addressable, _tier: tier })
     }
 

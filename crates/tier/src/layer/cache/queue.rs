@@ -4,7 +4,7 @@ use super::shard::Entry;
 use super::{Shared, Tally};
 use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span};
-use crate::error::{ReadFault, TierError};
+use crate::error::{FaultKind, ReadFault, TierError};
 use crate::layer::{Slots, unknown};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl CacheQueue {
             Err(e) => {
                 self.failure = Some(e);
                 for read in std::mem::take(&mut self.waiting) {
-                    self.end(read.id, Err(ReadFault { errno: libc::EIO }))?;
+                    self.end(read.id, Err(ReadFault::of(FaultKind::Device)))?;
                 }
             }
         }
