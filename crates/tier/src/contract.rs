@@ -76,6 +76,16 @@ pub trait Tier: Send + Sync {
 
     /// Opens a queue that holds up to `depth` reads in flight. One a thread, or one that is handed from one to the next.
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError>;
+
+    /// The same bytes for writing, where a queue can write them; `None` of tiers that are read alone, as files are, which
+    /// are written through the store.
+    fn writable(&self) -> Option<&dyn WriteTier>;
+}
+
+/// A tier whose bytes can be changed where they lie: memory of any kind, here or elsewhere.
+pub trait WriteTier: Tier {
+    /// Opens a queue that holds up to `depth` operations in flight.
+    fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError>;
 }
 
 /// One read. `offset`, `len` and `buffer` are multiples of the profile's alignment, except that a read
@@ -144,4 +154,97 @@ pub trait Queue: Send {
     /// What ends a wait of [`Queue::reap`] early, from any thread: the present one, or else the next. The wait then
     /// brings what is there, or nothing. `None` where a queue cannot be woken; its waits are then kept short.
     fn waker(&mut self) -> Option<Waker>;
+}
+
+/// What an [`Operation`] does with the bytes at its offset.
+#[derive(Debug, Clone, Copy)]
+pub enum Action {
+    /// Copies `len` of them out.
+    Read {
+        /// `len` writable bytes.
+        into: *mut u8,
+        /// At least 1; fewer come where the tier ends.
+        len: u32,
+    },
+    /// Replaces `len` of them. Others may see a part of a write before all of it.
+    Write {
+        /// `len` readable bytes.
+        from: *const u8,
+        /// At least 1.
+        len: u32,
+    },
+    /// Replaces the number there if it is the expected one, as one step for all who change numbers.
+    CompareAndSwap {
+        /// What has to be there.
+        expected: u64,
+        /// What comes in its place.
+        new: u64,
+        /// Where the number goes that was there: the expected one, or the one that kept it from being replaced.
+        old: *mut u64,
+    },
+    /// Adds to the number there, around the end of the range, as one step for all who change numbers.
+    FetchAndAdd {
+        /// What is added.
+        by: u64,
+        /// Where the number goes that was there before.
+        old: *mut u64,
+    },
+}
+
+impl Action {
+    /// Bytes that it moves: 8 of a number.
+    pub fn len(&self) -> u32 {
+        match self {
+            Action::Read { len, .. } | Action::Write { len, .. } => *len,
+            Action::CompareAndSwap { .. } | Action::FetchAndAdd { .. } => 8,
+        }
+    }
+
+    /// Whether it moves none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A read or a change. Numbers are little-endian and lie at multiples of 8.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    /// The caller's name for it; comes back in its [`Completion`].
+    pub id: u64,
+    /// First byte.
+    pub offset: u64,
+    /// What is done.
+    pub action: Action,
+    /// The next one of the submission begins when this one has ended, and not at all if it fails
+    /// ([`FaultKind::Skipped`](crate::FaultKind::Skipped)). Operations that are not linked know no order.
+    pub linked: bool,
+}
+
+// SAFETY: addresses and numbers. Who may touch what lies there is the contract of [`WriteQueue::submit_operations`].
+unsafe impl Send for Operation {}
+
+/// A queue that changes bytes too. Its reads and operations share its depth, and complete through [`Queue::reap`].
+pub trait WriteQueue: Queue {
+    /// Hands operations over and returns how many were taken, always a prefix of whole chains: one that is linked is
+    /// taken with those that follow it, or not. At least one chain is taken when nothing is in flight.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] for a chain that is longer than the queue is deep.
+    ///
+    /// # Safety
+    /// Of each operation taken, what `into`, `from` and `old` point to must be valid for its length, and must not be
+    /// touched (`from`: not be written) by anybody else, until its completion has been reaped or the queue dropped.
+    unsafe fn submit_operations(&mut self, operations: &[Operation]) -> Result<usize, TierError>;
+}
+
+/// The chains of linked operations, one after the other.
+pub(crate) fn chains(operations: &[Operation]) -> impl Iterator<Item = &[Operation]> {
+    operations.chunk_by(|before, _| before.linked)
+}
+
+/// Why a chain is never taken.
+pub(crate) fn too_long_a_chain(len: usize, depth: usize) -> TierError {
+    TierError::Parameter(format!(
+        "{len} linked operations do not fit a queue of depth {depth}: open it deeper, or link fewer"
+    ))
 }

@@ -19,7 +19,9 @@ pub mod memory;
 pub mod probe;
 
 pub use buffers::BUFFER_ALIGNMENT;
-pub use contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+pub use contract::{
+    Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier,
+};
 pub use engine::{
     Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Parked, Running, Step, Stream,
     thread_waker,

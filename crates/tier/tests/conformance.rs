@@ -1,8 +1,8 @@
 //! Every backend and every layer against the one suite.
 
-use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Place};
 use bathyal_tier::backend::sim::{
     Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
 };
@@ -12,6 +12,7 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::layer::switch::SwitchTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
+use bathyal_tier::{Action, Operation, Tier, WriteTier};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,53 @@ fn sim(options: SimOptions) {
 #[test]
 fn dram() {
     check(&|bytes| Arc::new(DramTier::new(bytes)), Capabilities::default()).unwrap();
+}
+
+#[test]
+fn dram_that_can_be_changed() {
+    check(&|bytes| Arc::new(DramTier::writable_copy(&bytes)), Capabilities::default()).unwrap();
+}
+
+#[test]
+fn mapped_memory_that_can_be_changed() {
+    let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        let options = MappedOptions::at(Place::Anonymous);
+        let tier = MappedTier::writable_zeros(&options, bytes.len()).unwrap();
+        let mut queue = tier.open_write(1).unwrap();
+        let action = Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 };
+        let operation = Operation { id: 0, offset: 0, action, linked: false };
+        // SAFETY: the bytes are there until the completion, which this queue has at once.
+        let taken = unsafe { queue.submit_operations(&[operation]).unwrap() };
+        let mut done = Vec::new();
+        queue.reap(&mut done, None).unwrap();
+        assert!(bytes.is_empty() || (taken == 1 && done[0].result == Ok(bytes.len() as u32)));
+        Arc::new(tier)
+    };
+    check(&make, Capabilities::default()).unwrap();
+}
+
+#[test]
+fn sim_that_can_be_changed() {
+    let rates = FaultRates { delay: 0.1, reorder: 0.3, refuse: 0.3, ..FaultRates::NONE };
+    let latency = Latency::LogNormal { median_ns: 3_000, sigma: 0.8 };
+    let options = SimOptions { seed: 5, latency, rates, ..SimOptions::default() };
+    let handles: RefCell<Vec<SimHandle>> = RefCell::default();
+    let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        let tier = SimTier::writable_copy(&bytes, options.clone());
+        handles.borrow_mut().push(tier.handle());
+        Arc::new(tier)
+    };
+    check(&make, Capabilities::default()).unwrap();
+    assert!(handles.borrow().iter().all(|handle| handle.violations().is_empty()));
+}
+
+#[test]
+fn others_do_not_offer_what_they_cannot_do() {
+    let dram: Arc<dyn Tier> = Arc::new(DramTier::new(vec![1; 100]));
+    let sim = Arc::new(SimTier::new(vec![1; 100], SimOptions::default()));
+    let over: Arc<dyn Tier> =
+        Arc::new(TraceTier::new(Arc::new(DramTier::writable_copy(&[1; 100])), Trace::in_memory(1)));
+    assert!(dram.writable().is_none() && sim.writable().is_none() && over.writable().is_none());
 }
 
 #[test]

@@ -193,3 +193,38 @@ fn callers_who_break_the_contract_are_told_on() {
     assert!(matches!(violations[3], Violation::Misaligned { len: 100, .. }));
     assert_eq!(violations[4..], [Violation::NoBuffer { offset: 1024 }]);
 }
+
+#[test]
+fn a_linked_operation_waits_for_the_one_before_and_falls_with_it() {
+    use bathyal_tier::{Action, Completion, FaultKind, Operation, ReadFault, WriteTier};
+    for (fault, stuck) in [(Fault::Error(5), false), (Fault::Stuck, true)] {
+        let script = vec![(When::Nth(0), fault)];
+        let tier = SimTier::writable_copy(&[0; 64], SimOptions { script, ..SimOptions::default() });
+        let mut queue = tier.open_write(4).unwrap();
+        let (bytes, mut old, mut done) = ([9_u8; 16], 7_u64, Vec::new());
+        let write = Action::Write { from: bytes.as_ptr(), len: 16 };
+        let add = Action::FetchAndAdd { by: 1, old: &raw mut old };
+        let chain = [
+            Operation { id: 1, offset: 0, action: write, linked: true },
+            Operation { id: 2, offset: 8, action: add, linked: false },
+        ];
+        // SAFETY: bytes and number are there until the queue is dropped.
+        assert_eq!(unsafe { queue.submit_operations(&chain).unwrap() }, 2);
+        queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
+        if stuck {
+            assert_eq!((done.len(), queue.in_flight()), (0, 2));
+            tier.handle().release_stuck();
+            while done.len() < 2 {
+                queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
+            }
+            drop(queue);
+            assert_eq!(done.iter().map(|ended| ended.result).collect::<Vec<_>>(), [Ok(16), Ok(8)]);
+            assert_eq!(old, 0x0909_0909_0909_0909);
+        } else {
+            drop(queue);
+            let skipped = Completion { id: 2, result: Err(ReadFault::of(FaultKind::Skipped)) };
+            assert_eq!(done, [Completion { id: 1, result: Err(ReadFault::system(5)) }, skipped]);
+            assert_eq!(old, 7);
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! Bytes in ordinary memory: the fastest tier, and the reference for all others.
 
 use super::in_place::{InPlace, InPlaceQueue};
-use crate::contract::{Queue, Tier, TierProfile};
+use super::writable::{Words, WritableTier};
+use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use crate::memory::CACHE_LINE;
 use std::sync::Arc;
@@ -54,6 +55,11 @@ impl DramTier {
         };
         DramTier { bytes: Arc::new(Lined::new(bytes)), profile }
     }
+
+    /// Memory that begins with a copy of `bytes` and may be changed; its reads are copies.
+    pub fn writable_copy(bytes: &[u8]) -> WritableTier {
+        WritableTier::new(Words::of(bytes), "dram", "loads and stores, copied".into())
+    }
 }
 
 impl Tier for DramTier {
@@ -67,6 +73,10 @@ impl Tier for DramTier {
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
         Ok(Box::new(InPlaceQueue::new(self.bytes.clone(), depth)))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

@@ -6,3 +6,4 @@ pub mod file;
 pub(crate) mod in_place;
 pub mod mapped;
 pub mod sim;
+pub mod writable;

@@ -4,6 +4,7 @@
 //! read by read ([`crate::Queue`]), and through the engine. It returns the first breach instead of panicking,
 //! so that a backend outside this crate can run it too.
 
+mod changes;
 mod queries;
 mod queues;
 
@@ -91,6 +92,18 @@ pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failu
     ];
     for (name, run) in checks {
         run(&tier).map_err(|Breach(what)| Failure { check: name, what })?;
+    }
+    if tier.writable().is_some() {
+        let checks: [(&'static str, Check); 4] = [
+            ("writes", changes::writes),
+            ("numbers changed as one step", changes::numbers),
+            ("linked operations", changes::chains),
+            ("chains that fail", changes::broken_chains),
+        ];
+        for (name, run) in checks {
+            // Each on bytes that nobody has changed.
+            run(&make(content(LEN))).map_err(|Breach(what)| Failure { check: name, what })?;
+        }
     }
     drop(tier);
     let failed = |check| move |Breach(what)| Failure { check, what };

@@ -9,7 +9,7 @@ mod clock;
 use self::clock::GapClock;
 use super::unknown;
 use crate::backend::bell::Bell;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -201,6 +201,10 @@ impl Tier for DelayTier {
             reaped: Vec::new(),
             bell: Arc::default(),
         }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Slots, unknown};
 use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::{FaultKind, ReadFault, TierError};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -181,6 +181,10 @@ impl Tier for StripeTier {
             failure: None,
             bell: Arc::default(),
         }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

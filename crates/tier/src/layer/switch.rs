@@ -2,7 +2,7 @@
 //! then differ in the device alone, not in where an index happens to lie in memory.
 
 use crate::backend::bell::Bell;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,6 +61,10 @@ impl Tier for SwitchTier {
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
         let queues = self.tiers.iter().map(|tier| tier.open(depth)).collect::<Result<Vec<_>, _>>()?;
         Ok(Box::new(SwitchQueue { queues, chosen: self.chosen.clone(), active: 0 }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Slots, unknown};
 use crate::buffers::BufferPool;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -170,6 +170,10 @@ impl Tier for TraceTier {
             renamed: Vec::new(),
             lot: Vec::with_capacity(LOT),
         }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

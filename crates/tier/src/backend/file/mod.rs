@@ -11,7 +11,7 @@ mod uring;
 
 pub use regular::open_regular;
 
-use crate::contract::{Queue, Tier, TierProfile};
+use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -113,6 +113,10 @@ impl Tier for FileTier {
             return Ok(Box::new(uring::UringQueue::new(self.file.clone(), self.len, depth)?));
         }
         Ok(Box::new(positioned::PositionedQueue::new(self.file.clone(), self.len, depth)?))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

@@ -21,7 +21,8 @@ pub use load::{GoOn, LoadEvent, Source};
 pub use place::{MappedOptions, Place};
 
 use super::in_place::InPlaceQueue;
-use crate::contract::{Queue, Tier, TierProfile};
+use super::writable::{Words, WritableTier};
+use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use crate::memory::{CACHE_LINE, chain};
 use header::Identity;
@@ -111,6 +112,34 @@ impl MappedTier {
         MappedTier { region: Arc::new(region), profile }
     }
 
+    /// `len` bytes of zeros that may be changed, in memory of this process or on a NUMA node; reads are copies.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] for a path, which holds what was loaded and not what is changed, and where memory is short.
+    pub fn writable_zeros(options: &MappedOptions, len: usize) -> Result<WritableTier, TierError> {
+        let node = match &options.place {
+            Place::Anonymous => None,
+            Place::Node(number) => Some(numa::find(*number, len as u64)?),
+            Place::Path(path) => {
+                let what = format!(
+                    "{}: only memory of the process and NUMA nodes can be changed in place, not files",
+                    path.display()
+                );
+                return Err(TierError::Parameter(what));
+            }
+        };
+        let (mapping, pages) = Mapping::anonymous(len, node.as_ref())?;
+        let Some(start) = std::ptr::NonNull::new(mapping.start().cast()) else {
+            return Err(TierError::Parameter("no memory was mapped".into()));
+        };
+        let name = node
+            .map_or_else(|| "anonymous memory".to_owned(), |node| format!("NUMA node {}", node.describe()));
+        // SAFETY: whole pages of zeros that begin on a page and stay until the mapping, which goes along, is dropped; no
+        // other reference to them exists.
+        let words = unsafe { Words::over(start, len, Box::new(mapping)) };
+        Ok(WritableTier::new(words, "mapped", format!("{name}, {pages}, copied")))
+    }
+
     /// All bytes, in place.
     pub fn bytes(&self) -> &[u8] {
         self.region.bytes()
@@ -157,5 +186,9 @@ impl Tier for MappedTier {
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
         Ok(Box::new(InPlaceQueue::new(self.region.clone(), depth)))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }

@@ -14,7 +14,8 @@ pub use watchdog::Watchdog;
 
 use self::latencies::Latencies;
 use self::queue::SimQueue;
-use crate::contract::{Queue, Tier, TierProfile};
+use crate::backend::writable::Words;
+use crate::contract::{Queue, Tier, TierProfile, WriteQueue, WriteTier};
 use crate::error::{FaultKind, TierError};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,6 +229,8 @@ pub struct SimStats {
 enum Content {
     Bytes(Vec<u8>),
     Tier(Arc<dyn Tier>),
+    /// Bytes that queues may change.
+    Words(Words),
 }
 
 /// What all queues of one device share.
@@ -279,6 +282,12 @@ impl SimTier {
         SimTier::build(Content::Tier(tier), len, SimOptions { addressable: false, ..options })
     }
 
+    /// A device that begins with a copy of `bytes` and whose queues may change them. Never addressable.
+    pub fn writable_copy(bytes: &[u8], options: SimOptions) -> SimTier {
+        let options = SimOptions { addressable: false, alignment: 1, ..options };
+        SimTier::build(Content::Words(Words::of(bytes)), bytes.len() as u64, options)
+    }
+
     fn build(content: Content, len: u64, options: SimOptions) -> SimTier {
         let time = match options.clock {
             SimClock::Virtual(_) => "virtual",
@@ -315,6 +324,16 @@ impl Tier for SimTier {
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        Ok(Box::new(SimQueue::new(self.device.clone(), self.len, depth)?))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        matches!(self.device.content, Content::Words(_)).then_some(self)
+    }
+}
+
+impl WriteTier for SimTier {
+    fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError> {
         Ok(Box::new(SimQueue::new(self.device.clone(), self.len, depth)?))
     }
 }

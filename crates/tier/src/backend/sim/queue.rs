@@ -5,7 +5,9 @@ use super::{Content, Device, Fault, POISON, SimClock, SimOptions, State, Violati
 use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
 use crate::buffers::BufferPool;
-use crate::contract::{Completion, Queue, Read, Span, Tier};
+use crate::contract::{
+    Action, Completion, Operation, Queue, Read, Span, Tier, WriteQueue, chains, too_long_a_chain,
+};
 use crate::error::{FaultKind, ReadFault, TierError};
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,6 +24,12 @@ const SPIN_BELOW_NS: u64 = 100_000;
 
 struct Flight {
     read: Read,
+    /// Where it is not merely a read.
+    change: Option<Operation>,
+    /// The one that has to end before it begins.
+    after: Option<u64>,
+    /// That one has failed.
+    skipped: bool,
     /// When it completes; for a stuck read, whenever it has been released.
     due: u64,
     /// The device's count of reads before this one.
@@ -42,7 +50,7 @@ pub(super) struct SimQueue {
 impl SimQueue {
     pub(super) fn new(device: Arc<Device>, len: u64, depth: u32) -> Result<SimQueue, TierError> {
         let source = match &device.content {
-            Content::Bytes(_) => None,
+            Content::Bytes(_) | Content::Words(_) => None,
             Content::Tier(tier) => Some(Source::new(tier.clone())?),
         };
         let number = {
@@ -91,12 +99,15 @@ impl SimQueue {
         }
     }
 
-    fn take(&mut self, read: &Read) {
+    /// Takes a read, or a change of as many bytes; its number. It begins when the one numbered `after` has ended.
+    fn take(&mut self, read: &Read, change: Option<&Operation>, after: Option<u64>) -> u64 {
         let device = self.device.clone();
         let mut state = device.state();
         let number = state.stats.reads;
         state.stats.reads += 1;
-        inspect(&device.options, &mut state, read);
+        if change.is_none() {
+            inspect(&device.options, &mut state, read);
+        }
         if !read.buffer.is_null() {
             // SAFETY: by the contract of `submit` the buffer holds `len` writable bytes that are this queue's alone.
             unsafe { std::ptr::write_bytes(read.buffer, POISON, read.len as usize) };
@@ -120,30 +131,53 @@ impl SimQueue {
         if fault != Some(Fault::Stuck) {
             state.latencies.add(due.saturating_sub(device.options.clock.now_ns()));
         }
-        self.flights.push(Flight { read: *read, due, number, fault });
+        let before = self.flights.iter().find(|flight| Some(flight.number) == after);
+        // One after the other: the second's time begins when the first's has passed.
+        let due = before.map_or(due, |before| due.saturating_add(before.due.saturating_sub(ready)));
+        let change = change.copied();
+        self.flights.push(Flight { read: *read, change, after, skipped: false, due, number, fault });
+        number
+    }
+
+    /// Whether a flight may end at `now`.
+    fn is_due(&self, flight: &Flight, now: u64, released: u64) -> bool {
+        let waits = flight.after.is_some_and(|after| self.flights.iter().any(|other| other.number == after));
+        !waits && (flight.skipped || (flight.goes(released) && flight.due <= now))
     }
 
     /// The earliest moment at which a read in flight completes; `None` if all are stuck.
     fn next_due(&self) -> Option<u64> {
         let released = self.device.state().released;
-        self.flights.iter().filter(|f| f.goes(released)).map(|f| f.due).min()
+        let going = |f: &&Flight| self.is_due(f, u64::MAX, released);
+        self.flights.iter().filter(going).map(|f| f.due).min()
     }
 
     /// Completes what is due, earliest first, apart from reorderings.
     fn deliver(&mut self, done: &mut Vec<Completion>) -> Result<(), TierError> {
         let now = self.device.options.clock.now_ns();
         let released = self.device.state().released;
-        if !self.flights.iter().any(|f| f.goes(released) && f.due <= now) {
-            return Ok(());
-        }
         let first = done.len();
-        let (mut due, left): (Vec<_>, Vec<_>) =
-            self.flights.drain(..).partition(|f| f.goes(released) && f.due <= now);
-        self.flights = left;
-        due.sort_by_key(|f| (f.due, f.number));
-        for flight in due {
-            let result = self.finish(&flight)?;
-            done.push(Completion { id: flight.read.id, result });
+        // Each round may let those end that were linked to the last round's.
+        loop {
+            let due: Vec<bool> = self.flights.iter().map(|f| self.is_due(f, now, released)).collect();
+            if !due.contains(&true) {
+                break;
+            }
+            let mut due = due.into_iter();
+            let (mut ending, left): (Vec<_>, Vec<_>) =
+                self.flights.drain(..).partition(|_| due.next() == Some(true));
+            self.flights = left;
+            ending.sort_by_key(|f| (f.due, f.number));
+            for flight in ending {
+                let result = self.finish(&flight)?;
+                if result.is_err() {
+                    self.flights
+                        .iter_mut()
+                        .filter(|f| f.after == Some(flight.number))
+                        .for_each(|f| f.skipped = true);
+                }
+                done.push(Completion { id: flight.read.id, result });
+            }
         }
         let rate = self.device.options.rates.reorder;
         if rate > 0.0 {
@@ -176,7 +210,12 @@ impl SimQueue {
     }
 
     fn finish(&mut self, flight: &Flight) -> Result<Result<u32, ReadFault>, TierError> {
-        self.reclaim(flight);
+        if flight.change.is_none() {
+            self.reclaim(flight);
+        }
+        if flight.skipped {
+            return Ok(Err(ReadFault::of(FaultKind::Skipped)));
+        }
         let Read { offset, len, buffer, .. } = flight.read;
         let mut got = arrived(self.len, offset, len);
         match flight.fault {
@@ -184,6 +223,9 @@ impl SimQueue {
             Some(Fault::Refuse(kind)) => return Ok(Err(ReadFault::of(kind))),
             Some(Fault::Short(most)) => got = got.min(most),
             _ => {}
+        }
+        if let (Content::Words(words), Some(change)) = (&self.device.content, &flight.change) {
+            return Ok(words.act(change));
         }
         if buffer.is_null() || got == 0 {
             return Ok(Ok(got));
@@ -202,6 +244,7 @@ impl SimQueue {
             (Content::Bytes(content), _) => {
                 bytes.copy_from_slice(&content[offset as usize..][..got as usize]);
             }
+            (Content::Words(words), _) => words.get(offset as usize, bytes.as_mut_ptr(), bytes.len()),
             (Content::Tier(_), Some(source)) => source.fetch(offset, bytes)?,
             (Content::Tier(_), None) => return Ok(Err(ReadFault::of(FaultKind::Damaged))),
         }
@@ -267,7 +310,7 @@ impl Queue for SimQueue {
             taken = taken.min(reads.len());
         }
         for read in &reads[..taken] {
-            self.take(read);
+            self.take(read, None, None);
         }
         Ok(taken)
     }
@@ -317,6 +360,36 @@ impl Queue for SimQueue {
 
     fn waker(&mut self) -> Option<Waker> {
         Some(self.bell.clone().into())
+    }
+}
+
+impl WriteQueue for SimQueue {
+    unsafe fn submit_operations(&mut self, operations: &[Operation]) -> Result<usize, TierError> {
+        let mut taken = 0;
+        for chain in chains(operations) {
+            if chain.len() > self.depth {
+                return Err(too_long_a_chain(chain.len(), self.depth));
+            }
+            if chain.len() > self.depth - self.flights.len() {
+                break;
+            }
+            let mut after = None;
+            for operation in chain {
+                let Operation { id, offset, action, .. } = *operation;
+                let number = match action {
+                    Action::Read { into, len } => {
+                        self.take(&Read { id, offset, len, buffer: into }, None, after)
+                    }
+                    _ => {
+                        let read = Read { id, offset, len: action.len(), buffer: std::ptr::null_mut() };
+                        self.take(&read, Some(operation), after)
+                    }
+                };
+                after = Some(number);
+            }
+            taken += chain.len();
+        }
+        Ok(taken)
     }
 }
 

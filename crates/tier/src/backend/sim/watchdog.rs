@@ -1,7 +1,7 @@
 //! What keeps a test from waiting for ever.
 
 use super::SimHandle;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use std::fmt;
 use std::sync::Arc;
@@ -51,6 +51,10 @@ impl Tier for Watchdog {
             barks: self.barks.clone(),
             idle: 0,
         }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
 

@@ -14,7 +14,7 @@ pub use load::Loaded;
 use self::queue::CacheQueue;
 use self::shard::{Entry, Shard};
 use crate::backend::sim::random::mix;
-use crate::contract::{Queue, Span, Tier, TierProfile};
+use crate::contract::{Queue, Span, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -256,5 +256,9 @@ impl Tier for CacheTier {
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
         let queue = self.tier.open(depth)?;
         Ok(Box::new(CacheQueue::new(queue, self.shared.clone(), self.entry, self.tier.len(), depth)))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
     }
 }
