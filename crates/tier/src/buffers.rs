@@ -4,6 +4,7 @@
 //! reads take buffers of power-of-two sizes that are allocated on demand and kept for reuse.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 /// Buffers are aligned to this many bytes: a page, which satisfies every device known.
@@ -21,9 +22,18 @@ pub(crate) struct Buffer {
 }
 
 const FRAME: u8 = u8::MAX;
+/// A part of a region of the caller's.
+const CLAIM: u8 = u8::MAX - 1;
 
 // SAFETY: memory that the pool alone has allocated and frees; an address is the same on every thread.
 unsafe impl Send for BufferPool {}
+
+impl Buffer {
+    /// Whether it is a part of a region of the caller's, and no budget is asked for it.
+    pub(crate) fn is_claim(&self) -> bool {
+        self.class == CLAIM
+    }
+}
 
 /// See the module's description.
 #[derive(Debug)]
@@ -40,6 +50,8 @@ pub(crate) struct BufferPool {
     frames_wanted: usize,
     /// Buffers given back so far: who waits for one need not look again until this has grown.
     releases: u64,
+    /// Parts of callers' regions that reads go into or have gone into: first address to one past the last.
+    claims: BTreeMap<usize, usize>,
 }
 
 impl BufferPool {
@@ -71,7 +83,19 @@ impl BufferPool {
             budget_bytes: budget_bytes.max(frame_bytes as u64),
             frames_wanted,
             releases: 0,
+            claims: BTreeMap::new(),
         }
+    }
+
+    /// Claims `len` bytes at `start`, which are nobody's buffer; `None` while a part of them is claimed already.
+    pub(crate) fn claim(&mut self, start: NonNull<u8>, len: usize) -> Option<Buffer> {
+        let first = start.as_ptr() as usize;
+        let end = first + len;
+        if self.claims.range(..end).next_back().is_some_and(|(_, other)| *other > first) {
+            return None;
+        }
+        self.claims.insert(first, end);
+        Some(Buffer { start, class: CLAIM })
     }
 
     /// The registered region: start and length in bytes.
@@ -122,6 +146,7 @@ impl BufferPool {
         let large: usize = self.free_large.iter().map(Vec::len).sum();
         self.free_frames.len() * self.frame_bytes == self.region_layout.size()
             && large == self.all_large.len()
+            && self.claims.is_empty()
     }
 
     /// A buffer of at least `len` bytes, or `None` while the budget is used up.
@@ -153,7 +178,9 @@ impl BufferPool {
     /// Gives a buffer back. No device may be able to write into it any more.
     pub(crate) fn release(&mut self, buffer: Buffer) {
         self.releases += 1;
-        if buffer.class == FRAME {
+        if buffer.class == CLAIM {
+            self.claims.remove(&(buffer.start.as_ptr() as usize));
+        } else if buffer.class == FRAME {
             self.free_frames.push(buffer.start);
         } else if let Some(free) = self.free_large.get_mut(usize::from(buffer.class)) {
             free.push(buffer.start);

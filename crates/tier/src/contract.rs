@@ -141,8 +141,8 @@ pub trait Queue: Send {
     /// the span lies outside it.
     fn map(&self, span: Span) -> Option<&[u8]>;
 
-    /// Tells the queue that most buffers will come from this region, so that a device can register it once.
-    /// A backend without such a notion does nothing.
+    /// Tells the queue that buffers will come from this region, one call a region, so that a device can register it. A
+    /// backend without such a notion does nothing, and one without room for another uses it as it is.
     ///
     /// # Safety
     /// The region must stay allocated until the queue has been dropped.

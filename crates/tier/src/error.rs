@@ -190,6 +190,17 @@ pub enum ReadError {
         /// Length of the tier in bytes.
         tier_len: u64,
     },
+    /// The place in the caller's region is none: it lies outside, is not aligned as the tier wants it, or another read
+    /// whose bytes are still in use goes there.
+    #[error(
+        "{len} bytes at offset {offset} cannot be read to the place given: it lies outside the region, is not aligned, or is in use by another read"
+    )]
+    NoPlace {
+        /// First byte of the span.
+        offset: u64,
+        /// Length of the span in bytes.
+        len: u32,
+    },
     /// The read buffers' budget cannot hold what a query asks for at once beside what waiting queries hold.
     #[error(
         "read buffers of {needed} bytes are needed at once, beyond the {budget} that the engine may use; raise the buffer budget, read fewer spans at once or run fewer queries at once"

@@ -102,6 +102,9 @@ fn spans_outside_fail_alone() {
                 let cx = cx.clone();
                 async move {
                     let failed = cx.read(&[Span::at(0, 4), span]).await.map(|_| ());
+                    // What fails before anything has been staged wakes nobody too early.
+                    let first = cx.read(&[span, Span::at(0, 4), span, Span::at(9000, 4)]).await.map(|_| ());
+                    assert_eq!(first, failed);
                     (failed, cx.read(&[Span::at(LEN as u64 - 1, 1)]).await.map(|b| b.bytes(0).to_vec()))
                 }
             };

@@ -72,7 +72,7 @@ use ensure;
 pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failure> {
     let tier = make(content(LEN));
     type Check = fn(&Arc<dyn Tier>) -> Outcome;
-    let checks: [(&'static str, Check); 16] = [
+    let checks: [(&'static str, Check); 17] = [
         ("profile", queues::profile),
         ("ids and bytes", queues::ids_and_bytes),
         ("the end of the tier", queues::end_of_tier),
@@ -85,6 +85,7 @@ pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failu
         ("concurrent queues", queues::concurrent),
         ("dependent reads", queries::dependent_reads),
         ("large and unaligned spans", queries::large_spans),
+        ("the caller's own memory", queries::into_regions),
         ("streams", queries::streams),
         ("dropped futures", queries::dropped_futures),
         ("cancelled runs", queries::cancelled_runs),

@@ -3,7 +3,7 @@
 use super::{Breach, LEN, Make, MakeFailing, Outcome, content, ensure, first_difference};
 use crate::backend::sim::random::Dice;
 use crate::contract::{Span, Tier};
-use crate::engine::{Control, Cx, Engine, EngineOptions};
+use crate::engine::{Control, Cx, Engine, EngineOptions, Region};
 use crate::error::{ReadError, RunError};
 use std::future::Future;
 use std::pin::pin;
@@ -86,6 +86,66 @@ pub(super) fn large_spans(tier: &Arc<dyn Tier>) -> Outcome {
             Span::at(LEN as u64 - (1 << 20) - 3, (1 << 20) + 3),
             Span::at(4095, 2),
         ];
+        exact(&cx, &spans).await
+    })
+}
+
+/// Reads into memory of the caller's, larger than all buffers of the engine's, and what may not be read there.
+pub(super) fn into_regions(tier: &Arc<dyn Tier>) -> Outcome {
+    let options = EngineOptions { depth: 8, buffer_budget_bytes: 64 << 10, ..EngineOptions::default() };
+    let mut engine = Engine::new(tier.clone(), options)?;
+    let (first, second) = (engine.adopt(Region::zeros(4 << 20)?)?, engine.adopt(Region::zeros(1 << 16)?)?);
+    run_all(&mut engine, 6, 3, move |cx, seed| async move {
+        let (mut dice, room) = (Dice::new(seed, 11), seed as usize % 3 * (1 << 20));
+        for round in 0..10 {
+            let spans = [span(&mut dice, 900_000), span(&mut dice, 5000), span(&mut dice, 5000)];
+            let places = [room, room + 960_000 / 4096 * 4096, room + (1 << 20) - 16_384];
+            let batch = match cx.read_into(&spans, first, &places).await {
+                Ok(batch) => batch,
+                // Another query of the same place may be at it.
+                Err(ReadError::NoPlace { .. }) => continue,
+                Err(error) => return Err(Breach(format!("round {round}: {error}"))),
+            };
+            for (i, span) in spans.iter().enumerate() {
+                ensure!(
+                    batch.bytes(i).len() == span.len as usize,
+                    "{} bytes for {span:?}",
+                    batch.bytes(i).len()
+                );
+                let wrong = first_difference(span.offset, batch.bytes(i));
+                ensure!(wrong.is_none(), "{span:?} in a region: wrong byte at {wrong:?}");
+            }
+            exact(&cx, &[span(&mut dice, 3000)]).await?;
+        }
+        Ok(())
+    })?;
+    run_all(&mut engine, 1, 1, move |cx, _| async move {
+        let spans = [Span::at(0, 4096), Span::at(10_000, 4096)];
+        let refused = async |places: &[usize]| {
+            let outcome = cx.read_into(&spans, second, places).await;
+            matches!(outcome, Err(ReadError::NoPlace { .. }))
+        };
+        ensure!(refused(&[0]).await, "a place that is missing");
+        ensure!(refused(&[0, (1 << 16) - 512]).await, "a place across the region's end");
+        ensure!(refused(&[0, usize::MAX - 4095]).await, "a place beyond all memory");
+        ensure!(refused(&[0, 2048]).await, "two reads of one batch to overlapping places");
+        let alignment = cx.alignment() as usize;
+        ensure!(alignment == 1 || refused(&[0, 8192 + alignment / 2]).await, "a place that is not aligned");
+        let held = cx.read_into(&spans, second, &[0, 16_384]).await;
+        ensure!(held.is_ok() && refused(&[16_384, 32_768]).await, "a place whose bytes are in use");
+        drop(held);
+        ensure!(!refused(&[16_384, 32_768]).await, "a place is refused that was given back");
+        // Of a future that is dropped the places stay taken until the device is done with them.
+        for _ in 0..20 {
+            {
+                let mut reading = pin!(cx.read_into(&spans, second, &[0, 16_384]));
+                let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                ensure!(!matches!(polled, std::task::Poll::Ready(Err(_))), "a read into a region fails");
+            }
+            while refused(&[0, 16_384]).await {
+                exact(&cx, &[Span::at(5000, 100)]).await?;
+            }
+        }
         exact(&cx, &spans).await
     })
 }

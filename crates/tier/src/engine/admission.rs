@@ -23,13 +23,14 @@ impl Core {
     fn reserve(&mut self, first: usize, end: usize) -> bool {
         for at in first..end {
             let op = &mut self.ops[self.staged[at] as usize];
-            if op.is_withdrawn() {
+            if op.is_withdrawn() || op.is_claim() {
                 continue;
             }
             op.buffer = self.pool.take(op.len as usize);
             if op.buffer.is_none() {
                 for back in first..at {
-                    if let Some(buffer) = self.ops[self.staged[back] as usize].buffer.take() {
+                    let op = &mut self.ops[self.staged[back] as usize];
+                    if let Some(buffer) = op.buffer.take_if(|buffer| !buffer.is_claim()) {
                         self.pool.release(buffer);
                     }
                 }

@@ -3,6 +3,7 @@
 use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, Span, Tier};
 use crate::engine::EngineOptions;
+use crate::engine::region::{Region, RegionId, Regions};
 use crate::error::{ReadError, ReadFault, RunError, TierError};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -56,6 +57,7 @@ pub(super) enum Outcome {
     Short { got: u32 },
     Outside,
     Budget { needed: u64 },
+    NoPlace,
 }
 
 /// One read and what it has come to.
@@ -92,6 +94,11 @@ impl Op {
 }
 
 impl Op {
+    /// Whether it goes into a region of the caller's.
+    pub(super) fn is_claim(&self) -> bool {
+        self.buffer.is_some_and(|buffer| buffer.is_claim())
+    }
+
     /// Whether it stands in the line for a query that has gone.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.stage == Stage::Withdrawn
@@ -142,6 +149,7 @@ pub(crate) struct Core {
     completions: Vec<Completion>,
     drain_patience: Duration,
     pub(crate) stats: EngineStats,
+    regions: Regions,
     _tier: Arc<dyn Tier>,
 }
 
@@ -183,6 +191,7 @@ impl Core {
             completions: Vec::with_capacity(depth as usize),
             drain_patience: options.drain_patience,
             stats: EngineStats::default(),
+            regions: Regions::default(),
             _tier: tier,
         })
     }
@@ -216,7 +225,7 @@ impl Core {
         let task = self.current;
         if let Some(id) = self.free_groups.pop() {
             let group = &mut self.groups[id as usize];
-            (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, !stream, false);
+            (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, false, false);
             (group.failed, group.next_place) = (0, 0);
             return id;
         }
@@ -228,7 +237,7 @@ impl Core {
             arrived: VecDeque::new(),
             next_place: 0,
             stream,
-            waiting: !stream,
+            waiting: false,
             orphaned: false,
         });
         (self.groups.len() - 1) as u32
@@ -271,10 +280,41 @@ impl Core {
         place
     }
 
-    /// Whether every read of a group has ended.
+    /// Takes over a region of the caller's.
+    pub(super) fn adopt(&mut self, region: Region) -> Result<RegionId, TierError> {
+        let (id, start, len) = self.regions.add(region);
+        // SAFETY: the regions outlive the queue (see `Drop`).
+        unsafe { self.queue.register(start, len)? };
+        Ok(id)
+    }
+
+    /// Stages one read for `group` into a region, `offset` bytes from its start.
+    pub(super) fn stage_into(&mut self, group: u32, want: Span, region: RegionId, offset: usize) {
+        let at = self.groups[group as usize].ops.len();
+        self.stage(group, want);
+        let id = self.groups[group as usize].ops[at];
+        let op = &mut self.ops[id as usize];
+        if op.stage == Stage::Done {
+            return;
+        }
+        let len = op.len as usize;
+        let aligned = (offset as u64).is_multiple_of(self.alignment);
+        let place = self.regions.place(region, offset, len).filter(|_| aligned);
+        op.buffer = place.and_then(|place| self.pool.claim(place, len));
+        if op.buffer.is_none() {
+            // It was staged last.
+            self.staged.pop_back();
+            self.finish(id, Outcome::NoPlace);
+        }
+    }
+
+    /// Whether every read of a group has ended; if not, its task is woken when the last one does. Asked when all have
+    /// been staged: one that fails at once must not wake a task that is still staging.
     #[inline]
-    pub(crate) fn is_complete(&self, group: u32) -> bool {
-        self.groups[group as usize].unfinished == 0
+    pub(crate) fn is_complete(&mut self, group: u32) -> bool {
+        let group = &mut self.groups[group as usize];
+        group.waiting = group.unfinished > 0;
+        !group.waiting
     }
 
     /// The first failure among a group's reads, in the order in which they were asked for.
@@ -298,6 +338,7 @@ impl Core {
             }
             Outcome::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
             Outcome::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
+            Outcome::NoPlace => Some(ReadError::NoPlace { offset, len }),
             Outcome::Budget { needed } => {
                 Some(ReadError::Budget { needed, budget: self.pool.budget_bytes() })
             }
@@ -647,7 +688,8 @@ impl Drop for Core {
     fn drop(&mut self) {
         let quiet = self.drain(DROP_PATIENCE).is_ok() && self.queue.in_flight() == 0;
         if !quiet {
-            // A device may still write: leaking queue and buffers is the only safe end.
+            // A device may still write: leaking queue, buffers and regions is the only safe end.
+            std::mem::forget(std::mem::take(&mut self.regions));
             return;
         }
         // SAFETY: neither is used again, and the queue goes before the memory that it was given.

@@ -9,6 +9,7 @@ mod admission;
 mod alarm;
 mod core;
 mod reads;
+mod region;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod tests;
 pub use alarm::{Alarm, thread_waker};
 pub use core::EngineStats;
 pub use reads::{Arrived, Batch, Cx, Reading, Stream};
+pub use region::{Region, RegionId};
 pub use running::{Running, Step};
 
 use self::core::Core;

@@ -1,6 +1,7 @@
 //! What a query sees of the engine: [`Cx`] and the futures of its reads.
 
 use super::core::Core;
+use super::region::RegionId;
 use crate::contract::Span;
 use crate::error::ReadError;
 use std::cell::RefCell;
@@ -22,7 +23,14 @@ impl Cx {
     /// wait for, fails with [`ReadError::Budget`], which says what budget would do. A batch of more spans than
     /// the budget holds belongs into a [`Cx::stream`], whose reads give their buffers back one by one.
     pub fn read<'c>(&'c self, spans: &'c [Span]) -> Reading<'c> {
-        Reading { cx: self, spans, group: None }
+        Reading { cx: self, spans, into: None, group: None }
+    }
+
+    /// The same into memory of the caller's, without a copy and outside the budget: the aligned span of `spans[i]` goes
+    /// to `places[i]` bytes from the start of `region`, a multiple of [`Cx::alignment`]. A place is taken until the
+    /// batch is dropped; where a place is missing, lies outside or is taken, the batch fails with [`ReadError::NoPlace`].
+    pub fn read_into<'c>(&'c self, spans: &'c [Span], region: RegionId, places: &'c [usize]) -> Reading<'c> {
+        Reading { cx: self, spans, into: Some((region, places)), group: None }
     }
 
     /// What reads on this tier are aligned to, in bytes: 1 where they are served as they are.
@@ -40,6 +48,7 @@ impl Cx {
 pub struct Reading<'c> {
     cx: &'c Cx,
     spans: &'c [Span],
+    into: Option<(RegionId, &'c [usize])>,
     group: Option<u32>,
 }
 
@@ -52,8 +61,14 @@ impl Future for Reading<'_> {
         let mut core = cx.0.borrow_mut();
         let Some(group) = self.group else {
             let group = core.open_group(false);
-            for span in self.spans {
-                core.stage(group, *span);
+            if let Some((region, places)) = self.into {
+                for (i, span) in self.spans.iter().enumerate() {
+                    core.stage_into(group, *span, region, places.get(i).copied().unwrap_or(usize::MAX));
+                }
+            } else {
+                for span in self.spans {
+                    core.stage(group, *span);
+                }
             }
             self.group = Some(group);
             if !core.is_complete(group) {

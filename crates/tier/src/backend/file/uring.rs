@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+/// Regions that a ring knows at most: the engine's own, and some of its callers'.
+const MOST_REGIONS: u32 = 16;
+
 /// The ring's name for a call; no slot has it.
 const CALLED: u64 = u64::MAX;
 
@@ -43,7 +46,10 @@ pub(super) struct UringQueue {
     ring: IoUring,
     file: Arc<File>,
     registered_file: bool,
-    region: (usize, usize),
+    /// Registered memory: first byte, length; the place in the list is the ring's name for it.
+    regions: Vec<(usize, usize)>,
+    /// Whether the ring has room for more of them.
+    table: bool,
     len: u64,
     depth: usize,
     flights: Vec<Flight>,
@@ -98,7 +104,8 @@ impl UringQueue {
             ring,
             file,
             registered_file,
-            region: (0, 0),
+            regions: Vec::new(),
+            table: false,
             len,
             depth: depth as usize,
             flights: vec![idle; depth as usize],
@@ -116,16 +123,20 @@ impl UringQueue {
         let Flight { read, arrived } = self.flights[slot as usize];
         let buffer = read.buffer.wrapping_add(arrived as usize);
         let (len, offset) = (read.len - arrived, read.offset + u64::from(arrived));
-        let (start, size) = self.region;
-        let at = buffer as usize;
-        let fixed = size > 0 && at >= start && at + len as usize <= start + size;
+        let (at, end) = (buffer as usize, buffer as usize + len as usize);
+        let holds = |(start, size): &(usize, usize)| at >= *start && end <= start + size;
+        let fixed = self.regions.iter().position(holds).map(|region| region as u16);
         let entry = match (self.registered_file, fixed) {
-            (true, true) => opcode::ReadFixed::new(types::Fixed(0), buffer, len, 0).offset(offset).build(),
-            (true, false) => opcode::Read::new(types::Fixed(0), buffer, len).offset(offset).build(),
-            (false, true) => opcode::ReadFixed::new(types::Fd(self.file.as_raw_fd()), buffer, len, 0)
-                .offset(offset)
-                .build(),
-            (false, false) => {
+            (true, Some(region)) => {
+                opcode::ReadFixed::new(types::Fixed(0), buffer, len, region).offset(offset).build()
+            }
+            (true, None) => opcode::Read::new(types::Fixed(0), buffer, len).offset(offset).build(),
+            (false, Some(region)) => {
+                opcode::ReadFixed::new(types::Fd(self.file.as_raw_fd()), buffer, len, region)
+                    .offset(offset)
+                    .build()
+            }
+            (false, None) => {
                 opcode::Read::new(types::Fd(self.file.as_raw_fd()), buffer, len).offset(offset).build()
             }
         };
@@ -260,11 +271,23 @@ impl Queue for UringQueue {
     }
 
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        let buffer = libc::iovec { iov_base: region.cast(), iov_len: len };
+        if self.regions.is_empty() {
+            self.table = self.ring.submitter().register_buffers_sparse(MOST_REGIONS).is_ok();
+        }
+        let (place, buffer) = (self.regions.len(), libc::iovec { iov_base: region.cast(), iov_len: len });
         // SAFETY: the caller keeps the region allocated until this queue is dropped. A refusal (a small
-        // RLIMIT_MEMLOCK) only costs speed.
-        if unsafe { self.ring.submitter().register_buffers(&[buffer]) }.is_ok() {
-            self.region = (region as usize, len);
+        // RLIMIT_MEMLOCK) only costs speed. Kernels before 5.19 have no table, and take one region.
+        let outcome = unsafe {
+            match self.table {
+                true if place < MOST_REGIONS as usize => {
+                    self.ring.submitter().register_buffers_update(place as u32, &[buffer], None)
+                }
+                false if place == 0 => self.ring.submitter().register_buffers(&[buffer]),
+                _ => return Ok(()),
+            }
+        };
+        if outcome.is_ok() {
+            self.regions.push((region as usize, len));
         }
         Ok(())
     }
