@@ -1,6 +1,6 @@
 //! Which staged reads get buffers, and when: a batch all of its buffers or none, in order.
 
-use super::core::{Core, Op, Outcome};
+use super::core::{Core, Failure, Op};
 use std::collections::HashSet;
 
 impl Core {
@@ -77,7 +77,7 @@ impl Core {
         let needed = self.pool.budget_for(unit.iter().map(|op| self.ops[*op as usize].len as usize));
         self.refused_at = None;
         for id in unit {
-            self.finish(id, Outcome::Budget { needed });
+            self.fail(id, Failure::Budget { needed });
         }
     }
 }

@@ -46,13 +46,15 @@ enum Stage {
     /// Staged by a query that has gone: it ends when its turn comes, instead of being searched for in the line.
     Withdrawn,
     InFlight,
-    Done,
+    /// Ended with all its bytes.
+    Arrived,
+    /// Ended without.
+    Failed,
 }
 
-/// How a finished read ended; smaller than the error that it becomes on demand.
+/// Why a read failed; smaller than the error that it becomes on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Arrived,
+pub(super) enum Failure {
     Device(ReadFault),
     Short { got: u32 },
     Outside,
@@ -75,7 +77,8 @@ pub(super) struct Op {
     offset: u64,
     pub(super) len: u32,
     pub(super) buffer: Option<Buffer>,
-    outcome: Outcome,
+    /// Of a failed read.
+    failure: Failure,
 }
 
 impl Op {
@@ -89,11 +92,15 @@ impl Op {
         offset: 0,
         len: 0,
         buffer: None,
-        outcome: Outcome::Arrived,
+        failure: Failure::Outside,
     };
 }
 
 impl Op {
+    fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Arrived | Stage::Failed)
+    }
+
     /// Whether it goes into a region of the caller's.
     pub(super) fn is_claim(&self) -> bool {
         self.buffer.is_some_and(|buffer| buffer.is_claim())
@@ -226,7 +233,10 @@ impl Core {
         if let Some(id) = self.free_groups.pop() {
             let group = &mut self.groups[id as usize];
             (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, false, false);
-            (group.failed, group.next_place) = (0, 0);
+            group.failed = 0;
+            if stream {
+                group.next_place = 0;
+            }
             return id;
         }
         self.groups.push(Group {
@@ -259,8 +269,12 @@ impl Core {
             }
         };
         let owner = &mut self.groups[group as usize];
-        let (at, place) = (owner.ops.len() as u32, owner.next_place);
-        owner.next_place = place.wrapping_add(1);
+        let at = owner.ops.len() as u32;
+        // A counter that was just set to zero along with its neighbours would be waited for: 3 ns a read.
+        let place = if owner.stream { owner.next_place } else { at };
+        if owner.stream {
+            owner.next_place = place.wrapping_add(1);
+        }
         owner.ops.push(id);
         owner.unfinished += 1;
         // Field by field: a whole `Op` would be built on the stack and copied, which costs more than all else here.
@@ -273,7 +287,7 @@ impl Core {
         op.offset = start;
         op.len = aligned.min(u64::from(u32::MAX)) as u32;
         if outside || too_long {
-            self.finish(id, Outcome::Outside);
+            self.fail(id, Failure::Outside);
         } else {
             self.staged.push_back(id);
         }
@@ -294,7 +308,7 @@ impl Core {
         self.stage(group, want);
         let id = self.groups[group as usize].ops[at];
         let op = &mut self.ops[id as usize];
-        if op.stage == Stage::Done {
+        if op.stage == Stage::Failed {
             return;
         }
         let len = op.len as usize;
@@ -304,7 +318,7 @@ impl Core {
         if op.buffer.is_none() {
             // It was staged last.
             self.staged.pop_back();
-            self.finish(id, Outcome::NoPlace);
+            self.fail(id, Failure::NoPlace);
         }
     }
 
@@ -331,15 +345,17 @@ impl Core {
     #[cold]
     fn error(&self, op: &Op) -> Option<ReadError> {
         let Span { offset, len } = op.want;
-        match op.outcome {
-            Outcome::Arrived => None,
-            Outcome::Device(ReadFault { kind, errno }) => {
+        if op.stage != Stage::Failed {
+            return None;
+        }
+        match op.failure {
+            Failure::Device(ReadFault { kind, errno }) => {
                 Some(ReadError::Device { offset, len, kind, errno })
             }
-            Outcome::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
-            Outcome::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
-            Outcome::NoPlace => Some(ReadError::NoPlace { offset, len }),
-            Outcome::Budget { needed } => {
+            Failure::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
+            Failure::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
+            Failure::NoPlace => Some(ReadError::NoPlace { offset, len }),
+            Failure::Budget { needed } => {
                 Some(ReadError::Budget { needed, budget: self.pool.budget_bytes() })
             }
         }
@@ -359,10 +375,8 @@ impl Core {
     /// Where the bytes of a finished read lie: start and length, or why there are none.
     pub(crate) fn view(&self, op: u32) -> Result<(*const u8, usize), ReadError> {
         let op = &self.ops[op as usize];
-        assert!(op.stage == Stage::Done, "bytes of a read that has not arrived");
-        if op.outcome != Outcome::Arrived
-            && let Some(error) = self.error(op)
-        {
+        assert!(op.is_done(), "bytes of a read that has not arrived");
+        if let Some(error) = self.error(op) {
             return Err(error);
         }
         let len = op.want.len as usize;
@@ -385,7 +399,7 @@ impl Core {
         let nothing = (std::ptr::dangling(), 0);
         let Some(op) = self.groups[group as usize].ops.get(place) else { return nothing };
         let op = &self.ops[*op as usize];
-        if op.stage != Stage::Done || op.outcome != Outcome::Arrived {
+        if op.stage != Stage::Arrived {
             return nothing;
         }
         match op.buffer {
@@ -411,13 +425,14 @@ impl Core {
     /// Gives one finished read of a stream back, its buffer and its place in the books: a stream may be of any length.
     pub(crate) fn release_arrived(&mut self, id: u32) {
         let op = &mut self.ops[id as usize];
-        debug_assert!(op.stage == Stage::Done, "a read is given back before it has ended");
+        debug_assert!(op.is_done(), "a read is given back before it has ended");
+        let failed = u32::from(op.stage == Stage::Failed);
         op.stage = Stage::Free;
         if let Some(buffer) = op.buffer.take() {
             self.pool.release(buffer);
         }
         let (at, group) = (op.at as usize, &mut self.groups[op.group as usize]);
-        group.failed -= u32::from(op.outcome != Outcome::Arrived);
+        group.failed -= failed;
         group.ops.swap_remove(at);
         if let Some(moved) = group.ops.get(at) {
             self.ops[*moved as usize].at = at as u32;
@@ -432,14 +447,14 @@ impl Core {
             return;
         }
         let group = &mut self.groups[id as usize];
-        for &op in &group.ops {
-            let op = &mut self.ops[op as usize];
+        for &id in &group.ops {
+            let op = &mut self.ops[id as usize];
             if let Some(buffer) = op.buffer.take() {
                 self.pool.release(buffer);
             }
             op.stage = Stage::Free;
+            self.free_ops.push(id);
         }
-        self.free_ops.extend_from_slice(&group.ops);
         group.ops.clear();
         group.arrived.clear();
         self.free_groups.push(id);
@@ -488,7 +503,7 @@ impl Core {
             self.admitted = self.admitted.saturating_sub(1);
             let op = &mut self.ops[id as usize];
             if op.stage == Stage::Withdrawn {
-                self.finish(id, Outcome::Arrived);
+                self.arrive(id);
                 continue;
             }
             op.stage = Stage::InFlight;
@@ -499,7 +514,7 @@ impl Core {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // SAFETY: each buffer is held by its op until `finish`, which only a completion brings about.
+        // SAFETY: each buffer is held by its op until it ends, which only a completion brings about.
         let outcome = unsafe { self.queue.submit(&self.batch) };
         let taken = outcome.as_ref().map_or(0, |taken| *taken);
         if taken < self.batch.len() {
@@ -582,31 +597,47 @@ impl Core {
         if op.stage != Stage::InFlight || op.generation != generation {
             return Err(TierError::Contract(format!("read {id} completed although it was not in flight")));
         }
-        let len = op.want.len;
-        let outcome = match completion.result {
-            Err(fault) => Outcome::Device(fault),
+        self.stats.reads += 1;
+        match completion.result {
+            Err(fault) => self.fail(id, Failure::Device(fault)),
             Ok(got) => {
                 self.stats.bytes += u64::from(got);
                 let skip = (op.want.offset - op.offset) as u32;
-                let useful = got.saturating_sub(skip).min(len);
-                if useful < len { Outcome::Short { got: useful } } else { Outcome::Arrived }
+                let useful = got.saturating_sub(skip).min(op.want.len);
+                if useful < op.want.len {
+                    self.fail(id, Failure::Short { got: useful });
+                } else {
+                    self.arrive(id);
+                }
             }
-        };
-        self.stats.reads += 1;
-        self.finish(id, outcome);
+        }
         Ok(())
     }
 
-    /// Books the end of one read and readies its task where that was the one awaited.
+    /// Books the arrival of one read.
     #[inline]
-    pub(super) fn finish(&mut self, id: u32, outcome: Outcome) {
+    fn arrive(&mut self, id: u32) {
+        self.ops[id as usize].stage = Stage::Arrived;
+        self.end(id);
+    }
+
+    /// Books the failure of one read.
+    #[cold]
+    pub(super) fn fail(&mut self, id: u32, failure: Failure) {
         let op = &mut self.ops[id as usize];
-        op.stage = Stage::Done;
-        op.outcome = outcome;
+        (op.stage, op.failure) = (Stage::Failed, failure);
+        self.groups[op.group as usize].failed += 1;
+        self.end(id);
+    }
+
+    /// Counts one read of a group less, and readies its task where that was the one awaited. What became of the read is
+    /// not handed over: an enum that is put together and copied takes longer than all else here.
+    #[inline]
+    fn end(&mut self, id: u32) {
+        let op = &mut self.ops[id as usize];
         let group_id = op.group;
         let group = &mut self.groups[group_id as usize];
         group.unfinished -= 1;
-        group.failed += u32::from(outcome != Outcome::Arrived);
         if group.orphaned {
             // Nobody will look at the bytes, and somebody may be waiting for the buffer.
             if let Some(buffer) = op.buffer.take() {
@@ -631,7 +662,7 @@ impl Core {
         for _ in 0..self.staged.len() {
             let Some(id) = self.staged.pop_front() else { break };
             if self.ops[id as usize].is_withdrawn() {
-                self.finish(id, Outcome::Arrived);
+                self.arrive(id);
             } else {
                 self.staged.push_back(id);
             }
