@@ -37,7 +37,11 @@ impl Folder {
             Ok(_) => {
                 Ok(Some(Folder { disk: disk.clone(), path: path.to_path_buf(), identity: found.identity }))
             }
-            Err(e) if e.kind() == ErrorKind::NotFound => Err(foreign(format!("it holds no {mark}"))),
+            Err(e) if e.kind() == ErrorKind::NotFound => match disk.stat(path) {
+                Ok(now) if now.identity == found.identity => Err(foreign(format!("it holds no {mark}"))),
+                // It was moved away between the two looks.
+                _ => Ok(None),
+            },
             Err(e) => Err(StoreError::io("open", path.join(mark), e)),
         }
     }
