@@ -168,7 +168,7 @@ fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[
     for (name, bytes) in &expected {
         assert!(found[name] == *bytes, "{name} differs");
     }
-    assert!(verify(&killed, &Silent).unwrap().faults.is_empty());
+    assert_eq!(verify(&killed, &Silent).unwrap().faults, [""; 0], "{kind} {metric}");
 }
 
 #[test]

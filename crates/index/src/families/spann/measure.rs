@@ -47,6 +47,21 @@ pub(crate) fn calibrate(
         let found = measured.run(work, probes as usize)?;
         Ok(found.points(&mut curves, probes, trial.queries.count()))
     })?;
+    for curve in &mut curves {
+        // A longer walk through the centroids may miss a list that a shorter one found; no search would choose that.
+        let mut most: Vec<(f32, f32)> = Vec::new();
+        curve.points.retain(|point| match most.iter_mut().find(|most| most.0 == point.prune) {
+            Some(most) => {
+                let rises = point.recall >= most.1;
+                most.1 = most.1.max(point.recall);
+                rises
+            }
+            None => {
+                most.push((point.prune, point.recall));
+                true
+            }
+        });
+    }
     Ok(trial.calibration(curves))
 }
 
