@@ -175,7 +175,8 @@ def build_all(options: argparse.Namespace, data: DataSet, log) -> dict[str, list
             settings += ["--search-list", options.build_search_list, "--code-bytes", options.code_bytes]
             settings += ["--threads", options.build_threads]
             if system == "bathyal":
-                program, more = options.bathyal, ["--metric", "l2", "--overwrite", "--json"]
+                program = options.bathyal
+                more = ["--family", "graph", "--metric", "l2", "--overwrite", "--json"]
             else:
                 program, more = options.diskann, ["--saturate", options.saturate]
             forget([data.base])

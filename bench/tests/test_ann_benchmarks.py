@@ -66,7 +66,7 @@ def test_ann_benchmarks_builds_and_asks(folder, vectors, distance, metric):
     (algorithms / "base").mkdir()
     (algorithms / "base/module.py").write_text(BASE)
     module = importlib.import_module("ann_benchmarks.algorithms.bathyal.module")
-    options = {"max_degree": 24, "search_list": 50, "tier": "dram", "beam_width": 4}
+    options = {"family": "graph", "max_degree": 24, "search_list": 50, "tier": "dram", "beam_width": 4}
     algorithm = module.Bathyal(distance, options)
     try:
         algorithm.fit(base)
@@ -124,7 +124,7 @@ def test_big_ann_benchmarks_builds_loads_and_asks(folder, vectors):
     path = folder / SmallSet().get_dataset_fn()
     path.parent.mkdir(parents=True)
     path.write_bytes(np.array(base.shape, "<u4").tobytes() + base.tobytes())
-    options = {"max_degree": 24, "search_list": 50, "tier": "file"}
+    options = {"family": "graph", "max_degree": 24, "search_list": 50, "tier": "file"}
 
     algorithm = module.Bathyal("euclidean", options)
     assert algorithm.load_index("small") is False

@@ -20,7 +20,7 @@ SUITE = {
         {
             "name": "Bathyal",
             "peer": "bathyal",
-            "build": {"max_degree": 16, "search_list": 30},
+            "build": {"family": "graph", "max_degree": 16, "search_list": 30},
             "open": {"tier": "file"},
             "effort": "search_list",
             "efforts": [10, 40],

@@ -7,7 +7,10 @@ pub mod targets;
 pub const GROUPS: [(&str, &[&str]); 11] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs"]),
-    ("manifest", &["manifest", "manifest_content", "cluster_manifest", "spann_manifest"]),
+    (
+        "manifest",
+        &["manifest", "manifest_content", "cluster_manifest", "spann_manifest", "manifest_of_version_1"],
+    ),
     ("journal", &["journal", "journal_content", "list_journal"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec"]),

@@ -18,17 +18,8 @@ _Progress = Callable[[str, int, int], object] | None
 
 class _BuildArguments(TypedDict):
     metric: str
-    family: str
-    group_vectors: int | None
-    layout: str | None
-    centroid_share: float | None
-    replicas: int | None
-    list_limit: int | None
-    max_degree: int
-    search_list: int
-    alpha: float
-    code_bytes: int | None
-    code_kind: str | None
+    family: str | None
+    options: str
     threads: int
     seed: int | None
     memory: int | None
@@ -41,9 +32,9 @@ class _SearchArguments(TypedDict):
     search_list: int | None
     probes: int | None
     prune: float | None
-    beam_width: int
+    beam_width: int | None
     threads: int
-    mode: str
+    mode: str | None
     timeout: float | None
     in_flight: int | None
 
@@ -117,6 +108,7 @@ class Awaited:
     def give_up(self, number: int) -> None: ...
 
 def build(data: _Data, path: _Path, arguments: _BuildArguments, progress: _Progress) -> str: ...
+def list_families() -> str: ...
 def range_search(
     handle: IndexHandle, queries: NDArray[Any], radius: float, limit: int | None, arguments: _SearchArguments
 ) -> _Ranges: ...

@@ -65,17 +65,43 @@ def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:
     return number
 
 
-def refuse_unknown(function: str, unknown: Mapping[str, object]) -> None:
-    """Refuses arguments that ``function`` does not have; of one that has another name now, the message says it.
+def refuse_renamed(function: str, given: Mapping[str, object]) -> None:
+    """Refuses arguments that have another name now; the message says it.
 
-    >>> refuse_unknown("build", {"code": "pq"})
+    >>> refuse_renamed("build", {"code": "pq"})
     Traceback (most recent call last):
     TypeError: build() has no argument 'code'; it is called 'code_kind' now
     """
-    for name in unknown:
-        new = NEW_NAMES.get(name)
-        hint = f"; it is called {new!r} now" if new else ""
-        raise TypeError(f"{function}() has no argument {name!r}{hint}")
+    for name in given:
+        if name in NEW_NAMES:
+            raise TypeError(f"{function}() has no argument {name!r}; it is called {NEW_NAMES[name]!r} now")
+
+
+def family_options(options: Mapping[str, object]) -> dict[str, int | float | str]:
+    """What only a family is told, as values that can be written as JSON; those that are None are left out.
+
+    >>> family_options({"max_degree": np.int64(32), "alpha": np.float32(1.5), "layout": "csr", "code_kind": None})
+    {'max_degree': 32, 'alpha': 1.5, 'layout': 'csr'}
+    >>> family_options({"max_degree": [32]})
+    Traceback (most recent call last):
+    TypeError: max_degree is [32]; expected a number or text
+    """
+    values: dict[str, int | float | str] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if isinstance(value, str):
+            values[name] = value
+            continue
+        try:
+            values[name] = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            if not isinstance(value, float | np.floating):
+                raise TypeError(f"{name} is {value!r}; expected a number or text") from None
+            if not np.isfinite(value):
+                raise ValueError(f"{name} is {value}; expected a finite number") from None
+            values[name] = float(value)
+    return values
 
 
 def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:

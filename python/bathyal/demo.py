@@ -125,7 +125,7 @@ def show_sizes(index: bathyal.Index, base: Vectors) -> None:
     if about["manifest"]["family"] == "cluster":
         shape = f"vectors in {about['groups']:,} groups of up to {about['group_vectors']}, and their codes"
     else:
-        degree = about["manifest"]["graph"]["max_degree"]
+        degree = about["manifest"]["structure"]["max_degree"]
         shape = f"vectors and a graph of {about['mean_degree']:.0f} links each, at most {degree}"
     share = 100 * index.dram_bytes / base.nbytes
     _, _, free = shutil.disk_usage(index.path)

@@ -7,20 +7,19 @@ import os
 import warnings
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
-from bathyal.arguments import Data, Path, memory_bytes, query_rows, refuse_unknown, whole
+from bathyal.arguments import Data, Path, family_options, memory_bytes, query_rows, refuse_renamed, whole
 from bathyal.files import read_vectors, source
 from bathyal.progress import Receiver, shown
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 
 Metric = Literal["l2", "ip", "cosine"]
-Family = Literal["cluster", "graph", "spann"]
+Family = str
 Tier = str
-Layout = Literal["padded", "page_local", "csr", "coupled", "decoupled", "grouped"]
 Mode = Literal["batched", "pipelined"]
 
 
@@ -57,9 +56,9 @@ class Index:
         recall: float = 0.95,
         search_list: int | None = None,
         probes: int | None = None,
-        beam_width: int = 4,
+        beam_width: int | None = None,
         threads: int = 0,
-        mode: Mode = "batched",
+        mode: Mode | None = None,
         timeout: float | None = None,
         prune: float | None = None,
         in_flight: int | None = None,
@@ -75,18 +74,18 @@ class Index:
                 calibration of the index turns it into a size of the candidate list.
             search_list: that size itself (L in DiskANN), at least ``k``; then ``recall`` is not looked at.
             probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration.
-            beam_width: reads of one hop (W in DiskANN), 1 to 128.
+            beam_width: reads of one hop of a graph (W in DiskANN), 1 to 128; None is 4.
             threads: 0 means all cores.
-            mode: ``"batched"`` gives the same answers on every tier (but a cluster index in DRAM compares its
-                candidates alone, not all of their pages); ``"pipelined"`` goes on with whatever read arrives
-                first, for lower latency.
+            mode: of a graph or posting lists: ``"batched"`` (the default) gives the same answers on every tier;
+                ``"pipelined"`` goes on with whatever read arrives first, for lower latency.
             timeout: seconds after which the search gives up.
             prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
                 chooses by the calibration.
             in_flight: queries interleaved on each thread; None suits the tier. More take more memory.
 
         Raises:
-            ValueError: queries or options that do not fit the index, NaN or infinity (the row is named).
+            ValueError: queries that do not fit the index, an effort that its family has no use for, NaN or infinity
+                (the row is named).
             TimeoutError: ``timeout`` passed; nothing is answered.
             DamagedIndexError: bytes of the index are not those that were written.
             OSError: the device failed.
@@ -179,7 +178,7 @@ class Index:
         recall: float = 0.95,
         limit: int | None = None,
         threads: int = 0,
-        mode: Mode = "batched",
+        mode: Mode | None = None,
         timeout: float | None = None,
         in_flight: int | None = None,
     ) -> FoundRanges:
@@ -203,7 +202,7 @@ class Index:
         [[1, 2, 3, 4, 5], [97, 98, 99], []]
         """
         rows, _ = _rows(queries, self.element)
-        arguments = _arguments(10, recall, None, None, 4, threads, mode, timeout, None, in_flight)
+        arguments = _arguments(10, recall, None, None, None, threads, mode, timeout, None, in_flight)
         most = None if limit is None else whole("limit", limit, least=1)
         answers = _bathyal.range_search(self._handle, rows, float(radius), most, arguments)
         notes = _warned(answers["notes"])
@@ -239,7 +238,7 @@ class Index:
         >>> ids[:4, 0].tolist()
         [0, 1, 2, 3]
         """
-        arguments = _arguments(k, recall, search_list, probes, 4, threads, "batched", None, None, in_flight)
+        arguments = _arguments(k, recall, search_list, probes, None, threads, None, None, None, in_flight)
         text = _bathyal.search_file(self._handle, queries, output, whole("block", block, least=1), arguments)
         report: dict[str, Any] = json.loads(text)
         report["notes"] = list(_warned(report["notes"]))
@@ -258,7 +257,7 @@ class Index:
         >>> index.warm(threads=1)["queries"] > 0
         True
         """
-        arguments = _arguments(k, recall, None, None, 4, threads, "batched", None, None, in_flight)
+        arguments = _arguments(k, recall, None, None, None, threads, None, None, None, in_flight)
         report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, arguments))
         return report
 
@@ -269,8 +268,8 @@ class Index:
         recall: float = 0.95,
         search_list: int | None = None,
         probes: int | None = None,
-        beam_width: int = 4,
-        mode: Mode = "batched",
+        beam_width: int | None = None,
+        mode: Mode | None = None,
         prune: float | None = None,
     ) -> dict[str, Any]:
         """Answers one query alone and says what it took.
@@ -394,9 +393,9 @@ def _arguments(
     recall: float,
     search_list: int | None,
     probes: int | None,
-    beam_width: int,
+    beam_width: int | None,
     threads: int,
-    mode: str,
+    mode: str | None,
     timeout: float | None,
     prune: float | None = None,
     in_flight: int | None = None,
@@ -407,7 +406,7 @@ def _arguments(
         "search_list": None if search_list is None else whole("search_list", search_list),
         "probes": None if probes is None else whole("probes", probes),
         "prune": None if prune is None else float(prune),
-        "beam_width": whole("beam_width", beam_width),
+        "beam_width": None if beam_width is None else whole("beam_width", beam_width),
         "threads": whole("threads", threads, most=4096),
         "mode": mode,
         "timeout": None if timeout is None else float(timeout),
@@ -443,9 +442,9 @@ def search(
     recall: float = 0.95,
     search_list: int | None = None,
     probes: int | None = None,
-    beam_width: int = 4,
+    beam_width: int | None = None,
     threads: int = 0,
-    mode: Mode = "batched",
+    mode: Mode | None = None,
     timeout: float | None = None,
     prune: float | None = None,
     in_flight: int | None = None,
@@ -484,24 +483,15 @@ def build(
     data: Data,
     path: Path,
     metric: Metric = "l2",
-    family: Family = "cluster",
-    group_vectors: int | None = None,
-    max_degree: int = 64,
-    search_list: int = 100,
-    alpha: float = 1.2,
-    code_bytes: int | None = None,
-    code_kind: str | None = None,
+    family: Family | None = None,
+    *,
     threads: int = 0,
     seed: int | None = None,
     memory: int | str | None = None,
     overwrite: bool = False,
     calibration: Data | None = None,
     progress: bool | Receiver = True,
-    layout: Layout | None = None,
-    centroid_share: float | None = None,
-    replicas: int | None = None,
-    list_limit: int | None = None,
-    **unknown: NoReturn,
+    **options: int | float | str | None,
 ) -> Index:
     """Builds an index over ``data`` in the new directory ``path``, and opens it.
 
@@ -512,15 +502,9 @@ def build(
             float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
             changed meanwhile.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
-        family: ``"cluster"`` (near vectors share pages, codes in memory: few reads, quick to build), ``"graph"``
-            (Vamana, as in DiskANN) or ``"spann"`` (posting lists with full vectors: hardly any memory).
-        group_vectors: vectors of a group of a cluster index, about; None picks a size that suits most data.
-        max_degree: most neighbours of a vector in a graph (R in DiskANN).
-        search_list: size of the candidate list while a graph is built (L in DiskANN).
-        alpha: of a graph: how much longer a detour must be before an edge is pruned, 1 to 10.
-        code_bytes: bytes of memory a vector for its code; None picks a size that suits ``dim``.
-        code_kind: the kind of code (``"pq"``, ``"pq4"``, ``"axes"``, ``"rabitq1"`` to ``"rabitq8"``); None picks
-            the best. Coupled posting lists hold codes of a kind that is named (not ``"pq"``) instead of copies.
+        family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
+            ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory).
+            :func:`families` lists all with their options.
         threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
             needs one thread, too.
         seed: of everything random; None takes a fixed one.
@@ -529,13 +513,11 @@ def build(
         calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
         progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
             ``(stage, done, total)``.
-        layout: how the file that searches read is laid out. Of a graph: ``"padded"`` (the default), a record a
-            vector; ``"page_local"``: near vectors share a page, a third to a half of the reads; or ``"csr"``: the
-            smallest, for memory. Of posting lists: ``"coupled"``, a copy of each vector in each of its lists;
-            ``"decoupled"``, lists of addresses; or ``"grouped"`` (the default), each vector once, by its group.
-        centroid_share: posting lists for each vector, up to 1; None picks a share that suits most data.
-        replicas: most posting lists that a vector is in, 1 to 8; None is 8 of coupled lists and 1 of the others.
-        list_limit: most vectors that a posting list admits; None is ``replicas / centroid_share``.
+        options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
+            ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,
+            ``search_list``, ``alpha``, ``code_bytes``, ``code_kind``. ``spann``: ``layout``, ``centroid_share``,
+            ``replicas``, ``list_limit``, ``alpha``, ``code_bytes``, ``code_kind``. An option of another family is
+            refused.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
@@ -545,14 +527,14 @@ def build(
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
-    >>> index = bathyal.build(vectors, "cosine.index", metric="cosine", max_degree=16)
+    >>> index = bathyal.build(vectors, "cosine.index", metric="cosine", family="graph", max_degree=16)
     >>> index.build_report["vectors"], index.build_report["element"]
     (300, 'f32')
     >>> bathyal.build(vectors, "cosine.index")
     Traceback (most recent call last):
     FileExistsError: ...
     """
-    refuse_unknown("build", unknown)
+    refuse_renamed("build", options)
     budget = memory_bytes(memory)
     with shown(progress) as receiver:
         report = _bathyal.build(
@@ -561,16 +543,7 @@ def build(
             {
                 "metric": metric,
                 "family": family,
-                "group_vectors": None if group_vectors is None else whole("group_vectors", group_vectors),
-                "layout": layout,
-                "centroid_share": None if centroid_share is None else float(centroid_share),
-                "replicas": None if replicas is None else whole("replicas", replicas),
-                "list_limit": None if list_limit is None else whole("list_limit", list_limit),
-                "max_degree": whole("max_degree", max_degree),
-                "search_list": whole("search_list", search_list),
-                "alpha": float(alpha),
-                "code_bytes": None if code_bytes is None else whole("code_bytes", code_bytes),
-                "code_kind": code_kind,
+                "options": json.dumps(family_options(options)),
                 "threads": whole("threads", threads, most=4096),
                 "seed": None if seed is None else whole("seed", seed),
                 "memory": budget,
@@ -580,6 +553,23 @@ def build(
             receiver,
         )
     return Index(_bathyal.IndexHandle.open(path, "file", budget, None, None), path, json.loads(report))
+
+
+def families() -> dict[str, dict[str, Any]]:
+    """The index families: what each is (``about``), and the ``options`` of a build with what they do.
+
+    >>> import bathyal
+    >>> list(bathyal.families()["cluster"]["options"])
+    ['group_vectors', 'code_bytes', 'code_kind']
+    """
+    listed: list[dict[str, Any]] = json.loads(_bathyal.list_families())
+    return {
+        family["name"]: {
+            "about": family["about"],
+            "options": {option["name"]: option["help"] for option in family["options"]},
+        }
+        for family in listed
+    }
 
 
 def open(

@@ -42,12 +42,18 @@ def queries():
 FAMILIES = ["cluster", "graph"]
 
 
+def small(family):
+    """The options of a family that make a test quick."""
+    graph = {"max_degree": 24, "search_list": 50}
+    return {"family": family, **(graph if family == "graph" else {})}
+
+
 @pytest.fixture(scope="session", params=FAMILIES)
 def index_path(request, vectors, tmp_path_factory):
     import bathyal
 
     path = tmp_path_factory.mktemp("index") / "shared.index"
-    bathyal.build(vectors, path, metric="l2", family=request.param, max_degree=24, search_list=50).close()
+    bathyal.build(vectors, path, metric="l2", **small(request.param)).close()
     return path
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bathyal
-from conftest import FAMILIES
+from conftest import FAMILIES, small
 
 TEN = np.arange(20, dtype=np.float32).reshape(10, 2)
 
@@ -50,21 +50,25 @@ def test_data_that_cannot_be_built(data, kind, message, tmp_path):
         ({"family": "spann", "centroid_share": 0.0}, ValueError, "centroid_share"),
         ({"family": "spann", "centroid_share": float("nan")}, ValueError, "centroid_share"),
         ({"family": "spann", "replicas": 9}, ValueError, "replicas"),
-        ({"family": "spann", "replicas": 1.5}, TypeError, "replicas"),
+        ({"family": "spann", "replicas": 1.5}, ValueError, "replicas"),
         ({"family": "spann", "list_limit": 0}, ValueError, "list_limit"),
-        ({"family": "spann", "layout": "padded"}, ValueError, "graphs"),
+        ({"family": "spann", "layout": "padded"}, ValueError, "layout"),
         ({"code_kind": "pq", "family": "cluster"}, ValueError, "groups"),
         ({"code_kind": "axes", "family": "spann"}, ValueError, "layout coupled"),
         ({"code_kind": "pq", "family": "spann", "layout": "coupled"}, ValueError, "axes"),
         ({"metric": "manhattan"}, ValueError, "l2, ip, cosine"),
-        ({"max_degree": 0}, ValueError, "max_degree"),
-        ({"max_degree": -1}, ValueError, "max_degree"),
-        ({"max_degree": "64"}, TypeError, "max_degree"),
-        ({"search_list": 0}, ValueError, "search_list"),
-        ({"alpha": 0.5}, ValueError, "alpha"),
+        ({"family": "graph", "max_degree": 0}, ValueError, "max_degree"),
+        ({"family": "graph", "max_degree": -1}, ValueError, "max_degree"),
+        ({"family": "graph", "max_degree": "64"}, ValueError, "max_degree"),
+        ({"family": "graph", "max_degree": [64]}, TypeError, "max_degree"),
+        ({"max_degree": 64}, ValueError, "max_degree is an option of graph, not of cluster"),
+        ({"family": "graph", "probes": 4}, ValueError, "probes is an option of no family"),
+        ({"family": "tree"}, ValueError, "cluster, graph"),
+        ({"family": "graph", "search_list": 0}, ValueError, "search_list"),
+        ({"family": "graph", "alpha": 0.5}, ValueError, "alpha"),
         ({"code_kind": "zip"}, ValueError, "zip"),
         ({"code": "pq"}, TypeError, "code_kind"),
-        ({"colour": "red"}, TypeError, "no argument 'colour'"),
+        ({"colour": "red"}, ValueError, "colour is an option of no family"),
         ({"code_bytes": 0}, ValueError, "code_bytes"),
         ({"memory": 1000}, MemoryError, "needs"),
         ({"memory": "much"}, ValueError, "2GB"),
@@ -138,7 +142,7 @@ def test_paths_that_are_no_index(index_path, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
-    bathyal.build(vectors, tmp_path / "i", family=family, max_degree=16, search_list=40).close()
+    bathyal.build(vectors, tmp_path / "i", **small(family)).close()
     for file in sorted((tmp_path / "i").iterdir()):
         if file.name == "manifest.json":
             continue

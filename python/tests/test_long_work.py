@@ -13,7 +13,7 @@ import pytest
 import bathyal
 from conftest import clustered
 
-LONG = {"max_degree": 64, "search_list": 400, "threads": 1}
+LONG = {"family": "graph", "max_degree": 64, "search_list": 400, "threads": 1}
 """A build of the vectors below that takes many seconds: long enough to be met while it runs."""
 COUNT = 20_000
 
@@ -59,10 +59,10 @@ def test_other_threads_run_during_a_build(base, tmp_path):
 
 def test_an_exception_in_the_receiver_stops_the_work(base, tmp_path):
     def stop(stage, done, total):
-        if stage == "grouping":
+        if stage == "first pass":
             raise Stop(stage)
 
-    with pytest.raises(Stop, match="grouping"):
+    with pytest.raises(Stop, match="first pass"):
         bathyal.build(base, tmp_path / "i", **LONG, progress=stop)
     assert list(tmp_path.iterdir()) == []
 
@@ -73,7 +73,7 @@ import signal, sys, bathyal, numpy
 signal.signal(signal.SIGINT, signal.default_int_handler)
 folder, base, index = sys.argv[1:]
 def began(stage, done, total):
-    if stage in ("grouping", "exact neighbours"):
+    if stage in ("first pass", "exact neighbours"):
         print("began", flush=True)
 try:
     {work}
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_work_at_once(work, base, index_path, tmp_path):
 
 def test_ctrl_c_ends_the_command(base, tmp_path):
     command = [sys.executable, "-m", "bathyal", "build", str(base), str(tmp_path / "i")]
-    options = ["--metric", "l2", "--threads", "1", "--search-list", "400"]
+    options = ["--metric", "l2", "--threads", "1", "--family", "graph", "--search-list", "400"]
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     )

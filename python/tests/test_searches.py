@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bathyal
-from conftest import FAMILIES, clustered, distances
+from conftest import FAMILIES, clustered, distances, small
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -12,7 +12,7 @@ from conftest import FAMILIES, clustered, distances
 def test_ranges_are_what_brute_force_finds(family, metric, tmp_path):
     base, queries = clustered("f32", 1500, 24, 1), clustered("f32", 30, 24, 2)
     exact = distances(metric, base, queries)
-    with bathyal.build(base, tmp_path / "i", metric=metric, family=family, max_degree=24) as index:
+    with bathyal.build(base, tmp_path / "i", metric=metric, **small(family)) as index:
         for rank in (5, 100):
             radius = float(np.sort(exact[0])[rank])
             found = index.range_search(queries, radius)

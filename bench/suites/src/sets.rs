@@ -1,7 +1,7 @@
 //! The data sets, the indexes that are built over them and kept, and recall.
 
 use bathyal_console::{Interrupt, StageProgress};
-use bathyal_index::{BuildOptions, FamilyChoice, Index, OpenOptions, build};
+use bathyal_index::{BuildOptions, GraphOptions, Index, OpenOptions, build};
 use bathyal_kernels::Metric;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::{IdFile, VectorFile};
@@ -102,16 +102,18 @@ impl SetArguments {
             return Ok(folder);
         }
         std::fs::create_dir_all(&self.work)?;
-        let options = BuildOptions {
-            metric: set.metric,
+        let family = GraphOptions {
             max_degree: degree,
             search_list: list,
             code_bytes: self.code_bytes,
+            ..GraphOptions::default()
+        };
+        let options = BuildOptions {
+            metric: set.metric,
             threads: self.threads,
             overwrite: true,
             calibration,
-            family: FamilyChoice::Graph,
-            ..BuildOptions::default()
+            ..BuildOptions::of(family)
         };
         build(&set.base, &folder, &options, &progress(&name))?;
         Ok(folder)

@@ -1,16 +1,15 @@
 //! What can be typed after `bathyal`.
 
+mod family;
+
+pub use family::FamilyArguments;
+
 use std::path::PathBuf;
 
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
-use bathyal_index::families::graph::options::{
-    DEFAULT_ALPHA, DEFAULT_CENTROID_SHARE, DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS,
-    DEFAULT_GROUP_VECTORS, DEFAULT_GROUPED_REPLICAS, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, DEFAULT_SEED,
-};
-use bathyal_index::open::{DEFAULT_BEAM_WIDTH, DEFAULT_BLOCK_QUERIES};
-use bathyal_index::{FamilyChoice, LayoutChoice, TierChoice};
-use bathyal_kernels::quantize::CodeKind;
+use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
+use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, SearchMode, TierChoice};
 use bathyal_kernels::{Element, Metric};
 use bathyal_repro::ReproArguments;
 use bathyal_tier::layer::delay::DelayProfile;
@@ -77,33 +76,12 @@ pub enum Command {
     Repro(ReproArguments),
 }
 
-/// The index families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FamilyName {
-    /// Groups of near vectors, their codes in memory.
-    Cluster,
-    /// A Vamana graph.
-    Graph,
-    /// Posting lists with full vectors.
-    Spann,
-}
-
-impl From<FamilyName> for FamilyChoice {
-    fn from(name: FamilyName) -> FamilyChoice {
-        match name {
-            FamilyName::Cluster => FamilyChoice::Cluster,
-            FamilyName::Graph => FamilyChoice::Graph,
-            FamilyName::Spann => FamilyChoice::Spann,
-        }
-    }
-}
-
 /// `bathyal build`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bathyal build base.fbin my.index --metric l2
-  bathyal build words.f16bin words.index --metric cosine --max-degree 32 --overwrite
+  bathyal build words.f16bin words.index --metric cosine --family graph --max-degree 32 --overwrite
   bathyal build base.u8bin my.index --metric l2 --memory 2GB --json")]
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
@@ -113,44 +91,9 @@ pub struct BuildArguments {
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
     pub metric: Metric,
-    /// Which index: cluster (near vectors share pages, codes in memory; few reads, quick to build), graph (Vamana) or
-    /// spann (posting lists with full vectors; hardly any memory)
-    #[arg(long, value_enum, default_value_t = FamilyName::Cluster)]
-    pub family: FamilyName,
-    /// Vectors of a group of a cluster index, about: whole pages are filled
-    #[arg(long, value_name = "VECTORS", default_value_t = DEFAULT_GROUP_VECTORS)]
-    pub group_vectors: u32,
-    /// How the file that searches read is laid out. Of a graph: padded, page_local (a third to a half of the reads), or
-    /// csr (the smallest, for memory) [default: padded]. Of posting lists: coupled (copies), decoupled (addresses) or
-    /// grouped (each vector once, beside its group) [default: grouped]
-    #[arg(long, value_name = "LAYOUT")]
-    pub layout: Option<LayoutChoice>,
-    /// Posting lists for each vector: 0.04 makes one for every 25
-    #[arg(long, value_name = "SHARE", default_value_t = DEFAULT_CENTROID_SHARE)]
-    pub centroid_share: f32,
-    /// Most posting lists that a vector is in
-    #[arg(long, value_name = "LISTS", help = replicas_help())]
-    pub replicas: Option<u32>,
-    /// Most vectors that a posting list admits [default: replicas / centroid-share]
-    #[arg(long, value_name = "VECTORS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub list_limit: Option<u32>,
-    /// Most neighbours of a vector in the graph (R in DiskANN)
-    #[arg(long, value_name = "R", default_value_t = DEFAULT_MAX_DEGREE)]
-    pub max_degree: u32,
-    /// Candidates while building (L in DiskANN): more builds slower and better
-    #[arg(long, value_name = "L", default_value_t = DEFAULT_SEARCH_LIST)]
-    pub search_list: u32,
-    /// How much longer a detour must be before an edge is pruned (alpha in DiskANN), at least 1
-    #[arg(long, default_value_t = DEFAULT_ALPHA)]
-    pub alpha: f32,
-    /// Bytes of memory that each vector takes while searching, for its code; of lists of codes, bytes of the index [default:
-    /// suits the dim]
-    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub code_bytes: Option<u32>,
-    /// Kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]. Coupled posting
-    /// lists hold codes of this kind (axes or rabitq) if one is named, and vectors are read to re-rank only
-    #[arg(long, value_name = "KIND")]
-    pub code_kind: Option<CodeKind>,
+    /// Which index, and what only its family is told
+    #[command(flatten)]
+    pub family: FamilyArguments,
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
@@ -168,14 +111,6 @@ pub struct BuildArguments {
     pub overwrite: bool,
 }
 
-/// What `--replicas` says of itself: the defaults stand in one place only.
-fn replicas_help() -> String {
-    format!(
-        "Most posting lists that a vector is in, 1 to 8 [default: {DEFAULT_COUPLED_REPLICAS} of coupled lists, \
-         {DEFAULT_DECOUPLED_REPLICAS} of decoupled, {DEFAULT_GROUPED_REPLICAS} of grouped]"
-    )
-}
-
 /// When a query goes on with what it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
@@ -191,6 +126,14 @@ impl ModeName {
         match self {
             ModeName::Batched => "batched",
             ModeName::Pipelined => "pipelined",
+        }
+    }
+
+    /// What the library calls it.
+    pub fn mode(self) -> SearchMode {
+        match self {
+            ModeName::Batched => SearchMode::Batched,
+            ModeName::Pipelined => SearchMode::Pipelined,
         }
     }
 }
@@ -211,12 +154,13 @@ pub struct SearchSettings {
     /// Emulate a slower device on top of the tier: cxl, nvm, rdma, ssd, or a JSON file with its profile
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub delay: Option<DelayProfile>,
-    /// Whether a query waits for its whole beam or goes on with what has arrived
-    #[arg(long, value_enum, default_value_t = ModeName::Batched)]
-    pub mode: ModeName,
-    /// Vectors that a query reads at once (W in DiskANN)
-    #[arg(long, value_name = "W", default_value_t = DEFAULT_BEAM_WIDTH)]
-    pub beam_width: u32,
+    /// Whether a query of a graph or of posting lists waits for all that it reads at once (batched), or goes on with what has
+    /// arrived [default: batched]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeName>,
+    /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4]
+    #[arg(long, value_name = "W")]
+    pub beam_width: Option<u32>,
     /// Queries in flight on each thread [default: suits the tier]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub in_flight: Option<u32>,
@@ -395,7 +339,7 @@ pub struct ConvertLayoutArguments {
     pub output: PathBuf,
     /// Layout of the copy: csr or padded
     #[arg(long, value_name = "LAYOUT")]
-    pub layout: LayoutChoice,
+    pub layout: GraphLayoutChoice,
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,

@@ -1,26 +1,33 @@
 //! The index families with their builders and searchers, their bytes on disk, and the open index on top.
 //!
 //! * [`build()`] makes an index directory from a [`bathyal_vectors::VectorFile`];
-//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it.
+//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
+//! * [`families`] lists the families, [`family`] says what one has to bring.
 
 pub mod build;
+pub mod calibrate;
 pub mod cost;
 pub mod error;
 pub mod families;
+pub mod family;
 pub mod format;
 pub mod open;
 mod partition;
 mod query;
 
+pub use build::options::{BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc};
 pub use build::{build, build_in};
 pub use error::IndexError;
+pub use families::cluster::ClusterOptions;
 pub use families::graph::{
-    BuildOptions, BuildReport, FamilyChoice, LayoutChoice, LayoutConversion, convert_layout,
-    convert_layout_in,
+    GraphLayoutChoice, GraphOptions, LayoutConversion, convert_layout, convert_layout_in,
 };
+pub use families::spann::SpannOptions;
+pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
+pub use format::postings::PostingLayout;
 pub use open::{
-    Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, MemorySplit, OpenOptions,
-    RangeOptions, RangeResult, SearchOptions, SearchResult, SearchTotals, Searching, Shape, TierChoice,
-    VerifyReport, WarmReport, inspect, inspect_in, search_many, verify, verify_in,
+    Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, OpenOptions, RangeOptions,
+    RangeResult, SearchOptions, SearchResult, Searching, TierChoice, WarmReport, inspect, inspect_in,
+    search_many, verify, verify_in,
 };
-pub use query::{QueryStats, SearchMode};
+pub use query::{DEFAULT_BEAM_WIDTH, QueryStats, SearchMode, SearchTotals};

@@ -3,7 +3,8 @@
 mod clustered;
 
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
+    BuildOptions, Effort, GivenOptions, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
+    families,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::backend::sim::{FaultRates, SimHandle, SimOptions, SimTier};
@@ -19,13 +20,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-const FAMILIES: [FamilyChoice; 3] = [FamilyChoice::Cluster, FamilyChoice::Graph, FamilyChoice::Spann];
+const FAMILIES: [&str; 3] = ["cluster", "graph", "spann"];
 const DIM: usize = 32;
 const CALLERS: usize = 32;
 
-fn built(dir: &Path, family: FamilyChoice) -> PathBuf {
-    let options = BuildOptions { family, max_degree: 24, search_list: 50, ..BuildOptions::default() };
-    let path = dir.join(format!("{family:?}"));
+fn built(dir: &Path, family: &str) -> PathBuf {
+    let graph = [("max_degree", 24), ("search_list", 50)].map(|(name, value)| (name.into(), value.into()));
+    let given = if family == "graph" { GivenOptions::from(graph) } else { GivenOptions::new() };
+    let options = BuildOptions::of(families::options(family, &given).unwrap());
+    let path = dir.join(family);
     build(&vectors(Element::U8, 3000, DIM, 1), &path, &options, &Silent).unwrap();
     path
 }
@@ -142,7 +145,7 @@ fn awaited_searches_answer_as_others_do() {
 #[test]
 fn what_is_given_up_or_late_makes_room() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, device) = stuck(&built(dir.path(), FamilyChoice::Cluster));
+    let (index, device) = stuck(&built(dir.path(), "cluster"));
     let queries = queries(200);
     // More than one thread interleaves: were their places not given back, the last one would never begin.
     for at in 0..200 {
@@ -170,7 +173,7 @@ fn what_is_given_up_or_late_makes_room() {
 #[test]
 fn a_lone_caller_does_not_wait_behind_a_batch() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), FamilyChoice::Graph);
+    let path = built(dir.path(), "graph");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
         // Minutes of searching, on every thread.
@@ -234,7 +237,7 @@ fn search_threads() -> usize {
 #[test]
 fn a_hundred_open_indexes_share_the_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), FamilyChoice::Cluster);
+    let path = built(dir.path(), "cluster");
     let cores = std::thread::available_parallelism().unwrap().get();
     let queries = queries(50);
     let open = || Index::open(&path, &OpenOptions::default()).unwrap();
@@ -251,7 +254,7 @@ fn a_hundred_open_indexes_share_the_threads() {
 #[test]
 fn an_index_may_be_closed_while_it_is_asked() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, device) = stuck(&built(dir.path(), FamilyChoice::Spann));
+    let (index, device) = stuck(&built(dir.path(), "spann"));
     let queries = queries(20);
     let mut asked: Vec<_> =
         (0..20).map(|at| Box::pin(index.search_async(&row(&queries, at), &options(), None))).collect();
@@ -284,7 +287,7 @@ fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> 
 #[test]
 fn a_child_made_by_fork_is_told_to_open_the_index_again() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), FamilyChoice::Cluster);
+    let path = built(dir.path(), "cluster");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
         let (query, batch) = (row(&queries(1), 0), queries(50));

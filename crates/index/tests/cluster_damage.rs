@@ -3,9 +3,10 @@
 
 mod clustered;
 
-use bathyal_index::format::manifest::{ClusterEntry, Manifest, Structure};
+use bathyal_index::families::cluster::ClusterEntry;
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
+    BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
     verify,
 };
 use bathyal_kernels::{Element, Metric};
@@ -19,7 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FILES: [&str; 5] = ["vectors.bin", "codes.bin", "codec.bin", "centroids.bin", "manifest.json"];
 
 fn options() -> BuildOptions {
-    BuildOptions { threads: 2, code_bytes: Some(8), family: FamilyChoice::Cluster, ..BuildOptions::default() }
+    options_of(ClusterOptions::default())
+}
+
+fn options_of(family: ClusterOptions) -> BuildOptions {
+    let family = ClusterOptions { code_bytes: Some(8), ..family };
+    BuildOptions { threads: 2, ..BuildOptions::of(family) }
 }
 
 fn built(dir: &Path) -> (VectorFile, PathBuf) {
@@ -84,34 +90,40 @@ fn missing_and_truncated_files_are_named() {
     answers(&path, &queries, TierChoice::File).unwrap();
 }
 
-fn cluster(manifest: &mut Manifest) -> &mut ClusterEntry {
-    match &mut manifest.structure {
-        Structure::Cluster(cluster) => cluster,
-        Structure::Graph(_) | Structure::Spann(_) => unreachable!("the index has groups"),
-    }
+/// Changes what the manifest says of the groups, and of their files.
+fn change(manifest: &mut Manifest, change: impl FnOnce(&mut ClusterEntry)) {
+    let mut entry = ClusterEntry::read(manifest).unwrap();
+    change(&mut entry);
+    manifest.set_structure(&entry, entry.files()).unwrap();
 }
 
 type Lie = fn(&mut Manifest);
 
-const LIES: [Lie; 18] = [
+const LIES: [Lie; 24] = [
     |m| m.vectors = u64::MAX,
     |m| m.vectors += 1,
     |m| m.dim = 0,
     |m| m.dim = u32::MAX,
-    |m| m.codes.code_bytes = u32::MAX,
-    |m| m.codes.file.name = "../codes.bin".into(),
+    |m| change(m, |c| c.codes.code_bytes = u32::MAX),
+    |m| change(m, |c| c.codes.file.name = "../codes.bin".into()),
     |m| m.metric = "manhattan".into(),
     |m| m.family = "forest".into(),
-    |m| cluster(m).groups += 1,
-    |m| cluster(m).groups = u32::MAX,
-    |m| cluster(m).groups = 0,
-    |m| cluster(m).runs = 0,
-    |m| cluster(m).runs = u32::MAX,
-    |m| cluster(m).page_bytes = 0,
-    |m| cluster(m).page_bytes = 512,
-    |m| cluster(m).group_pages = u32::MAX,
-    |m| cluster(m).layout = "paper".into(),
-    |m| cluster(m).file.name = "../vectors.bin".into(),
+    |m| change(m, |c| c.groups += 1),
+    |m| change(m, |c| c.groups = u32::MAX),
+    |m| change(m, |c| c.groups = 0),
+    |m| change(m, |c| c.runs = 0),
+    |m| change(m, |c| c.runs = u32::MAX),
+    |m| change(m, |c| c.page_bytes = 0),
+    |m| change(m, |c| c.page_bytes = 512),
+    |m| change(m, |c| c.group_pages = u32::MAX),
+    |m| change(m, |c| c.file.name = "../vectors.bin".into()),
+    |m| m.family = "graph".into(),
+    |m| m.structure = "paper".into(),
+    |m| m.structure["groups"] = "many".into(),
+    |m| m.files.clear(),
+    |m| m.files.swap(0, 1),
+    |m| m.files[1] = m.files[0].clone(),
+    |m| drop(m.files.pop()),
 ];
 
 #[test]
@@ -131,11 +143,7 @@ fn lying_manifests_are_refused() {
 /// Replaces a file of the index by `bytes` and makes the manifest agree.
 fn replace(path: &Path, name: &str, bytes: &[u8]) {
     let mut manifest = Manifest::read(path).unwrap();
-    let entry = match name {
-        "vectors.bin" => &mut cluster(&mut manifest).file,
-        "centroids.bin" => &mut cluster(&mut manifest).centroids,
-        _ => &mut manifest.codes.codec,
-    };
+    let entry = manifest.files.iter_mut().find(|file| file.name == name).unwrap();
     (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
     std::fs::write(path.join(name), bytes).unwrap();
     std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
@@ -152,8 +160,8 @@ fn groups_that_lie_behind_checksums_that_fit_are_refused() {
         assert!(!verify(&path, &Silent).is_ok_and(|report| report.sound), "{what}");
     };
     let centroids = std::fs::read(path.join("centroids.bin")).unwrap();
-    let mut manifest = Manifest::read(&path).unwrap();
-    let (groups, runs) = (cluster(&mut manifest).groups as usize, cluster(&mut manifest).runs as usize);
+    let entry = ClusterEntry::read(&Manifest::read(&path).unwrap()).unwrap();
+    let (groups, runs) = (entry.groups as usize, entry.runs as usize);
     // After the mean, the unit, the centroids and the first groups of the runs: the counts.
     let counts = 4 * 17 + 2 * 16 * (groups + runs) + 4 * runs;
     // The mean, the unit, a run's centroid, the first run, the counts of the groups.
@@ -220,7 +228,7 @@ fn bad_data_and_small_budgets_are_refused_and_leave_nothing() {
         Err(IndexError::Memory { needed, given: 1000, .. }) => assert!(needed > 1000),
         other => panic!("{other:?}"),
     }
-    let lying = BuildOptions { group_vectors: 0, ..options() };
+    let lying = options_of(ClusterOptions { group_vectors: 0, ..ClusterOptions::default() });
     assert!(matches!(build(&floats(&rows), &path, &lying, &Silent), Err(IndexError::Parameter(_))));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something half-built was left behind");
 }

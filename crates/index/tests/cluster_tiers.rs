@@ -4,10 +4,11 @@
 mod clustered;
 mod golden;
 
+use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
-    SearchResult, TierChoice, build, verify,
+    BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, SearchResult,
+    TierChoice, build, verify,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::backend::file::Method;
@@ -23,12 +24,8 @@ use std::sync::Arc;
 fn built(dir: &Path) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
-    let options = BuildOptions {
-        threads: 1,
-        code_bytes: Some(16),
-        family: FamilyChoice::Cluster,
-        ..BuildOptions::default()
-    };
+    let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
+    let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
     build(&data, &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 50, 32, 2), Index::open(&path, &OpenOptions::default()).unwrap())
 }
@@ -41,11 +38,10 @@ fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backen
     (Index::open(index.path(), &options).unwrap(), handle)
 }
 
-fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<SearchResult, IndexError> {
+fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexError> {
     let options = SearchOptions {
         effort: Effort::SearchList(60),
         threads: 2,
-        mode,
         in_flight: Some(9),
         ..SearchOptions::default()
     };
@@ -56,7 +52,7 @@ fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<Searc
 fn batched_answers_and_counters_are_the_same_on_every_tier() {
     let dir = tempfile::tempdir().unwrap();
     let (queries, index) = built(dir.path());
-    let expected = search(&index, &queries, SearchMode::Batched).unwrap();
+    let expected = search(&index, &queries).unwrap();
     let slow = SimOptions {
         latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
         depth: 5,
@@ -71,7 +67,7 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
         ("sim", sim),
     ];
     for (name, other) in &others {
-        let found = search(other, &queries, SearchMode::Batched).unwrap();
+        let found = search(other, &queries).unwrap();
         assert_eq!(found.ids, expected.ids, "{name}");
         assert_eq!(found.distances, expected.distances, "{name}");
         assert_eq!(found.per_query, expected.per_query, "{name}");
@@ -85,21 +81,23 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
     let dir = tempfile::tempdir().unwrap();
     for (dim, page_bytes) in [(1024, 4104), (160, 3868)] {
         let path = dir.path().join(dim.to_string());
-        let options = BuildOptions { threads: 2, code_bytes: Some(16), ..BuildOptions::default() };
+        let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
+        let options = BuildOptions { threads: 2, ..BuildOptions::of(family) };
         build(&vectors(Element::F32, 700, dim, 1), &path, &options, &Silent).unwrap();
         assert!(verify(&path, &Silent).unwrap().sound);
         let manifest = Manifest::read(&path).unwrap();
-        assert_eq!(manifest.cluster().unwrap().page_bytes, page_bytes);
+        let entry = ClusterEntry::read(&manifest).unwrap();
+        assert_eq!(entry.page_bytes, page_bytes);
         // Groups that are not full count, since they are few; what trained the codes does not.
-        let full = 1.05 * f64::from(manifest.cluster().unwrap().groups * 96) / 700.0;
+        let full = 1.05 * f64::from(entry.groups * 96) / 700.0;
         let file_bytes = manifest.paged_file().bytes as f64;
         assert!(file_bytes <= full * manifest.data_bytes as f64, "{dim}: {file_bytes}");
         let queries = vectors(Element::F32, 30, dim, 2);
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
-        let expected = search(&index, &queries, SearchMode::Batched).unwrap();
+        let expected = search(&index, &queries).unwrap();
         for alignment in [1, 512, 4096] {
             let (sim, handle) = simulated(&index, SimOptions { alignment, ..SimOptions::default() });
-            let found = search(&sim, &queries, SearchMode::Batched).unwrap();
+            let found = search(&sim, &queries).unwrap();
             assert_eq!(found.per_query, expected.per_query, "{dim}, aligned to {alignment}");
             assert_eq!(found.ids, expected.ids, "{dim}, aligned to {alignment}");
             assert!(handle.violations().is_empty(), "{:?}", handle.violations());
@@ -126,7 +124,7 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
 fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (queries, index) = built(dir.path());
-    let paged = search(&index, &queries, SearchMode::Batched).unwrap();
+    let paged = search(&index, &queries).unwrap();
     let delayed = |profile: DelayProfile| {
         let wrap: bathyal_index::open::WrapTier =
             Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
@@ -134,7 +132,7 @@ fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone()
     };
     let open = |options| Index::open(index.path(), &options).unwrap();
     let dram = open(OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() });
-    let expected = search(&dram, &queries, SearchMode::Batched).unwrap();
+    let expected = search(&dram, &queries).unwrap();
     assert_eq!(expected.totals.reads, 50 * 60);
     let mapped = "mapped".parse().unwrap();
     let others = [
@@ -143,13 +141,13 @@ fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone()
         ("cxl", open(delayed(DelayProfile::cxl()))),
     ];
     for (name, other) in &others {
-        let found = search(other, &queries, SearchMode::Batched).unwrap();
+        let found = search(other, &queries).unwrap();
         assert_eq!(found.ids, expected.ids, "{name}");
         assert_eq!(found.distances, expected.distances, "{name}");
         assert_eq!(found.per_query, expected.per_query, "{name}");
     }
     // A device that moves whole pages is asked for whole pages.
-    let found = search(&open(delayed(DelayProfile::ssd())), &queries, SearchMode::Batched).unwrap();
+    let found = search(&open(delayed(DelayProfile::ssd())), &queries).unwrap();
     assert_eq!((found.ids, found.per_query), (paged.ids, paged.per_query));
 }
 
@@ -159,22 +157,19 @@ fn what_did_not_arrive_is_never_an_answer() {
     let (_, index) = built(dir.path());
     // Few enough that many pages are not touched at all.
     let queries = vectors(Element::U8, 1, 32, 2);
-    let sound = search(&index, &queries, SearchMode::Batched).unwrap();
+    let sound = search(&index, &queries).unwrap();
     let pages = index.tier().len() / 4096;
     for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
         let (mut failed, mut answered) = (0, 0);
         for page in 0..pages {
             let script = vec![(When::Touching(page * 4096), fault)];
             let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
-            for mode in [SearchMode::Batched, SearchMode::Pipelined] {
-                match search(&sim, &queries, mode) {
-                    Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
-                    Err(other) => panic!("{fault:?}: {other}"),
-                    Ok(found) if mode == SearchMode::Batched => {
-                        assert_eq!(found.ids, sound.ids, "{fault:?} at page {page}");
-                        answered += 1;
-                    }
-                    Ok(_) => answered += 1,
+            match search(&sim, &queries) {
+                Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
+                Err(other) => panic!("{fault:?}: {other}"),
+                Ok(found) => {
+                    assert_eq!(found.ids, sound.ids, "{fault:?} at page {page}");
+                    answered += 1;
                 }
             }
             assert!(handle.violations().is_empty());
@@ -190,7 +185,7 @@ fn counters_change_only_on_purpose() {
     }
     let dir = tempfile::tempdir().unwrap();
     let (queries, index) = built(dir.path());
-    let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;
+    let totals = search(&index, &queries).unwrap().totals;
     let found = serde_json::to_value(totals).unwrap();
     golden::compare("cluster.json", found);
 }

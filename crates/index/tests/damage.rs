@@ -3,10 +3,11 @@
 
 mod clustered;
 
-use bathyal_index::format::manifest::{CalibrationCurve, CalibrationPoint, GraphEntry, Manifest, Structure};
+use bathyal_index::families::graph::GraphEntry;
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    TierChoice, build, inspect, verify,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, SearchOptions, SpannOptions, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -14,36 +15,36 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use clustered::vectors;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+fn graph(layout: GraphLayoutChoice) -> GraphOptions {
+    GraphOptions { layout, max_degree: 8, search_list: 20, code_bytes: Some(8), ..GraphOptions::default() }
+}
+
+fn lists(layout: PostingLayout, code_kind: Option<CodeKind>) -> SpannOptions {
+    // Replicas, so that lists have addresses, which may be wrong.
+    let (code_bytes, replicas) = (Some(8), Some(8));
+    SpannOptions { layout, code_kind, code_bytes, replicas, ..SpannOptions::default() }
+}
+
+fn options_of(family: impl Into<FamilyOptions>) -> BuildOptions {
+    BuildOptions { threads: 2, ..BuildOptions::of(family) }
+}
+
 fn options() -> BuildOptions {
-    BuildOptions {
-        max_degree: 8,
-        search_list: 20,
-        threads: 2,
-        code_bytes: Some(8),
-        family: FamilyChoice::Graph,
-        // So that lists have addresses, which may be wrong.
-        replicas: Some(8),
-        ..BuildOptions::default()
-    }
+    options_of(graph(GraphLayoutChoice::Padded))
 }
 
 fn built(dir: &Path) -> (VectorFile, PathBuf) {
-    laid_out(dir, LayoutChoice::Padded)
+    built_with(dir, graph(GraphLayoutChoice::Padded))
 }
 
-fn laid_out(dir: &Path, layout: LayoutChoice) -> (VectorFile, PathBuf) {
-    laid_out_with(dir, layout, None)
-}
-
-fn laid_out_with(dir: &Path, layout: LayoutChoice, code_kind: Option<CodeKind>) -> (VectorFile, PathBuf) {
+fn built_with(dir: &Path, family: impl Into<FamilyOptions>) -> (VectorFile, PathBuf) {
     std::fs::create_dir_all(dir).unwrap();
     let path = dir.join("index");
-    let family = if is_graph(layout) { FamilyChoice::Graph } else { FamilyChoice::Spann };
-    let options = BuildOptions { layout: Some(layout), family, code_kind, ..options() };
-    build(&vectors(Element::U8, 300, 16, 1), &path, &options, &Silent).unwrap();
+    build(&vectors(Element::U8, 300, 16, 1), &path, &options_of(family), &Silent).unwrap();
     (vectors(Element::U8, 20, 16, 2), path)
 }
 
@@ -55,37 +56,32 @@ fn answers(path: &Path, queries: &VectorFile, tier: TierChoice) -> Result<Vec<u3
 
 #[test]
 fn a_flipped_bit_anywhere_is_found() {
-    for layout in [
-        LayoutChoice::Padded,
-        LayoutChoice::PageLocal,
-        LayoutChoice::Csr,
-        LayoutChoice::Coupled,
-        LayoutChoice::Decoupled,
-        LayoutChoice::Grouped,
-    ] {
+    let families: [FamilyOptions; 7] = [
+        graph(GraphLayoutChoice::Padded).into(),
+        graph(GraphLayoutChoice::PageLocal).into(),
+        graph(GraphLayoutChoice::Csr).into(),
+        lists(PostingLayout::Coupled, None).into(),
+        lists(PostingLayout::Decoupled, None).into(),
+        lists(PostingLayout::Grouped, None).into(),
+        lists(PostingLayout::Coupled, Some(CodeKind::Axes)).into(),
+    ];
+    for family in families {
         let dir = tempfile::tempdir().unwrap();
-        let (queries, path) = laid_out(dir.path(), layout);
+        let (queries, path) = built_with(dir.path(), family);
         find_flipped_bits(&queries, &path);
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (queries, path) = laid_out_with(dir.path(), LayoutChoice::Coupled, Some(CodeKind::Axes));
-    find_flipped_bits(&queries, &path);
-}
-
-fn is_graph(layout: LayoutChoice) -> bool {
-    matches!(layout, LayoutChoice::Padded | LayoutChoice::PageLocal | LayoutChoice::Csr)
 }
 
 /// The files of an index.
 fn files(path: &Path) -> Vec<String> {
-    let names = Manifest::read(path).unwrap().files().into_iter().map(|file| file.name.clone()).collect();
+    let names = Manifest::read(path).unwrap().files.into_iter().map(|file| file.name).collect();
     [vec!["manifest.json".into()], names].concat()
 }
 
 fn find_flipped_bits(queries: &VectorFile, path: &Path) {
     let sound = answers(path, queries, TierChoice::File).unwrap();
     // Centroids are searched as they are, unless a budget holds their codes only.
-    let lists = Manifest::read(path).unwrap().spann().is_ok();
+    let lists = Manifest::read(path).unwrap().family == "spann";
     for name in files(path) {
         let unread = lists && name.starts_with("code");
         let file = path.join(&name);
@@ -115,38 +111,47 @@ fn find_flipped_bits(queries: &VectorFile, path: &Path) {
 /// Behind a checksum that fits: opening and verifying refuse it, before any search goes by it.
 #[test]
 fn calibration_that_nobody_measured_is_refused() {
-    type Lie = (&'static str, fn(&mut CalibrationCurve));
+    // Of the last curve and its points, as JSON; a lie about what a family does not measure is left out.
+    type Lie = (&'static str, &'static str, fn(&mut Value));
     let lies: [Lie; 9] = [
-        ("recall above 1", |curve| curve.points[0].recall = 1.5),
-        ("negative recall", |curve| curve.points[0].recall = -0.5),
-        ("recall that falls", |curve| {
-            let next = curve.points.len() - 1;
-            let more = CalibrationPoint { search_list: 1 << 19, ..curve.points[next] };
-            curve.points[next].recall = 0.9;
-            curve.points.push(CalibrationPoint { recall: 0.1, ..more });
+        ("recall above 1", "recall", |curve| curve["points"][0]["recall"] = 1.5.into()),
+        ("negative recall", "recall", |curve| curve["points"][0]["recall"] = (-0.5).into()),
+        ("recall that falls", "recall", |curve| {
+            let points = curve["points"].as_array_mut().unwrap();
+            let last = points.last_mut().unwrap();
+            last["recall"] = 0.9.into();
+            let mut more = last.clone();
+            (more["search_list"], more["recall"]) = ((1 << 19).into(), 0.1.into());
+            points.push(more);
         }),
-        ("no points", |curve| curve.points.clear()),
-        ("a list of 2^31", |curve| curve.points.iter_mut().for_each(|p| p.search_list = 1 << 31)),
-        ("more probes than there are", |curve| curve.points[0].probes = 1 << 20),
-        ("a prune below nothing", |curve| curve.points[0].prune = -1.0),
-        ("more lists than were asked for", |curve| curve.points[0].lists = 1e9),
-        ("more neighbours than vectors", |curve| curve.k = 1 << 20),
+        ("no points", "recall", |curve| curve["points"] = Value::Array(Vec::new())),
+        ("a list of 2^31", "search_list", |curve| {
+            let points = curve["points"].as_array_mut().unwrap();
+            points.iter_mut().for_each(|point| point["search_list"] = (1_u32 << 31).into());
+        }),
+        ("more probes than there are", "probes", |curve| curve["points"][0]["probes"] = (1 << 20).into()),
+        ("a prune below nothing", "prune", |curve| curve["points"][0]["prune"] = (-1.0).into()),
+        ("more lists than were asked for", "lists", |curve| curve["points"][0]["lists"] = 1e9.into()),
+        ("more neighbours than vectors", "recall", |curve| curve["k"] = (1 << 20).into()),
     ];
-    let of = |family, layout, code_kind| BuildOptions { family, layout, code_kind, ..options() };
-    let codes = Some(CodeKind::Axes);
     for (name, options) in [
-        ("graph", of(FamilyChoice::Graph, None, None)),
-        ("cluster", of(FamilyChoice::Cluster, None, None)),
-        ("lists", of(FamilyChoice::Spann, None, None)),
-        ("codes", of(FamilyChoice::Spann, Some(LayoutChoice::Coupled), codes)),
+        ("graph", options()),
+        ("cluster", options_of(ClusterOptions::default())),
+        ("lists", options_of(lists(PostingLayout::Grouped, None))),
+        ("codes", options_of(lists(PostingLayout::Coupled, Some(CodeKind::Axes)))),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
         build(&vectors(Element::U8, 300, 16, 1), &path, &options, &Silent).unwrap();
         let sound = Manifest::read(&path).unwrap();
-        for (what, lie) in lies {
+        for (what, key, lie) in lies {
             let mut manifest = sound.clone();
-            lie(manifest.calibration.curves.last_mut().unwrap());
+            let curves = manifest.structure["calibration"]["curves"].as_array_mut().unwrap();
+            let curve = curves.last_mut().unwrap();
+            if curve["points"][0].get(key).is_none() {
+                continue;
+            }
+            lie(curve);
             std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
             let opened = Index::open(&path, &OpenOptions::default()).map(|_| ());
             let error = opened.expect_err(&format!("{name}: {what}"));
@@ -167,17 +172,20 @@ fn calibration_that_nobody_measured_is_refused() {
 #[test]
 fn missing_and_truncated_files_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    for layout in [LayoutChoice::Csr, LayoutChoice::Grouped] {
-        let (queries, path) = laid_out(&dir.path().join(layout.name()), layout);
+    let codes = Some(CodeKind::RaBitQ { bits: 2 });
+    let families: [(&str, FamilyOptions); 3] = [
+        ("csr", graph(GraphLayoutChoice::Csr).into()),
+        ("grouped", lists(PostingLayout::Grouped, None).into()),
+        ("codes", lists(PostingLayout::Coupled, codes).into()),
+    ];
+    for (name, family) in families {
+        let (queries, path) = built_with(&dir.path().join(name), family);
         name_missing_and_truncated(&queries, &path);
     }
-    let codes = Some(CodeKind::RaBitQ { bits: 2 });
-    let (queries, path) = laid_out_with(&dir.path().join("codes"), LayoutChoice::Coupled, codes);
-    name_missing_and_truncated(&queries, &path);
 }
 
 fn name_missing_and_truncated(queries: &VectorFile, path: &Path) {
-    let lists = Manifest::read(path).unwrap().spann().is_ok();
+    let lists = Manifest::read(path).unwrap().family == "spann";
     for name in files(path).into_iter().filter(|name| !(lists && name.starts_with("code"))) {
         let file = path.join(&name);
         let original = std::fs::read(&file).unwrap();
@@ -211,11 +219,11 @@ fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
     assert!(verify(&path, &Silent).is_err() && inspect(&path, &Silent).is_err());
 }
 
-fn graph(manifest: &mut Manifest) -> &mut GraphEntry {
-    match &mut manifest.structure {
-        Structure::Graph(graph) => graph,
-        Structure::Cluster(_) | Structure::Spann(_) => unreachable!("the index is a graph"),
-    }
+/// Changes what the manifest says of the graph, and of its files.
+fn change(manifest: &mut Manifest, change: impl FnOnce(&mut GraphEntry)) {
+    let mut entry = GraphEntry::read(manifest).unwrap();
+    change(&mut entry);
+    manifest.set_structure(&entry, entry.files()).unwrap();
 }
 
 #[test]
@@ -223,18 +231,22 @@ fn lying_manifests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (queries, path) = built(dir.path());
     let sound = Manifest::read(&path).unwrap();
-    let lies: [fn(&mut Manifest); 11] = [
+    let lies: [fn(&mut Manifest); 15] = [
+        |m| m.family = "vamana".into(),
+        |m| m.family = "spann".into(),
+        |m| m.structure = serde_json::Value::Null,
+        |m| m.files.rotate_left(1),
         |m| m.vectors = u64::MAX,
         |m| m.vectors += 1,
         |m| m.dim = 0,
         |m| m.dim = u32::MAX,
-        |m| graph(m).entry_point = 300,
-        |m| graph(m).max_degree = 0,
-        |m| graph(m).page_bytes = 0,
-        |m| graph(m).page_vectors = 9,
-        |m| graph(m).layout = "page_local".into(),
-        |m| m.codes.code_bytes = u32::MAX,
-        |m| graph(m).file.name = "../graph.bin".into(),
+        |m| change(m, |g| g.entry_point = 300),
+        |m| change(m, |g| g.max_degree = 0),
+        |m| change(m, |g| g.page_bytes = 0),
+        |m| change(m, |g| g.page_vectors = 9),
+        |m| change(m, |g| g.layout = "page_local".into()),
+        |m| change(m, |g| g.codes.code_bytes = u32::MAX),
+        |m| change(m, |g| g.file.name = "../graph.bin".into()),
     ];
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();
@@ -248,15 +260,15 @@ fn lying_manifests_are_refused() {
 #[test]
 fn lying_manifests_of_pages_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (queries, path) = laid_out(dir.path(), LayoutChoice::PageLocal);
+    let (queries, path) = built_with(dir.path(), graph(GraphLayoutChoice::PageLocal));
     let sound = Manifest::read(&path).unwrap();
     let lies: [fn(&mut Manifest); 6] = [
         |m| m.vectors += 1000,
-        |m| graph(m).page_vectors = 0,
-        |m| graph(m).page_vectors = 1,
-        |m| graph(m).page_vectors = u32::MAX,
-        |m| graph(m).page_bytes = 8192,
-        |m| graph(m).layout = "padded".into(),
+        |m| change(m, |g| g.page_vectors = 0),
+        |m| change(m, |g| g.page_vectors = 1),
+        |m| change(m, |g| g.page_vectors = u32::MAX),
+        |m| change(m, |g| g.page_bytes = 8192),
+        |m| change(m, |g| g.layout = "padded".into()),
     ];
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();
@@ -270,17 +282,17 @@ fn lying_manifests_of_pages_are_refused() {
 #[test]
 fn lying_manifests_of_packed_records_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (queries, path) = laid_out(dir.path(), LayoutChoice::Csr);
+    let (queries, path) = built_with(dir.path(), graph(GraphLayoutChoice::Csr));
     let sound = Manifest::read(&path).unwrap();
     let lies: [fn(&mut Manifest); 8] = [
         |m| m.vectors += 1,
         |m| m.vectors -= 1,
-        |m| graph(m).offsets = None,
-        |m| graph(m).offsets = Some(graph(m).file.clone()),
-        |m| graph(m).page_bytes = 4096,
-        |m| graph(m).page_vectors = 1,
-        |m| graph(m).file.bytes -= 1,
-        |m| graph(m).layout = "padded".into(),
+        |m| change(m, |g| g.offsets = None),
+        |m| change(m, |g| g.offsets = Some(g.file.clone())),
+        |m| change(m, |g| g.page_bytes = 4096),
+        |m| change(m, |g| g.page_vectors = 1),
+        |m| change(m, |g| g.file.bytes -= 1),
+        |m| change(m, |g| g.layout = "padded".into()),
     ];
     for (i, lie) in lies.iter().enumerate() {
         let mut manifest = sound.clone();
@@ -294,7 +306,7 @@ fn lying_manifests_of_packed_records_are_refused() {
 /// Writes `bytes` as the offsets of the index at `path`, with a manifest that vouches for them.
 fn replace_offsets(path: &Path, bytes: &[u8]) {
     let mut manifest = Manifest::read(path).unwrap();
-    let entry = graph(&mut manifest).offsets.as_mut().unwrap();
+    let entry = manifest.files.iter_mut().find(|file| file.name == "offsets.bin").unwrap();
     (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
     std::fs::write(path.join("offsets.bin"), bytes).unwrap();
     std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
@@ -303,7 +315,7 @@ fn replace_offsets(path: &Path, bytes: &[u8]) {
 #[test]
 fn offsets_that_lead_elsewhere_are_refused_whatever_their_checksum() {
     let dir = tempfile::tempdir().unwrap();
-    let (queries, path) = laid_out(dir.path(), LayoutChoice::Csr);
+    let (queries, path) = built_with(dir.path(), graph(GraphLayoutChoice::Csr));
     let sound = std::fs::read(path.join("offsets.bin")).unwrap();
     let (mut refused_at_open, mut refused_later) = (0, 0);
     for bit in (0..sound.len() * 8).step_by(3) {
@@ -375,7 +387,7 @@ fn bad_data_and_small_budgets_are_refused_and_leave_nothing() {
         Err(IndexError::Memory { needed, given: 1000, .. }) => assert!(needed > 1000),
         other => panic!("{other:?}"),
     }
-    let lying = BuildOptions { max_degree: 0, ..options() };
+    let lying = options_of(GraphOptions { max_degree: 0, ..graph(GraphLayoutChoice::Padded) });
     assert!(matches!(build(&floats(&rows), &path, &lying, &Silent), Err(IndexError::Parameter(_))));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something half-built was left behind");
 }
@@ -422,7 +434,7 @@ fn queries_that_do_not_fit_are_refused() {
     assert!(refused(&queries, |o| o.effort = Effort::Recall(1.5)).contains("recall"));
     assert!(refused(&queries, |o| o.effort = Effort::Recall(f32::NAN)).contains("recall"));
     assert!(refused(&queries, |o| o.effort = Effort::SearchList(3)).contains("at least k"));
-    assert!(refused(&queries, |o| o.beam_width = 0).contains("beam_width"));
+    assert!(refused(&queries, |o| o.beam_width = Some(0)).contains("beam_width"));
     let small = OpenOptions { memory_bytes: Some(100), ..OpenOptions::default() };
     assert!(matches!(Index::open(&path, &small), Err(IndexError::Memory { .. })));
 }

@@ -4,8 +4,9 @@ mod clustered;
 mod golden;
 
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
-    SearchOptions, SearchResult, TierChoice, build, inspect, verify,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, QueryStats, SearchMode, SearchOptions, SearchResult, SpannOptions,
+    TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -21,10 +22,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A family with one of its layouts.
+#[derive(Clone, Copy, PartialEq)]
+enum Family {
+    Cluster,
+    Graph(GraphLayoutChoice),
+    Lists(PostingLayout),
+}
+
+/// What is built and how much effort it takes to find nearly everything.
 #[derive(Clone, Copy)]
 struct Kind {
-    family: FamilyChoice,
-    layout: Option<LayoutChoice>,
+    family: Family,
     name: &'static str,
     /// Candidates, or lists of about 40, at which nearly everything is found.
     effort: u32,
@@ -32,26 +40,23 @@ struct Kind {
     code: Option<CodeKind>,
 }
 
-const fn kind(family: FamilyChoice, layout: Option<LayoutChoice>, name: &'static str, effort: u32) -> Kind {
-    Kind { family, layout, name, effort, code: None }
+const fn kind(family: Family, name: &'static str, effort: u32) -> Kind {
+    Kind { family, name, effort, code: None }
 }
 
 const LISTS: [Kind; 4] = [
-    kind(FamilyChoice::Spann, Some(LayoutChoice::Coupled), "coupled", 10),
-    kind(FamilyChoice::Spann, Some(LayoutChoice::Decoupled), "decoupled", 10),
-    kind(FamilyChoice::Spann, Some(LayoutChoice::Grouped), "grouped", 10),
-    Kind {
-        code: Some(CodeKind::Axes),
-        ..kind(FamilyChoice::Spann, Some(LayoutChoice::Coupled), "codes", 10)
-    },
+    kind(Family::Lists(PostingLayout::Coupled), "coupled", 10),
+    kind(Family::Lists(PostingLayout::Decoupled), "decoupled", 10),
+    kind(Family::Lists(PostingLayout::Grouped), "grouped", 10),
+    Kind { code: Some(CodeKind::Axes), ..kind(Family::Lists(PostingLayout::Coupled), "codes", 10) },
 ];
 /// Candidates that are compared for each list of codes.
 const CANDIDATES_A_LIST: u32 = 10;
 const KINDS: [Kind; 8] = [
-    kind(FamilyChoice::Cluster, None, "cluster", 60),
-    kind(FamilyChoice::Graph, Some(LayoutChoice::Padded), "padded", 60),
-    kind(FamilyChoice::Graph, Some(LayoutChoice::PageLocal), "page_local", 60),
-    kind(FamilyChoice::Graph, Some(LayoutChoice::Csr), "csr", 60),
+    kind(Family::Cluster, "cluster", 60),
+    kind(Family::Graph(GraphLayoutChoice::Padded), "padded", 60),
+    kind(Family::Graph(GraphLayoutChoice::PageLocal), "page_local", 60),
+    kind(Family::Graph(GraphLayoutChoice::Csr), "csr", 60),
     LISTS[0],
     LISTS[1],
     LISTS[2],
@@ -59,19 +64,35 @@ const KINDS: [Kind; 8] = [
 ];
 
 impl Kind {
-    fn options(self, metric: Metric) -> BuildOptions {
-        BuildOptions {
-            family: self.family,
-            layout: self.layout,
-            metric,
-            code_kind: self.code,
-            max_degree: 20,
-            search_list: 40,
-            threads: 1,
-            // In every layout of lists, so that they find the same.
-            replicas: Some(8),
-            ..BuildOptions::default()
+    fn is_lists(self) -> bool {
+        matches!(self.family, Family::Lists(_))
+    }
+
+    fn family(self) -> FamilyOptions {
+        match self.family {
+            Family::Cluster => ClusterOptions::default().into(),
+            Family::Graph(layout) => {
+                GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() }.into()
+            }
+            Family::Lists(layout) => self.lists(layout).into(),
         }
+    }
+
+    fn lists(self, layout: PostingLayout) -> SpannOptions {
+        // As many replicas in every layout of lists, so that they find the same.
+        SpannOptions { layout, code_kind: self.code, replicas: Some(8), ..SpannOptions::default() }
+    }
+
+    fn options(self, metric: Metric) -> BuildOptions {
+        BuildOptions { metric, threads: 1, ..BuildOptions::of(self.family()) }
+    }
+
+    /// The same with other options of lists.
+    fn options_with(self, metric: Metric, change: impl FnOnce(&mut SpannOptions)) -> BuildOptions {
+        let Family::Lists(layout) = self.family else { panic!("{} has no lists", self.name) };
+        let mut lists = self.lists(layout);
+        change(&mut lists);
+        BuildOptions { family: lists.into(), ..self.options(metric) }
     }
 
     fn build(self, path: &Path, data: &VectorFile, metric: Metric) {
@@ -90,7 +111,9 @@ impl Kind {
     ) -> Result<SearchResult, IndexError> {
         let candidates = self.effort * if self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
         let effort = Effort::SearchList(candidates.max(10));
-        let probes = (self.family == FamilyChoice::Spann).then_some(self.effort);
+        let probes = self.is_lists().then_some(self.effort);
+        // Groups are read in one round, which knows no modes.
+        let mode = (self.family != Family::Cluster).then_some(mode);
         let options = SearchOptions {
             effort,
             probes,
@@ -163,7 +186,7 @@ fn every_metric_and_element_reaches_its_recall_in_every_layout() {
                     assert!((distance - exact).abs() <= 1e-2 * exact.abs().max(0.1), "{what}: {distance}");
                 }
             }
-            if kind.family == FamilyChoice::Spann {
+            if kind.is_lists() {
                 // Where vectors lie changes nothing but the reads; codes may miss one.
                 if kind.code.is_none() {
                     let same = of_lists.get_or_insert(found.clone());
@@ -212,7 +235,7 @@ fn answers_are_the_same_on_every_tier() {
         let expected = kind.search(&devices[0].1, &queries, SearchMode::Batched).unwrap();
         let loaded = kind.search(&memories[0].1, &queries, SearchMode::Batched).unwrap();
         // Resident codes have other candidates read where vectors can be read alone.
-        if kind.family != FamilyChoice::Cluster {
+        if kind.family != Family::Cluster {
             assert_eq!(
                 (&loaded.ids, &loaded.distances),
                 (&expected.ids, &expected.distances),
@@ -228,7 +251,7 @@ fn answers_are_the_same_on_every_tier() {
             assert_eq!(without_bytes(&found), without_bytes(expected), "{what}");
             let piped = kind.search(index, &queries, SearchMode::Pipelined).unwrap();
             // A walk that goes on as reads arrive takes other ways; what lists hold is the same in any order.
-            if kind.family == FamilyChoice::Spann {
+            if kind.is_lists() {
                 assert_eq!((&piped.ids, &piped.distances), (&expected.ids, &expected.distances), "{what}");
             }
             assert!(recall(&piped, &truth) >= 0.95, "{what}: {}", recall(&piped, &truth));
@@ -277,6 +300,27 @@ fn odd_data_returns_all_there_is() {
 }
 
 #[test]
+fn however_many_lists_are_left_out_as_many_are_found_as_were_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 20, 16, 2));
+    for kind in LISTS {
+        let path = dir.path().join(kind.name);
+        build(&data, &path, &kind.options_with(Metric::L2, |lists| lists.replicas = Some(1)), &Silent)
+            .unwrap();
+        let index = open(&path, OpenOptions::default());
+        // Few lists, some of them, and more than there are; the nearest alone holds fewer than are wanted.
+        for probes in [1, 5, 1000] {
+            let effort = Effort::SearchList(100);
+            let (probes, prune) = (Some(probes), Some(1e-6));
+            let options = SearchOptions { k: 100, effort, probes, prune, ..SearchOptions::default() };
+            let found = index.search(&queries, &options, Control::default());
+            let found = found.unwrap_or_else(|e| panic!("{} {probes:?}: {e}", kind.name));
+            assert_eq!(found.ids.len(), 20 * 100, "{} {probes:?}", kind.name);
+        }
+    }
+}
+
+#[test]
 fn what_did_not_arrive_is_never_an_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (data, query) = (vectors(Element::U8, 2000, 128, 1), vectors(Element::U8, 1, 128, 2));
@@ -284,8 +328,8 @@ fn what_did_not_arrive_is_never_an_answer() {
         // Few reads, so that many pages are not touched at all.
         let kind = Kind { effort: 1, ..kind };
         let path = dir.path().join(kind.name);
-        build(&data, &path, &BuildOptions { replicas: Some(3), ..kind.options(Metric::L2) }, &Silent)
-            .unwrap();
+        let options = kind.options_with(Metric::L2, |lists| lists.replicas = Some(3));
+        build(&data, &path, &options, &Silent).unwrap();
         let index = open(&path, OpenOptions::default());
         let sound = kind.search(&index, &query, SearchMode::Batched).unwrap();
         for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
@@ -323,9 +367,9 @@ fn budgets_hold_with_centroids_or_with_their_codes() {
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
     for kind in LISTS {
         let path = dir.path().join(kind.name);
-        let (code_bytes, centroid_share) = (Some(32), 0.3);
-        let options =
-            BuildOptions { code_bytes, centroid_share, replicas: Some(2), ..kind.options(Metric::L2) };
+        let options = kind.options_with(Metric::L2, |lists| {
+            (lists.code_bytes, lists.centroid_share, lists.replicas) = (Some(32), 0.3, Some(2));
+        });
         build(&data, &path, &options, &Silent).unwrap();
         let budget = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
         let least = match Index::open(&path, &budget(1)) {
@@ -384,7 +428,7 @@ fn counters_of_posting_lists_change_only_on_purpose() {
         let totals = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
         // Round trips are one of the lists, and one more of addresses or candidates.
         assert!(totals.hops <= 100 && totals.lists == 50 * u64::from(kind.effort), "{totals:?}");
-        let copies = kind.layout == Some(LayoutChoice::Coupled) && kind.code.is_none();
+        let copies = kind.family == Family::Lists(PostingLayout::Coupled) && kind.code.is_none();
         assert_eq!(totals.small_reads == 0, copies, "{totals:?}");
         found.insert(kind.name.into(), serde_json::to_value(totals).unwrap());
     }

@@ -3,8 +3,8 @@
 mod clustered;
 
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, RangeOptions, SearchOptions,
-    TierChoice, build, search_many,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
+    RangeOptions, SearchOptions, SpannOptions, TierChoice, build, search_many,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -15,19 +15,30 @@ use clustered::vectors;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-const FAMILIES: [FamilyChoice; 3] = [FamilyChoice::Cluster, FamilyChoice::Graph, FamilyChoice::Spann];
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Family {
+    Cluster,
+    Graph,
+    Spann,
+}
 
-fn built(path: &Path, data: &VectorFile, family: FamilyChoice, metric: Metric) -> Index {
-    let options = BuildOptions {
-        family,
-        metric,
-        max_degree: 24,
-        search_list: 50,
-        threads: 2,
-        // So that grouped lists have addresses to follow, and doubles.
-        replicas: Some(8),
-        ..BuildOptions::default()
-    };
+const FAMILIES: [Family; 3] = [Family::Cluster, Family::Graph, Family::Spann];
+
+impl Family {
+    fn options(self) -> FamilyOptions {
+        match self {
+            Family::Cluster => ClusterOptions::default().into(),
+            Family::Graph => {
+                GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
+            }
+            // So that grouped lists have addresses to follow, and doubles.
+            Family::Spann => SpannOptions { replicas: Some(8), ..SpannOptions::default() }.into(),
+        }
+    }
+}
+
+fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
+    let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(family.options()) };
     build(data, path, &options, &Silent).unwrap();
     Index::open(path, &OpenOptions::default()).unwrap()
 }
@@ -124,9 +135,9 @@ fn several_indexes_answer_as_one() {
     let part = |rows: std::ops::Range<usize>| {
         VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()
     };
-    let one = built(&dir.path().join("one"), &part(0..700), FamilyChoice::Cluster, Metric::L2);
-    let two = built(&dir.path().join("two"), &part(700..705), FamilyChoice::Graph, Metric::L2);
-    let three = built(&dir.path().join("three"), &part(705..2000), FamilyChoice::Graph, Metric::L2);
+    let one = built(&dir.path().join("one"), &part(0..700), Family::Cluster, Metric::L2);
+    let two = built(&dir.path().join("two"), &part(700..705), Family::Graph, Metric::L2);
+    let three = built(&dir.path().join("three"), &part(705..2000), Family::Graph, Metric::L2);
     let truth = exact_neighbors(&all, &queries, Metric::L2, 10, None, &Silent).unwrap();
     let options = SearchOptions { effort: Effort::SearchList(300), ..SearchOptions::default() };
     let found = search_many(&[&one, &two, &three], &queries, &options, Control::default()).unwrap();
@@ -144,9 +155,8 @@ fn several_indexes_answer_as_one() {
     assert_eq!((found.k, found.places.len()), (705, 30 * 705));
     assert!(found.notes[0].contains("only 705"), "{:?}", found.notes);
 
-    let other = built(&dir.path().join("ip"), &part(0..100), FamilyChoice::Cluster, Metric::InnerProduct);
-    let wide =
-        built(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), FamilyChoice::Graph, Metric::L2);
+    let other = built(&dir.path().join("ip"), &part(0..100), Family::Cluster, Metric::InnerProduct);
+    let wide = built(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), Family::Graph, Metric::L2);
     for (lot, word) in [(&[&one, &other][..], "metric"), (&[&one, &wide], "dim"), (&[], "at least one")] {
         let refused = search_many(lot, &queries, &options, Control::default()).unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
@@ -209,7 +219,7 @@ fn explanations_agree_with_searches() {
             assert_eq!(told.full_distances, cost.full_distances);
             assert_eq!(told.ids, found.ids[30..40]);
             assert_eq!(told.distances, found.distances[30..40]);
-            assert_eq!(told.groups_scanned.is_some(), family != FamilyChoice::Graph);
+            assert_eq!(told.groups_scanned.is_some(), family != Family::Graph);
             let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
             assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
             let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();

@@ -7,13 +7,16 @@ mod clustered;
 #[path = "mutations/mutate.rs"]
 mod mutate;
 
-use bathyal_index::format::layout::GraphLayout;
-use bathyal_index::format::manifest::{FileEntry, Manifest, Structure};
+use bathyal_index::families::cluster::ClusterEntry;
+use bathyal_index::families::graph::GraphEntry;
+use bathyal_index::families::graph::layout::GraphLayout;
+use bathyal_index::families::spann::SpannEntry;
+use bathyal_index::format::manifest::{FileEntry, Manifest};
 use bathyal_index::format::offsets::Offsets;
 use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    TierChoice, build, inspect, verify,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, SearchOptions, SpannOptions, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::CodeKind;
@@ -39,7 +42,7 @@ struct Sound {
 impl Sound {
     fn of(path: &Path) -> Sound {
         let manifest = Manifest::read(path).unwrap();
-        let names = manifest.files().into_iter().map(|file| file.name.clone()).chain([MANIFEST.into()]);
+        let names = manifest.files.iter().map(|file| file.name.clone()).chain([MANIFEST.into()]);
         let files = names.map(|name| (name.clone(), std::fs::read(path.join(&name)).unwrap())).collect();
         Sound { manifest, files }
     }
@@ -78,7 +81,7 @@ impl Sound {
             }
         }
         // The checksums of the blocks of posting lists are a file of their own.
-        if let (Some(sums), Ok(lists)) = (sums, self.manifest.spann()) {
+        if let (Some(sums), Ok(lists)) = (sums, SpannEntry::read(&self.manifest)) {
             let name = &lists.checksums.name;
             std::fs::write(path.join(name), &sums).unwrap();
             let entry = entry(&mut manifest, name);
@@ -103,9 +106,9 @@ impl Sound {
         }
         let (element, dim) = (self.manifest.element().unwrap(), self.manifest.dim);
         let identity = self.manifest.identity().unwrap();
-        let layout = match &self.manifest.structure {
-            Structure::Cluster(_) => {
-                let layout = self.manifest.group_layout().unwrap();
+        let graph = match self.manifest.family.as_str() {
+            "cluster" => {
+                let layout = ClusterEntry::read(&self.manifest).unwrap().layout(&self.manifest).unwrap();
                 for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
                     let crc = identity.checksum(&(page as u64).to_le_bytes());
                     let crc = crc32c::crc32c_append(crc, &bytes[4..]);
@@ -113,10 +116,10 @@ impl Sound {
                 }
                 return;
             }
-            Structure::Graph(_) => self.manifest.graph_layout().unwrap(),
-            Structure::Spann(_) => return,
+            "graph" => GraphEntry::read(&self.manifest).unwrap(),
+            _ => return,
         };
-        match layout {
+        match graph.layout(&self.manifest).unwrap() {
             GraphLayout::Local(layout) => {
                 for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
                     let crc = identity.checksum(&(page as u32).to_le_bytes());
@@ -125,7 +128,7 @@ impl Sound {
                 }
             }
             GraphLayout::Csr(layout) => {
-                let offsets = self.manifest.graph().unwrap().offsets.as_ref().unwrap();
+                let offsets = graph.offsets.as_ref().unwrap();
                 let (_, stored) = self.files.iter().find(|(name, _)| *name == offsets.name).unwrap();
                 let vectors = self.manifest.vectors;
                 let offsets = Offsets::from_bytes(stored, vectors, bytes.len() as u64);
@@ -137,7 +140,7 @@ impl Sound {
                 }
             }
             GraphLayout::Padded(layout) => {
-                let most = self.manifest.graph().unwrap().max_degree as usize;
+                let most = graph.max_degree as usize;
                 let (records, length) = (layout.records_per_page(), layout.record_bytes());
                 for (page, bytes) in bytes.chunks_exact_mut(layout.read_bytes()).enumerate() {
                     for (slot, record) in bytes.chunks_exact_mut(length).take(records).enumerate() {
@@ -157,20 +160,7 @@ impl Sound {
 }
 
 fn entry<'a>(manifest: &'a mut Manifest, name: &str) -> &'a mut FileEntry {
-    let (paged, other) = match &mut manifest.structure {
-        Structure::Graph(graph) => (&mut graph.file, graph.offsets.as_mut()),
-        Structure::Cluster(cluster) => (&mut cluster.file, Some(&mut cluster.centroids)),
-        Structure::Spann(spann) => {
-            let ids = spann.ids.iter_mut().chain(spann.codes.as_mut().map(|codes| &mut codes.codec));
-            let others = [&mut spann.checksums, &mut spann.lists, &mut spann.centroids, &mut spann.links];
-            let codes = [&mut manifest.codes.file, &mut manifest.codes.codec, &mut spann.file];
-            let mut all = codes.into_iter().chain(others).chain(ids);
-            return all.find(|entry| entry.name == name).unwrap();
-        }
-    };
-    let codes = [&mut manifest.codes.file, &mut manifest.codes.codec];
-    let mut all = codes.into_iter().chain([paged]).chain(other);
-    all.find(|file| file.name == name).unwrap()
+    manifest.files.iter_mut().find(|file| file.name == name).unwrap()
 }
 
 /// Does with the index what users do; an error is fine unless it is a defect.
@@ -185,10 +175,11 @@ fn use_index(path: &Path, queries: &VectorFile, round: u64) -> Result<(), IndexE
     Ok(())
 }
 
-fn lie(name: &str, options: &BuildOptions) {
+fn lie(name: &str, family: impl Into<FamilyOptions>) {
+    let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    build(&vectors(Element::F32, 200, 8, 1), &path, options, &Silent).unwrap();
+    build(&vectors(Element::F32, 200, 8, 1), &path, &options, &Silent).unwrap();
     let queries = vectors(Element::F32, 2, 8, 2);
     let sound = Sound::of(&path);
     let rounds = std::env::var("BATHYAL_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
@@ -205,43 +196,44 @@ fn lie(name: &str, options: &BuildOptions) {
     assert!((rounds / 10..rounds).contains(&answered), "{name}: {answered} of {rounds} were answered");
 }
 
-fn options() -> BuildOptions {
-    BuildOptions {
-        max_degree: 8,
-        search_list: 20,
-        threads: 1,
-        code_bytes: Some(8),
-        // So that lists have addresses, which may lie.
-        replicas: Some(8),
-        ..BuildOptions::default()
-    }
+/// Bytes of a code, in every family.
+const CODE_BYTES: Option<u32> = Some(8);
+
+fn lists(layout: PostingLayout, code_kind: Option<CodeKind>) -> SpannOptions {
+    // Replicas, so that lists have addresses, which may lie.
+    SpannOptions { layout, code_kind, code_bytes: CODE_BYTES, replicas: Some(8), ..SpannOptions::default() }
 }
 
 #[test]
 fn lying_cluster_indexes_do_no_harm() {
-    lie("cluster", &BuildOptions { family: FamilyChoice::Cluster, group_vectors: 20, ..options() });
+    let (group_vectors, code_bytes) = (20, CODE_BYTES);
+    lie("cluster", ClusterOptions { group_vectors, code_bytes, ..ClusterOptions::default() });
 }
 
 #[test]
 fn lying_posting_lists_do_no_harm() {
-    for layout in [LayoutChoice::Coupled, LayoutChoice::Decoupled, LayoutChoice::Grouped] {
-        let options = BuildOptions { family: FamilyChoice::Spann, layout: Some(layout), ..options() };
-        lie(layout.name(), &options);
+    for layout in [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped] {
+        lie(layout.name(), lists(layout, None));
     }
-    let (layout, code_kind) = (Some(LayoutChoice::Coupled), Some(CodeKind::Axes));
-    lie("codes", &BuildOptions { family: FamilyChoice::Spann, layout, code_kind, ..options() });
+    lie("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes)));
 }
 
 #[test]
 fn lying_graphs_do_no_harm() {
     for (name, layout, code_kind) in [
-        ("padded", LayoutChoice::Padded, Some(CodeKind::Pq)),
-        ("page_local", LayoutChoice::PageLocal, Some(CodeKind::Axes)),
-        ("csr", LayoutChoice::Csr, None),
+        ("padded", GraphLayoutChoice::Padded, Some(CodeKind::Pq)),
+        ("page_local", GraphLayoutChoice::PageLocal, Some(CodeKind::Axes)),
+        ("csr", GraphLayoutChoice::Csr, None),
     ] {
-        lie(
-            name,
-            &BuildOptions { family: FamilyChoice::Graph, layout: Some(layout), code_kind, ..options() },
-        );
+        let (max_degree, search_list, code_bytes) = (8, 20, CODE_BYTES);
+        let graph = GraphOptions {
+            layout,
+            max_degree,
+            search_list,
+            code_bytes,
+            code_kind,
+            ..GraphOptions::default()
+        };
+        lie(name, graph);
     }
 }

@@ -3,7 +3,8 @@
 mod clustered;
 
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
+    SearchOptions, TierChoice, build,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
@@ -14,11 +15,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-const FAMILIES: [FamilyChoice; 2] = [FamilyChoice::Cluster, FamilyChoice::Graph];
+fn graph() -> FamilyOptions {
+    GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
+}
+
+fn families() -> [FamilyOptions; 2] {
+    [ClusterOptions::default().into(), graph()]
+}
+
 const DIM: usize = 32;
 
-fn built(dir: &Path, family: FamilyChoice) -> Index {
-    let options = BuildOptions { family, max_degree: 24, search_list: 50, ..BuildOptions::default() };
+fn built(dir: &Path, family: FamilyOptions) -> Index {
+    let options = BuildOptions::of(family);
     let path = dir.join("index");
     build(&vectors(Element::U8, 3000, DIM, 1), &path, &options, &Silent).unwrap();
     Index::open(path, &OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() }).unwrap()
@@ -34,7 +42,7 @@ fn options(search_list: u32) -> SearchOptions {
 
 #[test]
 fn a_lone_query_is_answered_as_one_of_many() {
-    for family in FAMILIES {
+    for family in families() {
         let dir = tempfile::tempdir().unwrap();
         let index = built(dir.path(), family);
         let queries = vectors(Element::U8, 40, DIM, 2);
@@ -59,7 +67,7 @@ fn a_lone_query_is_answered_as_one_of_many() {
 
 #[test]
 fn a_lone_query_is_cancelled_or_late_like_any_other() {
-    for family in FAMILIES {
+    for family in families() {
         let dir = tempfile::tempdir().unwrap();
         let index = built(dir.path(), family);
         let query = vectors(Element::U8, 1, DIM, 2);
@@ -76,7 +84,7 @@ fn a_lone_query_is_cancelled_or_late_like_any_other() {
 #[test]
 fn the_caller_is_called_meanwhile_and_may_cancel() {
     let dir = tempfile::tempdir().unwrap();
-    let index = built(dir.path(), FamilyChoice::Graph);
+    let index = built(dir.path(), graph());
     // A minute of searching.
     let queries = vectors(Element::U8, 100_000, DIM, 2);
     let (cancel, calls) = (AtomicBool::new(false), AtomicUsize::new(0));

@@ -4,8 +4,8 @@
 mod clustered;
 
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    SearchResult, TierChoice, build,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, SearchOptions, SearchResult, SpannOptions, TierChoice, build,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierError};
@@ -15,25 +15,25 @@ use clustered::vectors;
 use std::path::Path;
 use std::sync::Mutex;
 
-fn built(path: &Path, family: FamilyChoice, layout: LayoutChoice) -> VectorFile {
+fn built(path: &Path, family: FamilyOptions) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
-    // Replicas in every layout of lists, so that there are addresses to follow.
-    let (layout, replicas) = (Some(layout), Some(8));
-    let options = BuildOptions { family, layout, replicas, max_degree: 20, ..BuildOptions::default() };
-    build(&data, path, &options, &Silent).unwrap();
+    build(&data, path, &BuildOptions::of(family), &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
 }
 
 /// All families and layouts.
-fn kinds() -> [(FamilyChoice, LayoutChoice); 7] {
+fn kinds() -> [FamilyOptions; 7] {
+    let graph = |layout| GraphOptions { layout, max_degree: 20, ..GraphOptions::default() }.into();
+    // Replicas in every layout of lists, so that there are addresses to follow.
+    let lists = |layout| SpannOptions { layout, replicas: Some(8), ..SpannOptions::default() }.into();
     [
-        (FamilyChoice::Cluster, LayoutChoice::Padded),
-        (FamilyChoice::Graph, LayoutChoice::Padded),
-        (FamilyChoice::Graph, LayoutChoice::PageLocal),
-        (FamilyChoice::Graph, LayoutChoice::Csr),
-        (FamilyChoice::Spann, LayoutChoice::Coupled),
-        (FamilyChoice::Spann, LayoutChoice::Decoupled),
-        (FamilyChoice::Spann, LayoutChoice::Grouped),
+        ClusterOptions::default().into(),
+        graph(GraphLayoutChoice::Padded),
+        graph(GraphLayoutChoice::PageLocal),
+        graph(GraphLayoutChoice::Csr),
+        lists(PostingLayout::Coupled),
+        lists(PostingLayout::Decoupled),
+        lists(PostingLayout::Grouped),
     ]
 }
 
@@ -62,14 +62,14 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
 
 #[test]
 fn answers_and_counters_are_those_of_every_other_tier() {
-    for (family, layout) in kinds() {
+    for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
-        let queries = built(&path, family, layout);
+        let groups = family.family() == "cluster";
+        let queries = built(&path, family);
         let file = search(&open(&path, TierChoice::File), &queries).unwrap();
         // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must agree.
         let dram = search(&open(&path, TierChoice::Dram), &queries).unwrap();
-        let groups = family == FamilyChoice::Cluster;
         // Pages that were checked when they were loaded need not be read whole: groups then read candidates alone.
         assert!(groups || (&dram.ids, &dram.distances) == (&file.ids, &file.distances));
         let shared = format!("mapped:{}", dir.path().display());
@@ -94,10 +94,10 @@ fn answers_and_counters_are_those_of_every_other_tier() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_region_truncated_under_search_threads_is_an_error_that_says_so() {
-    for (family, layout) in kinds() {
+    for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
-        let queries = built(&path, family, layout);
+        let queries = built(&path, family);
         let region = dir.path().join("region");
         let tier = || choice(&format!("mapped:{}", region.display()));
         let index = open(&path, tier());
@@ -145,7 +145,7 @@ impl Progress for Watcher {
 fn loading_is_shown_and_can_be_cancelled() {
     let dir = folder();
     let path = dir.path().join("index");
-    built(&path, FamilyChoice::Cluster, LayoutChoice::Padded);
+    built(&path, ClusterOptions::default().into());
     let options = OpenOptions { tier: choice("mapped"), ..OpenOptions::default() };
     let watch = |cancel| Watcher { stages: Mutex::default(), cancel };
     let watcher = watch(false);

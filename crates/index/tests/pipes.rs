@@ -5,8 +5,8 @@ mod clustered;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, FamilyChoice, Index, LayoutChoice, OpenOptions, TierChoice, build, convert_layout, inspect,
-    verify,
+    BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, OpenOptions,
+    PostingLayout, SpannOptions, TierChoice, build, convert_layout, inspect, verify,
 };
 use bathyal_kernels::Element;
 use bathyal_vectors::progress::Silent;
@@ -35,20 +35,21 @@ fn put_back(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn check(family: FamilyChoice, layout: Option<LayoutChoice>) {
+fn check(family: impl Into<FamilyOptions>) {
     let dir = tempfile::tempdir().unwrap();
     let (index, copy) = (dir.path().join("index"), dir.path().join("copy"));
-    let options = BuildOptions { family, layout, threads: 1, max_degree: 8, ..BuildOptions::default() };
+    let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
+    let family = options.family.family();
     build(&vectors(Element::F32, 60, 4, 1), &index, &options, &Silent).unwrap();
     let manifest = Manifest::read(&index).unwrap();
-    let mut names: Vec<String> = manifest.files().into_iter().map(|file| file.name.clone()).collect();
+    let mut names: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
     names.push("manifest.json".into());
     for name in &names {
         let path = index.join(name);
         let bytes = std::fs::read(&path).unwrap();
         for by in ["a pipe", "a device", "a folder"] {
             replace(&path, by);
-            let what = format!("{family:?} {layout:?}: {by} in place of {name}");
+            let what = format!("{family}: {by} in place of {name}");
             let mut refusals = Vec::new();
             let mapped = "mapped".parse().unwrap();
             for tier in [TierChoice::File, TierChoice::Dram, mapped] {
@@ -64,8 +65,8 @@ fn check(family: FamilyChoice, layout: Option<LayoutChoice>) {
                 Err(error) => refusals.push(error.to_string()),
             }
             refusals.extend(inspect(&index, &Silent).err().map(|error| error.to_string()));
-            if family == FamilyChoice::Graph {
-                let converted = convert_layout(&index, &copy, LayoutChoice::Csr, 1, &Silent);
+            if family == "graph" {
+                let converted = convert_layout(&index, &copy, GraphLayoutChoice::Csr, 1, &Silent);
                 refusals.push(converted.expect_err(&what).to_string());
             }
             assert!(!refusals.is_empty(), "{what}");
@@ -80,15 +81,15 @@ fn check(family: FamilyChoice, layout: Option<LayoutChoice>) {
 
 #[test]
 fn graphs() {
-    check(FamilyChoice::Graph, Some(LayoutChoice::Padded));
+    check(GraphOptions { max_degree: 8, ..GraphOptions::default() });
 }
 
 #[test]
 fn groups() {
-    check(FamilyChoice::Cluster, None);
+    check(ClusterOptions::default());
 }
 
 #[test]
 fn posting_lists() {
-    check(FamilyChoice::Spann, Some(LayoutChoice::Grouped));
+    check(SpannOptions { layout: PostingLayout::Grouped, ..SpannOptions::default() });
 }

@@ -6,8 +6,9 @@ mod clustered;
 
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    TierChoice, build_in, convert_layout_in, verify_in,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, SearchOptions, SpannOptions, TierChoice, build_in, convert_layout_in,
+    verify_in,
 };
 use bathyal_kernels::Element;
 use bathyal_kernels::Metric;
@@ -26,32 +27,37 @@ const ROWS: usize = 64;
 const MANY_ROWS: usize = 200;
 const DIM: usize = 4;
 
+#[derive(Debug, Clone, Copy)]
+enum Structure {
+    Graph(GraphLayoutChoice),
+    /// Whether they hold codes.
+    Lists(PostingLayout, bool),
+    Groups,
+}
+
 /// What is built.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
-    family: FamilyChoice,
-    layout: Option<LayoutChoice>,
-    coded: bool,
+    structure: Structure,
     /// Whether the graph is measured by vectors of its own.
     held_out: bool,
     /// The layout that it is made from, by a conversion.
-    from: Option<LayoutChoice>,
+    from: Option<GraphLayoutChoice>,
 }
 
-const fn graph(layout: LayoutChoice) -> Kind {
-    Kind { family: FamilyChoice::Graph, layout: Some(layout), coded: false, held_out: false, from: None }
+const fn graph(layout: GraphLayoutChoice) -> Kind {
+    Kind { structure: Structure::Graph(layout), held_out: false, from: None }
 }
 
-const fn lists(layout: LayoutChoice, coded: bool) -> Kind {
-    Kind { family: FamilyChoice::Spann, layout: Some(layout), coded, held_out: false, from: None }
+const fn lists(layout: PostingLayout, coded: bool) -> Kind {
+    Kind { structure: Structure::Lists(layout, coded), held_out: false, from: None }
 }
 
-const fn converted(from: LayoutChoice, to: LayoutChoice) -> Kind {
+const fn converted(from: GraphLayoutChoice, to: GraphLayoutChoice) -> Kind {
     Kind { from: Some(from), ..graph(to) }
 }
 
-const CLUSTER: Kind =
-    Kind { family: FamilyChoice::Cluster, layout: None, coded: false, held_out: false, from: None };
+const CLUSTER: Kind = Kind { structure: Structure::Groups, held_out: false, from: None };
 
 /// The data and the queries of all builds.
 struct Data {
@@ -83,19 +89,29 @@ impl Kind {
         if self.held_out { &data.many } else { &data.sets }
     }
 
+    fn family(&self) -> FamilyOptions {
+        match self.structure {
+            Structure::Graph(layout) => {
+                GraphOptions { layout, max_degree: 8, search_list: 16, ..GraphOptions::default() }.into()
+            }
+            Structure::Lists(layout, coded) => SpannOptions {
+                layout,
+                code_kind: coded.then(|| "rabitq4".parse().unwrap()),
+                replicas: Some(2),
+                ..SpannOptions::default()
+            }
+            .into(),
+            Structure::Groups => ClusterOptions::default().into(),
+        }
+    }
+
     fn options(&self, data: &Data, overwrite: bool) -> BuildOptions {
         BuildOptions {
             metric: Metric::L2,
-            family: self.family,
-            layout: self.layout,
-            code_kind: self.coded.then(|| "rabitq4".parse().unwrap()),
-            max_degree: 8,
-            search_list: 16,
             threads: 1,
-            replicas: (self.family == FamilyChoice::Spann).then_some(2),
             overwrite,
             calibration: (!self.held_out).then(|| data.queries.clone()),
-            ..BuildOptions::default()
+            ..BuildOptions::of(self.family())
         }
     }
 }
@@ -124,7 +140,7 @@ impl<'a> Bench<'a> {
         platter.sync_folder(Path::new("/")).unwrap();
         let bench = Bench::on(data, kind, platter, true);
         if let Some(layout) = kind.from {
-            let options = BuildOptions { layout: Some(layout), ..kind.options(data, false) };
+            let options = Kind { held_out: kind.held_out, ..graph(layout) }.options(data, false);
             build_in(&kind.data(data)[1], &bench.store, "source", &options, &Silent).unwrap();
         }
         if old {
@@ -147,7 +163,7 @@ impl<'a> Bench<'a> {
             }
             Some(_) => {
                 let source = self.store.open("source")?;
-                let layout = self.kind.layout.unwrap();
+                let Structure::Graph(layout) = self.kind.structure else { panic!("{:?}", self.kind) };
                 convert_layout_in(source.as_ref(), &self.store, "index", layout, 1, &Silent).map(|_| ())
             }
         }
@@ -161,7 +177,7 @@ impl<'a> Bench<'a> {
             Err(other) => panic!("{other}"),
         };
         let manifest = Manifest::load(found.as_ref()).unwrap();
-        let mut names: Vec<&str> = manifest.files().into_iter().map(|file| file.name.as_str()).collect();
+        let mut names: Vec<&str> = manifest.files.iter().map(|file| file.name.as_str()).collect();
         names.push(MANIFEST_NAME);
         names.sort_unstable();
         assert_eq!(found.list().unwrap(), names, "strays were published");
@@ -273,23 +289,27 @@ fn sweep(kind: Kind) {
 
 #[test]
 fn padded_graphs() {
-    sweep(graph(LayoutChoice::Padded));
+    sweep(graph(GraphLayoutChoice::Padded));
 }
 
 #[test]
 fn graphs_with_vectors_held_out() {
     let data = Data::new();
-    Sweep::new(&data, Kind { held_out: true, ..graph(LayoutChoice::Csr) }, true).run(true, Fault::Kill, None);
+    Sweep::new(&data, Kind { held_out: true, ..graph(GraphLayoutChoice::Csr) }, true).run(
+        true,
+        Fault::Kill,
+        None,
+    );
 }
 
 #[test]
 fn page_local_graphs() {
-    sweep(graph(LayoutChoice::PageLocal));
+    sweep(graph(GraphLayoutChoice::PageLocal));
 }
 
 #[test]
 fn packed_graphs() {
-    sweep(graph(LayoutChoice::Csr));
+    sweep(graph(GraphLayoutChoice::Csr));
 }
 
 #[test]
@@ -309,34 +329,34 @@ fn groups_where_names_cannot_be_exchanged() {
 
 #[test]
 fn coupled_lists() {
-    sweep(lists(LayoutChoice::Coupled, false));
+    sweep(lists(PostingLayout::Coupled, false));
 }
 
 #[test]
 fn coupled_lists_of_codes() {
-    sweep(lists(LayoutChoice::Coupled, true));
+    sweep(lists(PostingLayout::Coupled, true));
 }
 
 #[test]
 fn decoupled_lists() {
-    sweep(lists(LayoutChoice::Decoupled, false));
+    sweep(lists(PostingLayout::Decoupled, false));
 }
 
 #[test]
 fn grouped_lists() {
-    sweep(lists(LayoutChoice::Grouped, false));
+    sweep(lists(PostingLayout::Grouped, false));
 }
 
 #[test]
 fn conversions() {
-    sweep(converted(LayoutChoice::Padded, LayoutChoice::Csr));
-    sweep(converted(LayoutChoice::Csr, LayoutChoice::Padded));
+    sweep(converted(GraphLayoutChoice::Padded, GraphLayoutChoice::Csr));
+    sweep(converted(GraphLayoutChoice::Csr, GraphLayoutChoice::Padded));
 }
 
 #[test]
 fn a_build_that_is_killed_goes_on_where_it_was() {
     let data = Data::new();
-    for kind in [graph(LayoutChoice::Padded), CLUSTER, lists(LayoutChoice::Grouped, false)] {
+    for kind in [graph(GraphLayoutChoice::Padded), CLUSTER, lists(PostingLayout::Grouped, false)] {
         let sweep = Sweep::new(&data, kind, true);
         let operations = sweep.run(true, Fault::Kill, None);
         let mut stages = Vec::new();

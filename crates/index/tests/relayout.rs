@@ -2,11 +2,12 @@
 
 mod clustered;
 
-use bathyal_index::format::layout::GraphLayout;
+use bathyal_index::families::graph::GraphEntry;
+use bathyal_index::families::graph::layout::GraphLayout;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    SearchResult, TierChoice, build, convert_layout, verify,
+    BuildOptions, ClusterOptions, Effort, GraphLayoutChoice, GraphOptions, Index, IndexError, OpenOptions,
+    SearchOptions, SearchResult, TierChoice, build, convert_layout, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -16,17 +17,15 @@ use clustered::vectors;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-fn options(metric: Metric, layout: LayoutChoice) -> BuildOptions {
-    BuildOptions {
-        family: FamilyChoice::Graph,
-        metric,
+fn options(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
+    let family = GraphOptions {
+        layout,
         max_degree: 16,
         search_list: 40,
-        threads: 1,
         code_bytes: Some(16),
-        layout: Some(layout),
-        ..BuildOptions::default()
-    }
+        ..GraphOptions::default()
+    };
+    BuildOptions { metric, threads: 1, ..BuildOptions::of(family) }
 }
 
 fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
@@ -39,8 +38,8 @@ fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
 /// The vector and the neighbours, rising, of every record of a padded index.
 fn records(path: &Path) -> Vec<(Vec<u8>, Vec<u32>)> {
     let manifest = Manifest::read(path).unwrap();
-    let graph = manifest.graph().unwrap();
-    let GraphLayout::Padded(layout) = manifest.graph_layout().unwrap() else { panic!("another layout") };
+    let graph = GraphEntry::read(&manifest).unwrap();
+    let GraphLayout::Padded(layout) = graph.layout(&manifest).unwrap() else { panic!("another layout") };
     let file = std::fs::read(path.join(&graph.file.name)).unwrap();
     let record = |id: u32| {
         let span = layout.span(id);
@@ -65,11 +64,11 @@ fn there_and_back_is_the_same_graph() {
         let of = |name: &str| dir.path().join(format!("{element}-{dim}-{name}"));
         let (padded, packed, back) = (of("padded"), of("packed"), of("back"));
         let (data, queries) = (vectors(element, count, dim, 1), vectors(element, 40, dim, 2));
-        build(&data, &padded, &options(metric, LayoutChoice::Padded), &Silent).unwrap();
-        let made = convert_layout(&padded, &packed, LayoutChoice::Csr, 2, &Silent).unwrap();
+        build(&data, &padded, &options(metric, GraphLayoutChoice::Padded), &Silent).unwrap();
+        let made = convert_layout(&padded, &packed, GraphLayoutChoice::Csr, 2, &Silent).unwrap();
         assert_eq!((made.from.as_str(), made.to.as_str(), made.vectors), ("padded", "csr", count as u64));
         assert!(count < 100 || made.index_bytes < made.index_bytes_before);
-        convert_layout(&packed, &back, LayoutChoice::Padded, 2, &Silent).unwrap();
+        convert_layout(&packed, &back, GraphLayoutChoice::Padded, 2, &Silent).unwrap();
         let manifests = [&padded, &packed, &back].map(|path| {
             assert!(verify(path, &Silent).unwrap().sound, "{}", path.display());
             Manifest::read(path).unwrap()
@@ -79,12 +78,12 @@ fn there_and_back_is_the_same_graph() {
             assert!(std::fs::read(padded.join(name)).unwrap() == std::fs::read(back.join(name)).unwrap());
         }
         let [before, between, after] = manifests;
-        assert_eq!(before.calibration, between.calibration);
+        let calibration = |manifest: &Manifest| GraphEntry::read(manifest).unwrap().calibration;
+        assert_eq!(calibration(&before), calibration(&between));
         // Only the neighbours' order within a record may differ, and with it the checksum of the file.
         let mut after = after;
-        if let bathyal_index::format::manifest::Structure::Graph(graph) = &mut after.structure {
-            graph.file.crc32c = before.graph().unwrap().file.crc32c;
-        }
+        assert_eq!(after.files[0].name, "graph.bin");
+        after.files[0].crc32c = before.paged_file().crc32c;
         assert_eq!(before, after);
         let list = count.min(60) as u32;
         let found = [&padded, &packed, &back].map(|path| search(path, &queries, list.max(10)));
@@ -103,9 +102,9 @@ fn building_packed_and_packing_what_was_built_are_the_same_graph() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 2000, 16, 1);
     let [padded, packed, spread] = ["padded", "packed", "spread"].map(|name| dir.path().join(name));
-    build(&data, &padded, &options(Metric::L2, LayoutChoice::Padded), &Silent).unwrap();
-    build(&data, &packed, &options(Metric::L2, LayoutChoice::Csr), &Silent).unwrap();
-    convert_layout(&packed, &spread, LayoutChoice::Padded, 1, &Silent).unwrap();
+    build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
+    build(&data, &packed, &options(Metric::L2, GraphLayoutChoice::Csr), &Silent).unwrap();
+    convert_layout(&packed, &spread, GraphLayoutChoice::Padded, 1, &Silent).unwrap();
     assert_eq!(records(&padded), records(&spread));
 }
 
@@ -115,20 +114,20 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
     let data = vectors(Element::U8, 500, 16, 1);
     let [padded, paged, cluster, out] =
         ["padded", "paged", "cluster", "out"].map(|name| dir.path().join(name));
-    build(&data, &padded, &options(Metric::L2, LayoutChoice::Padded), &Silent).unwrap();
-    build(&data, &paged, &options(Metric::L2, LayoutChoice::PageLocal), &Silent).unwrap();
-    build(&data, &cluster, &BuildOptions::default(), &Silent).unwrap();
+    build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
+    build(&data, &paged, &options(Metric::L2, GraphLayoutChoice::PageLocal), &Silent).unwrap();
+    build(&data, &cluster, &BuildOptions::of(ClusterOptions::default()), &Silent).unwrap();
     let refused = |source: &Path, layout| match convert_layout(source, &out, layout, 1, &Silent) {
         Err(IndexError::Parameter(what)) => what,
         other => panic!("{other:?}"),
     };
-    assert!(refused(&padded, LayoutChoice::Padded).contains("already"));
-    assert!(refused(&padded, LayoutChoice::PageLocal).contains("build the index again"));
-    assert!(refused(&paged, LayoutChoice::Csr).contains("graph of pages"));
-    assert!(refused(&cluster, LayoutChoice::Csr).contains("no graph"));
-    let kept = convert_layout(&padded, &paged, LayoutChoice::Csr, 1, &Silent);
+    assert!(refused(&padded, GraphLayoutChoice::Padded).contains("already"));
+    assert!(refused(&padded, GraphLayoutChoice::PageLocal).contains("build the index again"));
+    assert!(refused(&paged, GraphLayoutChoice::Csr).contains("graph of pages"));
+    assert!(refused(&cluster, GraphLayoutChoice::Csr).contains("no graph"));
+    let kept = convert_layout(&padded, &paged, GraphLayoutChoice::Csr, 1, &Silent);
     assert!(matches!(kept, Err(IndexError::Exists { .. })));
-    assert!(convert_layout(dir.path().join("nowhere"), &out, LayoutChoice::Csr, 1, &Silent).is_err());
+    assert!(convert_layout(dir.path().join("nowhere"), &out, GraphLayoutChoice::Csr, 1, &Silent).is_err());
 
     let graph = padded.join("graph.bin");
     let original = std::fs::read(&graph).unwrap();
@@ -137,7 +136,7 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
         bytes[at] ^= 4;
         std::fs::write(&graph, &bytes).unwrap();
         // A flip in unused bytes changes nothing.
-        match convert_layout(&padded, &out, LayoutChoice::Csr, 1, &Silent) {
+        match convert_layout(&padded, &out, GraphLayoutChoice::Csr, 1, &Silent) {
             Ok(_) => std::fs::remove_dir_all(&out).unwrap(),
             Err(error) => assert!(matches!(error, IndexError::Damaged { .. }), "{error}"),
         }
@@ -162,9 +161,9 @@ fn cancelled_conversions_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 2000, 16, 1);
     let [padded, packed, out] = ["padded", "packed", "out"].map(|name| dir.path().join(name));
-    build(&data, &padded, &options(Metric::L2, LayoutChoice::Padded), &Silent).unwrap();
-    convert_layout(&padded, &packed, LayoutChoice::Csr, 1, &Silent).unwrap();
-    for (source, layout) in [(&padded, LayoutChoice::Csr), (&packed, LayoutChoice::Padded)] {
+    build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
+    convert_layout(&padded, &packed, GraphLayoutChoice::Csr, 1, &Silent).unwrap();
+    for (source, layout) in [(&padded, GraphLayoutChoice::Csr), (&packed, GraphLayoutChoice::Padded)] {
         for patience in [0, 1, 3] {
             let impatient = Impatient(AtomicU64::new(0), patience);
             let outcome = convert_layout(source, &out, layout, 1, &impatient);

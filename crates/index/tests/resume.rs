@@ -1,7 +1,7 @@
 //! A build that was killed continues where it was, and comes out as if nobody had killed it.
 
 use bathyal_index::build::planned_memory;
-use bathyal_index::{BuildOptions, FamilyChoice, LayoutChoice, build, verify};
+use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, SpannOptions, build, verify};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
@@ -81,17 +81,22 @@ const CLUSTER: &str = "cluster";
 /// The least memory that will do, so that the set is built in parts; all of it if `parts` is off.
 fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOptions {
     let (layout, coded) = kind.strip_suffix(" codes").map_or((kind, false), |layout| (layout, true));
-    let layout: Option<LayoutChoice> = (kind != CLUSTER).then(|| layout.parse().unwrap());
+    let family: FamilyOptions = match kind {
+        CLUSTER => ClusterOptions::default().into(),
+        _ => SpannOptions {
+            layout: layout.parse().unwrap(),
+            replicas: Some(2),
+            code_kind: coded.then(|| "rabitq4".parse().unwrap()),
+            ..SpannOptions::default()
+        }
+        .into(),
+    };
     let least = BuildOptions {
-        family: if layout.is_some() { FamilyChoice::Spann } else { FamilyChoice::Cluster },
-        layout,
-        replicas: Some(2),
-        code_kind: coded.then(|| "rabitq4".parse().unwrap()),
         metric: metric.parse().unwrap(),
         threads: 2,
         memory_bytes: Some(1),
         calibration: Some(VectorFile::open(data.path().with_file_name("queries.fbin")).unwrap()),
-        ..BuildOptions::default()
+        ..BuildOptions::of(family)
     };
     let memory_bytes = parts.then(|| planned_memory(data, &least));
     BuildOptions { memory_bytes, ..least }

@@ -3,14 +3,14 @@
 mod clustered;
 mod stops;
 
-use bathyal_index::families::graph::options::{
-    DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS,
+use bathyal_index::families::spann::{
+    DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS, SpannEntry,
 };
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{MOST_REPLICAS, PackedIds, PostingLayout, Postings};
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    TierChoice, build, verify,
+    BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, SpannOptions, TierChoice, build,
+    families, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -23,19 +23,26 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use stops::Stops;
 
-const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Coupled, LayoutChoice::Decoupled, LayoutChoice::Grouped];
+const LAYOUTS: [PostingLayout; 3] =
+    [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped];
 
-fn options(metric: Metric, layout: LayoutChoice) -> BuildOptions {
-    let family = FamilyChoice::Spann;
-    let (layout, centroid_share) = (Some(layout), 0.04);
-    // As many in every layout, so that all have the same lists.
-    let replicas = Some(MOST_REPLICAS);
-    BuildOptions { family, metric, layout, centroid_share, replicas, threads: 2, ..BuildOptions::default() }
+fn lists(layout: PostingLayout) -> SpannOptions {
+    // As many replicas in every layout, so that all have the same lists.
+    SpannOptions { layout, centroid_share: 0.04, replicas: Some(MOST_REPLICAS), ..SpannOptions::default() }
+}
+
+fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
+    BuildOptions { metric, threads: 2, ..BuildOptions::of(lists) }
+}
+
+fn options(metric: Metric, layout: PostingLayout) -> BuildOptions {
+    of(metric, lists(layout))
 }
 
 /// An index as its files have it.
 struct Stored {
     manifest: Manifest,
+    entry: SpannEntry,
     table: Postings,
     /// The ids of each list.
     lists: Vec<Vec<u32>>,
@@ -46,7 +53,7 @@ struct Stored {
 impl Stored {
     fn read(path: &Path) -> Stored {
         let manifest = Manifest::read(path).unwrap();
-        let entry = manifest.spann().unwrap().clone();
+        let entry = SpannEntry::read(&manifest).unwrap();
         let file = |name: &str| std::fs::read(path.join(name)).unwrap();
         let layout: PostingLayout = entry.layout.parse().unwrap();
         let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
@@ -82,12 +89,13 @@ impl Stored {
                 rows.entry(place).or_default().push(bytes(table.places_range(place, 1)).to_vec())
             });
         }
-        Stored { manifest, table, lists, rows }
+        Stored { manifest, entry, table, lists, rows }
     }
 
     /// Checks what holds for every index over `data`.
-    fn check(&self, data: &VectorFile, options: &BuildOptions, what: &str) {
-        let entry = self.manifest.spann().unwrap();
+    fn check(&self, data: &VectorFile, options: &SpannOptions, what: &str) {
+        let entry = &self.entry;
+        let metric = self.manifest.metric().unwrap();
         let leaf = (1.0 / options.centroid_share).round() as usize;
         let mut copies = vec![0_usize; data.count()];
         for (number, list) in self.lists.iter().enumerate() {
@@ -107,7 +115,7 @@ impl Stored {
         for (id, copies) in copies.iter().enumerate() {
             let rows = &self.rows[&(id as u32)];
             assert_eq!(rows.len(), if coupled { *copies } else { 1 }, "{what}: vector {id}");
-            if options.metric != Metric::Cosine || !data.element().is_float() {
+            if metric != Metric::Cosine || !data.element().is_float() {
                 assert!(rows.iter().all(|row| row == data.row(id)), "{what}: vector {id}");
             }
         }
@@ -134,16 +142,14 @@ fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
             let mut lists: Option<Vec<Vec<u32>>> = None;
             for layout in LAYOUTS {
                 let what = format!("{metric} {element} {}", layout.name());
-                let (path, options) = (dir.path().join(&what), options(metric, layout));
-                build(&data, &path, &options, &Silent).unwrap();
+                let path = dir.path().join(&what);
+                build(&data, &path, &options(metric, layout), &Silent).unwrap();
                 assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                 let stored = Stored::read(&path);
-                stored.check(&data, &options, &what);
+                stored.check(&data, &self::lists(layout), &what);
+                assert_eq!(stored.manifest.metric(), Ok(metric), "{what}");
                 assert!(stored.lists.len() == 120, "{what}: {} lists", stored.lists.len());
-                assert!(
-                    stored.manifest.spann().unwrap().copies > 4500,
-                    "{what}: hardly any vector is in two lists"
-                );
+                assert!(stored.entry.copies > 4500, "{what}: hardly any vector is in two lists");
                 let recall = recall(&path, &data, &queries, metric, Effort::Recall(0.95));
                 assert!(recall > 0.93, "{what}: recall {recall}");
                 // A layout changes where vectors lie, not which lists they are in.
@@ -182,7 +188,7 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 200_000, 96, 4), vectors(Element::U8, 50, 96, 5));
-    let free = options(Metric::InnerProduct, LayoutChoice::Grouped);
+    let free = options(Metric::InnerProduct, PostingLayout::Grouped);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
     let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
@@ -193,7 +199,7 @@ fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
         assert!(memory_bytes.is_none_or(|given| report.planned_memory_bytes <= given), "{report:?}");
         let spread = report.stage_seconds.iter().any(|stage| stage.0 == "spread");
         assert_eq!(spread, memory_bytes.is_some(), "{report:?}");
-        Stored::read(&path).check(&data, &options, "a budget");
+        Stored::read(&path).check(&data, &lists(PostingLayout::Grouped), "a budget");
         let recall = recall(&path, &data, &queries, Metric::InnerProduct, Effort::Recall(0.9));
         assert!(recall > 0.85, "{memory_bytes:?}: {recall}");
     }
@@ -221,17 +227,17 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
             for (share, replicas, list_limit) in
                 [(0.04, 8, None), (1.0, 8, Some(1)), (1e-5, 1, None), (0.2, 3, Some(2))]
             {
-                let options = BuildOptions {
+                let lists = SpannOptions {
                     centroid_share: share,
                     replicas: Some(replicas),
                     list_limit,
-                    ..options(Metric::L2, layout)
+                    ..lists(layout)
                 };
                 let what = format!("{name} {} {share} {replicas} {list_limit:?}", layout.name());
                 let path = dir.path().join(&what);
-                build(data, &path, &options, &Silent).unwrap();
+                build(data, &path, &of(Metric::L2, lists), &Silent).unwrap();
                 assert!(verify(&path, &Silent).unwrap().sound, "{what}");
-                Stored::read(&path).check(data, &options, &what);
+                Stored::read(&path).check(data, &lists, &what);
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let options = SearchOptions {
                     k: data.count(),
@@ -253,12 +259,12 @@ fn queries_given_decide_where_vectors_are_stored() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 6000, 24, 10), vectors(Element::F32, 3, 24, 11));
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
-        let without = options(metric, LayoutChoice::Grouped);
+        let without = options(metric, PostingLayout::Grouped);
         let with = BuildOptions { calibration: Some(queries.clone()), ..without.clone() };
         let small_reads = [("without", without), ("with", with)].map(|(name, options)| {
             let path = dir.path().join(format!("{metric}-{name}"));
             build(&data, &path, &options, &Silent).unwrap();
-            Stored::read(&path).check(&data, &options, name);
+            Stored::read(&path).check(&data, &lists(PostingLayout::Grouped), name);
             let index = Index::open(&path, &OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() })
                 .unwrap();
             let effort = Effort::SearchList(16);
@@ -279,22 +285,21 @@ fn replicas_suit_the_layout_unless_a_number_is_given() {
         for (replicas, expected) in [(None, suited), (Some(3), 3)] {
             let what = format!("{} {replicas:?}", layout.name());
             let path = dir.path().join(&what);
-            let options = BuildOptions { replicas, ..options(Metric::L2, layout) };
-            build(&data, &path, &options, &Silent).unwrap();
+            let lists = SpannOptions { replicas, ..lists(layout) };
+            build(&data, &path, &of(Metric::L2, lists), &Silent).unwrap();
             let stored = Stored::read(&path);
-            stored.check(&data, &options, &what);
-            let entry = stored.manifest.spann().unwrap();
+            stored.check(&data, &lists, &what);
+            let entry = &stored.entry;
             // What a list admits follows from the replicas.
             assert_eq!((entry.replicas, entry.list_limit), (expected, 25 * expected), "{what}");
             assert_eq!(entry.copies == 3000, expected == 1, "{what}: {} copies", entry.copies);
         }
     }
-    let layout = None;
-    let options = BuildOptions { layout, replicas: None, ..options(Metric::L2, LAYOUTS[0]) };
+    let given = [("centroid_share".into(), 0.04.into())].into();
     let path = dir.path().join("no layout");
+    let options = BuildOptions::of(families::options("spann", &given).unwrap());
     build(&data, &path, &options, &Silent).unwrap();
-    let manifest = Manifest::read(&path).unwrap();
-    let entry = manifest.spann().unwrap();
+    let entry = SpannEntry::read(&Manifest::read(&path).unwrap()).unwrap();
     assert_eq!((&entry.layout[..], entry.replicas), ("grouped", DEFAULT_GROUPED_REPLICAS));
 }
 
@@ -302,22 +307,25 @@ fn replicas_suit_the_layout_unless_a_number_is_given() {
 fn options_out_of_range_are_refused_with_what_would_do() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
-    let base = options(Metric::L2, LayoutChoice::Grouped);
+    let base = lists(PostingLayout::Grouped);
     let cases = [
-        (BuildOptions { centroid_share: 0.0, ..base.clone() }, "centroid_share is 0"),
-        (BuildOptions { centroid_share: f32::NAN, ..base.clone() }, "centroid_share is NaN"),
-        (BuildOptions { centroid_share: 1.5, ..base.clone() }, "between"),
-        (BuildOptions { replicas: Some(0), ..base.clone() }, "replicas is 0"),
-        (BuildOptions { replicas: Some(9), ..base.clone() }, "between 1, each vector in one list, and 8"),
-        (BuildOptions { list_limit: Some(0), ..base.clone() }, "list_limit is 0"),
-        (BuildOptions { layout: Some(LayoutChoice::Csr), ..base.clone() }, "csr"),
+        (SpannOptions { centroid_share: 0.0, ..base }, "centroid_share is 0"),
+        (SpannOptions { centroid_share: f32::NAN, ..base }, "centroid_share is NaN"),
+        (SpannOptions { centroid_share: 1.5, ..base }, "between"),
+        (SpannOptions { replicas: Some(0), ..base }, "replicas is 0"),
+        (SpannOptions { replicas: Some(9), ..base }, "between 1, each vector in one list, and 8"),
+        (SpannOptions { list_limit: Some(0), ..base }, "list_limit is 0"),
     ];
-    for (options, expected) in cases {
+    for (lists, expected) in cases {
+        let options = of(Metric::L2, lists);
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+    // A layout of graphs is none of lists.
+    let csr = families::options("spann", &[("layout".into(), "csr".into())].into());
+    assert!(csr.unwrap_err().to_string().contains("csr"));
     let zeros = VectorFile::from_rows(Element::I8, 4, vec![0; 400]).unwrap();
-    let cosine = options(Metric::Cosine, LayoutChoice::Grouped);
+    let cosine = options(Metric::Cosine, PostingLayout::Grouped);
     let error = build(&zeros, &dir.path().join("zeros"), &cosine, &Silent).unwrap_err();
     assert!(matches!(error, IndexError::ZeroVectors { count: 100, .. }), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
@@ -327,7 +335,7 @@ fn options_out_of_range_are_refused_with_what_would_do() {
 fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 2000, 16, 9);
-    let options = options(Metric::L2, LayoutChoice::Grouped);
+    let options = options(Metric::L2, PostingLayout::Grouped);
     let counts = Stops { asked: AtomicUsize::new(0), at: usize::MAX };
     build(&data, &dir.path().join("whole"), &options, &counts).unwrap();
     let all = counts.asked.into_inner();

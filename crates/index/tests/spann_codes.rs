@@ -3,11 +3,12 @@
 mod clustered;
 mod stops;
 
+use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{PostingLayout, Postings};
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, RangeOptions,
-    SearchOptions, SearchResult, Shape, TierChoice, build, inspect, verify,
+    BuildOptions, Effort, Index, IndexError, OpenOptions, RangeOptions, SearchOptions, SearchResult,
+    SpannOptions, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -22,17 +23,22 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use stops::Stops;
 
-fn options(metric: Metric) -> BuildOptions {
-    BuildOptions {
-        family: FamilyChoice::Spann,
-        layout: Some(LayoutChoice::Coupled),
+fn lists() -> SpannOptions {
+    SpannOptions {
+        layout: PostingLayout::Coupled,
         code_kind: Some(CodeKind::Axes),
         code_bytes: Some(12),
         centroid_share: 0.04,
-        metric,
-        threads: 2,
-        ..BuildOptions::default()
+        ..SpannOptions::default()
     }
+}
+
+fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
+    BuildOptions { metric, threads: 2, ..BuildOptions::of(lists) }
+}
+
+fn options(metric: Metric) -> BuildOptions {
+    of(metric, lists())
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -52,7 +58,7 @@ fn recall(found: &SearchResult, data: &VectorFile, queries: &VectorFile, metric:
 
 /// The lists of an index as its files have them, with the code of each of their vectors.
 struct Stored {
-    manifest: Manifest,
+    entry: SpannEntry,
     /// Ids by place.
     ids: Vec<u32>,
     rows: Vec<Vec<u8>>,
@@ -62,8 +68,8 @@ struct Stored {
 impl Stored {
     fn read(path: &Path) -> Stored {
         let manifest = Manifest::read(path).unwrap();
-        let entry = manifest.spann().unwrap();
-        let code_bytes = entry.codes.as_ref().unwrap().code_bytes as usize;
+        let entry = SpannEntry::read(&manifest).unwrap();
+        let code_bytes = entry.list_codes.as_ref().unwrap().code_bytes as usize;
         let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
         let table = std::fs::read(path.join(&entry.lists.name)).unwrap();
         let table = Postings::coded_from_bytes(row_bytes, code_bytes, manifest.vectors, &table).unwrap();
@@ -91,14 +97,14 @@ impl Stored {
             }
             lists.push(places);
         }
-        Stored { manifest, ids, rows, lists }
+        Stored { entry, ids, rows, lists }
     }
 }
 
 /// The ids of the lists of an index of copies.
 fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
     let manifest = Manifest::read(path).unwrap();
-    let entry = manifest.spann().unwrap();
+    let entry = SpannEntry::read(&manifest).unwrap();
     let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
     let table = std::fs::read(path.join(&entry.lists.name)).unwrap();
     let table = Postings::from_bytes(PostingLayout::Coupled, row_bytes, manifest.vectors, &table).unwrap();
@@ -121,9 +127,9 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
             let what = format!("{metric} {element}");
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let (path, plain) = (dir.path().join(&what), dir.path().join(format!("{what} copies")));
-            let options = options(metric);
-            build(&data, &path, &options, &Silent).unwrap();
-            build(&data, &plain, &BuildOptions { code_kind: None, ..options.clone() }, &Silent).unwrap();
+            build(&data, &path, &options(metric), &Silent).unwrap();
+            let copies = SpannOptions { code_kind: None, ..lists() };
+            build(&data, &plain, &of(metric, copies), &Silent).unwrap();
             let report = verify(&path, &Silent).unwrap();
             assert!(report.sound && report.vectors == 3000, "{what}: {report:?}");
 
@@ -150,9 +156,10 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
                     assert!(found.per_query.iter().all(|cost| cost.hops == 2), "{what}");
                 }
             }
-            let Shape::Lists { list_codes, .. } = inspect(&path, &Silent).unwrap().shape else { panic!() };
-            assert_eq!(list_codes, Some(("axes".into(), 12)), "{what}");
-            assert!(stored.manifest.calibration.curves.iter().all(|curve| curve.points.len() > 10), "{what}");
+            let about = inspect(&path, &Silent).unwrap().description;
+            let list_codes = about.facts.iter().find(|fact| fact.name == "list_codes").unwrap();
+            assert_eq!(list_codes.value, serde_json::json!(["axes", 12]), "{what}");
+            assert!(stored.entry.calibration.curves.iter().all(|curve| curve.points.len() > 10), "{what}");
         }
     }
 }
@@ -162,7 +169,7 @@ fn candidates_and_lists_are_chosen_apart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 5000, 32, 1), vectors(Element::F32, 50, 32, 2));
-    build(&data, &path, &BuildOptions { code_bytes: Some(8), ..options(Metric::L2) }, &Silent).unwrap();
+    build(&data, &path, &of(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent).unwrap();
     let index = open(&path, TierChoice::File);
     let of = |search_list, probes| {
         let effort = Effort::SearchList(search_list);
@@ -196,7 +203,7 @@ fn queries_that_no_estimate_holds_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let data = vectors(Element::F32, 1500, 8, 1);
-    build(&data, &path, &BuildOptions { code_bytes: Some(8), ..options(Metric::L2) }, &Silent).unwrap();
+    build(&data, &path, &of(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent).unwrap();
     let far = [3e38_f32, -3e38, 1e30, 1e19].map(|value| value.to_le_bytes().repeat(8)).concat();
     let queries = VectorFile::from_rows(Element::F32, 8, far).unwrap();
     let found = search(&open(&path, TierChoice::File), &queries, &SearchOptions::default());
@@ -231,7 +238,7 @@ fn one_seed_gives_one_index_whatever_the_threads() {
             "{:?}",
             found.keys()
         );
-        let curves = Manifest::read(&path).unwrap().calibration;
+        let curves = SpannEntry::read(&Manifest::read(&path).unwrap()).unwrap().calibration;
         assert!(
             first.get_or_insert((found.clone(), curves.clone())) == &(found, curves),
             "{threads} threads"
@@ -243,7 +250,8 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 fn any_budget_gives_an_index_as_good() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 60_000, 96, 4), vectors(Element::U8, 50, 96, 5));
-    let free = BuildOptions { replicas: Some(3), code_bytes: Some(64), ..options(Metric::L2) };
+    let free = SpannOptions { replicas: Some(3), code_bytes: Some(64), ..lists() };
+    let free = of(Metric::L2, free);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
     let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
@@ -280,17 +288,15 @@ fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
 fn what_lists_cannot_hold_is_refused_with_what_would_do() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
-    let base = options(Metric::L2);
+    let base = lists();
     let cases = [
-        (BuildOptions { layout: None, ..base.clone() }, "take the layout coupled"),
-        (
-            BuildOptions { layout: Some(LayoutChoice::Decoupled), ..base.clone() },
-            "layout decoupled hold no codes",
-        ),
-        (BuildOptions { code_kind: Some(CodeKind::Pq), ..base.clone() }, "take axes or rabitq1 to rabitq8"),
-        (BuildOptions { code_bytes: Some(4), ..base.clone() }, "too small"),
+        (SpannOptions { layout: SpannOptions::default().layout, ..base }, "take the layout coupled"),
+        (SpannOptions { layout: PostingLayout::Decoupled, ..base }, "layout decoupled hold no codes"),
+        (SpannOptions { code_kind: Some(CodeKind::Pq), ..base }, "take axes or rabitq1 to rabitq8"),
+        (SpannOptions { code_bytes: Some(4), ..base }, "too small"),
     ];
-    for (options, expected) in cases {
+    for (lists, expected) in cases {
+        let options = of(Metric::L2, lists);
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }

@@ -4,8 +4,8 @@ mod clustered;
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, SearchOptions,
-    TierChoice, build, verify,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, SearchOptions, SpannOptions, TierChoice, build, verify,
 };
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::CodeKind;
@@ -20,28 +20,26 @@ const COUNT: usize = 300;
 const RANGE_BYTES: usize = 4096;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
-    let of = |family, layout, code_kind| BuildOptions {
-        family,
-        layout,
-        code_kind,
-        max_degree: 8,
-        search_list: 20,
-        threads: 1,
-        code_bytes: Some(8),
-        group_vectors: 20,
-        replicas: Some(4),
-        ..BuildOptions::default()
+    let code_bytes = Some(8);
+    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..BuildOptions::of(family) };
+    let graph = |layout| {
+        let (max_degree, search_list) = (8, 20);
+        of(GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into())
     };
-    let (graph, lists) = (FamilyChoice::Graph, FamilyChoice::Spann);
+    let lists = |layout, code_kind| {
+        let replicas = Some(4);
+        of(SpannOptions { layout, code_kind, replicas, code_bytes, ..SpannOptions::default() }.into())
+    };
+    let groups = ClusterOptions { group_vectors: 20, code_bytes, ..ClusterOptions::default() };
     vec![
-        ("cluster", of(FamilyChoice::Cluster, None, None)),
-        ("padded", of(graph, Some(LayoutChoice::Padded), None)),
-        ("page_local", of(graph, Some(LayoutChoice::PageLocal), None)),
-        ("csr", of(graph, Some(LayoutChoice::Csr), None)),
-        ("coupled", of(lists, Some(LayoutChoice::Coupled), None)),
-        ("codes", of(lists, Some(LayoutChoice::Coupled), Some(CodeKind::Axes))),
-        ("decoupled", of(lists, Some(LayoutChoice::Decoupled), None)),
-        ("grouped", of(lists, Some(LayoutChoice::Grouped), None)),
+        ("cluster", of(groups.into())),
+        ("padded", graph(GraphLayoutChoice::Padded)),
+        ("page_local", graph(GraphLayoutChoice::PageLocal)),
+        ("csr", graph(GraphLayoutChoice::Csr)),
+        ("coupled", lists(PostingLayout::Coupled, None)),
+        ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
+        ("decoupled", lists(PostingLayout::Decoupled, None)),
+        ("grouped", lists(PostingLayout::Grouped, None)),
     ]
 }
 
@@ -130,7 +128,7 @@ fn swap_all(name: &str, options: &BuildOptions) {
     build(&vectors(Element::U8, COUNT, 16, 1), &path, options, &Silent).unwrap();
     let sound = Sound::of(&path);
     let manifest = Manifest::read(&path).unwrap();
-    let files: Vec<String> = manifest.files().into_iter().map(|file| file.name.clone()).collect();
+    let files: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
     for (relation, relative) in relatives(dir.path(), options) {
         let mut refused = 0;
         for file in files.iter().map(String::as_str).chain(["manifest.json"]) {

@@ -4,9 +4,10 @@
 mod clustered;
 mod golden;
 
+use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, LayoutChoice, OpenOptions, QueryStats, SearchMode,
-    SearchOptions, SearchResult, TierChoice, build,
+    BuildOptions, Effort, GraphLayoutChoice, GraphOptions, Index, IndexError, OpenOptions, QueryStats,
+    SearchMode, SearchOptions, SearchResult, TierChoice, build,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::backend::file::Method;
@@ -19,21 +20,20 @@ use clustered::vectors;
 use std::path::Path;
 use std::sync::Arc;
 
-const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Padded, LayoutChoice::PageLocal, LayoutChoice::Csr];
+const LAYOUTS: [GraphLayoutChoice; 3] =
+    [GraphLayoutChoice::Padded, GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr];
 
-fn built(dir: &Path, layout: LayoutChoice) -> (VectorFile, Index) {
+fn built(dir: &Path, layout: GraphLayoutChoice) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
-    let options = BuildOptions {
+    let family = GraphOptions {
+        layout,
         max_degree: 24,
         search_list: 50,
-        threads: 1,
         code_bytes: Some(16),
-        family: FamilyChoice::Graph,
-        layout: Some(layout),
-        overwrite: true,
-        ..BuildOptions::default()
+        ..GraphOptions::default()
     };
+    let options = BuildOptions { threads: 1, overwrite: true, ..BuildOptions::of(family) };
     build(&data, &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 50, 32, 2), Index::open(&path, &OpenOptions::default()).unwrap())
 }
@@ -60,7 +60,7 @@ fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<Searc
     let options = SearchOptions {
         effort: Effort::SearchList(60),
         threads: 2,
-        mode,
+        mode: Some(mode),
         in_flight: Some(9),
         ..SearchOptions::default()
     };
@@ -77,7 +77,7 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
 }
 
 fn is_packed(index: &Index) -> bool {
-    index.manifest().graph().is_ok_and(|graph| graph.layout == "csr")
+    GraphEntry::read(index.manifest()).is_ok_and(|graph| graph.layout == "csr")
 }
 
 /// What each query cost; bytes only where every tier reads whole pages.

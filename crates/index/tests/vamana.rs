@@ -2,8 +2,9 @@
 
 mod clustered;
 
+use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, LayoutChoice, OpenOptions, QueryStats, SearchMode,
+    BuildOptions, Effort, GraphLayoutChoice, GraphOptions, Index, OpenOptions, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
@@ -15,18 +16,16 @@ use clustered::vectors;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 
-fn small(metric: Metric) -> BuildOptions {
-    BuildOptions {
-        family: FamilyChoice::Graph,
-        metric,
-        max_degree: 24,
-        search_list: 50,
-        threads: 2,
-        ..BuildOptions::default()
-    }
+fn graph(layout: GraphLayoutChoice) -> GraphOptions {
+    GraphOptions { layout, max_degree: 24, search_list: 50, ..GraphOptions::default() }
 }
 
-const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Padded, LayoutChoice::PageLocal, LayoutChoice::Csr];
+fn small(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
+    BuildOptions { metric, threads: 2, ..BuildOptions::of(graph(layout)) }
+}
+
+const LAYOUTS: [GraphLayoutChoice; 3] =
+    [GraphLayoutChoice::Padded, GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr];
 
 fn open(path: &Path, tier: TierChoice) -> Index {
     Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap()
@@ -38,8 +37,8 @@ fn search(index: &Index, queries: &VectorFile, k: usize, effort: Effort) -> Sear
 }
 
 /// What each query cost; bytes only where every tier reads the same pages.
-fn without_bytes(found: &SearchResult, layout: LayoutChoice) -> Vec<QueryStats> {
-    let bytes = |stats: &QueryStats| if layout == LayoutChoice::Csr { 0 } else { stats.bytes };
+fn without_bytes(found: &SearchResult, layout: GraphLayoutChoice) -> Vec<QueryStats> {
+    let bytes = |stats: &QueryStats| if layout == GraphLayoutChoice::Csr { 0 } else { stats.bytes };
     found.per_query.iter().map(|stats| QueryStats { bytes: bytes(stats), ..*stats }).collect()
 }
 
@@ -64,8 +63,7 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
             let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}-{layout:?}"));
             // On one thread, so that the recall is the same in every run.
-            build(&data, &path, &BuildOptions { threads: 1, layout: Some(layout), ..small(metric) }, &Silent)
-                .unwrap();
+            build(&data, &path, &BuildOptions { threads: 1, ..small(metric, layout) }, &Silent).unwrap();
             let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
             let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
             let found = search(&file, &queries, 10, Effort::SearchList(100));
@@ -98,11 +96,11 @@ fn pipelined_search_finds_as_much() {
     let path = dir.path().join("index");
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
     for (layout, tier) in LAYOUTS.into_iter().zip([TierChoice::File, TierChoice::Dram, TierChoice::File]) {
-        let build_options = BuildOptions { layout: Some(layout), overwrite: true, ..small(Metric::L2) };
+        let build_options = BuildOptions { overwrite: true, ..small(Metric::L2, layout) };
         build(&data, &path, &build_options, &Silent).unwrap();
         let options = SearchOptions {
             effort: Effort::SearchList(60),
-            mode: SearchMode::Pipelined,
+            mode: Some(SearchMode::Pipelined),
             ..SearchOptions::default()
         };
         let found = open(&path, tier).search(&queries, &options, Control::default()).unwrap();
@@ -118,16 +116,11 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
     // On one thread, so that the recall is the same in every run.
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
     for layout in LAYOUTS {
-        let options = BuildOptions {
-            code_bytes: Some(8),
-            threads: 1,
-            layout: Some(layout),
-            overwrite: true,
-            ..small(Metric::L2)
-        };
+        let family = GraphOptions { code_bytes: Some(8), ..graph(layout) };
+        let options = BuildOptions { threads: 1, overwrite: true, ..BuildOptions::of(family) };
         build(&data, &path, &options, &Silent).unwrap();
         let index = open(&path, TierChoice::Dram);
-        let curves = &index.manifest().calibration.curves;
+        let curves = GraphEntry::read(index.manifest()).unwrap().calibration.curves;
         let least = curves.iter().find(|curve| curve.k == 10).unwrap().points[0].recall;
         for asked in [0.8, 0.9, 0.95, 0.99] {
             let found = search(&index, &queries, 10, Effort::Recall(asked));
@@ -158,7 +151,7 @@ fn odd_sizes_return_all_there_is() {
             .flat_map(|layout| [TierChoice::File, TierChoice::Dram].map(|tier| (layout, tier)))
         {
             let path = dir.path().join(format!("{name}-{layout:?}"));
-            let options = BuildOptions { layout: Some(layout), overwrite: true, ..small(Metric::L2) };
+            let options = BuildOptions { overwrite: true, ..small(Metric::L2, layout) };
             build(&data, &path, &options, &Silent).unwrap();
             assert!(verify(&path, &Silent).unwrap().sound, "{name} {layout:?}");
             let index = open(&path, tier);
@@ -181,7 +174,7 @@ fn one_thread_and_one_seed_give_one_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 1500, 16, 1);
     for layout in LAYOUTS {
-        let options = BuildOptions { threads: 1, layout: Some(layout), overwrite: true, ..small(Metric::L2) };
+        let options = BuildOptions { threads: 1, overwrite: true, ..small(Metric::L2, layout) };
         let graphs: Vec<Vec<u8>> = ["a", "b"]
             .map(|name| {
                 build(&data, &dir.path().join(name), &options, &Silent).unwrap();
@@ -203,14 +196,8 @@ fn full_lists_leave_every_vector_reachable() {
         [2, 4, 8].into_iter().flat_map(|degree| LAYOUTS.map(|layout| (degree, layout)))
     {
         let path = dir.path().join(format!("{max_degree}-{layout:?}"));
-        let options = BuildOptions {
-            family: FamilyChoice::Graph,
-            max_degree,
-            search_list: 10,
-            threads: 2,
-            layout: Some(layout),
-            ..BuildOptions::default()
-        };
+        let family = GraphOptions { layout, max_degree, search_list: 10, ..GraphOptions::default() };
+        let options = BuildOptions { threads: 2, ..BuildOptions::of(family) };
         build(&data, &path, &options, &Silent).unwrap();
         let queries = VectorFile::from_rows(Element::U8, 128, data.row(7).to_vec()).unwrap();
         let found = search(&open(&path, TierChoice::Dram), &queries, 1500, Effort::SearchList(1500));
@@ -226,7 +213,7 @@ fn callers_on_several_threads_get_their_own_answers() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 1000, 16, 1);
     let path = dir.path().join("index");
-    build(&data, &path, &small(Metric::L2), &Silent).unwrap();
+    build(&data, &path, &small(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
     let index = open(&path, TierChoice::File);
     std::thread::scope(|scope| {
         for seed in 10..16 {

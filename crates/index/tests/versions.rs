@@ -42,7 +42,7 @@ fn check(path: &Path, version: u32) {
         let options = SearchOptions {
             k: K,
             effort: Effort::SearchList(200),
-            probes: Some(200),
+            probes: (manifest.family != "graph").then_some(200),
             threads: 1,
             ..SearchOptions::default()
         };

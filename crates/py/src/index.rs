@@ -4,9 +4,11 @@ use crate::arrays::{matrix, vectors};
 use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
+use bathyal_index::families::{self, FAMILIES};
+use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, Effort, FamilyChoice, Index, IndexError, OpenOptions, QueryStats, SearchMode,
+    BuildOptions, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, QueryStats, SearchMode,
     SearchOptions, SearchResult, TierChoice,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -24,17 +26,9 @@ use std::time::{Duration, Instant};
 #[pyo3(from_item_all)]
 pub(crate) struct BuildArguments<'py> {
     metric: String,
-    family: String,
-    group_vectors: Option<u32>,
-    layout: Option<String>,
-    centroid_share: Option<f32>,
-    replicas: Option<u32>,
-    list_limit: Option<u32>,
-    max_degree: u32,
-    search_list: u32,
-    alpha: f32,
-    code_bytes: Option<u32>,
-    code_kind: Option<String>,
+    family: Option<String>,
+    /// What only the family is told, as JSON.
+    options: String,
     threads: usize,
     seed: Option<u64>,
     memory: Option<u64>,
@@ -44,24 +38,14 @@ pub(crate) struct BuildArguments<'py> {
 
 impl BuildArguments<'_> {
     fn options(self) -> PyResult<BuildOptions> {
-        let code_kind = self.code_kind.map(|name| name.parse()).transpose();
-        let layout = self.layout.map(|name| name.parse()).transpose();
-        let defaults = BuildOptions::default();
+        let given = serde_json::from_str(&self.options).map_err(Failure::from)?;
+        let family = self.family.as_deref().unwrap_or(FAMILIES[0].name);
+        let family = families::options(family, &given).map_err(Failure::from)?;
         Ok(BuildOptions {
             metric: metric(&self.metric)?,
-            family: family(&self.family)?,
-            group_vectors: self.group_vectors.unwrap_or(defaults.group_vectors),
-            layout: layout.map_err(|what| Failure::from(IndexError::Parameter(what)))?,
-            centroid_share: self.centroid_share.unwrap_or(defaults.centroid_share),
-            replicas: self.replicas,
-            list_limit: self.list_limit,
-            max_degree: self.max_degree,
-            search_list: self.search_list,
-            alpha: self.alpha,
-            code_bytes: self.code_bytes,
-            code_kind: code_kind.map_err(|error| Failure::from(IndexError::Codes(error)))?,
+            family,
             threads: self.threads,
-            seed: self.seed.unwrap_or(defaults.seed),
+            seed: self.seed.unwrap_or(DEFAULT_SEED),
             memory_bytes: self.memory,
             overwrite: self.overwrite,
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
@@ -69,22 +53,22 @@ impl BuildArguments<'_> {
     }
 }
 
+/// The index families as JSON: name, what it is, and the options of a build.
+#[pyfunction]
+pub(crate) fn list_families() -> PyResult<String> {
+    let option = |option: &OptionDoc| serde_json::json!({ "name": option.name, "help": option.help });
+    let family = |family: &&Family| {
+        let options: Vec<_> = family.options.iter().map(option).collect();
+        serde_json::json!({ "name": family.name, "about": family.about, "options": options })
+    };
+    let all: Vec<_> = FAMILIES.iter().map(family).collect();
+    Ok(serde_json::to_string(&all).map_err(Failure::from)?)
+}
+
 /// Puts the emulation of a device on top of a tier.
 fn emulation(device: &str) -> PyResult<WrapTier> {
     let device = DelayProfile::named_or_file(device).map_err(|e| PyValueError::new_err(e.to_string()))?;
     Ok(Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>)))
-}
-
-fn family(name: &str) -> PyResult<FamilyChoice> {
-    match name {
-        "cluster" => Ok(FamilyChoice::Cluster),
-        "graph" => Ok(FamilyChoice::Graph),
-        "spann" => Ok(FamilyChoice::Spann),
-        other => {
-            let message = format!("unknown family '{other}': it is one of cluster, graph, spann");
-            Err(PyValueError::new_err(message))
-        }
-    }
 }
 
 /// Builds an index over a path or an array; returns the report as JSON.
@@ -144,9 +128,9 @@ pub(crate) struct SearchArguments {
     search_list: Option<u32>,
     probes: Option<u32>,
     prune: Option<f32>,
-    beam_width: u32,
+    beam_width: Option<u32>,
     threads: usize,
-    mode: String,
+    mode: Option<String>,
     timeout: Option<f64>,
     in_flight: Option<usize>,
 }
@@ -158,10 +142,11 @@ impl SearchArguments {
     }
 
     pub(crate) fn options(&self) -> PyResult<SearchOptions> {
-        let mode = match self.mode.as_str() {
-            "batched" => SearchMode::Batched,
-            "pipelined" => SearchMode::Pipelined,
-            other => {
+        let mode = match self.mode.as_deref() {
+            None => None,
+            Some("batched") => Some(SearchMode::Batched),
+            Some("pipelined") => Some(SearchMode::Pipelined),
+            Some(other) => {
                 let message = format!("unknown mode '{other}': it is one of batched, pipelined");
                 return Err(PyValueError::new_err(message));
             }

@@ -1,7 +1,7 @@
 //! The Python module `bathyal._bathyal`: converts arguments, releases the interpreter's lock, maps errors.
 //!
 //! Everything here is private to the Python package in `python/bathyal`, which checks arguments, names them and
-//! documents them. Nothing here may be left out; what is `None` takes the default that the library has.
+//! documents them. What a family is told has its defaults in the family, and nowhere else.
 
 mod arrays;
 mod attend;
@@ -25,6 +25,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<index::IndexHandle>()?;
     module.add_class::<awaited::Awaited>()?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
+    module.add_function(wrap_pyfunction!(index::list_families, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;
     module.add_function(wrap_pyfunction!(index::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(index::convert_layout, module)?)?;

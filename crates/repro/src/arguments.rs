@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
-use bathyal_index::families::graph::options::DEFAULT_CENTROID_SHARE;
+use bathyal_index::families::spann::DEFAULT_CENTROID_SHARE;
 use bathyal_kernels::Metric;
 use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
@@ -181,7 +181,7 @@ pub struct GraphReproArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub sweep: Vec<u32>,
     /// Vectors that a query reads at once (W in DiskANN)
-    #[arg(long, value_name = "W", default_value_t = bathyal_index::open::DEFAULT_BEAM_WIDTH)]
+    #[arg(long, value_name = "W", default_value_t = bathyal_index::DEFAULT_BEAM_WIDTH)]
     pub beam_width: u32,
 }
 
@@ -252,7 +252,7 @@ pub struct CompareReproArguments {
     #[arg(long)]
     pub without_codes: bool,
     /// Vectors that a query of a graph reads at once (W in DiskANN)
-    #[arg(long, value_name = "W", default_value_t = bathyal_index::open::DEFAULT_BEAM_WIDTH)]
+    #[arg(long, value_name = "W", default_value_t = bathyal_index::DEFAULT_BEAM_WIDTH)]
     pub beam_width: u32,
 }
 

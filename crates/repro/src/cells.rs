@@ -83,7 +83,7 @@ fn measure(
     reached: &Reached,
     in_flight: u32,
 ) -> Result<(Sample, SearchTotals), Failure> {
-    let how = trial.options(reached.knob, reached.setting, in_flight);
+    let how = trial.options(index, reached.knob, reached.setting, in_flight);
     let (began, before) = (Instant::now(), processor_seconds());
     let (mut seconds, mut queries, mut latency_ns, mut totals) =
         (0.0, 0_usize, 0_u64, SearchTotals::default());

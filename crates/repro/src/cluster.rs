@@ -1,7 +1,7 @@
 //! `bathyal repro second-tier cluster`: posting lists on slow memory.
 
 use bathyal_console::{Console, Failure};
-use bathyal_index::open::DEFAULT_BEAM_WIDTH;
+use bathyal_index::DEFAULT_BEAM_WIDTH;
 use bathyal_tier::Control;
 
 use crate::arguments::{ClusterReproArguments, ListLayoutName};

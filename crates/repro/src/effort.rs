@@ -1,6 +1,7 @@
 //! How hard an index has to be searched for the recall asked for.
 
 use bathyal_console::Failure;
+use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::open::MAX_SEARCH_LIST;
 use bathyal_index::{Effort, Index, SearchOptions, SearchTotals};
 use bathyal_tier::Control;
@@ -58,7 +59,7 @@ impl Trial<'_> {
     }
 
     /// How a search of an effort with a number of queries in flight is run.
-    pub(crate) fn options(&self, knob: Knob, setting: u32, in_flight: u32) -> SearchOptions {
+    pub(crate) fn options(&self, index: &Index, knob: Knob, setting: u32, in_flight: u32) -> SearchOptions {
         let k = self.arguments.k;
         let (effort, probes) = match knob {
             Knob::SearchList => (Effort::SearchList(setting), None),
@@ -69,7 +70,9 @@ impl Trial<'_> {
             k: k as usize,
             effort,
             probes,
-            beam_width: self.beam_width,
+            // Only graphs have beams.
+            beam_width: (index.manifest().family == bathyal_index::families::graph::FAMILY.name)
+                .then_some(self.beam_width),
             threads: self.arguments.threads,
             in_flight: Some(in_flight as usize),
             ..SearchOptions::default()
@@ -84,7 +87,7 @@ impl Trial<'_> {
         knob: Knob,
         setting: u32,
     ) -> Result<Reached, Failure> {
-        let options = self.options(knob, setting, self.arguments.in_flight);
+        let options = self.options(index, knob, setting, self.arguments.in_flight);
         let found = index.search(&asked.queries, &options, self.control)?;
         let recall = recall(&asked.exact, &found.ids, found.k, asked.queries.count())?;
         Ok(Reached { knob, setting, search_list: found.search_list, recall, totals: found.totals })
@@ -93,7 +96,7 @@ impl Trial<'_> {
     /// The share of its compute time in which a query finds what to read, of a few queries that are alone on a thread;
     /// waiting is not computing.
     pub(crate) fn finding_share(&self, index: &Index, reached: &Reached) -> Result<f64, Failure> {
-        let options = self.options(reached.knob, reached.setting, 1);
+        let options = self.options(index, reached.knob, reached.setting, 1);
         let (mut finding, mut computing) = (0, 0);
         for row in 0..self.work.all.queries.count().min(TIMED_QUERIES) {
             let told = index.explain(&self.work.all.queries, row, &options, self.control)?;
@@ -119,7 +122,7 @@ impl Trial<'_> {
         let (knob, first, most) = match shape {
             Shape::Graph { .. } => (Knob::SearchList, k, MAX_SEARCH_LIST.min(index.len() as u32).max(k)),
             Shape::Lists { .. } => {
-                (Knob::Probes, 1, index.manifest().spann().map_or(1, |spann| spann.list_count))
+                (Knob::Probes, 1, SpannEntry::read(index.manifest()).map_or(1, |spann| spann.list_count))
             }
             Shape::Codes => (Knob::Calibration, FINEST / 2, FINEST),
         };

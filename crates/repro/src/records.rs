@@ -110,7 +110,7 @@ fn operations(subject: &Subject, totals: &SearchTotals) -> f64 {
     let of_vector = 3.0 * f64::from(subject.manifest.dim);
     let of_code = match subject.shape {
         Shape::Lists { .. } => of_vector,
-        Shape::Graph { .. } | Shape::Codes => 2.0 * f64::from(subject.manifest.codes.code_bytes),
+        Shape::Graph { .. } | Shape::Codes => 2.0 * f64::from(subject.code_bytes()),
     };
     totals.full_distances as f64 * of_vector + totals.code_distances as f64 * of_code
 }

@@ -3,8 +3,14 @@
 use std::path::PathBuf;
 
 use bathyal_console::{Console, Failure};
-use bathyal_index::format::manifest::{Manifest, Structure};
-use bathyal_index::{BuildOptions, FamilyChoice, LayoutChoice, convert_layout};
+use bathyal_index::families::cluster::ClusterEntry;
+use bathyal_index::families::graph::GraphEntry;
+use bathyal_index::families::spann::SpannEntry;
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoice, GraphOptions, PostingLayout,
+    SpannOptions, convert_layout,
+};
 
 use crate::arguments::{GraphLayoutName, ListLayoutName, TrialArguments};
 use crate::workload::Workload;
@@ -35,30 +41,26 @@ impl Shape {
 
     /// How it is built.
     fn build_options(self, arguments: &TrialArguments) -> BuildOptions {
-        let least = BuildOptions { metric: arguments.metric, ..BuildOptions::default() };
-        match self {
-            Shape::Graph { layout, max_degree } => BuildOptions {
-                family: FamilyChoice::Graph,
-                layout: match layout {
-                    GraphLayoutName::Padded => Some(LayoutChoice::Padded),
-                    GraphLayoutName::Csr => Some(LayoutChoice::Csr),
-                },
-                max_degree,
-                ..least
-            },
-            Shape::Lists { layout, replicas, centroid_share } => BuildOptions {
-                family: FamilyChoice::Spann,
-                layout: match layout {
-                    ListLayoutName::Coupled => Some(LayoutChoice::Coupled),
-                    ListLayoutName::Decoupled => Some(LayoutChoice::Decoupled),
-                    ListLayoutName::Grouped => Some(LayoutChoice::Grouped),
-                },
-                replicas: Some(replicas),
-                centroid_share,
-                ..least
-            },
-            Shape::Codes => BuildOptions { family: FamilyChoice::Cluster, ..least },
-        }
+        let family = match self {
+            Shape::Graph { layout, max_degree } => {
+                let layout = match layout {
+                    GraphLayoutName::Padded => GraphLayoutChoice::Padded,
+                    GraphLayoutName::Csr => GraphLayoutChoice::Csr,
+                };
+                GraphOptions { layout, max_degree, ..GraphOptions::default() }.into()
+            }
+            Shape::Lists { layout, replicas, centroid_share } => {
+                let layout = match layout {
+                    ListLayoutName::Coupled => PostingLayout::Coupled,
+                    ListLayoutName::Decoupled => PostingLayout::Decoupled,
+                    ListLayoutName::Grouped => PostingLayout::Grouped,
+                };
+                let replicas = Some(replicas);
+                SpannOptions { layout, replicas, centroid_share, ..SpannOptions::default() }.into()
+            }
+            Shape::Codes => FamilyOptions::from(ClusterOptions::default()),
+        };
+        BuildOptions { metric: arguments.metric, ..BuildOptions::of(family) }
     }
 
     /// What it is, in the words of [`described`].
@@ -77,13 +79,15 @@ impl Shape {
 
 /// What lies where an index was found.
 fn described(manifest: &Manifest) -> String {
-    match &manifest.structure {
-        Structure::Graph(graph) => format!("a {} graph of degree {}", graph.layout, graph.max_degree),
-        Structure::Spann(lists) => format!(
+    if let Ok(graph) = GraphEntry::read(manifest) {
+        return format!("a {} graph of degree {}", graph.layout, graph.max_degree);
+    }
+    match SpannEntry::read(manifest) {
+        Ok(lists) => format!(
             "{} lists, {} replicas, centroid share {},",
             lists.layout, lists.replicas, lists.centroid_share
         ),
-        Structure::Cluster(_) => GROUPS.to_owned(),
+        Err(_) => GROUPS.to_owned(),
     }
 }
 
@@ -95,6 +99,14 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    /// Bytes of the codes by which a search finds its way; 0 of posting lists.
+    pub(crate) fn code_bytes(&self) -> u32 {
+        let graph = GraphEntry::read(&self.manifest).map(|graph| graph.codes.code_bytes);
+        graph
+            .or_else(|_| ClusterEntry::read(&self.manifest).map(|groups| groups.codes.code_bytes))
+            .unwrap_or(0)
+    }
+
     /// Finds the index of a shape in the work folder, converts it from what is there, or builds it.
     pub(crate) fn find_or_build(
         shape: Shape,
@@ -111,7 +123,7 @@ impl Subject {
                 {
                     // The same graph, which a build on several threads would not make again.
                     let padded = named(Shape::Graph { layout: GraphLayoutName::Padded, max_degree });
-                    convert_layout(&padded, &path, LayoutChoice::Csr, 0, &console.progress())?;
+                    convert_layout(&padded, &path, GraphLayoutChoice::Csr, 0, &console.progress())?;
                 }
                 _ => {
                     let options = shape.build_options(arguments);

@@ -31,17 +31,7 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
     let calibration = arguments.calibration.as_ref().map(VectorFile::open).transpose()?;
     Ok(BuildOptions {
         metric: arguments.metric,
-        family: arguments.family.into(),
-        group_vectors: arguments.group_vectors,
-        centroid_share: arguments.centroid_share,
-        replicas: arguments.replicas,
-        list_limit: arguments.list_limit,
-        layout: arguments.layout,
-        max_degree: arguments.max_degree,
-        search_list: arguments.search_list,
-        alpha: arguments.alpha,
-        code_bytes: arguments.code_bytes,
-        code_kind: arguments.code_kind,
+        family: arguments.family.0.clone(),
         threads: arguments.threads,
         seed: arguments.seed,
         memory_bytes: arguments.memory,

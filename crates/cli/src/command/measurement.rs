@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
 use bathyal_index::open::WrapTier;
-use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchMode, SearchOptions, SearchResult};
+use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchOptions, SearchResult};
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(super) struct Measurement {
     pub k: usize,
     pub threads: usize,
     pub search_list: u32,
-    pub beam_width: u32,
+    pub beam_width: Option<u32>,
     pub mode: &'static str,
     pub tier: String,
     /// The device that is emulated, if any: its latency and bandwidth are not those of this machine.
@@ -113,7 +113,7 @@ impl Measurement {
             threads: found.threads,
             search_list: found.search_list,
             beam_width: options.beam_width,
-            mode: settings.mode.name(),
+            mode: settings.mode.unwrap_or(ModeName::Batched).name(),
             tier: settings.tier_name(),
             emulated: settings.emulated(),
             method: index.tier().profile().method.clone(),
@@ -171,10 +171,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
         prune: settings.prune,
         beam_width: settings.beam_width,
         threads: settings.threads,
-        mode: match settings.mode {
-            ModeName::Batched => SearchMode::Batched,
-            ModeName::Pipelined => SearchMode::Pipelined,
-        },
+        mode: settings.mode.map(ModeName::mode),
         in_flight: settings.in_flight.map(|queries| queries as usize),
     }
 }

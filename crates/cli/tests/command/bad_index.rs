@@ -157,7 +157,8 @@ fn a_write_that_fails_half_way_leaves_nothing_that_opens() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 1000, 16, 1);
     // The graph alone takes more than 100 kB.
-    let ran = with_little_room(folder.path(), 50, "build base.fbin idx --metric l2 --max-degree 16");
+    let ran =
+        with_little_room(folder.path(), 50, "build base.fbin idx --metric l2 --family graph --max-degree 16");
     ran.fails(1, &["idx", "File too large"]);
     let ran = with_little_room(folder.path(), 20, "convert base.fbin made.fvecs");
     ran.fails(1, &["made.fvecs", "File too large"]);

@@ -32,22 +32,41 @@ fn nonsense_is_a_usage_error() {
 
 #[test]
 fn parameters_out_of_range_are_refused_with_the_range() {
-    let search = "search idx queries.fbin";
-    let cases: [(String, &[&str]); 7] = [
-        (format!("{search} -k 10 --search-list 5"), &["search_list is 5", "at least k = 10"]),
-        (format!("{search} --beam-width 100000"), &["beam_width is 100000", "between 1 and"]),
-        (format!("{search} --beam-width 0"), &["beam_width is 0", "between 1 and"]),
-        ("build base.fbin other --metric l2 --alpha 0.5".into(), &["alpha is 0.5", "between 1 and"]),
-        ("build base.fbin other --metric l2 --max-degree 0".into(), &["max_degree is 0", "between 1 and"]),
-        ("build base.fbin other --metric l2 --search-list 0".into(), &["search_list is 0", "between 1 and"]),
+    let (search, graph) = ("search idx queries.fbin", "build base.fbin other --metric l2 --family graph");
+    let cases: [(String, i32, &[&str]); 9] = [
+        (format!("{search} -k 10 --search-list 5"), 1, &["search_list is 5", "at least k = 10"]),
+        (format!("{search} --beam-width 100000"), 1, &["beam_width is 100000", "between 1 and"]),
+        (format!("{search} --beam-width 0"), 1, &["beam_width is 0", "between 1 and"]),
+        (format!("{graph} --alpha 0.5"), 2, &["alpha is 0.5", "between 1 and"]),
+        (format!("{graph} --max-degree 0"), 2, &["max_degree is 0", "between 1 and"]),
+        (format!("{graph} --max-degree many"), 2, &["max_degree is \"many\"", "expected u32"]),
+        (format!("{graph} --layout coupled"), 2, &["layout", "padded, page_local and csr"]),
+        (format!("{graph} --search-list 0"), 2, &["search_list is 0", "between 1 and"]),
         (
             format!("groundtruth base.fbin queries.fbin other.ibin -k {}", VECTORS + 1),
+            1,
             &["k = 401", "1 to 400"],
         ),
     ];
-    for (line, parts) in cases {
-        bathyal(shared(), &line).fails(1, parts);
+    for (line, code, parts) in cases {
+        bathyal(shared(), &line).fails(code, parts);
     }
+    assert!(!shared().join("other").exists());
+}
+
+#[test]
+fn options_of_another_family_are_refused_by_name() {
+    let cases: [(&str, &[&str]); 3] = [
+        ("", &["max_degree is an option of graph, not of cluster", "group_vectors"]),
+        ("--family cluster", &["max_degree is an option of graph, not of cluster", "group_vectors"]),
+        ("--family spann", &["max_degree is an option of graph, not of spann", "centroid_share"]),
+    ];
+    for (family, parts) in cases {
+        bathyal(shared(), &format!("build base.fbin other --metric l2 {family} --max-degree 16"))
+            .fails(2, parts);
+    }
+    bathyal(shared(), "build base.fbin other --metric l2 --family tree")
+        .fails(2, &["tree", "cluster", "graph"]);
     assert!(!shared().join("other").exists());
 }
 

@@ -12,7 +12,7 @@ fn number(answer: &Value, key: &str) -> u64 {
 fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
     let folder = TempDir::new().unwrap();
     crate::workshop::write_vectors(folder.path(), "base.fbin", 20_000, 256, 1);
-    let line = "build base.fbin index --metric l2 --max-degree 16 --search-list 20 --json";
+    let line = "build base.fbin index --metric l2 --json";
     let refused = bathyal(folder.path(), &format!("{line} --memory 1MB"));
     assert_eq!(refused.code, Some(1));
     let needed: u64 =

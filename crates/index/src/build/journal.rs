@@ -1,12 +1,11 @@
 //! What a build has finished, so that a killed one continues: what the journals of all families have in common. A
 //! journal is a small file that is replaced after each step.
 
+use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use crate::format::seal;
-use crate::partition::pieces::{Part, Piece, pieces};
 use bathyal_store::{Draft, Generation, GenerationExt};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
@@ -18,8 +17,6 @@ pub(crate) const JOURNAL_NAME: &str = "journal.json";
 const LARGEST_JOURNAL: u64 = 16 << 20;
 /// Rows of the data that a fingerprint looks at.
 const ROWS_LOOKED_AT: usize = 256;
-/// Bytes of a spilled vector's id.
-const ID_BYTES: u64 = 4;
 
 /// Replaces the journal in `directory`. What it names was synced before.
 pub(crate) fn write(directory: &dyn Draft, journal: &impl Serialize) -> Result<(), IndexError> {
@@ -44,30 +41,6 @@ pub(crate) fn parse<J: DeserializeOwned>(bytes: &[u8]) -> Result<J, String> {
 /// A sentence unless something holds.
 pub(crate) fn require(holds: bool, what: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_string()) }
-}
-
-/// Checks the parts of `vectors` vectors of `vector_bytes`, `rows` placed together at most, and returns their pieces,
-/// `placed` of which are said to be placed.
-///
-/// # Errors
-/// A sentence.
-pub(crate) fn check_parts(
-    parts: &[Part],
-    placed: usize,
-    vectors: usize,
-    vector_bytes: u64,
-    rows: usize,
-) -> Result<Vec<Piece>, String> {
-    let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.rows));
-    require(parts.is_empty() || sum == Some(vectors), "the parts do not hold the vectors")?;
-    let row_bytes = ID_BYTES + vector_bytes;
-    let spilled =
-        parts.iter().all(|part| Some(part.written.bytes) == row_bytes.checked_mul(part.rows as u64));
-    let whole = parts.len() == 1 && parts[0].written.bytes == 0 && rows >= vectors;
-    require(spilled || whole, "the lengths of the parts do not follow from their rows")?;
-    let pieces = pieces(parts, rows);
-    require(placed <= pieces.len(), "more pieces are placed than there are")?;
-    Ok(pieces)
 }
 
 /// Whether the file `name` in `directory` is as long as it was written, or longer.

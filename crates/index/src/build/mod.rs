@@ -1,39 +1,26 @@
-//! Building an index of any family: what is checked before, and what all builds report.
+//! Building an index of any family: what is checked before, what all builds share, and what they report.
 
+pub mod codes;
 pub(crate) mod journal;
+pub mod options;
 pub(crate) mod publishing;
 
 use crate::error::IndexError;
-use crate::families::cluster;
-use crate::families::graph::options::DEFAULT_CODE_BYTES;
-use crate::families::graph::{self, BuildOptions, BuildReport, FamilyChoice};
-use crate::families::spann;
 use crate::format::identity::Identity;
-use crate::format::manifest::{
-    Calibration, CodesEntry, FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest, Structure,
-};
+use crate::format::manifest::{FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
-use publishing::Target;
+use options::{BuildOptions, BuildReport, Details, Job, Target};
+use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
-
-/// Memory of a graph's build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
-const FIXED_MEMORY: u64 = 96 << 20;
-/// Memory of each thread: search state, read buffers, blocks of exact search.
-const MEMORY_A_THREAD: u64 = 24 << 20;
 
 /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
 /// that would do.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    let growing = match options.family {
-        FamilyChoice::Graph => graph::build::planned_memory(data, options),
-        FamilyChoice::Cluster => return cluster::build::planned_memory(data, options),
-        FamilyChoice::Spann => return spann::build::planned_memory(data, options),
-    };
-    growing + options.thread_count() as u64 * MEMORY_A_THREAD + FIXED_MEMORY
+    options.family.builder().planned_memory(data, options)
 }
 
 /// Builds an index over `data` at `target`.
@@ -65,37 +52,20 @@ pub fn build_in(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
-    options.check()?;
+    let builder = options.family.builder();
+    builder.check()?;
     check_data(data, options)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     store.check(name, replace)?;
-    let planned = planned_memory(data, options);
+    let planned = builder.planned_memory(data, options);
     if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
-        return Err(IndexError::Memory {
-            what: "building this index",
-            needed: planned,
-            given,
-            advice: match options.family {
-                FamilyChoice::Graph => "allow at least that much, or lower max_degree or code_bytes",
-                FamilyChoice::Cluster => "allow at least that much, or lower code_bytes",
-                FamilyChoice::Spann => "allow at least that much, or lower centroid_share",
-            },
-        });
+        let (what, advice) = ("building this index", builder.memory_advice());
+        return Err(IndexError::Memory { what, needed: planned, given, advice });
     }
     progress.stage("checking vectors", data.count() as u64);
     let identity = identity(data, options, progress)?;
-    let target = &Target { store, name, replace };
-    match options.family {
-        FamilyChoice::Graph => graph::build::build(data, target, options, identity, planned, progress),
-        FamilyChoice::Cluster => cluster::build::build(data, target, options, identity, planned, progress),
-        FamilyChoice::Spann => spann::build::build(data, target, options, identity, planned, progress),
-    }
-}
-
-/// Bytes of a code when the caller did not say.
-pub(crate) fn code_bytes(options: &BuildOptions, dim: usize) -> u32 {
-    // Small vectors need no more code bytes than they have dimensions; long ones need more to navigate well.
-    options.code_bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
+    let target = Target { store, name, replace };
+    builder.build(Job { data, target: &target, options, identity, planned, progress })
 }
 
 /// Checks every vector, and gives the index an identity that follows from all that shapes it.
@@ -106,53 +76,29 @@ fn identity(
 ) -> Result<Identity, IndexError> {
     // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
     // add; threads and what is replaced shape nothing.
-    let BuildOptions {
-        metric,
-        family,
-        group_vectors,
-        layout,
-        max_degree,
-        search_list,
-        alpha,
-        code_bytes,
-        code_kind,
-        threads: _,
-        seed,
-        memory_bytes: _,
-        overwrite: _,
-        centroid_share,
-        replicas,
-        list_limit,
-        calibration,
-    } = options;
+    let BuildOptions { metric, family, threads: _, seed, memory_bytes: _, overwrite: _, calibration } =
+        options;
     let content = |vectors: &VectorFile| match vectors.check_content(&|| progress.cancelled()) {
         Some(hash) => Ok(hash?),
         None => Err(IndexError::Cancelled),
     };
     let queries = calibration.as_ref().map(content).transpose()?;
     Ok(Identity::of(&format!(
-        "format {FORMAT_VERSION}; {} {:016x}; queries {queries:x?}; {metric} {family:?} {layout:?} {seed}; \
-         {group_vectors} {max_degree} {search_list} {alpha} {code_bytes:?} {code_kind:?} {centroid_share} {replicas:?} \
-         {list_limit:?}",
+        "format {FORMAT_VERSION}; {} {:016x}; queries {queries:x?}; {metric} {seed}; {} {:?}",
         data.element(),
         content(data)?,
+        family.family(),
+        family.builder(),
     )))
 }
 
-/// The manifest of an index that has not been calibrated yet.
-pub(crate) fn least_manifest(
-    data: &VectorFile,
-    options: &BuildOptions,
-    identity: Identity,
-    family: &str,
-    structure: Structure,
-    codes: CodesEntry,
-) -> Manifest {
+/// The manifest of an index of which the family has not said anything yet.
+pub(crate) fn least_manifest(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Manifest {
     Manifest {
         format_version: FORMAT_VERSION,
         identity: Some(identity.to_string()),
         written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
-        family: family.into(),
+        family: options.family.family().into(),
         vectors: data.count() as u64,
         dim: data.dim() as u32,
         element: data.element().name().into(),
@@ -160,9 +106,8 @@ pub(crate) fn least_manifest(
         data_bytes: data.data_bytes(),
         seed: options.seed,
         build_seconds: 0.0,
-        structure,
-        codes,
-        calibration: Calibration::default(),
+        files: Vec::new(),
+        structure: Value::Null,
     }
 }
 
@@ -171,14 +116,9 @@ impl BuildReport {
         manifest: &Manifest,
         threads: usize,
         planned_memory_bytes: u64,
-        mean_degree: f64,
         stages: Stages,
+        details: Details,
     ) -> BuildReport {
-        let graph = manifest.graph().ok();
-        let of_lists = manifest.spann().ok().and_then(|spann| spann.codes.as_ref());
-        let codes = of_lists.map_or((&manifest.codes.kind, manifest.codes.code_bytes), |codes| {
-            (&codes.kind, codes.code_bytes)
-        });
         BuildReport {
             family: manifest.family.clone(),
             build_seconds: manifest.build_seconds,
@@ -189,11 +129,7 @@ impl BuildReport {
             dim: manifest.dim,
             element: manifest.element.clone(),
             metric: manifest.metric.clone(),
-            max_degree: graph.map(|graph| graph.max_degree),
-            search_list: graph.map(|graph| graph.search_list),
-            code_kind: codes.0.clone(),
-            code_bytes: codes.1,
-            mean_degree: graph.map(|_| mean_degree),
+            details,
             threads,
             planned_memory_bytes,
             stage_seconds: stages.seconds,

@@ -1,19 +1,11 @@
 //! Where an index is built, and how it gets its name: what the builds of all families have in common.
 
-use crate::build::Stages;
+use super::Stages;
+use super::options::{BuildReport, Details, Target};
 use crate::error::IndexError;
-use crate::families::graph::BuildReport;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_store::{Draft, Replace, Store, StoreExt};
+use bathyal_store::{Draft, StoreExt};
 use serde::{Deserialize, Serialize};
-
-/// What an index will be called, and where.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) store: &'a dyn Store,
-    pub(crate) name: &'a str,
-    pub(crate) replace: Replace,
-}
 
 /// What a build says of itself as it publishes, for one that comes after it if it is killed meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,7 +50,7 @@ impl Target<'_> {
 /// Gives a finished build its name.
 pub(crate) fn publish(draft: Box<dyn Draft>, manifest: &Manifest, note: &Note) -> Result<(), IndexError> {
     draft.replace(MANIFEST_NAME, &manifest.to_bytes()?)?;
-    let files = manifest.files().into_iter().map(|file| file.name.as_str());
+    let files = manifest.files.iter().map(|file| file.name.as_str());
     let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();
     let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
     Ok(draft.publish(&names, &note)?)
@@ -71,8 +63,8 @@ pub(crate) fn publish_finished(
     note: &Note,
     threads: usize,
     planned: u64,
+    details: Details,
 ) -> Result<BuildReport, IndexError> {
     publish(draft, manifest, note)?;
-    let mean_degree = note.links as f64 / manifest.vectors as f64;
-    Ok(BuildReport::new(manifest, threads, planned, mean_degree, Stages::begin()))
+    Ok(BuildReport::new(manifest, threads, planned, Stages::begin(), details))
 }

@@ -2,7 +2,7 @@
 //! pipeline of section 5: queries that wait let others compute, so that the slower of processor and device decides.
 
 use super::demand::{Demand, Execution, Prediction, moved_bytes};
-use crate::open::SearchTotals;
+use crate::query::SearchTotals;
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 

@@ -4,11 +4,10 @@
 
 pub(crate) mod appender;
 pub mod csr;
-pub(crate) mod curves;
 pub mod groups;
 pub mod identity;
-pub mod layout;
 pub mod links;
+pub(crate) mod loading;
 pub mod local;
 pub mod manifest;
 pub mod offsets;
@@ -18,3 +17,5 @@ pub mod pages;
 pub mod postings;
 pub mod runs;
 pub(crate) mod seal;
+mod version1;
+pub(crate) mod walk;

@@ -4,10 +4,10 @@
 //! query is not handed over as long as no more callers than there are cores do likewise: over memory its caller opens an
 //! engine for it, over a device it borrows one that is kept. All others share the workers' threads.
 
-use super::family::Scratch;
 use super::pool::{Answers, Job, Pending, Pool, process};
 use super::{Index, SearchOptions, SearchResult, cores};
 use crate::error::IndexError;
+use crate::family::QueryState;
 use bathyal_tier::{Control, Cx, Engine, RunError, Running, Step, TierError, thread_waker};
 use bathyal_vectors::VectorFile;
 use std::future::Future;
@@ -54,16 +54,16 @@ impl Waiting<'_> {
 /// Memory of lone queries, used by one after the other.
 #[derive(Default)]
 pub(super) struct Spare {
-    scratches: Mutex<Vec<Scratch>>,
+    scratches: Mutex<Vec<Box<dyn QueryState>>>,
 }
 
 impl Spare {
-    fn take(&self) -> Option<Scratch> {
+    fn take(&self) -> Option<Box<dyn QueryState>> {
         self.scratches.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     /// Keeps as many as can be at work at once; a crowd of callers leaves no more behind.
-    fn put(&self, scratch: Scratch) {
+    fn put(&self, scratch: Box<dyn QueryState>) {
         let mut scratches = self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
         if scratches.len() < cores() {
             scratches.push(scratch);
@@ -178,7 +178,7 @@ impl Index {
     /// Answers a lone query on the calling thread; `None` where that is left to the workers.
     fn answer_here(&self, job: &Arc<Job>, waiting: Waiting<'_>) -> Result<Option<Vec<Answers>>, IndexError> {
         let Some(params) = job.lone() else { return Ok(None) };
-        if self.sizes.query_distances(params) > MOST_DISTANCES {
+        if self.stored.query_distances(params) > MOST_DISTANCES {
             return Ok(None);
         }
         if !self.tenant.is_addressable() {

@@ -1,8 +1,8 @@
 //! Where the time and the memory of one query go.
 
-use super::family::{Family, Scratch};
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
+use crate::family::QueryState;
 use crate::query::Phase;
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx, Engine};
@@ -92,43 +92,34 @@ impl Index {
         self.check_queries(queries, row..row + 1)?;
         let (mut params, notes) = self.params(options)?;
         params.timed = true;
-        self.affordable_in_flight(1, 1, self.planned_list(&params))?;
+        self.affordable_in_flight(1, 1, self.stored.planned_list(&params))?;
         let mut engine = Engine::new(self.tier.clone(), self.engine)?;
-        let mut scratch = Scratch::new(&self.family);
+        let mut state = self.opened.clone().query_state();
         let mut total_ns = 0;
         let mut found: Vec<Neighbor> = Vec::new();
         for _ in 0..2 {
             found.clear();
             let started = Instant::now();
-            let (family, query, running) = (&self.family, queries.row(row), &mut scratch);
+            let (query, running): (_, &mut dyn QueryState) = (queries.row(row), &mut *state);
             let search = move |cx: &Cx| {
                 let cx = cx.clone();
-                async move { family.search(cx, query, params, running).await }
+                async move { running.search(cx, query, params).await }
             };
             engine.run_one(search, control)??;
             total_ns = started.elapsed().as_nanos() as u64;
-            scratch.take_found(&mut found);
+            state.take_found(&mut found);
         }
-        let cost = scratch.stats();
-        let scanned = match &scratch {
-            Scratch::Cluster(scratch) => Some(scratch.groups_scanned()),
-            Scratch::Spann(scratch) => Some(scratch.stats.lists as usize),
-            Scratch::Graph(_) => None,
-        };
-        let groups = match &*self.family {
-            Family::Cluster(cluster) => Some(cluster.centroids.groups()),
-            Family::Spann(lists) => Some(lists.postings.lists()),
-            Family::Graph(_) => None,
-        };
-        let clock = scratch.clock();
+        let cost = state.stats();
+        let scanned = state.scanned();
+        let clock = state.clock();
         let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
         Ok(Explanation {
             family: self.manifest().family.clone(),
             tier: self.tier().profile().kind.clone(),
             k: params.k,
             search_list: params.search_list,
-            groups_scanned: scanned,
-            groups,
+            groups_scanned: scanned.map(|scanned| scanned.scanned),
+            groups: scanned.map(|scanned| scanned.of),
             hops: cost.hops,
             reads: cost.reads,
             bytes: cost.bytes,
@@ -137,7 +128,7 @@ impl Index {
             small_reads: cost.small_reads,
             total_ns,
             phases: phases.to_vec(),
-            memory: self.memory_parts(self.planned_list(&params)),
+            memory: self.memory_parts(self.stored.planned_list(&params)),
             ids: found.iter().map(|n| n.id).collect(),
             distances: found.iter().map(|n| n.distance).collect(),
             notes,
@@ -147,7 +138,7 @@ impl Index {
     /// The parts of [`Index::dram_bytes`] for one thread and one query.
     fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
         let split = self.memory_split();
-        let query = self.sizes.query_bytes(search_list);
+        let query = self.stored.query_bytes(search_list);
         let buffers = self.thread_memory(1, search_list).saturating_sub(query);
         let part = |part, bytes| MemoryPart { part, bytes };
         let parts = [

@@ -4,11 +4,9 @@
 mod blocks;
 mod caller;
 mod explain;
-pub(crate) mod family;
 mod in_flight;
 mod inspect;
 mod many;
-mod memory;
 mod pool;
 mod range;
 mod searching;
@@ -19,23 +17,22 @@ mod warm;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use explain::{Explanation, MemoryPart, PhaseTime};
+pub use inspect::{InspectReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use range::{RangeOptions, RangeResult};
 pub use searching::Searching;
 pub use stats::{CacheStats, IndexStats, LatencyBar};
 pub use tier::TierChoice;
+pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
 
-pub use inspect::{HistogramBar, InspectReport, Shape, inspect, inspect_in};
-pub(crate) use verify::{Marks, read_records, read_through};
-pub use verify::{VerifyReport, verify, verify_in};
-
 use crate::error::IndexError;
-use crate::families::cluster::{self, calibrate::EffortCost};
-use crate::families::graph::calibrate;
-use crate::families::spann::{self, coded::effort::CodedCost};
-use crate::format::manifest::{MANIFEST_NAME, Manifest, Structure};
-use crate::query::{QueryStats, SearchMode, SearchParams};
+use crate::families;
+use crate::family::{Buffers, Knob, Loading, MemorySplit, Opened, Stored};
+use crate::format::manifest::{MANIFEST_NAME, Manifest};
+use crate::query::{
+    self, DEFAULT_BEAM_WIDTH, ENGINE_DEPTH, QueryStats, SearchMode, SearchParams, SearchTotals,
+};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Generation, StoreError};
@@ -45,25 +42,18 @@ use bathyal_tier::{Control, EngineOptions, Tier, TierError};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::{Spare, Waiting};
-use family::{Family, Sizes};
-pub use memory::MemorySplit;
 use pool::{Answers, Job, Tenant, process};
-use serde::Serialize;
 use stats::Counters;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use tier::open_tier;
+use tier::{Pages, open_tier};
 
-/// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
-pub const DEFAULT_BEAM_WIDTH: u32 = 4;
 /// Widest beam; an SSD serves no more at once.
 pub const MAX_BEAM_WIDTH: u32 = 128;
 /// Largest candidate list.
 pub const MAX_SEARCH_LIST: u32 = 1 << 20;
-/// Reads in flight a thread.
-const ENGINE_DEPTH: u32 = 128;
 
 /// How to open an index.
 #[derive(Clone, Default)]
@@ -83,13 +73,6 @@ pub struct OpenOptions {
 /// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].
 pub type WrapTier = Arc<dyn Fn(Arc<dyn Tier>) -> Result<Arc<dyn Tier>, TierError> + Send + Sync>;
 
-impl OpenOptions {
-    /// Through the page cache: for reading what has just been written.
-    pub(crate) fn cached(tier: TierChoice) -> OpenOptions {
-        OpenOptions { tier, page_cache: true, ..OpenOptions::default() }
-    }
-}
-
 /// How hard to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Effort {
@@ -99,24 +82,24 @@ pub enum Effort {
     SearchList(u32),
 }
 
-/// How to search.
+/// How to search. What a family has no use for is refused, not ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchOptions {
     /// Neighbours wanted.
     pub k: usize,
     /// How hard to search.
     pub effort: Effort,
-    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration. A graph has none.
+    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration.
     pub probes: Option<u32>,
     /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
-    /// 3.3); `None` chooses by the calibration. Of no meaning to other families.
+    /// 3.3); `None` chooses by the calibration.
     pub prune: Option<f32>,
-    /// Reads of one hop (W in DiskANN).
-    pub beam_width: u32,
+    /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH).
+    pub beam_width: Option<u32>,
     /// Threads; 0 means all cores.
     pub threads: usize,
-    /// Hop by hop, or as reads arrive.
-    pub mode: SearchMode,
+    /// Hop by hop, or as reads arrive; `None` is hop by hop.
+    pub mode: Option<SearchMode>,
     /// Queries interleaved on each thread; `None` suits the tier.
     pub in_flight: Option<usize>,
 }
@@ -128,53 +111,11 @@ impl Default for SearchOptions {
             effort: Effort::Recall(0.95),
             probes: None,
             prune: None,
-            beam_width: DEFAULT_BEAM_WIDTH,
+            beam_width: None,
             threads: 0,
-            mode: SearchMode::Batched,
+            mode: None,
             in_flight: None,
         }
-    }
-}
-
-/// What a batch of queries cost in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct SearchTotals {
-    /// Dependent rounds of reads.
-    pub hops: u64,
-    /// Reads.
-    pub reads: u64,
-    /// Bytes asked for.
-    pub bytes: u64,
-    /// Distances estimated from codes.
-    pub code_distances: u64,
-    /// Distances computed from full vectors.
-    pub full_distances: u64,
-    /// Posting lists scanned.
-    pub lists: u64,
-    /// Reads for vectors that posting lists only have the addresses of.
-    pub small_reads: u64,
-}
-
-impl SearchTotals {
-    /// Adds what other queries cost.
-    pub fn merge(&mut self, other: &SearchTotals) {
-        self.hops += other.hops;
-        self.reads += other.reads;
-        self.bytes += other.bytes;
-        self.code_distances += other.code_distances;
-        self.full_distances += other.full_distances;
-        self.lists += other.lists;
-        self.small_reads += other.small_reads;
-    }
-
-    fn add(&mut self, one: &QueryStats) {
-        self.hops += u64::from(one.hops);
-        self.reads += u64::from(one.reads);
-        self.bytes += one.bytes;
-        self.code_distances += u64::from(one.code_distances);
-        self.full_distances += u64::from(one.full_distances);
-        self.lists += u64::from(one.lists);
-        self.small_reads += u64::from(one.small_reads);
     }
 }
 
@@ -210,6 +151,13 @@ pub(crate) struct RawQueries {
 }
 
 impl RawQueries {
+    /// Bytes of a query.
+    fn row_bytes(&self) -> usize {
+        self.bytes.len() / self.count.max(1)
+    }
+}
+
+impl RawQueries {
     /// A copy of some rows, one after the other.
     fn of(queries: &VectorFile, rows: Range<usize>) -> RawQueries {
         let count = rows.len();
@@ -223,10 +171,13 @@ impl RawQueries {
 pub struct Index {
     directory: PathBuf,
     manifest: Manifest,
-    family: Arc<Family>,
+    element: Element,
+    metric: Metric,
+    stored: Box<dyn Stored>,
+    opened: Arc<dyn Opened>,
     tier: Arc<dyn Tier>,
     cache: Option<CacheTier>,
-    sizes: Sizes,
+    buffers: Buffers,
     split: MemorySplit,
     engine: EngineOptions,
     counters: Arc<Counters>,
@@ -290,56 +241,49 @@ impl Index {
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
         let manifest = Manifest::load(directory)?;
-        Index::open_parts(directory, &manifest, options, Vec::new(), progress)
-    }
-
-    /// Opens an index whose manifest may not have been written, with the vectors at the places `hidden` (rising) left
-    /// out of every answer.
-    pub(crate) fn open_unpublished(
-        directory: &dyn Generation,
-        manifest: &Manifest,
-        options: &OpenOptions,
-        hidden: Vec<u32>,
-    ) -> Result<Index, IndexError> {
-        Index::open_parts(directory, manifest, options, hidden, &Silent)
-    }
-
-    fn open_parts(
-        directory: &dyn Generation,
-        manifest: &Manifest,
-        options: &OpenOptions,
-        hidden: Vec<u32>,
-        progress: &dyn Progress,
-    ) -> Result<Index, IndexError> {
-        let sizes = Sizes::of(directory, manifest)?;
-        let split = MemorySplit::plan(manifest, &sizes, &options.tier, options.memory_bytes)?;
-        // What is loaded into memory was checked on its way there.
-        let check = split.pages == 0 && !matches!(options.tier, TierChoice::Mapped(_));
-        let mut family = Family::load(directory, manifest, &split, &sizes, check)?;
-        family.hide(hidden);
-        let (tier, cache) = open_tier(directory, manifest, &mut family, &split, options, progress)?;
-        family.suit(tier.profile());
-        family.settle(tier.profile());
-        let frame_bytes = sizes.frame_bytes(split.codes_on_tier > 0);
+        let address = directory.address();
+        let wrong = |reason| IndexError::damaged(address, "the manifest", reason);
+        let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+        let stored = families::stored(address, &manifest)?;
+        let split = MemorySplit::plan(&manifest, &*stored, options.tier.place(), options.memory_bytes)?;
+        let Pages { tier, loaded, cache } =
+            open_tier(directory, &manifest, &*stored, &split, options, progress)?;
+        let buffers = stored.buffers();
+        let loading = Loading {
+            directory,
+            manifest: &manifest,
+            split: &split,
+            buffers,
+            profile: tier.profile(),
+            pages: loaded.as_ref().map(|loaded| loaded.bytes()),
+            // What is loaded into memory was checked on its way there.
+            checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
+        };
+        let opened = stored.open(&loading)?;
+        let frame_bytes = buffers.bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
             frame_bytes,
-            buffer_budget_bytes: u64::from(sizes.frames) * frame_bytes as u64,
+            buffer_budget_bytes: u64::from(buffers.frames) * frame_bytes as u64,
             ..EngineOptions::default()
         };
-        let thread_buffers = if tier.profile().addressable { 1 } else { u64::from(sizes.frames) };
+        let thread_buffers = if tier.profile().addressable { 1 } else { u64::from(buffers.frames) };
         let thread_bytes = thread_buffers * frame_bytes as u64;
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
+        let file = address.join(&manifest.paged_file().name);
         Ok(Index {
-            directory: directory.address().to_path_buf(),
-            manifest: manifest.clone(),
-            family: Arc::new(family),
-            tenant: Arc::new(Tenant::new(tier.clone(), engine, thread_bytes, searches)),
+            directory: address.to_path_buf(),
+            element,
+            metric,
+            stored,
+            opened,
+            tenant: Arc::new(Tenant::new(file, tier.clone(), engine, thread_bytes, searches)),
             tier,
             cache,
-            sizes,
+            buffers,
             split,
             engine,
+            manifest,
             counters: Arc::default(),
             spare: Spare::default(),
             process: process(),
@@ -378,12 +322,12 @@ impl Index {
 
     /// Element type of vectors and queries.
     pub fn element(&self) -> Element {
-        self.family.element()
+        self.element
     }
 
     /// The metric.
     pub fn metric(&self) -> Metric {
-        self.family.metric()
+        self.metric
     }
 
     /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
@@ -401,13 +345,13 @@ impl Index {
     /// Queries interleaved a thread, each with a candidate list of `search_list`, when the caller does not say: what
     /// hides the tier's latency, within the cache (second-tier-memory, section 5).
     pub fn default_in_flight(&self, search_list: u32) -> usize {
-        in_flight::suited(self.tier.profile(), self.sizes.query_bytes(search_list as usize))
+        in_flight::suited(self.tier.profile(), self.stored.query_bytes(search_list as usize))
     }
 
     fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
-        let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.sizes.frames) };
-        frames * self.sizes.frame_bytes(self.split.codes_on_tier > 0) as u64
-            + in_flight as u64 * self.sizes.query_bytes(search_list)
+        let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.buffers.frames) };
+        frames * self.buffers.bytes(self.split.codes_on_tier > 0) as u64
+            + in_flight as u64 * self.stored.query_bytes(search_list)
     }
 
     /// How the memory budget is divided.
@@ -498,11 +442,9 @@ impl Index {
         if options.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        if options.beam_width == 0 || options.beam_width > MAX_BEAM_WIDTH {
-            return refuse(format!(
-                "beam_width is {}; it must be between 1 and {MAX_BEAM_WIDTH}",
-                options.beam_width
-            ));
+        let beam_width = options.beam_width.unwrap_or(DEFAULT_BEAM_WIDTH);
+        if beam_width == 0 || beam_width > MAX_BEAM_WIDTH {
+            return refuse(format!("beam_width is {beam_width}; it must be between 1 and {MAX_BEAM_WIDTH}"));
         }
         if options.probes == Some(0) {
             return refuse("probes is 0; at least one group must be scanned".into());
@@ -512,6 +454,7 @@ impl Index {
                 "prune must be 0 or above: how much farther than the nearest a list may be".into(),
             );
         }
+        self.check_knobs(options)?;
         if options.in_flight == Some(0) {
             return refuse("in_flight is 0; at least one query must run a thread".into());
         }
@@ -519,7 +462,7 @@ impl Index {
         if k < options.k {
             notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
         }
-        let (search_list, probes, prune) = match options.effort {
+        let effort = match options.effort {
             Effort::SearchList(0) => return refuse("search_list is 0; it must be at least k".into()),
             Effort::SearchList(l) if l > MAX_SEARCH_LIST => {
                 return refuse(format!("search_list is {l}; it must be at most {MAX_SEARCH_LIST}"));
@@ -527,7 +470,7 @@ impl Index {
             Effort::SearchList(l) if (l as usize) < k => {
                 return refuse(format!("search_list is {l}, which must be at least k = {k}"));
             }
-            Effort::SearchList(l) => (l as usize, self.probes_for(l), 0.0),
+            Effort::SearchList(l) => self.stored.effort_of(l),
             Effort::Recall(recall) => {
                 if !(recall > 0.0 && recall <= 1.0) {
                     return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
@@ -537,67 +480,53 @@ impl Index {
         };
         let params = SearchParams {
             k,
-            search_list: search_list.max(k),
-            probes: options.probes.map_or(probes, |probes| probes as usize),
-            prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { prune }),
-            beam_width: options.beam_width as usize,
-            mode: options.mode,
+            search_list: effort.search_list.max(k),
+            probes: options.probes.map_or(effort.probes, |probes| probes as usize),
+            prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { effort.prune }),
+            beam_width: beam_width as usize,
+            mode: options.mode.unwrap_or_default(),
             timed: false,
         };
         Ok((params, notes))
     }
 
-    /// The candidate list, the probes and the pruning for a recall.
-    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> (usize, usize, f32) {
-        let calibration = &self.manifest.calibration;
-        let found = match &self.manifest.structure {
-            Structure::Graph(_) => {
-                calibrate::effort(calibration, k, recall).map(|(list, reached)| (list, 0, 0.0, reached))
-            }
-            Structure::Cluster(_) => {
-                let cost = match self.family.reads_vectors() {
-                    true => EffortCost::of_vectors(self.sizes.group_codes),
-                    false => EffortCost::of_pages(self.tier.profile().addressable),
-                };
-                cluster::calibrate::effort(calibration, k, recall, cost)
-                    .map(|(list, probes, reached)| (list, probes, 0.0, reached))
-            }
-            Structure::Spann(entry) if entry.codes.is_some() => {
-                let cost = CodedCost::new(self.tier.profile().addressable, entry.list_bytes());
-                spann::coded::effort::effort(calibration, k, recall, cost)
-                    .map(|effort| (effort.search_list, effort.probes, effort.prune, effort.reached))
-            }
-            Structure::Spann(_) => spann::calibrate::effort(calibration, k, recall)
-                .map(|effort| (effort.probes, effort.probes, effort.prune, effort.reached)),
+    /// Refuses efforts that the index's family has no use for.
+    fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
+        let known = self.stored.knobs();
+        let given = [
+            (Knob::Probes, options.probes.is_some()),
+            (Knob::Prune, options.prune.is_some()),
+            (Knob::BeamWidth, options.beam_width.is_some()),
+            (Knob::Mode, options.mode.is_some()),
+        ];
+        let Some((knob, _)) = given.into_iter().find(|(knob, given)| *given && !known.contains(knob)) else {
+            return Ok(());
         };
-        match found {
-            Some((search_list, probes, prune, reached)) => {
-                if !reached {
-                    notes.push(format!(
-                        "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {search_list}"
-                    ));
-                }
-                // A manifest may ask for no more than a caller.
-                (search_list.min(MAX_SEARCH_LIST) as usize, probes as usize, prune)
-            }
-            // Too few vectors to calibrate: looking at all of them is exact and cheap.
-            None => (self.len(), self.len(), 0.0),
-        }
+        let known: Vec<&str> = known.iter().map(|knob| knob.name()).collect();
+        Err(IndexError::Parameter(format!(
+            "{}: a search of a {} index knows no {}; it knows {}",
+            self.directory.display(),
+            self.manifest.family,
+            knob.name(),
+            known.join(", ")
+        )))
     }
 
-    /// The groups that are scanned for a candidate list when the caller names no number; posting lists of vectors know no
-    /// candidates, so that the number is theirs.
-    fn probes_for(&self, search_list: u32) -> usize {
-        match &self.manifest.structure {
-            Structure::Graph(_) => 0,
-            Structure::Cluster(cluster) => {
-                cluster::calibrate::probes_for(search_list, cluster.groups) as usize
-            }
-            Structure::Spann(lists) if lists.codes.is_some() => {
-                spann::coded::effort::probes_for(search_list) as usize
-            }
-            Structure::Spann(_) => search_list as usize,
+    /// The effort for a recall.
+    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> query::Effort {
+        let Some(solved) = self.opened.effort(k, recall) else {
+            // Too few vectors to calibrate: looking at all of them is exact and cheap.
+            return query::Effort { search_list: self.len(), probes: self.len(), prune: 0.0 };
+        };
+        if !solved.reached {
+            notes.push(format!(
+                "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {}",
+                solved.effort.search_list
+            ));
         }
+        // A manifest may ask for no more than a caller.
+        let search_list = solved.effort.search_list.min(MAX_SEARCH_LIST as usize);
+        query::Effort { search_list, ..solved.effort }
     }
 
     pub(crate) fn search_raw<'a>(
@@ -626,20 +555,12 @@ impl Index {
         in_flight: Option<usize>,
         deadline: Option<Instant>,
     ) -> Result<Arc<Job>, IndexError> {
-        let planned = self.planned_list(&params);
+        let planned = self.stored.planned_list(&params);
         let wanted = in_flight.unwrap_or_else(|| self.default_in_flight(planned as u32)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
-        let job = Job::new(self.tenant.clone(), self.family.clone(), queries, params, in_flight, deadline);
-        let query_bytes = self.sizes.query_bytes(planned);
+        let job = Job::new(self.tenant.clone(), self.opened.clone(), queries, params, in_flight, deadline);
+        let query_bytes = self.stored.query_bytes(planned);
         Ok(Arc::new(job.counted(self.counters.clone()).taking(query_bytes)))
-    }
-
-    /// The candidate list that memory is planned for: of posting lists each takes some, too.
-    fn planned_list(&self, params: &SearchParams) -> usize {
-        match &self.manifest.structure {
-            Structure::Spann(lists) => params.search_list.max(params.probes.min(lists.list_count as usize)),
-            _ => params.search_list,
-        }
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

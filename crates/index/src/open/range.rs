@@ -4,11 +4,11 @@
 //! effort that the calibration names for that k. What is found is then as complete as the recall asked for, and a
 //! query with few vectors around it costs no more than a usual search.
 
-use super::family::{Family, Scratch};
 use super::pool::{Answers, Job};
-use super::{DEFAULT_BEAM_WIDTH, Effort, Index, RawQueries, SearchOptions, SearchTotals};
+use super::{Effort, Index, RawQueries, SearchOptions};
 use crate::error::IndexError;
-use crate::query::{QueryStats, SearchMode, SearchParams};
+use crate::family::QueryState;
+use crate::query::{QueryStats, SearchMode, SearchParams, SearchTotals};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx};
 use bathyal_vectors::VectorFile;
@@ -27,26 +27,19 @@ pub struct RangeOptions {
     pub recall: f32,
     /// Most neighbours of a query; the nearest are kept. `None` means all that the index holds.
     pub limit: Option<usize>,
-    /// Reads of one hop (W in DiskANN).
-    pub beam_width: u32,
+    /// Reads of one hop (W in DiskANN), of a graph.
+    pub beam_width: Option<u32>,
     /// Threads; 0 means all cores.
     pub threads: usize,
-    /// Hop by hop, or as reads arrive.
-    pub mode: SearchMode,
+    /// Hop by hop, or as reads arrive; `None` is hop by hop.
+    pub mode: Option<SearchMode>,
     /// Queries interleaved on each thread; `None` suits the tier.
     pub in_flight: Option<usize>,
 }
 
 impl Default for RangeOptions {
     fn default() -> Self {
-        RangeOptions {
-            recall: 0.95,
-            limit: None,
-            beam_width: DEFAULT_BEAM_WIDTH,
-            threads: 0,
-            mode: SearchMode::Batched,
-            in_flight: None,
-        }
+        RangeOptions { recall: 0.95, limit: None, beam_width: None, threads: 0, mode: None, in_flight: None }
     }
 }
 
@@ -91,16 +84,15 @@ impl RangePlan {
     pub(super) async fn search(
         &self,
         cx: Cx,
-        family: &Family,
         query: &[u8],
-        scratch: &mut Scratch,
+        state: &mut dyn QueryState,
     ) -> Result<(Vec<Neighbor>, QueryStats), IndexError> {
         let (mut within, mut cost) = (Vec::new(), QueryStats::default());
         for (k, params) in &self.rounds {
-            family.search(cx.clone(), query, *params, scratch).await?;
-            cost.add(&scratch.stats());
+            state.search(cx.clone(), query, *params).await?;
+            cost.add(&state.stats());
             within.clear();
-            scratch.take_found(&mut within);
+            state.take_found(&mut within);
             within.truncate(within.partition_point(|found| found.distance <= self.radius));
             if within.len() < *k {
                 break;
@@ -132,11 +124,11 @@ impl Index {
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Long lists are dropped where they do not fit the budget; without the first nothing is found.
         let fits = |round: &(usize, SearchParams)| {
-            self.affordable_in_flight(1, threads, self.planned_list(&round.1)).is_ok()
+            self.affordable_in_flight(1, threads, self.stored.planned_list(&round.1)).is_ok()
         };
         let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
         plan.rounds.truncate(fitting.max(1));
-        let longest = plan.rounds.iter().map(|round| self.planned_list(&round.1)).max().unwrap_or(1);
+        let longest = plan.rounds.iter().map(|round| self.stored.planned_list(&round.1)).max().unwrap_or(1);
         let wanted = options.in_flight.unwrap_or_else(|| self.default_in_flight(longest as u32)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, longest)?;
         let (limit, most) = (plan.limit, plan.most());
@@ -144,13 +136,13 @@ impl Index {
         let raw = RawQueries::of(queries, 0..queries.count());
         let job = Job::new(
             self.tenant.clone(),
-            self.family.clone(),
+            self.opened.clone(),
             raw,
             plan.rounds[0].1,
             in_flight,
             control.deadline,
         );
-        let query_bytes = self.sizes.query_bytes(longest);
+        let query_bytes = self.stored.query_bytes(longest);
         let job = Arc::new(job.within(plan).counted(self.counters.clone()).taking(query_bytes));
         let answers = self.answers(&job, threads, control)?;
         let mut result = gather(&answers, queries.count(), started.elapsed().as_secs_f64(), threads)?;

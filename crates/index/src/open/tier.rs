@@ -1,9 +1,9 @@
 //! Where the pages of an index are read from, and how that is opened.
 
-use super::family::{self, Family};
-use super::memory::MemorySplit;
 use super::{OpenOptions, Progress};
 use crate::error::IndexError;
+use crate::family::{MemorySplit, Place, Stored};
+use crate::format::loading::load;
 use crate::format::manifest::Manifest;
 use bathyal_store::{Backing, Generation, Object};
 use bathyal_tier::backend::dram::DramTier;
@@ -32,12 +32,13 @@ pub enum TierChoice {
 }
 
 impl TierChoice {
-    /// Whether all pages lie in this process's DRAM.
-    pub(super) fn is_dram(&self) -> bool {
+    /// Where that is, as far as memory is concerned.
+    pub(super) fn place(&self) -> Place {
         match self {
-            TierChoice::File => false,
-            TierChoice::Dram => true,
-            TierChoice::Mapped(options) => options.is_dram(),
+            TierChoice::File => Place::File,
+            TierChoice::Dram => Place::Dram,
+            TierChoice::Mapped(options) if options.is_dram() => Place::Dram,
+            TierChoice::Mapped(_) => Place::Elsewhere,
         }
     }
 }
@@ -70,20 +71,45 @@ impl fmt::Display for TierChoice {
     }
 }
 
+/// What the pages are read from.
+pub(super) struct Pages {
+    pub(super) tier: Arc<dyn Tier>,
+    /// The pages themselves, where they were loaded into this process's DRAM.
+    pub(super) loaded: Option<Loaded>,
+    pub(super) cache: Option<CacheTier>,
+}
+
+/// Pages in memory, whatever wraps the tier that reads them.
+pub(super) enum Loaded {
+    Dram(Arc<DramTier>),
+    Mapped(Arc<MappedTier>),
+}
+
+impl Loaded {
+    /// The bytes of the file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Loaded::Dram(tier) => tier.bytes(),
+            Loaded::Mapped(tier) => tier.bytes(),
+        }
+    }
+}
+
 /// Opens what the pages, and codes that are not in memory, are read from.
 pub(super) fn open_tier(
     directory: &dyn Generation,
     manifest: &Manifest,
-    family: &mut Family,
+    stored: &dyn Stored,
     split: &MemorySplit,
     options: &OpenOptions,
     progress: &dyn Progress,
-) -> Result<(Arc<dyn Tier>, Option<CacheTier>), IndexError> {
+) -> Result<Pages, IndexError> {
     let entry = manifest.paged_file();
     let object = manifest.open_file(directory, entry)?;
     let file = |object: &dyn Object| {
         object.tier(FileOptions { method: options.method, direct: !options.page_cache })
     };
+    let mut loaded = None;
     let mut tier: Arc<dyn Tier> = if let TierChoice::Mapped(mapped) = &options.tier {
         if !matches!(object.backing()?, Backing::File(_)) {
             return Err(IndexError::Parameter(format!(
@@ -92,17 +118,16 @@ pub(super) fn open_tier(
             )));
         }
         let source = Source { path: object.address(), len: entry.bytes, crc32c: entry.crc32c };
-        let tier = load_mapped(mapped, &source, progress)?;
-        if split.pages > 0 {
-            family.check_loaded(tier.bytes())?;
-        }
-        Arc::new(tier)
+        let tier = Arc::new(load_mapped(mapped, &source, progress)?);
+        loaded = (split.pages > 0).then(|| Loaded::Mapped(tier.clone()));
+        tier
     } else if split.pages > 0 {
-        let pages = family::load(directory, manifest, entry)?;
-        family.check_loaded(&pages)?;
-        Arc::new(DramTier::new(pages))
+        let tier = Arc::new(DramTier::new(load(directory, manifest, entry)?));
+        loaded = Some(Loaded::Dram(tier.clone()));
+        tier
     } else if split.codes_on_tier > 0 {
-        let codes = file(manifest.open_file(directory, &manifest.codes.file)?.as_ref())?;
+        let codes = stored.codes_file().ok_or_else(|| IndexError::Internal("codes without a file".into()))?;
+        let codes = file(manifest.open_file(directory, codes)?.as_ref())?;
         Arc::new(StripeTier::end_to_end(vec![file(object.as_ref())?, codes])?)
     } else {
         file(object.as_ref())?
@@ -111,10 +136,10 @@ pub(super) fn open_tier(
         tier = wrap(tier)?;
     }
     if split.cache == 0 || tier.profile().addressable {
-        return Ok((tier, None));
+        return Ok(Pages { tier, loaded, cache: None });
     }
     let cache = CacheTier::new(tier, CacheOptions { budget_bytes: split.cache, ..CacheOptions::default() })?;
-    Ok((Arc::new(cache.clone()), Some(cache)))
+    Ok(Pages { tier: Arc::new(cache.clone()), loaded, cache: Some(cache) })
 }
 
 /// Loads the pages into mapped memory, or finds them there.

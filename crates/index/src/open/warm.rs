@@ -1,6 +1,5 @@
 //! Warm-up: what the first queries would otherwise wait for.
 
-use super::family::Family;
 use super::{Index, RawQueries, SearchOptions, thread_count};
 use crate::error::IndexError;
 use bathyal_kernels::Element;
@@ -36,8 +35,12 @@ impl Index {
     pub fn warm(&self, options: &SearchOptions, control: Control<'_>) -> Result<WarmReport, IndexError> {
         let started = Instant::now();
         let (params, _) = self.params(options)?;
-        let bytes = self.sample_vectors();
-        let count = bytes.len() / self.family.vector_bytes().max(1);
+        // As codes and centroids remember them: no page is read.
+        let mut samples = Vec::new();
+        self.opened.samples(WARM_QUERIES, &mut samples);
+        let count = samples.len() / self.dim().max(1);
+        let mut bytes = Vec::with_capacity(samples.len() * self.element().size());
+        encode(self.element(), &samples, &mut bytes);
         let threads = thread_count(options.threads).clamp(1, count.max(1));
         let raw = RawQueries { bytes, count };
         let found = self.search_raw(raw, params, threads, options.in_flight, control)?;
@@ -48,42 +51,6 @@ impl Index {
             seconds: started.elapsed().as_secs_f64(),
         })
     }
-
-    /// Vectors from all over the index, as codes and centroids remember them: no page is read.
-    fn sample_vectors(&self) -> Vec<u8> {
-        let mut row = vec![0.0_f32; self.dim()];
-        let mut bytes = Vec::new();
-        match &*self.family {
-            Family::Graph(graph) => {
-                let size = graph.codec.code_bytes();
-                for code in spread(graph.codes.len() / size) {
-                    graph.codec.decode(&graph.codes[code * size..][..size], &mut row);
-                    encode(graph.element, &row, &mut bytes);
-                }
-            }
-            Family::Cluster(cluster) => {
-                for group in spread(cluster.centroids.groups()) {
-                    cluster.centroids.shifted(group as u32, &mut row);
-                    row.iter_mut().zip(cluster.centroids.mean()).for_each(|(value, mean)| *value += mean);
-                    encode(cluster.element, &row, &mut bytes);
-                }
-            }
-            Family::Spann(lists) => {
-                let count = lists.centroids.count();
-                for list in spread(count) {
-                    lists.centroids.row(list, &mut row);
-                    encode(lists.element, &row, &mut bytes);
-                }
-            }
-        }
-        bytes
-    }
-}
-
-/// Up to [`WARM_QUERIES`] numbers below `count`, spread evenly.
-fn spread(count: usize) -> impl Iterator<Item = usize> {
-    let wanted = count.min(WARM_QUERIES);
-    (0..wanted).map(move |i| (i as u64 * count as u64 / wanted as u64) as usize)
 }
 
 /// Appends `row` as the nearest values of `element`.

@@ -8,10 +8,11 @@ pub(crate) mod intake;
 
 pub(crate) mod pieces;
 pub(crate) mod placement;
+pub(crate) mod space;
 pub(crate) mod spread;
 
+use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use bathyal_store::Draft;
@@ -37,9 +38,11 @@ pub(crate) fn sample_rows(count: usize, dim: usize) -> usize {
 }
 
 /// What all stages of a build read; `L` is what its family lays out.
-pub(crate) struct Work<'a, L> {
+pub(crate) struct Work<'a, L, O> {
     pub(crate) data: &'a VectorFile,
     pub(crate) options: &'a BuildOptions,
+    /// What only its family is told.
+    pub(crate) own: &'a O,
     pub(crate) layout: L,
     /// What the checksums of the index begin with.
     pub(crate) identity: Identity,
@@ -51,7 +54,7 @@ pub(crate) struct Work<'a, L> {
     pub(crate) progress: &'a dyn Progress,
 }
 
-impl<L> Work<'_, L> {
+impl<L, O> Work<'_, L, O> {
     /// An error once the build should stop.
     pub(crate) fn go_on(&self) -> Result<(), IndexError> {
         if self.progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }

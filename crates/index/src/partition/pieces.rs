@@ -2,12 +2,13 @@
 
 use super::Work;
 use super::intake::Intake;
-use super::spread::{Spilled, spill_name};
+use super::spread::{ID_BYTES, Spilled, spill_name};
 use crate::build::Stages;
+use crate::build::journal::require;
 use crate::error::IndexError;
-use crate::families::graph::space::Space;
 use crate::format::appender::Written;
 use crate::partition::placement::Placement;
+use crate::partition::space::Space;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,30 @@ pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
         (0..rows).step_by(most).map(move |first| Piece { part, first, rows: most.min(rows - first) })
     };
     parts.iter().map(|part| part.rows).enumerate().flat_map(of_part).collect()
+}
+
+/// Checks the parts of `vectors` vectors of `vector_bytes`, `rows` placed together at most, and returns their pieces,
+/// `placed` of which are said to be placed.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn check_parts(
+    parts: &[Part],
+    placed: usize,
+    vectors: usize,
+    vector_bytes: u64,
+    rows: usize,
+) -> Result<Vec<Piece>, String> {
+    let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.rows));
+    require(parts.is_empty() || sum == Some(vectors), "the parts do not hold the vectors")?;
+    let row_bytes = ID_BYTES as u64 + vector_bytes;
+    let spilled =
+        parts.iter().all(|part| Some(part.written.bytes) == row_bytes.checked_mul(part.rows as u64));
+    let whole = parts.len() == 1 && parts[0].written.bytes == 0 && rows >= vectors;
+    require(spilled || whole, "the lengths of the parts do not follow from their rows")?;
+    let pieces = pieces(parts, rows);
+    require(placed <= pieces.len(), "more pieces are placed than there are")?;
+    Ok(pieces)
 }
 
 /// Progress of one piece within all.
@@ -64,8 +89,8 @@ pub(crate) struct Ordered {
 
 impl Ordered {
     /// Loads a piece and orders it in units of `units` vectors, the smallest first; `before` vectors are ordered already.
-    pub(crate) fn load<L>(
-        work: &Work<'_, L>,
+    pub(crate) fn load<L, O>(
+        work: &Work<'_, L, O>,
         intake: &Intake,
         parts: &[Part],
         piece: Piece,
@@ -126,7 +151,7 @@ impl Ordered {
 }
 
 /// Removes the file of a part, once its last piece is placed.
-pub(crate) fn remove_spilled<L>(work: &Work<'_, L>, parts: &[Part], piece: Piece) {
+pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[Part], piece: Piece) {
     if piece.first + piece.rows == parts[piece.part].rows && !work.whole() {
         // What cannot be removed now goes when the index is published.
         let _ = work.directory.delete(&spill_name(piece.part));
@@ -134,8 +159,8 @@ pub(crate) fn remove_spilled<L>(work: &Work<'_, L>, parts: &[Part], piece: Piece
 }
 
 /// Reads a piece of a part: the vectors, and their ids.
-fn read<L>(
-    work: &Work<'_, L>,
+fn read<L, O>(
+    work: &Work<'_, L, O>,
     intake: &Intake,
     part: Part,
     piece: Piece,

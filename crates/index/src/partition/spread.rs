@@ -16,7 +16,7 @@ const TAKEN_BYTES: usize = 4 << 20;
 /// Bytes of the buffers of all parts together.
 const SPILL_BYTES: usize = 12 << 20;
 /// Bytes of a vector's id in a spilled row.
-const ID_BYTES: usize = 4;
+pub(super) const ID_BYTES: usize = 4;
 /// Rows without a direction that an error names.
 const ZEROS_NAMED: usize = 10;
 
@@ -42,7 +42,7 @@ impl Points for Sample {
 }
 
 /// The longest squared length, which points under the inner product reach up to.
-pub(crate) fn longest<L>(work: &Work<'_, L>) -> Result<Option<f32>, IndexError> {
+pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexError> {
     if work.options.metric != Metric::InnerProduct {
         return Ok(None);
     }
@@ -59,7 +59,7 @@ pub(crate) fn longest<L>(work: &Work<'_, L>) -> Result<Option<f32>, IndexError> 
 }
 
 /// The planes that divide the data into parts of about the plan's size.
-fn planes<L>(work: &Work<'_, L>, intake: &Intake) -> Planes {
+fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Planes {
     let (count, dim) = (work.data.count(), intake.point_dim());
     let rows = sample_rows(count, work.data.dim());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
@@ -122,7 +122,7 @@ impl Spills {
 }
 
 /// Spills every vector to its part.
-pub(crate) fn spread<L>(work: &Work<'_, L>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
+pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
     let (data, row_bytes) = (work.data, work.data.row_bytes());
     work.progress.stage("spreading", data.count() as u64);
     let planes = planes(work, intake);
@@ -179,7 +179,11 @@ pub(crate) struct Spilled {
 }
 
 impl Spilled {
-    pub(crate) fn open<L>(work: &Work<'_, L>, number: usize, part: Part) -> Result<Spilled, IndexError> {
+    pub(crate) fn open<L, O>(
+        work: &Work<'_, L, O>,
+        number: usize,
+        part: Part,
+    ) -> Result<Spilled, IndexError> {
         let file = ReadBack::open(work.directory, &spill_name(number), part.written)?;
         Ok(Spilled { file, row: vec![0; ID_BYTES + work.data.row_bytes()] })
     }

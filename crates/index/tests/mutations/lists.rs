@@ -1,12 +1,12 @@
 //! The readers of posting lists.
 
-use super::{content, manifest_value, number, sealed};
-use bathyal_index::families::spann::{check_journal, check_links, check_list_codec};
+use super::{calibration, content, file, manifest_of, number, sealed};
+use bathyal_index::families::spann::{
+    ListCodesEntry, ListPoint, SpannEntry, check_journal, check_links, check_list_codec,
+};
 use bathyal_index::format::identity::Identity;
 use bathyal_index::format::links;
-use bathyal_index::format::manifest::{
-    CalibrationPoint, FileEntry, ListCodesEntry, Manifest, SpannEntry, Structure,
-};
+use bathyal_index::format::manifest::{CodesEntry, Manifest};
 use bathyal_index::format::postings::{
     BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, check_blocks, checksums, decode_members,
     encode_members,
@@ -273,30 +273,32 @@ pub fn checked_files() -> Vec<Vec<u8>> {
 
 /// Manifests of indexes of posting lists, of each layout.
 pub fn manifests() -> Vec<Vec<u8>> {
-    let mut coded = manifest(PostingLayout::Coupled);
-    if let Structure::Spann(lists) = &mut coded.structure {
-        let codec = FileEntry { name: "list_codec.bin".into(), bytes: 900, crc32c: 5 };
-        lists.codes = Some(Box::new(ListCodesEntry { codec, kind: "axes".into(), code_bytes: 12 }));
-    }
-    LAYOUTS.map(manifest).iter().chain([&coded]).map(content).collect()
+    let codec = file("list_codec.bin", 900);
+    let codes = ListCodesEntry { codec, kind: "axes".into(), code_bytes: 12 };
+    let coded = manifest(PostingLayout::Coupled, Some(codes));
+    LAYOUTS.map(|layout| manifest(layout, None)).iter().chain([&coded]).map(content).collect()
 }
 
-fn manifest(layout: PostingLayout) -> Manifest {
-    let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
-    let mut manifest = manifest_value();
+fn manifest(layout: PostingLayout, codes: Option<ListCodesEntry>) -> Manifest {
     let lists = 10_u32;
-    manifest.family = "spann".into();
-    manifest.codes.file.bytes = u64::from(lists) * u64::from(manifest.codes.code_bytes);
     let grouped = layout == PostingLayout::Grouped;
-    manifest.structure = Structure::Spann(SpannEntry {
+    let point = |probes, prune, recall| ListPoint {
+        search_list: probes,
+        probes,
+        recall,
+        prune,
+        lists: probes as f32,
+    };
+    let points = vec![point(2, 0.0, 0.5), point(2, 0.3, 0.4), point(4, 0.0, 0.9), point(10, 0.5, 1.0)];
+    let entry = SpannEntry {
         file: file("postings.bin", 4500),
         checksums: file("checksums.bin", 8),
         lists: file("lists.bin", u64::from(lists) * 12),
         centroids: file("centroids.bin", u64::from(lists) * 16),
         links: file("links.bin", 77),
-        ids: grouped.then(|| file("ids.bin", PackedIds::file_bytes(manifest.vectors))),
+        ids: grouped.then(|| file("ids.bin", PackedIds::file_bytes(100))),
         layout: layout.name().into(),
-        codes: None,
+        list_codes: codes.map(Box::new),
         list_count: lists,
         copies: 250,
         replicas: 4,
@@ -305,16 +307,16 @@ fn manifest(layout: PostingLayout) -> Manifest {
         longest_bytes: 480,
         max_degree: 32,
         entry_point: 4,
-    });
-    let point = |probes, prune, recall| CalibrationPoint {
-        search_list: probes,
-        probes,
-        recall,
-        prune,
-        lists: probes as f32,
+        codes: CodesEntry {
+            file: file("codes.bin", u64::from(lists) * 8),
+            codec: file("codec.bin", 640),
+            kind: "pq".into(),
+            code_bytes: 8,
+        },
+        calibration: calibration(points),
     };
-    manifest.calibration.curves[0].points =
-        vec![point(2, 0.0, 0.5), point(2, 0.3, 0.4), point(4, 0.0, 0.9), point(10, 0.5, 1.0)];
+    let manifest = manifest_of("spann", &entry, entry.files());
+    assert_eq!(SpannEntry::read(&manifest), Ok(entry));
     manifest
 }
 
@@ -327,7 +329,7 @@ const JOURNALS: [(usize, &str); 2] = [
     ),
     (
         100,
-        r#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"rows":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},"order":{"bytes":400,"crc32c":9},"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},"links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin","bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},"kind":"axes","code_bytes":16},"entry_point":3,"members":{"bytes":816,"crc32c":5},"slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}"#,
+        r#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"rows":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},"order":{"bytes":400,"crc32c":9},"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},"links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin","bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},"entry":{"kind":"axes","code_bytes":16}},"entry_point":3,"members":{"bytes":816,"crc32c":5},"slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}"#,
     ),
 ];
 

@@ -10,20 +10,21 @@ mod lists;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use bathyal_index::families::cluster::{check_centroids, check_journal};
+use bathyal_index::calibrate::{Calibration, Curve};
+use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, check_centroids, check_journal};
+use bathyal_index::families::graph::{GraphEntry, GraphPoint};
+use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
 use bathyal_index::format::links;
 use bathyal_index::format::local::LocalLayout;
-use bathyal_index::format::manifest::{
-    Calibration, CalibrationCurve, CalibrationPoint, ClusterEntry, CodesEntry, FORMAT_VERSION, FileEntry,
-    GraphEntry, Manifest, Structure,
-};
+use bathyal_index::format::manifest::{CodesEntry, FORMAT_VERSION, FileEntry, Manifest};
 use bathyal_index::format::offsets::{self, Offsets};
 use bathyal_index::format::pages::PageLayout;
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{Element, Isa, Metric};
 use bathyal_vectors::{FileFormat, IdFile, IdFormat, VectorFile};
+use serde::Serialize;
 
 /// One reader.
 pub struct Target {
@@ -36,7 +37,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 32] = [
+pub const TARGETS: [Target; 33] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -50,7 +51,7 @@ pub const TARGETS: [Target; 32] = [
     },
     Target { name: "ivecs", seeds: || vecs(4), read: |bytes| ids(IdFormat::Ivecs, bytes) },
     Target { name: "manifest", seeds: || vec![manifest()], read: manifest_file },
-    Target { name: "manifest_content", seeds: || vec![manifest_json()], read: manifest_content },
+    Target { name: "manifest_content", seeds: || vec![content(&graph_manifest())], read: manifest_content },
     Target { name: "graph_page", seeds: || vec![graph_page()], read: graph_records },
     Target { name: "local_page", seeds: || vec![local_page()], read: local_pages },
     Target { name: "links", seeds: link_codes, read: links },
@@ -65,6 +66,7 @@ pub const TARGETS: [Target; 32] = [
     Target { name: "list_journal", seeds: lists::journals, read: lists::journal },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
+    Target { name: "manifest_of_version_1", seeds: first_manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },
     Target { name: "coded_table", seeds: lists::coded_tables, read: lists::coded_table },
     Target { name: "list_codec", seeds: lists::list_codecs, read: lists::list_codec },
@@ -104,9 +106,39 @@ fn ids(format: IdFormat, bytes: &[u8]) {
 
 fn manifest_file(bytes: &[u8]) {
     let Ok(manifest) = Manifest::parse(bytes, Path::new("index")) else { return };
-    // What was accepted can be written and is then the same.
-    let written = manifest.to_bytes().expect("writable");
-    assert_eq!(Manifest::parse(&written, Path::new("index")).expect("readable"), manifest);
+    // What was accepted can be written and is then the same, unless it is written as a version that has another shape.
+    if manifest.format_version > 1 {
+        let written = manifest.to_bytes().expect("writable");
+        assert_eq!(Manifest::parse(&written, Path::new("index")).expect("readable"), manifest);
+    }
+    // So is what its family says, which no other family takes for its own.
+    let cluster = ClusterEntry::read(&manifest);
+    let graph = GraphEntry::read(&manifest);
+    let lists = SpannEntry::read(&manifest);
+    assert!(cluster.is_err() || manifest.family == "cluster");
+    assert!(graph.is_err() || manifest.family == "graph");
+    assert!(lists.is_err() || manifest.family == "spann");
+    let mut again = manifest;
+    if let Ok(entry) = cluster {
+        assert_eq!(rewritten(&mut again, &entry, entry.files(), ClusterEntry::read), entry);
+    }
+    if let Ok(entry) = graph {
+        assert_eq!(rewritten(&mut again, &entry, entry.files(), GraphEntry::read), entry);
+    }
+    if let Ok(entry) = lists {
+        assert_eq!(rewritten(&mut again, &entry, entry.files(), SpannEntry::read), entry);
+    }
+}
+
+/// What is read back of a family's section once it was written.
+fn rewritten<E: Serialize>(
+    manifest: &mut Manifest,
+    entry: &E,
+    files: Vec<FileEntry>,
+    read: fn(&Manifest) -> Result<E, String>,
+) -> E {
+    manifest.set_structure(entry, files).expect("writable");
+    read(manifest).expect("readable")
 }
 
 /// The same behind a checksum that fits, which mutations of the whole file would hardly ever pass.
@@ -274,8 +306,7 @@ fn group_records(bytes: &[u8]) {
 }
 
 fn cluster_entry() -> ClusterEntry {
-    let manifest = cluster_manifest();
-    manifest.cluster().expect("a cluster index").clone()
+    ClusterEntry::read(&cluster_manifest()).expect("a cluster index")
 }
 
 fn centroid_file(bytes: &[u8]) {
@@ -425,18 +456,17 @@ fn npy() -> Vec<Vec<u8>> {
     vec![file(1, "<f4", 4), file(2, "<f2", 2), file(3, "|u1", 1), file(1, "|i1", 1)]
 }
 
-fn manifest_value() -> Manifest {
-    let layout = page_layout();
-    let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
-    let points = vec![
-        CalibrationPoint { search_list: 10, probes: 0, recall: 0.5, prune: 0.0, lists: 0.0 },
-        CalibrationPoint { search_list: 20, probes: 0, recall: 0.9, prune: 0.0, lists: 0.0 },
-    ];
-    Manifest {
+fn file(name: &str, bytes: u64) -> FileEntry {
+    FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 }
+}
+
+/// The manifest of an index of 100 vectors.
+fn manifest_of(family: &str, structure: &impl Serialize, files: Vec<FileEntry>) -> Manifest {
+    let mut manifest = Manifest {
         identity: Some("0123456789abcdef".into()),
         format_version: FORMAT_VERSION,
         written_by: "a test".into(),
-        family: "vamana".into(),
+        family: family.into(),
         vectors: 100,
         dim: 16,
         element: "u8".into(),
@@ -444,57 +474,74 @@ fn manifest_value() -> Manifest {
         data_bytes: 1600,
         seed: 7,
         build_seconds: 1.5,
-        structure: Structure::Graph(GraphEntry {
-            file: file("graph.bin", layout.file_bytes(100)),
-            offsets: None,
-            layout: "padded".into(),
-            page_bytes: 512,
-            page_vectors: 0,
-            max_degree: 8,
-            search_list: 20,
-            alpha: 1.2,
-            entry_point: 3,
-        }),
+        files: Vec::new(),
+        structure: serde_json::Value::Null,
+    };
+    manifest.set_structure(structure, files).expect("writable");
+    manifest
+}
+
+fn calibration<P>(points: Vec<P>) -> Calibration<P> {
+    Calibration { queries: 10, source: "held-out vectors".into(), curves: vec![Curve { k: 10, points }] }
+}
+
+fn graph_manifest() -> Manifest {
+    let points =
+        vec![GraphPoint { search_list: 10, recall: 0.5 }, GraphPoint { search_list: 20, recall: 0.9 }];
+    let entry = GraphEntry {
+        file: file("graph.bin", page_layout().file_bytes(100)),
+        offsets: None,
+        layout: "padded".into(),
+        page_bytes: 512,
+        page_vectors: 0,
+        max_degree: 8,
+        search_list: 20,
+        alpha: 1.2,
+        entry_point: 3,
         codes: CodesEntry {
             file: file("codes.bin", 800),
             codec: file("codec.bin", 640),
             kind: "pq".into(),
             code_bytes: 8,
         },
-        calibration: Calibration {
-            queries: 10,
-            source: "held-out vectors".into(),
-            curves: vec![CalibrationCurve { k: 10, points }],
-            lone_curves: Vec::new(),
-        },
-    }
+        calibration: calibration(points),
+    };
+    let manifest = manifest_of("graph", &entry, entry.files());
+    assert_eq!(GraphEntry::read(&manifest), Ok(entry));
+    manifest
 }
 
 fn manifest() -> Vec<u8> {
-    manifest_value().to_bytes().expect("writable")
+    graph_manifest().to_bytes().expect("writable")
 }
 
 fn cluster_manifest() -> Manifest {
     let layout = group_layout();
-    let file = |name: &str, bytes| FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 };
     // A page holds 25 vectors, a group 50.
-    let (groups, runs) = (2, 1);
-    let mut manifest = manifest_value();
-    manifest.family = "cluster".into();
-    manifest.structure = Structure::Cluster(ClusterEntry {
-        file: file("vectors.bin", u64::from(groups) * layout.group_bytes() as u64),
+    let (groups, runs, code_bytes) = (2, 1, 8);
+    let point = |search_list, recall| ClusterPoint { probes: 1, search_list, recall };
+    let blocks = u64::from(groups) * layout.group_blocks() as u64;
+    let entry = ClusterEntry {
+        file: file("vectors.bin", layout.file_bytes(u64::from(groups))),
         centroids: file(
             "centroids.bin",
-            layout.centroid_bytes(groups.into(), runs.into(), u64::from(manifest.codes.code_bytes)),
+            layout.centroid_bytes(groups.into(), runs.into(), code_bytes.into()),
         ),
-        layout: "resident".into(),
         page_bytes: 512,
         group_pages: 2,
         groups,
         runs,
-    });
-    let blocks = u64::from(groups) * layout.group_blocks() as u64;
-    manifest.codes.file.bytes = blocks * 32 * u64::from(manifest.codes.code_bytes);
+        codes: CodesEntry {
+            file: file("codes.bin", blocks * 32 * u64::from(code_bytes)),
+            codec: file("codec.bin", 640),
+            kind: "pq".into(),
+            code_bytes,
+        },
+        calibration: calibration(vec![point(10, 0.5), point(20, 0.9)]),
+        lone_curves: vec![Curve { k: 10, points: vec![point(10, 0.4), point(30, 0.9)] }],
+    };
+    let manifest = manifest_of("cluster", &entry, entry.files());
+    assert_eq!(ClusterEntry::read(&manifest), Ok(entry));
     manifest
 }
 
@@ -518,20 +565,32 @@ fn group_page() -> Vec<u8> {
     page
 }
 
-/// A manifest without its last line.
-fn content(manifest: &Manifest) -> Vec<u8> {
-    let mut bytes = manifest.to_bytes().expect("writable");
-    bytes.pop();
-    while bytes.pop().is_some_and(|byte| byte != b'\n') {}
-    bytes
+/// Manifests as version 1 of the format had them.
+fn first_manifests() -> Vec<Vec<u8>> {
+    let sealed: [&[u8]; 5] = [
+        include_bytes!("../../../../testdata/indexes/version_1/cluster/manifest.json"),
+        include_bytes!("../../../../testdata/indexes/version_1/graph_csr/manifest.json"),
+        include_bytes!("../../../../testdata/indexes/version_1/graph_page_local/manifest.json"),
+        include_bytes!("../../../../testdata/indexes/version_1/spann_codes/manifest.json"),
+        include_bytes!("../../../../testdata/indexes/version_1/spann_grouped/manifest.json"),
+    ];
+    let content = |bytes: &[u8]| {
+        let manifest = Manifest::parse(bytes, Path::new("index")).expect("a manifest of version 1");
+        assert_eq!(manifest.format_version, 1);
+        unsealed(bytes)
+    };
+    sealed.map(content).to_vec()
 }
 
-/// The manifest of a graph without its last line.
-fn manifest_json() -> Vec<u8> {
-    let mut bytes = manifest();
-    bytes.pop();
-    while bytes.pop().is_some_and(|byte| byte != b'\n') {}
-    bytes
+/// A manifest without its last line.
+fn content(manifest: &Manifest) -> Vec<u8> {
+    unsealed(&manifest.to_bytes().expect("writable"))
+}
+
+fn unsealed(bytes: &[u8]) -> Vec<u8> {
+    let last =
+        bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("a line with a checksum");
+    bytes[..last].to_vec()
 }
 
 fn graph_page() -> Vec<u8> {

@@ -60,6 +60,11 @@ impl DramTier {
     pub fn writable_copy(bytes: &[u8]) -> WritableTier {
         WritableTier::new(Words::of(bytes), "dram", "loads and stores, copied".into())
     }
+
+    /// All its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.bytes()
+    }
 }
 
 impl Tier for DramTier {

@@ -2,63 +2,73 @@
 
 use super::centroids::{Centroids, codes_metric};
 use super::journal::{Journal, Shape, fingerprint};
+use super::options::ClusterOptions;
 use super::plan::Plan;
+use super::section::{CENTROIDS_NAME, CODEC_NAME, ClusterEntry, NAME};
 use super::{calibrate, encode, place};
-use crate::build::publishing::{Note, Start, Target, publish, publish_finished};
+use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
+use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::families::graph::{BuildOptions, BuildReport};
 use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use crate::format::groups::GroupLayout;
-use crate::format::identity::Identity;
-use crate::format::manifest::{ClusterEntry, CodesEntry, FileEntry, Structure};
+use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::pieces;
 use bathyal_kernels::quantize::Codec;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Progress;
 
-/// The vectors in the order of their groups.
-pub(crate) const VECTORS_NAME: &str = "vectors.bin";
-/// The centroids of groups and runs.
-pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
-/// The codes of all groups.
-pub(crate) const CODES_NAME: &str = "codes.bin";
-/// The trained codec.
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// While building: the means of the groups, f32.
 pub(crate) const MEANS_NAME: &str = "means.tmp";
 /// While building: the ids by place, u32.
 pub(crate) const ORDER_NAME: &str = "order.tmp";
 
 /// What all stages of a build read.
-pub(crate) type Work<'a> = partition::Work<'a, GroupLayout>;
+pub(crate) type Work<'a> = partition::Work<'a, GroupLayout, ClusterOptions>;
 
-fn layout_of(data: &VectorFile, options: &BuildOptions) -> Result<GroupLayout, IndexError> {
-    GroupLayout::choose(data.element(), data.dim() as u32, options.group_vectors as usize)
+fn layout_of(data: &VectorFile, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
+    GroupLayout::choose(data.element(), data.dim() as u32, own.group_vectors as usize)
         .map_err(IndexError::Parameter)
 }
 
-/// Bytes of memory at the build's peak; above the budget of `options` only if no plan keeps within it.
-pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    layout_of(data, options).map_or(0, |layout| Plan::new(data, options, &layout).planned)
+impl From<ClusterOptions> for FamilyOptions {
+    fn from(options: ClusterOptions) -> FamilyOptions {
+        FamilyOptions::new(options)
+    }
 }
 
-/// Builds a cluster index over `data` at `target`, or continues a build of the same that was killed.
-pub(crate) fn build(
-    data: &VectorFile,
-    target: &Target<'_>,
-    options: &BuildOptions,
-    identity: Identity,
-    planned: u64,
-    progress: &dyn Progress,
-) -> Result<BuildReport, IndexError> {
-    let layout = layout_of(data, options)?;
-    let plan = Plan::new(data, options, &layout);
+impl Builder for ClusterOptions {
+    fn family(&self) -> &'static str {
+        NAME
+    }
+
+    fn check(&self) -> Result<(), IndexError> {
+        ClusterOptions::check(self)
+    }
+
+    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64 {
+        layout_of(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
+    }
+
+    fn memory_advice(&self) -> &'static str {
+        "allow at least that much, or lower code_bytes"
+    }
+
+    fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
+        build(job, self)
+    }
+}
+
+/// Builds a cluster index, or continues a build of the same that was killed.
+fn build(job: Job<'_>, own: &ClusterOptions) -> Result<BuildReport, IndexError> {
+    let Job { data, target, options, identity, planned, progress } = job;
+    let layout = layout_of(data, own)?;
+    let plan = Plan::new(data, own, options, &layout);
     let identity = identity.and(&format!("{} placed together", plan.rows));
     let layout = layout.identified(identity);
-    let fingerprint = fingerprint(data, options, identity, &plan);
+    let fingerprint = fingerprint(data, own, options, identity, &plan);
     let shape = Shape { vectors: data.count(), rows: plan.rows, layout };
     let threads = options.thread_count();
     let (draft, start) = target
@@ -66,54 +76,76 @@ pub(crate) fn build(
     let fingerprint = fingerprint.unwrap_or_default();
     let mut journal = match start {
         Start::Finished(manifest, note) => {
-            return publish_finished(draft, &manifest, &note, threads, planned);
+            let section = ClusterEntry::read(&manifest).map_err(IndexError::Internal)?;
+            return publish_finished(draft, &manifest, &note, threads, planned, details(&section));
         }
         Start::After(journal) => journal,
         Start::Anew => Journal::new(fingerprint.clone()),
     };
     let mut stages = Stages::begin_after(journal.seconds);
     let rows = plan.rows;
-    let work = Work { data, options, layout, identity, rows, threads, directory: draft.as_ref(), progress };
+    let work =
+        Work { data, options, own, layout, identity, rows, threads, directory: draft.as_ref(), progress };
 
     announce(&work, &journal);
     let intake = divide(&work, &mut journal, &mut stages)?;
     place::place(&work, &intake, &mut journal, &mut stages)?;
-    let vectors_file = place::finish(&work, &journal)?;
-    let mut centroids = centroids(&work, &journal)?;
-    let (codec, codec_file) = train(&work, &intake, &centroids, &mut journal, &stages)?;
-    let (codes_file, checksums) = encode::write(&work, &intake, &centroids, &codec, &mut journal, &stages)?;
+    let mut section = code(&work, &intake, &mut journal, &mut stages)?;
+    let mut manifest = least_manifest(data, options, identity);
+    manifest.set_structure(&section, section.files())?;
+    (section.calibration, section.lone_curves) =
+        calibrate::calibrate(&work, &manifest, &section, journal.order)?;
+    stages.end("calibrate");
+    manifest.set_structure(&section, section.files())?;
+    manifest.build_seconds = stages.seconds_so_far();
+    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
+    Ok(BuildReport::new(&manifest, threads, planned, stages, details(&section)))
+}
+
+/// What only this family has to say of a build.
+fn details(section: &ClusterEntry) -> Details {
+    let codes = &section.codes;
+    Details::from([("code_kind", codes.kind.as_str().into()), ("code_bytes", codes.code_bytes.into())])
+}
+
+/// Makes centroids and codes of the pages that were written; what the manifest will say of all is returned.
+fn code(
+    work: &Work<'_>,
+    intake: &Intake,
+    journal: &mut Journal,
+    stages: &mut Stages,
+) -> Result<ClusterEntry, IndexError> {
+    let layout = work.layout;
+    let vectors_file = place::finish(work, journal)?;
+    let mut centroids = centroids(work, journal)?;
+    let (codec, codec_file) = train(work, intake, &centroids, journal, stages)?;
+    let (codes_file, checksums) = encode::write(work, intake, &centroids, &codec, journal, stages)?;
     journal.codes = Written { bytes: codes_file.bytes, crc32c: codes_file.crc32c };
     journal.seconds = stages.seconds_so_far();
-    journal.write(draft.as_ref())?;
+    journal.write(work.directory)?;
     centroids.set_code_checksums(checksums);
     centroids.encode(&codec);
-    let mut file = Appender::create(draft.as_ref(), CENTROIDS_NAME)?;
+    let mut file = Appender::create(work.directory, CENTROIDS_NAME)?;
     file.append(&centroids.to_bytes())?;
     let centroids_file = file.finish()?;
     stages.end("codes");
-
     let codes = CodesEntry {
         file: codes_file,
         codec: codec_file,
         kind: codec.kind().to_string(),
         code_bytes: codec.code_bytes() as u32,
     };
-    let entry = ClusterEntry {
+    Ok(ClusterEntry {
         file: vectors_file,
         centroids: centroids_file,
-        layout: "resident".into(),
         page_bytes: layout.page_bytes() as u32,
         group_pages: layout.group_pages() as u32,
         groups: centroids.groups() as u32,
         runs: centroids.runs() as u32,
-    };
-    drop((centroids, codec));
-    let mut manifest = least_manifest(data, options, identity, "cluster", Structure::Cluster(entry), codes);
-    manifest.calibration = calibrate::calibrate(&work, &manifest, journal.order)?;
-    stages.end("calibrate");
-    manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
-    Ok(BuildReport::new(&manifest, threads, planned, 0.0, stages))
+        codes,
+        calibration: Calibration::default(),
+        lone_curves: Vec::new(),
+    })
 }
 
 /// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how

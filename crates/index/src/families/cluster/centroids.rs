@@ -2,10 +2,10 @@
 //!
 //! All are kept as f16 around the data's mean, in units of the largest coordinate, so that any data fits.
 
+use super::section::ClusterEntry;
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
-use crate::format::manifest::ClusterEntry;
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows};
 use half::f16;

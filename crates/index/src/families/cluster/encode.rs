@@ -1,23 +1,21 @@
 //! The codes of a cluster index: residuals to the centroids, group by group, made from the pages just written.
 
-use super::build::{CODES_NAME, VECTORS_NAME, Work};
+use super::build::Work;
 use super::centroids::{Centroids, codes_metric};
 use super::journal::Journal;
+use super::section::{CODES_NAME, VECTORS_NAME};
+use crate::build::Stages;
 use crate::build::journal::JOURNAL_NAME;
-use crate::build::{Stages, code_bytes};
 use crate::error::IndexError;
-use crate::families::graph::BuildOptions;
 use crate::format::appender::{Appender, ReadBack};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
 use crate::partition::intake::Intake;
 use crate::partition::sample_rows;
-use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_store::Object;
 use std::sync::Arc;
 
-/// Up to so many dimensions principal axes are found in seconds.
-const MOST_AXES_DIM: usize = 1024;
 /// Bytes of pages read, and of codes written, at once.
 const READ_BYTES: usize = 12 << 20;
 const WRITE_BYTES: usize = 4 << 20;
@@ -52,31 +50,11 @@ impl<'a> Shifted<'a> {
     }
 }
 
-/// The kind and the size of the codes.
-pub(crate) fn code(options: &BuildOptions, dim: usize) -> (CodeKind, usize) {
-    let bytes = code_bytes(options, dim) as usize;
-    let kind = options.code_kind.unwrap_or_else(|| match Codec::default_for(dim, bytes) {
-        // Tables of product codes do not fit registers. Residuals want fewer bytes than whole vectors, so the planes
-        // are ahead at any size.
-        CodeKind::Pq | CodeKind::Pq4 if dim <= MOST_AXES_DIM => CodeKind::Axes,
-        CodeKind::Pq | CodeKind::Pq4 => CodeKind::RaBitQ { bits: 1 },
-        kind => kind,
-    });
-    // One bit a dimension and the factors are the least that a long vector can have.
-    let least = if kind == (CodeKind::RaBitQ { bits: 1 }) { dim.div_ceil(8) + 8 } else { 8 };
-    (kind, if options.code_bytes.is_none() { bytes.max(least) } else { bytes })
-}
-
 /// Trains the codec on the residuals of a sample.
 pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> Result<Codec, IndexError> {
     work.progress.stage("training codes", 1);
     let (dim, count, options) = (intake.dim, work.data.count(), work.options);
-    let (kind, bytes) = code(options, dim);
-    if !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. }) {
-        return Err(IndexError::Parameter(format!(
-            "code kind {kind} cannot be scanned in groups; take axes or rabitq1 to rabitq8, or leave the choice open"
-        )));
-    }
+    let (kind, bytes) = work.own.codes().of_groups(dim);
     let rows = sample_rows(count, dim);
     let mut sample = vec![0.0_f32; rows * dim];
     let mut centroid = vec![0.0_f32; dim];

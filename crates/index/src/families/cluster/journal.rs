@@ -1,16 +1,18 @@
 //! What a build of a cluster index has finished, so that a killed one continues.
 
-use super::build::CODEC_NAME;
+use super::build::{MEANS_NAME, ORDER_NAME};
+use super::options::ClusterOptions;
 use super::place;
 use super::plan::Plan;
+use super::section::{CODEC_NAME, CODES_NAME, VECTORS_NAME};
 use crate::build::journal::{self, holds, require};
+use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::families::graph::BuildOptions;
 use crate::format::appender::Written;
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::manifest::FileEntry;
-use crate::partition::pieces::Part;
+use crate::partition::pieces::{Part, check_parts};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_store::{Draft, GenerationExt};
 use bathyal_vectors::VectorFile;
@@ -66,10 +68,10 @@ impl Journal {
         let journal = Journal::parse(&journal::read(directory)?, shape).ok()?;
         let holds = |name: &str, written: &Written| holds(directory, name, written);
         let sound = journal.fingerprint == fingerprint
-            && holds(super::build::VECTORS_NAME, &journal.vectors)
-            && holds(super::build::CODES_NAME, &journal.codes)
-            && holds(super::build::MEANS_NAME, &journal.means)
-            && holds(super::build::ORDER_NAME, &journal.order)
+            && holds(VECTORS_NAME, &journal.vectors)
+            && holds(CODES_NAME, &journal.codes)
+            && holds(MEANS_NAME, &journal.means)
+            && holds(ORDER_NAME, &journal.order)
             && journal.trained.iter().all(|file| directory.len_of(&file.name) == Some(file.bytes));
         sound.then_some(journal)
     }
@@ -82,7 +84,7 @@ impl Journal {
         let journal: Journal = journal::parse(bytes)?;
         require(journal.seconds >= 0.0, "it took less than no time")?;
         let (parts, placed, bytes) = (&journal.parts, journal.placed, shape.layout.vector_bytes() as u64);
-        let pieces = journal::check_parts(parts, placed, shape.vectors, bytes, shape.rows)?;
+        let pieces = check_parts(parts, placed, shape.vectors, bytes, shape.rows)?;
         let (layout, all) = (&shape.layout, place::groups(&pieces, &shape.layout).0.len() as u64);
         let placed = place::groups(&pieces[..journal.placed], layout).0.len() as u64;
         let written = journal.vectors.bytes == placed * layout.group_bytes() as u64
@@ -111,11 +113,13 @@ pub(crate) struct Shape {
 /// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
 pub(crate) fn fingerprint(
     data: &VectorFile,
+    own: &ClusterOptions,
     options: &BuildOptions,
     identity: Identity,
     plan: &Plan,
 ) -> Option<String> {
-    let BuildOptions { metric, group_vectors, code_bytes, code_kind, seed, memory_bytes, .. } = options;
+    let ClusterOptions { group_vectors, code_bytes, code_kind } = own;
+    let BuildOptions { metric, seed, memory_bytes, .. } = options;
     Some(format!(
         "steps {STEPS_VERSION} of {}; {}; {metric:?} {group_vectors} {code_bytes:?} \
          {code_kind:?} {seed} {memory_bytes:?} {} {}",

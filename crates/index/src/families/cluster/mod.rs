@@ -5,18 +5,37 @@
 //! centroid (IVF-RaBitQ, SIGMOD'25) in blocks that stay in registers, and reads the pages of the best candidates in
 //! one submission (`search`). Near vectors share pages (`crate::partition::placement`), so one read answers for several candidates.
 
-pub(crate) mod build;
-pub(crate) mod calibrate;
-pub(crate) mod centroids;
-pub(crate) mod encode;
+mod build;
+mod calibrate;
+mod centroids;
+mod effort;
+mod encode;
+mod inspect;
 mod journal;
+mod open;
+mod options;
 mod place;
 mod plan;
-pub(crate) mod search;
+mod search;
+mod section;
+mod verify;
 
+pub use effort::ClusterPoint;
+pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
+pub use section::ClusterEntry;
+
+use crate::family::Family;
 use crate::format::groups::GroupLayout;
-use crate::format::manifest::ClusterEntry;
 use bathyal_kernels::Metric;
+
+/// The family, for the registry.
+pub static FAMILY: Family = Family {
+    name: section::NAME,
+    about: "groups of near vectors that share pages, their codes in memory: one round of few reads, quick to build",
+    options: options::DOCS,
+    parse: options::parse,
+    read: |manifest| Ok(Box::new(open::StoredCluster::read(manifest)?)),
+};
 
 /// Reads the bytes of a file of centroids as opening an index does, and says what is wrong with them.
 ///

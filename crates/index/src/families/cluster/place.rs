@@ -1,8 +1,9 @@
 //! Placing the vectors of one part after the other: their order, their pages, the means of their groups.
 
-use super::build::{MEANS_NAME, ORDER_NAME, VECTORS_NAME, Work};
+use super::build::{MEANS_NAME, ORDER_NAME, Work};
 use super::centroids::GROUPS_A_RUN;
 use super::journal::Journal;
+use super::section::VECTORS_NAME;
 use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::Appender;

@@ -1,10 +1,10 @@
 //! The memory of a build: what each stage takes at its peak, and how many vectors are placed at a time.
 
 use super::centroids::GROUPS_A_RUN;
-use crate::build::code_bytes;
-use crate::families::graph::BuildOptions;
-use crate::families::graph::space::Space;
+use super::options::ClusterOptions;
+use crate::build::options::BuildOptions;
 use crate::format::groups::GroupLayout;
+use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_vectors::VectorFile;
@@ -35,11 +35,16 @@ pub(crate) struct Plan {
 impl Plan {
     /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
     /// What is planned is above the budget only if no plan keeps within it.
-    pub(crate) fn new(data: &VectorFile, options: &BuildOptions, layout: &GroupLayout) -> Plan {
+    pub(crate) fn new(
+        data: &VectorFile,
+        own: &ClusterOptions,
+        options: &BuildOptions,
+        layout: &GroupLayout,
+    ) -> Plan {
         let count = data.count();
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
-        let rest = rest(data, options, layout, threads);
+        let rest = rest(data, own, layout, threads);
         let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
         let means = (data.dim() * 4).div_ceil(layout.group_vectors()) as u64;
         let placing = |rows: usize| rows as u64 * (row + means) + threads * halving_bytes(data.dim());
@@ -62,11 +67,11 @@ fn halving_bytes(dim: usize) -> u64 {
 }
 
 /// Bytes of the largest of the stages that do not place vectors.
-fn rest(data: &VectorFile, options: &BuildOptions, layout: &GroupLayout, threads: u64) -> u64 {
+fn rest(data: &VectorFile, own: &ClusterOptions, layout: &GroupLayout, threads: u64) -> u64 {
     let (count, dim) = (data.count(), data.dim() as u64);
     let groups = (count / layout.group_vectors() + 1 + 2 * MOST_PARTS) as u64;
     let sample = sample_rows(count, data.dim()) as u64 * (dim + 1) * 4;
-    let code = u64::from(code_bytes(options, data.dim())).max(dim / 8 + 8);
+    let code = u64::from(own.codes().bytes(data.dim())).max(dim / 8 + 8);
     // Rows of the groups and of their runs, counts and checksums, and a code each, in blocks that may be half empty.
     let centroids = groups * (2 * dim + 2 * dim / GROUPS_A_RUN as u64 + 12 + 2 * code);
     let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code;
@@ -84,19 +89,18 @@ fn rest(data: &VectorFile, options: &BuildOptions, layout: &GroupLayout, threads
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::families::cluster::encode::code;
     use bathyal_kernels::Element;
 
     /// Bytes of the vectors with ids and checksums, and of codes and centroids, by the bytes of the data: of so many vectors
     /// that the last group counts for nothing.
     fn shares(element: Element, dim: u32) -> (f64, f64) {
-        let options = BuildOptions::default();
+        let options = ClusterOptions::default();
         let layout = GroupLayout::choose(element, dim, options.group_vectors as usize).expect("a layout");
         let count = 1_u64 << 24;
         let groups = count.div_ceil(layout.group_vectors() as u64);
         let runs = groups.div_ceil(GROUPS_A_RUN as u64);
         // A byte more, for a kind of code that does not fit the bytes exactly.
-        let code_bytes = code(&options, dim as usize).1 as u64 + 1;
+        let code_bytes = options.codes().of_groups(dim as usize).1 as u64 + 1;
         let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
         let centroids = layout.centroid_bytes(groups, runs, code_bytes);
         let data = (count * u64::from(dim) * element.size() as u64) as f64;

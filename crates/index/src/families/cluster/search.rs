@@ -1,9 +1,11 @@
 //! The searcher: navigation and scan in memory, then one round of reads.
 
 use super::centroids::{Centroids, Navigation};
+use super::effort::EffortCost;
+use super::section::ClusterEntry;
 use crate::error::IndexError;
-use crate::families::graph::visited::VisitedSet;
 use crate::format::groups::GroupLayout;
+use crate::query::visited::VisitedSet;
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchParams};
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
@@ -38,6 +40,9 @@ pub(crate) struct Cluster {
     pub(crate) check_pages: bool,
     /// The ids by place, where candidates are read alone: their pages' heads are then not read. Empty elsewhere.
     pub(crate) ids: Vec<u32>,
+    /// What scanning and reading cost here.
+    pub(crate) cost: EffortCost,
+    pub(crate) entry: ClusterEntry,
     pub(crate) file: PathBuf,
 }
 
@@ -126,7 +131,7 @@ impl Scratch {
         self.query.clear();
         self.query.extend_from_slice(query);
         if cluster.metric == Metric::Cosine {
-            crate::families::graph::space::normalize(cluster.element, &mut self.query);
+            crate::query::normalize(cluster.element, &mut self.query);
             normalize_f32(&mut self.floats);
         }
         let navigation = &mut self.navigation;

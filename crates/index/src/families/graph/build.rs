@@ -1,66 +1,94 @@
 //! Building a graph index: vectors in memory, two passes, then pages, codes and calibration on disk.
 
 use super::adjacency::Adjacency;
-use super::calibrate::{self, HeldOut};
+use super::calibrate::{self, HeldOut, Measured};
 use super::grow::Growth;
 use super::local::Placed;
-use super::options::{BuildOptions, BuildReport, LayoutChoice};
+use super::options::{GraphLayoutChoice, GraphOptions};
 use super::pack::{self, Packer};
 use super::places::Places;
-use super::repair;
-use super::space::Space;
-use super::write;
-use crate::build::publishing::{Note, Start, Target, publish, publish_finished};
-use crate::build::{Stages, code_bytes, journal, least_manifest};
+use super::section::{GraphEntry, NAME};
+use super::{repair, write};
+use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::publishing::{Note, Start, publish, publish_finished};
+use crate::build::{Stages, journal, least_manifest};
+use crate::calibrate::Calibration;
 use crate::error::IndexError;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
 use crate::format::local::LocalLayout;
-use crate::format::manifest::{FileEntry, GraphEntry, Structure};
+use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::format::pages::PageLayout;
-use crate::open::TierChoice;
+use crate::partition::space::Space;
 use bathyal_store::Draft;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 
-/// Bytes that grow with the vectors, at the build's peak.
-pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
+/// Memory of a graph's build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
+const FIXED_MEMORY: u64 = 96 << 20;
+/// Memory of each thread: search state, read buffers, blocks of exact search.
+const MEMORY_A_THREAD: u64 = 24 << 20;
+
+impl From<GraphOptions> for FamilyOptions {
+    fn from(options: GraphOptions) -> FamilyOptions {
+        FamilyOptions::new(options)
+    }
+}
+
+impl Builder for GraphOptions {
+    fn family(&self) -> &'static str {
+        NAME
+    }
+
+    fn check(&self) -> Result<(), IndexError> {
+        GraphOptions::check(self)
+    }
+
+    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64 {
+        planned_memory(data, self, options)
+    }
+
+    fn memory_advice(&self) -> &'static str {
+        "allow at least that much, or lower max_degree or code_bytes"
+    }
+
+    fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
+        build(job, self)
+    }
+}
+
+/// Bytes of memory at the build's peak.
+fn planned_memory(data: &VectorFile, own: &GraphOptions, options: &BuildOptions) -> u64 {
     let count = data.count() as u64;
-    let codes = count * u64::from(code_bytes(options, data.dim()));
+    let codes = count * u64::from(own.codes().bytes(data.dim()));
     let sample = write::sample_bytes(data.count(), data.dim());
     // A mapped file's pages count as resident while they are copied, and once more when calibration computes
     // its exact answers; in between they are given back.
     let mapped = data.data_bytes();
-    let growing =
-        Adjacency::planned_bytes(count, options.max_degree) + count * 4 + repair::planned_bytes(count);
-    let placed = match options.graph_layout() {
-        LayoutChoice::Padded => 0,
-        LayoutChoice::PageLocal => {
-            local_layout(data, options).map_or(0, |layout| Placed::planned_bytes(&layout, count))
+    let growing = Adjacency::planned_bytes(count, own.max_degree) + count * 4 + repair::planned_bytes(count);
+    let placed = match own.layout {
+        GraphLayoutChoice::Padded => 0,
+        GraphLayoutChoice::PageLocal => {
+            local_layout(data, own).map_or(0, |layout| Placed::planned_bytes(&layout, count))
         }
-        LayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
-        // Refused with the other options.
-        LayoutChoice::Coupled | LayoutChoice::Decoupled | LayoutChoice::Grouped => 0,
+        GraphLayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
     };
-    Space::planned_bytes(data, options.metric) + growing + placed + mapped.max(sample).max(codes)
+    let vectors = Space::planned_bytes(data, options.metric) + mapped.max(sample).max(codes);
+    let threads = options.thread_count() as u64 * MEMORY_A_THREAD;
+    vectors + growing + placed + threads + FIXED_MEMORY
 }
 
-/// Builds a graph over `data` at `target`, or publishes one whose build was killed as it did; `planned` bytes are what it
-/// will take.
-pub(crate) fn build(
-    data: &VectorFile,
-    target: &Target<'_>,
-    options: &BuildOptions,
-    identity: Identity,
-    planned: u64,
-    progress: &dyn Progress,
-) -> Result<BuildReport, IndexError> {
+/// Builds a graph, or publishes one whose build was killed as it did.
+fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
+    let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
     let fingerprint = fingerprint(data, options, identity);
     // The graph itself is in memory until it is whole, so there is no step before the last to go on from.
     let (draft, start) = target.start(fingerprint.as_deref(), |_, _| None::<()>)?;
     if let Start::Finished(manifest, note) = start {
-        return publish_finished(draft, &manifest, &note, threads, planned);
+        let section = GraphEntry::read(&manifest).map_err(IndexError::Internal)?;
+        let details = details(&section, note.links, manifest.vectors);
+        return publish_finished(draft, &manifest, &note, threads, planned, details);
     }
     let directory = draft.as_ref();
     let mut stages = Stages::begin();
@@ -71,54 +99,58 @@ pub(crate) fn build(
     stages.end("load");
     let entry = space.medoid(threads, progress)?;
     let held_out = calibrate::hold_out(data, entry, options);
-    let graph = Adjacency::new(space.count(), options.max_degree);
-    let growth = Growth { space: &space, graph, entry, options, threads, progress };
+    let graph = Adjacency::new(space.count(), own.max_degree);
+    let growth = Growth { space: &space, graph, entry, options: own, seed: options.seed, threads, progress };
     let mut order = growth.passes(&held_out)?;
     growth.finish(&order)?;
     stages.end("grow graph");
-    let mut layout = Layout::new(data, &space, options, threads, progress)?;
+    let mut layout = Layout::new(data, &space, own, options.seed, threads, progress)?;
     // Threads grow another graph each time, so an index is not told from others by what it was built from alone.
     let of_graph = |graph: &Adjacency| identity.and(&format!("links {:016x}", graph.hash()));
     layout.identify(of_graph(&growth.graph));
     stages.end("place vectors");
     let files = layout.write(directory, &growth)?;
     stages.end("write graph");
-    let codes = write::write_codes(directory, &space, layout.order(), options, threads, progress)?;
+    let codec = write::Coding { codes: own.codes(), metric: options.metric, seed: options.seed, threads };
+    let codes = write::write_codes(directory, &space, layout.order(), codec, progress)?;
     stages.end("codes");
 
-    let graph_entry = layout.entry(files, entry, options);
-    let mut manifest = least_manifest(
-        data,
-        options,
-        of_graph(&growth.graph),
-        "vamana",
-        Structure::Graph(graph_entry),
-        codes,
-    );
+    let mut section = layout.section(files, codes, entry, own);
+    let mut manifest = least_manifest(data, options, of_graph(&growth.graph));
+    manifest.set_structure(&section, section.files())?;
     // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
-    let graph_bytes = manifest.paged_file().bytes;
-    let roomy = options.memory_bytes.is_none_or(|given| given >= planned + graph_bytes);
-    let tier = if roomy { TierChoice::Dram } else { TierChoice::File };
+    let in_memory = options.memory_bytes.is_none_or(|given| given >= planned + section.file.bytes);
     let missing = HeldOut { ids: &held_out, hidden: layout.hidden(&held_out) };
-    manifest.calibration =
-        calibrate::calibrate(directory, &manifest, data, missing, tier, options, progress)?;
+    let measured = Measured { directory, manifest: &manifest, entry: &section, data, in_memory };
+    section.calibration = calibrate::calibrate(&measured, missing, options, progress)?;
     stages.end("calibrate");
     if !held_out.is_empty() {
-        growth.insert("inserting held-out vectors", &held_out, options.alpha, options.search_list)?;
+        growth.insert("inserting held-out vectors", &held_out, own.alpha, own.search_list)?;
         order.extend(&held_out);
         growth.finish(&order)?;
         let identity = of_graph(&growth.graph);
         layout.identify(identity);
         manifest.identity = Some(identity.to_string());
-        let files = layout.write(directory, &growth)?;
-        manifest.structure = Structure::Graph(layout.entry(files, entry, options));
+        (section.file, section.offsets) = layout.write(directory, &growth)?;
         stages.end("held-out vectors");
     }
     let links: u64 = (0..space.count() as u32).map(|id| growth.graph.degree(id) as u64).sum();
-    let mean_degree = links as f64 / space.count() as f64;
+    manifest.set_structure(&section, section.files())?;
     manifest.build_seconds = stages.seconds_so_far();
     publish(draft, &manifest, &Note { fingerprint: fingerprint.unwrap_or_default(), links })?;
-    Ok(BuildReport::new(&manifest, threads, planned, mean_degree, stages))
+    let details = details(&section, links, manifest.vectors);
+    Ok(BuildReport::new(&manifest, threads, planned, stages, details))
+}
+
+/// What only this family has to say of a build.
+fn details(section: &GraphEntry, links: u64, vectors: u64) -> Details {
+    Details::from([
+        ("max_degree", section.max_degree.into()),
+        ("search_list", section.search_list.into()),
+        ("mean_degree", (links as f64 / vectors as f64).into()),
+        ("code_kind", section.codes.kind.as_str().into()),
+        ("code_bytes", section.codes.code_bytes.into()),
+    ])
 }
 
 /// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
@@ -146,28 +178,26 @@ impl Layout {
     fn new(
         data: &VectorFile,
         space: &Space,
-        options: &BuildOptions,
+        own: &GraphOptions,
+        seed: u64,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<Layout, IndexError> {
-        match options.graph_layout() {
-            LayoutChoice::Padded => {
-                let layout = PageLayout::choose(data.element(), data.dim() as u32, options.max_degree);
+        match own.layout {
+            GraphLayoutChoice::Padded => {
+                let layout = PageLayout::choose(data.element(), data.dim() as u32, own.max_degree);
                 layout.map(Layout::Padded).map_err(IndexError::Parameter)
             }
-            LayoutChoice::PageLocal => {
-                Placed::new(space, local_layout(data, options)?, options, threads, progress)
-                    .map(Layout::Local)
+            GraphLayoutChoice::PageLocal => {
+                Placed::new(space, local_layout(data, own)?, seed, threads, progress).map(Layout::Local)
             }
-            LayoutChoice::Csr => {
+            GraphLayoutChoice::Csr => {
                 let (dim, count) = (data.dim() as u32, data.count());
-                let layout =
-                    CsrLayout::new(data.element(), dim, count as u32, options.max_degree, LINE_BYTES);
+                let layout = CsrLayout::new(data.element(), dim, count as u32, own.max_degree, LINE_BYTES);
                 let layout = layout.map_err(IndexError::Parameter)?;
-                let places = Places::new(space, count, 1, options.seed, threads, progress)?;
+                let places = Places::new(space, count, 1, seed, threads, progress)?;
                 Ok(Layout::Csr(layout, places))
             }
-            other => Err(IndexError::Internal(format!("a graph of layout {}", other.name()))),
         }
     }
 
@@ -217,7 +247,7 @@ impl Layout {
         places
     }
 
-    fn entry(&self, files: GraphFiles, entry: u32, options: &BuildOptions) -> GraphEntry {
+    fn section(&self, files: GraphFiles, codes: CodesEntry, entry: u32, own: &GraphOptions) -> GraphEntry {
         let (page_bytes, page_vectors, entry_point) = match self {
             Layout::Padded(layout) => (layout.page_bytes() as u32, 0, entry),
             Layout::Local(placed) => {
@@ -230,18 +260,20 @@ impl Layout {
         GraphEntry {
             file,
             offsets,
-            layout: options.graph_layout().name().into(),
+            layout: own.layout.name().into(),
             page_bytes,
             page_vectors,
-            max_degree: options.max_degree,
-            search_list: options.search_list,
-            alpha: options.alpha,
+            max_degree: own.max_degree,
+            search_list: own.search_list,
+            alpha: own.alpha,
             entry_point,
+            codes,
+            calibration: Calibration::default(),
         }
     }
 }
 
-fn local_layout(data: &VectorFile, options: &BuildOptions) -> Result<LocalLayout, IndexError> {
-    LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, options.max_degree)
+fn local_layout(data: &VectorFile, own: &GraphOptions) -> Result<LocalLayout, IndexError> {
+    LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, own.max_degree)
         .map_err(IndexError::Parameter)
 }

@@ -2,10 +2,10 @@
 
 use super::adjacency::Adjacency;
 use super::insert::Inserter;
-use super::options::BuildOptions;
+use super::options::GraphOptions;
 use super::repair;
-use super::space::Space;
 use crate::error::IndexError;
+use crate::partition::space::Space;
 use bathyal_vectors::progress::Progress;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -25,7 +25,8 @@ pub(crate) struct Growth<'a> {
     pub(crate) space: &'a Space,
     pub(crate) graph: Adjacency,
     pub(crate) entry: u32,
-    pub(crate) options: &'a BuildOptions,
+    pub(crate) options: &'a GraphOptions,
+    pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) progress: &'a dyn Progress,
 }
@@ -44,7 +45,7 @@ impl Growth<'_> {
     pub(super) fn shuffled(&self, held_out: &[u32]) -> Vec<u32> {
         let all = 0..self.space.count() as u32;
         let mut order: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
-        order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(self.options.seed));
+        order.shuffle(&mut rand::rngs::StdRng::seed_from_u64(self.seed));
         order
     }
 

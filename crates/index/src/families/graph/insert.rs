@@ -2,8 +2,8 @@
 
 use super::adjacency::Adjacency;
 use super::prune::robust_prune;
-use super::space::Space;
 use super::walk::Walk;
+use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 
 /// What one thread of a build works with.

@@ -4,16 +4,15 @@
 //! target page: a search that meets one vector of a page looks at the codes of all.
 
 use super::adjacency::Adjacency;
-use super::options::BuildOptions;
 use super::places::Places;
-use super::space::Space;
-use super::visited::VisitedSet;
-use super::write::GRAPH_NAME;
+use super::section::GRAPH_NAME;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::links::encoded_bits;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::FileEntry;
+use crate::partition::space::Space;
+use crate::query::visited::VisitedSet;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 use std::sync::Mutex;
@@ -44,12 +43,12 @@ impl Placed {
     pub(crate) fn new(
         space: &Space,
         layout: LocalLayout,
-        options: &BuildOptions,
+        seed: u64,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<Placed, IndexError> {
         let count = space.count();
-        let order = Places::new(space, count, layout.records(), options.seed, threads, progress)?;
+        let order = Places::new(space, count, layout.records(), seed, threads, progress)?;
         Ok(Placed { layout, order })
     }
 

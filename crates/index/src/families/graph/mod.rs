@@ -1,27 +1,43 @@
 //! The Vamana graph (DiskANN, NeurIPS'19): builder and searcher.
 //!
-//! * [`build`]: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
-//! * [`search`]: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
+//! * `build`: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
+//! * `search`: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
 
 pub(crate) mod adjacency;
-pub mod build;
-pub(crate) mod calibrate;
+mod build;
+mod calibrate;
 pub(crate) mod grow;
 pub(crate) mod insert;
+mod inspect;
+pub mod layout;
 mod local;
-pub mod options;
+mod open;
+pub(crate) mod options;
 mod pack;
-pub(crate) mod page_search;
+mod page_search;
 mod places;
 mod prune;
+mod records;
 mod relayout;
 mod repair;
 mod rounds;
-pub mod search;
-pub(crate) mod space;
-pub(crate) mod visited;
+mod search;
+mod section;
+mod verify;
 pub(crate) mod walk;
 pub(crate) mod write;
 
-pub use options::{BuildOptions, BuildReport, FamilyChoice, LayoutChoice};
+pub use options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, GraphLayoutChoice, GraphOptions};
 pub use relayout::{LayoutConversion, convert_layout, convert_layout_in};
+pub use section::{GraphEntry, GraphPoint};
+
+use crate::family::Family;
+
+/// The family, for the registry.
+pub static FAMILY: Family = Family {
+    name: section::NAME,
+    about: "a Vamana graph (DiskANN): small reads, several rounds of them",
+    options: options::DOCS,
+    parse: options::parse,
+    read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
+};

@@ -2,18 +2,16 @@
 
 use super::adjacency::Adjacency;
 use super::places::Places;
-use super::space::Space;
-use super::write::GRAPH_NAME;
+use super::section::{GRAPH_NAME, OFFSETS_NAME};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::csr::CsrLayout;
 use crate::format::manifest::FileEntry;
 use crate::format::offsets;
+use crate::partition::space::Space;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 
-/// Where the records begin.
-pub(crate) const OFFSETS_NAME: &str = "offsets.bin";
 /// Bytes written at once.
 const WRITE_BYTES: usize = 4 << 20;
 /// Records between two looks at cancellation.

@@ -4,9 +4,9 @@
 //! the one vector that the link names is scored by its code, and where that is near enough, so are all vectors of
 //! its page, whose codes lie side by side in memory. Reads are what costs, codes are cheap.
 
+use super::layout::GraphLayout;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
-use crate::format::layout::GraphLayout;
 use crate::format::local::LocalLayout;
 use crate::query::Phase;
 use bathyal_kernels::Neighbor;
@@ -69,7 +69,7 @@ impl Scratch {
             self.starts.truncate(STARTS);
         }
         self.ids.clear();
-        self.ids.extend(self.starts.iter().map(|start| start.id).chain([graph.entry]));
+        self.ids.extend(self.starts.iter().map(|start| start.id).chain([graph.entry.entry_point]));
     }
 
     /// The mean error bound of the codes of `self.ids`; infinite where the code has none.

@@ -1,6 +1,6 @@
 //! Robust prune (DiskANN, algorithm 2): of many candidates keep few that point in all directions.
 
-use super::space::Space;
+use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 
 /// Candidates that are looked at, nearest first; more only cost time (the DiskANN papers use 750).

@@ -4,23 +4,23 @@
 //! holds too, and 8 bytes a record of the packed layout. Records themselves pass through a window of some megabytes:
 //! those of the next places are read in the order in which they lie in the old file, then written in the new one.
 
+use super::layout::GraphLayout;
+use super::open::load_offsets;
+use super::options::GraphLayoutChoice;
 use super::pack::Packer;
 use super::places::Places;
-use super::write::{CODEC_NAME, CODES_NAME, GRAPH_NAME};
-use crate::build::publishing::{Note, Start, Target, publish};
+use super::records::read_records;
+use super::section::{CODEC_NAME, CODES_NAME, GRAPH_NAME, GraphEntry, NAME};
+use crate::build::options::Target;
+use crate::build::publishing::{Note, Start, publish};
 use crate::error::IndexError;
-use crate::families::graph::LayoutChoice;
 use crate::format::appender::Appender;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
-use crate::format::layout::GraphLayout;
-use crate::format::manifest::{
-    CalibrationCurve, FORMAT_VERSION, GraphEntry, MANIFEST_NAME, Manifest, Structure,
-};
+use crate::format::loading::{load, load_codec};
+use crate::format::manifest::{CodesEntry, FORMAT_VERSION, MANIFEST_NAME, Manifest};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
-use crate::open::family::{load, load_codec, load_offsets};
-use crate::open::read_records;
 use crate::partition::placement::Points;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::local::LocalStore;
@@ -73,7 +73,7 @@ pub struct LayoutConversion {
 pub fn convert_layout(
     source: impl AsRef<Path>,
     target: impl AsRef<Path>,
-    layout: LayoutChoice,
+    layout: GraphLayoutChoice,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<LayoutConversion, IndexError> {
@@ -90,12 +90,12 @@ pub fn convert_layout_in(
     source: &dyn Generation,
     store: &dyn Store,
     name: &str,
-    layout: LayoutChoice,
+    layout: GraphLayoutChoice,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<LayoutConversion, IndexError> {
     let manifest = Manifest::load(source)?;
-    let graph = check(source.address(), &manifest, layout)?;
+    let graph = &check(source.address(), &manifest, layout)?;
     let target = Target { store, name, replace: Replace::Never };
     // The manifest has the checksums of all that the index is.
     let content =
@@ -121,45 +121,46 @@ pub fn convert_layout_in(
         n => n,
     };
     let old = Source::open(source, &manifest, graph)?;
+    // The copy is the same index in another layout, so it keeps the identity; version 1 has none.
+    let mut identity = manifest.identity().map_err(IndexError::Parameter)?;
+    if identity.is_none() {
+        identity = content;
+    }
+    let to = Destination { directory, identity, threads };
+    let (mut entry, links) = match &old.layout {
+        GraphLayout::Padded(layout) => pack(&old, layout, graph, to, progress)?,
+        GraphLayout::Csr(layout) => spread(&old, layout, graph, to, progress)?,
+        GraphLayout::Local(_) => return Err(refused(source.address())),
+    };
+    // As version 1 may have been measured with noise.
+    entry.calibration.curves.iter_mut().for_each(|curve| curve.keep_rising(|_| ()));
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
     converted.format_version = FORMAT_VERSION;
-    // As version 1 may have been measured with noise.
-    converted.calibration.curves.iter_mut().for_each(CalibrationCurve::keep_rising);
-    if identity(&manifest)?.is_none() {
-        converted.identity = Some(content.to_string());
-    }
-    let (entry, links) = match &old.layout {
-        GraphLayout::Padded(layout) => {
-            pack(&old, layout, graph, directory, threads, &mut converted, progress)?
-        }
-        GraphLayout::Csr(layout) => spread(&old, layout, graph, directory, &mut converted, progress)?,
-        GraphLayout::Local(_) => return Err(refused(source.address())),
-    };
-    converted.structure = Structure::Graph(entry);
+    converted.identity = Some(identity.to_string());
+    converted.set_structure(&entry, entry.files())?;
     let conversion = conversion(&converted, links);
     publish(draft, &converted, &Note { fingerprint, links })?;
     Ok(conversion)
 }
 
-/// The copy is the same index in another layout, so it keeps the identity.
-fn identity(manifest: &Manifest) -> Result<Identity, IndexError> {
-    manifest.identity().map_err(IndexError::Parameter)
+/// Where the copy goes.
+#[derive(Clone, Copy)]
+struct Destination<'a> {
+    directory: &'a dyn Draft,
+    /// What its checksums begin with.
+    identity: Identity,
+    threads: usize,
 }
 
-fn check<'a>(
-    source: &Path,
-    manifest: &'a Manifest,
-    layout: LayoutChoice,
-) -> Result<&'a GraphEntry, IndexError> {
+fn check(source: &Path, manifest: &Manifest, layout: GraphLayoutChoice) -> Result<GraphEntry, IndexError> {
     let refuse = |what: &str| Err(IndexError::Parameter(format!("{}: {what}", source.display())));
-    let Ok(graph) = manifest.graph() else {
-        return refuse("is no graph; only graphs have layouts to choose from");
-    };
-    if layout.of_lists().is_some() {
-        return refuse(&format!("is a graph; the layout {} is one of posting lists", layout.name()));
+    if manifest.family != NAME {
+        return refuse("is no graph; only graphs can be converted to another layout");
     }
-    if layout == LayoutChoice::PageLocal || graph.layout == LayoutChoice::PageLocal.name() {
+    let graph =
+        GraphEntry::read(manifest).map_err(|reason| IndexError::damaged(source, "the manifest", reason))?;
+    if layout == GraphLayoutChoice::PageLocal || graph.layout == GraphLayoutChoice::PageLocal.name() {
         return Err(refused(source));
     }
     if graph.layout == layout.name() {
@@ -195,7 +196,7 @@ impl<'a> Source<'a> {
         graph: &GraphEntry,
     ) -> Result<Self, IndexError> {
         let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-        let layout = manifest.graph_layout().map_err(wrong)?;
+        let layout = graph.layout(manifest).map_err(wrong)?;
         let file = manifest.open_file(directory, &graph.file)?;
         // Through the page cache: records are read in rising order, window after window.
         let tier = file.tier(FileOptions { method: Method::Probe, direct: false })?;
@@ -212,8 +213,8 @@ impl<'a> Source<'a> {
             layout,
             offsets: load_offsets(directory, manifest, graph)?,
             file,
-            codec: load_codec(directory, manifest)?,
-            codes: load(directory, manifest, &manifest.codes.file)?,
+            codec: load_codec(directory, manifest, &graph.codes)?,
+            codes: load(directory, manifest, &graph.codes.file)?,
             engine: RefCell::new(Engine::new(tier, options)?),
         })
     }
@@ -270,9 +271,9 @@ impl<'a> Source<'a> {
         &self,
         directory: &dyn Draft,
         order: impl ExactSizeIterator<Item = u32>,
-        converted: &mut Manifest,
+        codes: &CodesEntry,
         progress: &dyn Progress,
-    ) -> Result<(), IndexError> {
+    ) -> Result<CodesEntry, IndexError> {
         let mut file = Appender::create(directory, CODES_NAME)?;
         let mut buffer = Vec::with_capacity(WRITE_BYTES + self.code_bytes());
         for old in order {
@@ -287,10 +288,8 @@ impl<'a> Source<'a> {
         }
         file.append(&buffer)?;
         let mut codec = Appender::create(directory, CODEC_NAME)?;
-        codec.append(&load(self.directory, self.manifest, &self.manifest.codes.codec)?)?;
-        converted.codes.file = file.finish()?;
-        converted.codes.codec = codec.finish()?;
-        Ok(())
+        codec.append(&load(self.directory, self.manifest, &codes.codec)?)?;
+        Ok(CodesEntry { file: file.finish()?, codec: codec.finish()?, ..codes.clone() })
     }
 }
 
@@ -362,19 +361,17 @@ fn pack(
     old: &Source<'_>,
     layout: &PageLayout,
     graph: &GraphEntry,
-    directory: &dyn Draft,
-    threads: usize,
-    converted: &mut Manifest,
+    to: Destination<'_>,
     progress: &dyn Progress,
 ) -> Result<(GraphEntry, u64), IndexError> {
     let count = old.vectors();
     let coded = Coded { codec: &old.codec, codes: &old.codes };
-    let places = Places::new(&coded, count as usize, 1, old.manifest.seed, threads, progress)?;
-    old.write_codes(directory, places.ids.iter().copied(), converted, progress)?;
+    let places = Places::new(&coded, count as usize, 1, old.manifest.seed, to.threads, progress)?;
+    let codes = old.write_codes(to.directory, places.ids.iter().copied(), &graph.codes, progress)?;
     let element = old.manifest.element().map_err(IndexError::Parameter)?;
     let new = CsrLayout::new(element, old.manifest.dim, count, graph.max_degree, LINE_BYTES);
-    let new = new.map_err(IndexError::Parameter)?.identified(identity(converted)?);
-    let mut packer = Packer::create(directory, new, count as usize)?;
+    let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
+    let mut packer = Packer::create(to.directory, new, count as usize)?;
     let vector_bytes = old.manifest.dim as usize * element.size();
     let window = Window::new(vector_bytes, graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
@@ -414,9 +411,10 @@ fn pack(
     let entry = GraphEntry {
         file,
         offsets: Some(offsets),
-        layout: LayoutChoice::Csr.name().into(),
+        layout: GraphLayoutChoice::Csr.name().into(),
         page_bytes: LINE_BYTES,
         entry_point: places.place_of(graph.entry_point),
+        codes,
         ..graph.clone()
     };
     Ok((entry, total))
@@ -427,19 +425,19 @@ fn spread(
     old: &Source<'_>,
     layout: &CsrLayout,
     graph: &GraphEntry,
-    directory: &dyn Draft,
-    converted: &mut Manifest,
+    to: Destination<'_>,
     progress: &dyn Progress,
 ) -> Result<(GraphEntry, u64), IndexError> {
     let count = old.vectors();
     let places = order(old, layout, progress)?;
-    old.write_codes(directory, (0..count).map(|id| places.place_of(id)), converted, progress)?;
+    let order = (0..count).map(|id| places.place_of(id));
+    let codes = old.write_codes(to.directory, order, &graph.codes, progress)?;
     let element = old.manifest.element().map_err(IndexError::Parameter)?;
     let new = PageLayout::choose(element, old.manifest.dim, graph.max_degree);
-    let new = new.map_err(IndexError::Parameter)?.identified(identity(converted)?);
+    let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
     let window = Window::new(old.manifest.dim as usize * element.size(), graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
-    let mut file = Appender::create(directory, GRAPH_NAME)?;
+    let mut file = Appender::create(to.directory, GRAPH_NAME)?;
     let (mut links, mut total) = (Vec::new(), 0);
     let mut page = vec![0; new.read_bytes()];
     // Whole pages, so that each is written once.
@@ -476,9 +474,10 @@ fn spread(
     let entry = GraphEntry {
         file: file.finish()?,
         offsets: None,
-        layout: LayoutChoice::Padded.name().into(),
+        layout: GraphLayoutChoice::Padded.name().into(),
         page_bytes: new.page_bytes() as u32,
         entry_point: places.ids[graph.entry_point as usize],
+        codes,
         ..graph.clone()
     };
     Ok((entry, total))

@@ -4,13 +4,14 @@
 //! records of the nearest candidates not yet expanded, and the full vectors that come with them are scored
 //! exactly, so that re-ranking costs no further reads.
 
+use super::layout::GraphLayout;
 use super::page_search::width_after;
-use super::visited::VisitedSet;
+use super::section::GraphEntry;
 use crate::error::IndexError;
 use crate::format::csr::CsrLayout;
-use crate::format::layout::GraphLayout;
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
+use crate::query::visited::VisitedSet;
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
@@ -26,7 +27,7 @@ pub(crate) struct Graph {
     pub(crate) dim: usize,
     pub(crate) element: Element,
     pub(crate) metric: Metric,
-    pub(crate) entry: u32,
+    pub(crate) entry: GraphEntry,
     pub(crate) codec: Codec,
     pub(crate) codes: Vec<u8>,
     pub(crate) exact: Exact,
@@ -113,7 +114,7 @@ impl Scratch {
         self.query.clear();
         self.query.extend_from_slice(query);
         if graph.metric == Metric::Cosine {
-            super::space::normalize(graph.element, &mut self.query);
+            crate::query::normalize(graph.element, &mut self.query);
             normalize_f32(&mut self.floats);
         }
         graph.codec.prepare(&self.floats, &mut self.code_query);

@@ -1,6 +1,6 @@
 //! The greedy walk through a graph in memory (DiskANN, algorithm 1): of builders, and among centroids.
 
-use super::visited::VisitedSet;
+use crate::query::visited::VisitedSet;
 use bathyal_kernels::{CandidateList, Neighbor};
 
 /// The links of a graph in memory.

@@ -1,24 +1,18 @@
 //! Writing the files of a graph index: pages, codec, codes.
 
 use super::adjacency::Adjacency;
-use super::options::BuildOptions;
-use super::space::Space;
-use crate::build::code_bytes;
+use super::section::{CODEC_NAME, CODES_NAME, GRAPH_NAME};
+use crate::build::codes::CodeChoice;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::format::pages::PageLayout;
+use crate::partition::space::Space;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::{Codec, EncodeScratch};
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 
-/// The graph's pages.
-pub(crate) const GRAPH_NAME: &str = "graph.bin";
-/// The codes of all vectors.
-pub(crate) const CODES_NAME: &str = "codes.bin";
-/// The trained codec.
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// Bytes written at once.
 const WRITE_BYTES: usize = 4 << 20;
 /// Vectors that a codec is trained on: 256 a centroid of a byte's codebook.
@@ -65,6 +59,15 @@ pub(crate) fn write_graph(
     file.finish()
 }
 
+/// How codes are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Coding {
+    pub(crate) codes: CodeChoice,
+    pub(crate) metric: Metric,
+    pub(crate) seed: u64,
+    pub(crate) threads: usize,
+}
+
 /// Bytes of the training sample.
 pub(crate) fn sample_bytes(count: usize, dim: usize) -> u64 {
     2 * (count.min(TRAINING_VECTORS) * dim * 4) as u64
@@ -75,12 +78,12 @@ pub(crate) fn write_codes(
     directory: &dyn Draft,
     space: &Space,
     order: Option<&[u32]>,
-    options: &BuildOptions,
-    threads: usize,
+    coding: Coding,
     progress: &dyn Progress,
 ) -> Result<CodesEntry, IndexError> {
     progress.stage("training codes", 1);
-    let codec = train(space, options, threads)?;
+    let threads = coding.threads;
+    let codec = train(space, coding)?;
     if progress.cancelled() {
         return Err(IndexError::Cancelled);
     }
@@ -106,9 +109,9 @@ pub(crate) fn write_codes(
     Ok(CodesEntry { file, codec: codec_file.finish()?, kind, code_bytes: code_bytes as u32 })
 }
 
-fn train(space: &Space, options: &BuildOptions, threads: usize) -> Result<Codec, IndexError> {
+fn train(space: &Space, coding: Coding) -> Result<Codec, IndexError> {
     let dim = space.dim();
-    let bytes = code_bytes(options, dim) as usize;
+    let bytes = coding.codes.bytes(dim) as usize;
     let rows = space.count().min(TRAINING_VECTORS);
     let mut sample = vec![0.0_f32; rows * dim];
     for (i, row) in sample.chunks_mut(dim).enumerate() {
@@ -116,8 +119,8 @@ fn train(space: &Space, options: &BuildOptions, threads: usize) -> Result<Codec,
         let id = (i as u64 * space.count() as u64 / rows as u64) as u32;
         space.row_f32(id, row);
     }
-    let kind = options.code_kind.unwrap_or_else(|| Codec::default_for(dim, bytes));
-    Ok(Codec::train(kind, bytes, code_metric(options.metric), &sample, dim, options.seed, threads)?)
+    let kind = coding.codes.kind.unwrap_or_else(|| Codec::default_for(dim, bytes));
+    Ok(Codec::train(kind, bytes, code_metric(coding.metric), &sample, dim, coding.seed, coding.threads)?)
 }
 
 /// The metric that codes estimate: normalised vectors are ordered alike by cosine and L2.

@@ -13,10 +13,10 @@ use super::place::Leaves;
 use crate::error::IndexError;
 use crate::families::graph::grow::Growth;
 use crate::families::graph::insert::Inserter;
-use crate::families::graph::space::Space;
 use crate::families::graph::walk::Walk;
 use crate::partition::RELEASE_BYTES;
 use crate::partition::intake::Intake;
+use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 use bathyal_vectors::VectorFile;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -59,11 +59,11 @@ pub(crate) fn assign<'a>(
 ) -> Result<Assigned<'a>, IndexError> {
     let (vectors, lists) = (work.data.count(), leaves.count());
     work.progress.stage("assigning", vectors as u64);
-    let buckets = buckets(vectors as u64, work.options.list_replicas());
+    let buckets = buckets(vectors as u64, work.own.list_replicas());
     let mut requests = Requests::create(work.directory, lists, buckets)?;
     let frequencies: Vec<AtomicU32> = (0..lists).map(|_| AtomicU32::new(0)).collect();
     let mut assigners: Vec<Assigner<'_>> = (0..work.threads)
-        .map(|_| Assigner::new(intake, leaves, growth, &frequencies, work.options.list_replicas() as usize))
+        .map(|_| Assigner::new(intake, leaves, growth, &frequencies, work.own.list_replicas() as usize))
         .collect();
     let most = ROUND_VECTORS.min(RELEASE_BYTES / work.data.row_bytes());
     let leaves_a_round = (most / work.layout.leaf).max(1);

@@ -3,44 +3,62 @@
 use super::assign;
 use super::journal::{self, Admitted, FREQUENCIES_NAME, Journal, fingerprint};
 use super::members::Memberships;
+use super::options::SpannOptions;
 use super::place::{self, Leaves};
 use super::plan::{Plan, Shape};
+use super::section::{NAME, SpannEntry};
 use super::{coded, graph, measure, write};
-use crate::build::publishing::{Note, Start, Target, publish, publish_finished};
+use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
+use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::families::graph::space::Space;
-use crate::families::graph::{BuildOptions, BuildReport};
+use crate::families::graph::write::{Coding, write_codes};
 use crate::format::appender::{Appender, read_back};
-use crate::format::identity::Identity;
-use crate::format::manifest::{SpannEntry, Structure};
 use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::pieces;
+use crate::partition::space::Space;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Progress;
 
 /// What all stages of a build read.
-pub(crate) type Work<'a> = partition::Work<'a, Shape>;
+pub(crate) type Work<'a> = partition::Work<'a, Shape, SpannOptions>;
 
-/// Bytes of memory at the build's peak; above the budget of `options` only if no plan keeps within it.
-pub(crate) fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    Plan::new(data, options).planned
+impl From<SpannOptions> for FamilyOptions {
+    fn from(options: SpannOptions) -> FamilyOptions {
+        FamilyOptions::new(options)
+    }
 }
 
-/// Builds posting lists over `data` at `target`, or continues a build of the same that was killed.
-pub(crate) fn build(
-    data: &VectorFile,
-    target: &Target<'_>,
-    options: &BuildOptions,
-    identity: Identity,
-    planned: u64,
-    progress: &dyn Progress,
-) -> Result<BuildReport, IndexError> {
-    let plan = Plan::new(data, options);
-    plan.shape.check(data, options)?;
+impl Builder for SpannOptions {
+    fn family(&self) -> &'static str {
+        NAME
+    }
+
+    fn check(&self) -> Result<(), IndexError> {
+        SpannOptions::check(self)
+    }
+
+    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64 {
+        Plan::new(data, self, options).planned
+    }
+
+    fn memory_advice(&self) -> &'static str {
+        "allow at least that much, or lower centroid_share"
+    }
+
+    fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
+        build(job, self)
+    }
+}
+
+/// Builds posting lists, or continues a build of the same that was killed.
+fn build(job: Job<'_>, own: &SpannOptions) -> Result<BuildReport, IndexError> {
+    let Job { data, target, options, identity, planned, progress } = job;
+    let plan = Plan::new(data, own, options);
+    plan.shape.check(data, own)?;
     let identity = identity.and(&format!("{} placed together", plan.rows));
-    let fingerprint = fingerprint(data, options, identity, &plan);
+    let fingerprint = fingerprint(data, own, options, identity, &plan);
     let shape = journal::Shape::of(data, &plan);
     let threads = options.thread_count();
     let (draft, start) = target
@@ -48,14 +66,16 @@ pub(crate) fn build(
     let fingerprint = fingerprint.unwrap_or_default();
     let mut journal = match start {
         Start::Finished(manifest, note) => {
-            return publish_finished(draft, &manifest, &note, threads, planned);
+            let section = SpannEntry::read(&manifest).map_err(IndexError::Internal)?;
+            return publish_finished(draft, &manifest, &note, threads, planned, details(&section));
         }
         Start::After(journal) => journal,
         Start::Anew => Journal::new(fingerprint.clone()),
     };
     let mut stages = Stages::begin_after(journal.seconds);
     let (layout, rows) = (plan.shape, plan.rows);
-    let work = Work { data, options, layout, identity, rows, threads, directory: draft.as_ref(), progress };
+    let work =
+        Work { data, options, own, layout, identity, rows, threads, directory: draft.as_ref(), progress };
     announce(&work, &journal);
     let mut intake = divide(&work, &mut journal, &mut stages)?;
     let (leaves, centroids) = place::place(&work, &mut intake, &mut journal, &mut stages)?;
@@ -70,34 +90,55 @@ pub(crate) fn build(
     };
     stages.end("write lists");
 
-    let entry = SpannEntry {
-        file: lists.postings,
-        checksums: lists.checksums,
-        lists: lists.lists,
+    let mut section = section(&work, admitted, &lists, coded.as_ref());
+    section.calibration = match &coded {
+        Some(coded) => coded::measure::calibrate(&work, &section, &leaves, coded, &lists.table)?,
+        None => measure::calibrate(&work, &section, &leaves, &members)?,
+    };
+    stages.end("calibrate");
+    let mut manifest = least_manifest(data, options, identity);
+    manifest.set_structure(&section, section.files())?;
+    manifest.build_seconds = stages.seconds_so_far();
+    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
+    Ok(BuildReport::new(&manifest, threads, planned, stages, details(&section)))
+}
+
+/// What only this family has to say of a build.
+fn details(section: &SpannEntry) -> Details {
+    let of_lists = section.list_codes.as_ref();
+    let (kind, bytes) = of_lists
+        .map_or((&section.codes.kind, section.codes.code_bytes), |codes| (&codes.kind, codes.code_bytes));
+    Details::from([("code_kind", kind.as_str().into()), ("code_bytes", bytes.into())])
+}
+
+/// What the manifest will say of the files that were written.
+fn section(
+    work: &Work<'_>,
+    admitted: Admitted,
+    lists: &write::Files,
+    coded: Option<&coded::write::CodedVectors>,
+) -> SpannEntry {
+    let codes = admitted.codes.entry();
+    SpannEntry {
+        file: lists.postings.clone(),
+        checksums: lists.checksums.clone(),
+        lists: lists.lists.clone(),
         centroids: admitted.centroids,
         links: admitted.links,
-        ids: lists.ids,
+        ids: lists.ids.clone(),
         layout: lists.table.layout().name().into(),
-        codes: coded.as_ref().map(|coded| Box::new(coded.entry.clone())),
+        list_codes: coded.map(|coded| Box::new(coded.entry.clone())),
         list_count: lists.table.lists() as u32,
         copies: lists.table.copies(),
-        replicas: options.list_replicas(),
-        centroid_share: options.centroid_share,
+        replicas: work.own.list_replicas(),
+        centroid_share: work.own.centroid_share,
         list_limit: work.layout.list_limit as u32,
         longest_bytes: lists.table.longest() as u32,
         max_degree: graph::CENTROID_DEGREE,
         entry_point: admitted.entry_point,
-    };
-    let mut manifest =
-        least_manifest(data, options, identity, "spann", Structure::Spann(entry), admitted.codes);
-    manifest.calibration = match &coded {
-        Some(coded) => coded::measure::calibrate(&work, &manifest, &leaves, coded, &lists.table)?,
-        None => measure::calibrate(&work, &manifest, &leaves, &members)?,
-    };
-    stages.end("calibrate");
-    manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
-    Ok(BuildReport::new(&manifest, threads, planned, 0.0, stages))
+        codes,
+        calibration: Calibration::default(),
+    }
 }
 
 /// Sends the vectors to parts, where they are not placed all at once.
@@ -139,8 +180,9 @@ fn admit(
     let graph::Files { centroids, links } = graph::write(work, &growth)?;
     let entry_point = growth.entry;
     drop(growth);
-    let codes =
-        crate::families::graph::write::write_codes(directory, &space, None, &options, threads, progress)?;
+    let (codes, seed) = (work.own.centroid_codes(), work.options.seed);
+    let coding = Coding { codes, metric: work.options.metric, seed, threads };
+    let codes = write_codes(directory, &space, None, coding, progress)?.into();
     drop(space);
     stages.end("codes");
     progress.stage("admitting", leaves.count() as u64);

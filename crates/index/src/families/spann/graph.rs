@@ -2,18 +2,15 @@
 
 use super::build::Work;
 use super::centroids::CentroidLinks;
+use super::section::{CENTROIDS_NAME, LINKS_NAME};
 use crate::error::IndexError;
-use crate::families::graph::BuildOptions;
+use crate::families::graph::GraphOptions;
 use crate::families::graph::adjacency::Adjacency;
 use crate::families::graph::grow::Growth;
-use crate::families::graph::space::Space;
 use crate::format::appender::Appender;
 use crate::format::manifest::FileEntry;
+use crate::partition::space::Space;
 
-/// The centroids.
-pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
-/// Their links.
-pub(crate) const LINKS_NAME: &str = "links.bin";
 /// Links of a centroid: half of what a graph over vectors has, since everything here is compared exactly and in DRAM.
 pub(crate) const CENTROID_DEGREE: u32 = 32;
 /// Candidates while growing (L in DiskANN).
@@ -22,14 +19,12 @@ const CENTROID_SEARCH_LIST: u32 = 64;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// How the graph over the centroids is grown.
-pub(crate) fn options(work: &Work<'_>) -> BuildOptions {
-    BuildOptions {
+pub(crate) fn options(work: &Work<'_>) -> GraphOptions {
+    GraphOptions {
         max_degree: CENTROID_DEGREE,
         search_list: CENTROID_SEARCH_LIST,
-        calibration: None,
-        // A kind that is named is for the codes in lists.
-        code_kind: None,
-        ..work.options.clone()
+        alpha: work.own.alpha,
+        ..GraphOptions::default()
     }
 }
 
@@ -37,12 +32,13 @@ pub(crate) fn options(work: &Work<'_>) -> BuildOptions {
 pub(crate) fn grow<'a>(
     work: &'a Work<'_>,
     centroids: &'a Space,
-    options: &'a BuildOptions,
+    options: &'a GraphOptions,
 ) -> Result<Growth<'a>, IndexError> {
     let entry = centroids.medoid(work.threads, work.progress)?;
     let graph = Adjacency::new(centroids.count(), options.max_degree);
     let (threads, progress) = (work.threads, work.progress);
-    let growth = Growth { space: centroids, graph, entry, options, threads, progress };
+    let growth =
+        Growth { space: centroids, graph, entry, options, seed: work.options.seed, threads, progress };
     let order = growth.rounds()?;
     growth.finish(&order)?;
     Ok(growth)

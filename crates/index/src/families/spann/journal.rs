@@ -1,18 +1,18 @@
 //! What a build of posting lists has finished, so that a killed one continues: the pieces that are placed, and then the
 //! lists that every vector was admitted to. The graph and the assignment in between are done again.
 
-use super::graph::{CENTROIDS_NAME, LINKS_NAME};
 use super::members::{ADMITTED_NAME, MEMBERS_NAME};
+use super::options::SpannOptions;
 use super::place::{self, MEANS_NAME, ORDER_NAME, rows_name};
 use super::plan::{Plan, Shape as ListShape};
+use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME};
 use crate::build::journal::{self, holds, require};
+use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::families::graph::BuildOptions;
-use crate::families::graph::write::{CODEC_NAME, CODES_NAME};
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use crate::format::manifest::{CodesEntry, FileEntry};
-use crate::partition::pieces::Part;
+use crate::partition::pieces::{Part, check_parts};
 use bathyal_kernels::Element;
 use bathyal_store::Draft;
 use bathyal_vectors::VectorFile;
@@ -48,7 +48,7 @@ pub(crate) struct Journal {
 pub(crate) struct Admitted {
     pub(crate) centroids: FileEntry,
     pub(crate) links: FileEntry,
-    pub(crate) codes: CodesEntry,
+    pub(crate) codes: CodeFiles,
     pub(crate) entry_point: u32,
     /// The vectors of every list.
     pub(crate) members: Written,
@@ -56,6 +56,27 @@ pub(crate) struct Admitted {
     pub(crate) slots: Written,
     /// How often each list is read.
     pub(crate) frequencies: Written,
+}
+
+/// The codes of the centroids as a manifest will describe them, with their files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CodeFiles {
+    pub(crate) file: FileEntry,
+    pub(crate) codec: FileEntry,
+    pub(crate) entry: CodesEntry,
+}
+
+impl From<CodesEntry> for CodeFiles {
+    fn from(entry: CodesEntry) -> CodeFiles {
+        CodeFiles { file: entry.file.clone(), codec: entry.codec.clone(), entry }
+    }
+}
+
+impl CodeFiles {
+    /// What goes into the manifest.
+    pub(crate) fn entry(&self) -> CodesEntry {
+        CodesEntry { file: self.file.clone(), codec: self.codec.clone(), ..self.entry.clone() }
+    }
 }
 
 impl Journal {
@@ -110,7 +131,7 @@ impl Journal {
         require(journal.seconds >= 0.0, "it took less than no time")?;
         let row_bytes = (shape.dim * shape.element.size()) as u64;
         let (parts, placed) = (&journal.parts, journal.placed);
-        let pieces = journal::check_parts(parts, placed, shape.vectors, row_bytes, shape.rows)?;
+        let pieces = check_parts(parts, placed, shape.vectors, row_bytes, shape.rows)?;
         let rows: usize = pieces[..placed].iter().map(|piece| piece.rows).sum();
         let leaves = place::firsts(&pieces[..placed], shape.leaf).len() as u64;
         let header = if placed == 0 { 0 } else { place::HEADER_BYTES };
@@ -159,11 +180,13 @@ impl Shape {
 /// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
 pub(crate) fn fingerprint(
     data: &VectorFile,
+    own: &SpannOptions,
     options: &BuildOptions,
     identity: Identity,
     plan: &Plan,
 ) -> Option<String> {
-    let BuildOptions { metric, alpha, code_bytes, code_kind, seed, memory_bytes, .. } = options;
+    let SpannOptions { alpha, code_bytes, code_kind, .. } = own;
+    let BuildOptions { metric, seed, memory_bytes, .. } = options;
     let ListShape { leaf, list_limit, postings } = plan.shape;
     Some(format!(
         "lists, steps {STEPS_VERSION} of {}; {}; {metric:?} {leaf} {list_limit} {} {} {alpha} {code_bytes:?} \
@@ -171,7 +194,7 @@ pub(crate) fn fingerprint(
         env!("CARGO_PKG_VERSION"),
         journal::source(data, options, identity)?,
         postings.name(),
-        options.list_replicas(),
+        own.list_replicas(),
         options.thread_count(),
         plan.rows,
     ))

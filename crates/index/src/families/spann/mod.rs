@@ -6,25 +6,46 @@
 //! are left.
 
 mod assign;
-pub(crate) mod build;
-pub(crate) mod calibrate;
-pub(crate) mod centroids;
-pub(crate) mod coded;
+mod build;
+mod centroids;
+mod coded;
+mod effort;
 mod gather;
 mod graph;
 mod group;
+mod inspect;
 mod journal;
 mod measure;
 mod members;
-pub(crate) mod open;
+mod open;
+mod options;
 mod place;
 mod plan;
-pub(crate) mod search;
-pub(crate) mod verify;
+mod search;
+mod section;
+mod table;
+mod verify;
 mod wanted;
 mod write;
 
+pub use effort::ListPoint;
+pub use options::{
+    DEFAULT_CENTROID_SHARE, DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS,
+    SpannOptions,
+};
+pub use section::{ListCodesEntry, SpannEntry};
+
+use crate::family::Family;
 use bathyal_kernels::{Element, Metric};
+
+/// The family, for the registry.
+pub static FAMILY: Family = Family {
+    name: section::NAME,
+    about: "posting lists of full vectors, found by a graph over their centroids (SPANN): hardly any memory",
+    options: options::DOCS,
+    parse: options::parse,
+    read: |manifest| Ok(Box::new(open::StoredLists::read(manifest)?)),
+};
 
 /// Reads the bytes of a journal as a build of `vectors` vectors of `dim` bytes each that continues does, with leaves of
 /// `leaf` vectors and `rows` placed at a time, and says what is wrong with them.

@@ -2,15 +2,27 @@
 
 use super::centroids::{CentroidLinks, Centroids, centroid_element, centroid_metric};
 use super::coded::ListCodes;
-use super::search::{Lists, Submission};
+use super::coded::search::Candidates;
+use super::effort::{self, CodedCost};
+use super::search::{self, Lists, Scratch, Submission};
+use super::section::SpannEntry;
+use super::table::open_table;
+use super::{inspect, verify};
+use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
-use crate::format::manifest::{FileEntry, Manifest, SpannEntry};
-use crate::format::postings::{PackedIds, PostingLayout, Postings, checksums};
-use crate::open::family::{load, load_codec};
-use crate::query::Exact;
-use bathyal_kernels::first_non_finite;
+use crate::family::{
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Scanned, Searcher, Stored,
+    VerifyReport, Verifying,
+};
+use crate::format::loading::{load, load_codec};
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::postings::{BLOCK_BYTES, PackedIds, Postings, checksums};
+use crate::query::{CODES_A_VECTOR, Clock, Effort, Exact, FRAMES, QueryStats, SearchParams, spread};
+use bathyal_kernels::{Neighbor, first_non_finite};
 use bathyal_store::Generation;
-use bathyal_tier::TierProfile;
+use bathyal_tier::{Cx, TierProfile};
+use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
 
 /// Bytes that a search reads in vain rather than begin another read, where a read costs least. A million SIFT descriptors in
 /// grouped lists, 22 lists a query, one thread: 1,843 queries/s without gaps and 2,042 with this one in DRAM, at half of
@@ -37,6 +49,203 @@ pub(crate) fn suited_submission(profile: &TierProfile, buffers: Submission) -> S
         return buffers;
     }
     Submission { reads: buffers.reads.min(CACHED.reads), bytes: buffers.bytes.min(CACHED.bytes) }
+}
+
+/// Memory that a thread's buffers for posting lists may take, and how many there are at least.
+const LIST_BUFFER_BYTES: usize = 32 << 20;
+const LEAST_FRAMES: u32 = 16;
+/// Shortest buffer for posting lists: lists that lie side by side share a read. Of grouped lists with 1 replica from a disk,
+/// a thread answers 1.20 and 1.24 times the queries of 16 KiB (SIFT, recall 0.90 and 0.95) and 1.13 times (GloVe, 0.90)
+/// with 70 to 85% of the reads; 64 and 128 KiB gain no more, for more memory.
+const LEAST_LIST_FRAME: usize = 32 << 10;
+
+/// Posting lists as their manifest describes them.
+pub(super) struct StoredLists {
+    entry: SpannEntry,
+    dim: usize,
+}
+
+impl StoredLists {
+    pub(super) fn read(manifest: &Manifest) -> Result<StoredLists, String> {
+        Ok(StoredLists { entry: SpannEntry::read(manifest)?, dim: manifest.dim as usize })
+    }
+
+    /// Vectors of a list, about.
+    fn mean_list(&self) -> usize {
+        (self.entry.copies / u64::from(self.entry.list_count.max(1))) as usize + 1
+    }
+}
+
+impl Stored for StoredLists {
+    fn knobs(&self) -> &'static [Knob] {
+        &[Knob::SearchList, Knob::Probes, Knob::Prune, Knob::Mode]
+    }
+
+    fn buffers(&self) -> Buffers {
+        let longest = (self.entry.longest_bytes as usize).next_multiple_of(BLOCK_BYTES);
+        // Whatever a read begins in the middle of, it covers whole blocks.
+        let bytes = (longest + 2 * BLOCK_BYTES).max(LEAST_LIST_FRAME);
+        let frames = ((LIST_BUFFER_BYTES / bytes) as u32).clamp(LEAST_FRAMES, FRAMES);
+        Buffers { frames, frame_bytes: bytes, frame_bytes_with_codes: bytes }
+    }
+
+    /// First tables and links, then the centroids themselves, or their codes where these do not fit.
+    fn needs(&self, _manifest: &Manifest, place: Place) -> Needs {
+        let entry = &self.entry;
+        let lists = u64::from(entry.list_count);
+        let checksums = if place == Place::File { entry.checksums.bytes } else { 0 };
+        // The links' file is there beside the links while they are unpacked.
+        let links = CentroidLinks::planned_bytes(lists, entry.max_degree) + entry.links.bytes;
+        let ids = entry.ids.as_ref().map_or(0, |file| file.bytes);
+        // A trained codec takes about twice its file once unpacked.
+        let list_codec = entry.list_codes.as_ref().map_or(0, |codes| 2 * codes.codec.bytes);
+        let exact = MemorySplit {
+            codec: list_codec,
+            centroids: links + entry.centroids.bytes,
+            offsets: Postings::planned_bytes(lists) + entry.lists.bytes + ids + checksums,
+            ..MemorySplit::default()
+        };
+        let coded = MemorySplit {
+            codec: list_codec + entry.codes.codec_memory(),
+            codes: entry.codes.file.bytes,
+            centroids: links,
+            ..exact
+        };
+        Needs {
+            choices: vec![exact, coded],
+            codes_by: None,
+            ids: 0,
+            advice: "allow at least that much, or rebuild with a smaller centroid_share",
+        }
+    }
+
+    fn codes_file(&self) -> Option<&FileEntry> {
+        None
+    }
+
+    fn query_bytes(&self, search_list: usize) -> u64 {
+        let (lists, mean_list) = (self.entry.list_count as usize, self.mean_list());
+        if self.entry.list_codes.is_none() {
+            return Scratch::planned_bytes(lists, mean_list, self.dim, search_list);
+        }
+        // Of the lists themselves only what is best is kept.
+        let candidates = Candidates::planned_bytes(search_list, mean_list);
+        candidates + Scratch::planned_bytes(lists, 0, self.dim, search_list)
+    }
+
+    /// Of posting lists each takes some, too.
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        params.search_list.max(params.probes.min(self.entry.list_count as usize))
+    }
+
+    fn query_distances(&self, params: &SearchParams) -> usize {
+        // Full vectors, of which most lie side by side, or their codes.
+        let each = if self.entry.list_codes.is_some() { 1 } else { CODES_A_VECTOR / 4 };
+        let lists = params.probes.min(self.entry.list_count as usize);
+        let scanned = lists.saturating_mul(self.mean_list()).saturating_mul(each);
+        scanned.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
+    }
+
+    /// Posting lists of vectors know no candidates, so that the number is theirs.
+    fn effort_of(&self, search_list: u32) -> Effort {
+        let coded = self.entry.list_codes.is_some();
+        let probes = if coded { effort::probes_for(search_list) } else { search_list } as usize;
+        Effort { search_list: search_list as usize, probes, prune: 0.0 }
+    }
+
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
+        let Loading { directory, manifest, split, buffers, profile, .. } = *loading;
+        let opening = Opening {
+            exact: split.codes == 0,
+            check: !loading.checked,
+            frame_bytes: buffers.frame_bytes,
+            reads_at_once: buffers.frames as usize / 2,
+        };
+        let mut lists = open(directory, manifest, &self.entry, opening)?;
+        lists.gap = suited_gap(profile);
+        lists.submission = suited_submission(profile, lists.submission);
+        let coded = self.entry.list_codes.is_some();
+        lists.cost = coded.then(|| CodedCost::new(profile.addressable, self.entry.list_bytes()));
+        Ok(Arc::new(lists))
+    }
+
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
+        verify::verify(verifying, &self.entry, report)?;
+        if !report.sound {
+            return Ok(());
+        }
+        let load = |exact| {
+            let opening = Opening { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
+            open(verifying.directory, verifying.manifest, &self.entry, opening)
+        };
+        // What searches keep in memory, in both forms of the centroids.
+        match load(false).and_then(|_| load(true)).map(|lists| lists.centroids.unreached()) {
+            Err(damage) => report.fault(damage.to_string()),
+            Ok(0) => {}
+            Ok(unreached) => {
+                report.unlinked = unreached;
+                report.fault(format!("{unreached} centroids have no way to them"));
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+        _progress: &dyn Progress,
+    ) -> Result<Description, IndexError> {
+        Ok(inspect::describe(manifest, &self.entry, &open_table(directory, manifest, &self.entry)?))
+    }
+}
+
+impl Searcher for Lists {
+    type Scratch = Scratch;
+
+    fn scratch(&self) -> Scratch {
+        Scratch::new()
+    }
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        search::search(cx, self, query, params, scratch).await
+    }
+
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        effort::effort(&self.entry.calibration.curves, k, recall, self.cost)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let mut row = vec![0.0; self.dim];
+        for list in spread(self.centroids.count(), wanted) {
+            self.centroids.row(list, &mut row);
+            out.extend_from_slice(&row);
+        }
+    }
+
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.stats.lists as usize, of: self.postings.lists() })
+    }
+}
+
+impl crate::family::Scratch for Scratch {
+    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        Scratch::take_found(self, out)
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn stats(&self) -> QueryStats {
+        self.stats
+    }
 }
 
 /// What of an index of posting lists is loaded, and how it is read.
@@ -77,19 +286,19 @@ pub(crate) fn open(
         }
         Centroids::exact(of, by, dim, rows, links, start)
     } else {
-        let codec = load_codec(directory, manifest)?;
+        let codec = load_codec(directory, manifest, &entry.codes)?;
         if codec.metric() != by {
             let reason = format!("it is for the metric {}, centroids are compared by {by}", codec.metric());
-            return Err(damaged(&manifest.codes.codec, "the codec", reason));
+            return Err(damaged(&entry.codes.codec, "the codec", reason));
         }
-        Centroids::coded(of, by, codec, load(directory, manifest, &manifest.codes.file)?, links, start)
+        Centroids::coded(of, by, codec, load(directory, manifest, &entry.codes.file)?, links, start)
     };
     let ids = match &entry.ids {
         Some(file) => PackedIds::from_bytes(load(directory, manifest, file)?, manifest.vectors)
             .map_err(|reason| damaged(file, "the ids", reason))?,
         None => PackedIds::default(),
     };
-    let codes = match &entry.codes {
+    let codes = match &entry.list_codes {
         Some(codes) => {
             let bytes = load(directory, manifest, &codes.codec)?;
             let codec = ListCodes::from_bytes(&bytes, dim, metric, codes.code_bytes);
@@ -118,36 +327,8 @@ pub(crate) fn open(
         frame_bytes: opening.frame_bytes,
         submission: Submission { reads: opening.reads_at_once.max(1), bytes: u64::MAX },
         gap: LEAST_GAP,
+        cost: None,
+        entry: entry.clone(),
         file: directory.address().join(&entry.file.name),
     })
-}
-
-/// Loads the table of lists and compares it with the manifest.
-pub(crate) fn open_table(
-    directory: &dyn Generation,
-    manifest: &Manifest,
-    entry: &SpannEntry,
-) -> Result<Postings, IndexError> {
-    let table = load(directory, manifest, &entry.lists)?;
-    parse_table(&table, manifest, entry).map_err(|reason| {
-        IndexError::damaged(directory.address().join(&entry.lists.name), "the table of lists", reason)
-    })
-}
-
-fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, String> {
-    let layout: PostingLayout = entry.layout.parse()?;
-    let row_bytes = manifest.dim as usize * manifest.element()?.size();
-    let postings = match &entry.codes {
-        Some(codes) => {
-            Postings::coded_from_bytes(row_bytes, codes.code_bytes as usize, manifest.vectors, table)?
-        }
-        None => Postings::from_bytes(layout, row_bytes, manifest.vectors, table)?,
-    };
-    let expect = |what: &str, found: u64, wanted: u64| {
-        if found == wanted { Ok(()) } else { Err(format!("{what} are {found}, the manifest says {wanted}")) }
-    };
-    expect("the bytes of its lists", postings.file_bytes(), entry.file.bytes)?;
-    expect("the entries of its lists", postings.copies(), entry.copies)?;
-    expect("the bytes of its longest list", postings.longest() as u64, u64::from(entry.longest_bytes))?;
-    Ok(postings)
 }

@@ -6,13 +6,12 @@ use super::centroids::{centroid_element, centroid_metric};
 use super::coded;
 use super::graph::CENTROID_DEGREE;
 use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
-use crate::build::code_bytes;
+use super::options::SpannOptions;
+use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::families::cluster::encode::code;
-use crate::families::graph::BuildOptions;
 use crate::families::graph::adjacency::Adjacency;
-use crate::families::graph::space::Space;
 use crate::format::postings::{MOST_LIST_BYTES, PostingLayout, Postings};
+use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use bathyal_vectors::VectorFile;
 
@@ -43,18 +42,17 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    fn of(options: &BuildOptions) -> Shape {
-        let leaf = ((1.0 / f64::from(options.centroid_share)).round() as usize).max(1);
-        let list_limit =
-            options.list_limit.map_or(leaf * options.list_replicas() as usize, |limit| limit as usize);
-        Shape { leaf, list_limit: list_limit.max(1), postings: options.list_layout() }
+    fn of(own: &SpannOptions) -> Shape {
+        let leaf = ((1.0 / f64::from(own.centroid_share)).round() as usize).max(1);
+        let list_limit = own.list_limit.map_or(leaf * own.list_replicas() as usize, |limit| limit as usize);
+        Shape { leaf, list_limit: list_limit.max(1), postings: own.layout }
     }
 
     /// Checks that the longest list can be read at once.
-    pub(crate) fn check(&self, data: &VectorFile, options: &BuildOptions) -> Result<(), IndexError> {
+    pub(crate) fn check(&self, data: &VectorFile, own: &SpannOptions) -> Result<(), IndexError> {
         let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
-        let row_bytes = match options.code_kind {
-            Some(_) => code(options, data.dim()).1,
+        let row_bytes = match own.code_kind {
+            Some(_) => own.codes().of_groups(data.dim()).1,
             None => data.row_bytes(),
         };
         let bytes = longest * (row_bytes as u64 + 4);
@@ -81,8 +79,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
     /// What is planned is above the budget only if no plan keeps within it.
-    pub(crate) fn new(data: &VectorFile, options: &BuildOptions) -> Plan {
-        let (count, shape) = (data.count(), Shape::of(options));
+    pub(crate) fn new(data: &VectorFile, own: &SpannOptions, options: &BuildOptions) -> Plan {
+        let (count, shape) = (data.count(), Shape::of(own));
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
         let sizes = Sizes::of(data, options, &shape);
@@ -91,7 +89,7 @@ impl Plan {
         // A thread that cuts small pieces holds their vectors as floats, twice.
         let halving = threads * 2 * 1024 * (data.dim() as u64 + 1) * 4;
         let placing = |rows: usize| sizes.centroids + rows as u64 * (row + means) + halving;
-        let rest = sizes.rest(data, options, threads);
+        let rest = sizes.rest(data, own, threads);
         let whole = fixed + rest.max(placing(count));
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
             return Plan { shape, planned: whole, rows: count };
@@ -124,21 +122,22 @@ impl Sizes {
     }
 
     /// Bytes of the largest of the stages that do not place vectors.
-    fn rest(&self, data: &VectorFile, options: &BuildOptions, threads: u64) -> u64 {
+    fn rest(&self, data: &VectorFile, own: &SpannOptions, threads: u64) -> u64 {
         let (count, dim) = (data.count() as u64, data.dim() as u64);
         let &Sizes { lists, centroid_row, centroids } = self;
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
         // A fiftieth of the centroids waits with its links while a round grows.
         let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12;
-        let replicas = u64::from(options.list_replicas());
+        let replicas = u64::from(own.list_replicas());
         let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
         let assigning = SPILL_BYTES as u64 + requests + lists * 4;
         // The codec takes its sample as it is and centred, and covariances of the dimensions.
         let sample = sample_rows(lists as usize, data.dim()) as u64 * dim * 4;
-        let coding = 2 * sample + 2 * dim.min(1024).pow(2) * 8 + u64::from(code_bytes(options, data.dim()));
+        let coding =
+            2 * sample + 2 * dim.min(1024).pow(2) * 8 + u64::from(own.centroid_codes().bytes(data.dim()));
         let navigating = centroids + growing + assigning.max(coding);
         // Buckets hold equal numbers of lists, not of requests.
-        let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, options.list_replicas());
+        let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, own.list_replicas());
         let admitting = count / 8 + 2 * bucket + lists * 8;
         // Owner and place, then place, id by place, and ids in few bits.
         let writing = count / 8 + 12 * count + lists * 24 + Postings::planned_bytes(lists);
@@ -147,12 +146,12 @@ impl Sizes {
         let calibrating =
             (finding + WHERE_BYTES).max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES + count / 8;
         let common = spreading.max(navigating).max(admitting).max(writing).max(calibrating);
-        if options.code_kind.is_none() {
+        if own.code_kind.is_none() {
             return common;
         }
         // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
         let coding = coded::write::planned_bytes(data.count(), data.dim(), threads);
-        let truth = 1000 * 101 * (code(options, data.dim()).1 as u64 + 16);
+        let truth = 1000 * 101 * (own.codes().of_groups(data.dim()).1 as u64 + 16);
         common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
     }
 }

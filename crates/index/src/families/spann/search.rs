@@ -6,12 +6,14 @@
 use super::centroids::{Centroids, Navigation};
 use super::coded::ListCodes;
 use super::coded::search::Candidates;
+use super::effort::CodedCost;
 use super::gather::{Gather, Joining};
+use super::section::SpannEntry;
 use super::wanted::WantedRows;
 use crate::error::IndexError;
-use crate::families::graph::visited::VisitedSet;
 use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
+use crate::query::visited::VisitedSet;
 use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
@@ -43,6 +45,9 @@ pub(crate) struct Lists {
     pub(crate) submission: Submission,
     /// Bytes that are read in vain rather than begin another read.
     pub(crate) gap: u64,
+    /// What lists and candidates cost here, of lists of codes.
+    pub(crate) cost: Option<CodedCost>,
+    pub(crate) entry: SpannEntry,
     pub(crate) file: PathBuf,
 }
 
@@ -161,7 +166,7 @@ impl Scratch {
         self.query.clear();
         self.query.extend_from_slice(query);
         if lists.metric == Metric::Cosine {
-            crate::families::graph::space::normalize(lists.element, &mut self.query);
+            crate::query::normalize(lists.element, &mut self.query);
             normalize_f32(&mut self.floats);
         }
         if let Some(codes) = &lists.codes {
@@ -429,7 +434,7 @@ pub(crate) async fn search(
         scratch.round(&cx, lists, params.mode, first).await?;
         scratch.choose_places(lists);
         scratch.round(&cx, lists, params.mode, Phase::Rerank).await?;
-        if scratch.found.len() >= k || probes == all {
+        if scratch.found.len() >= k || (probes == all && prune <= 0.0) {
             return Ok(());
         }
         // So few lists hold fewer vectors than were asked for.

@@ -1,27 +1,26 @@
 //! Every byte of posting lists, looked at: checksums, ids, addresses, vectors.
 
-use super::open::open_table;
+use super::section::SpannEntry;
+use super::table::open_table;
 use crate::error::IndexError;
-use crate::format::manifest::{Manifest, SpannEntry};
+use crate::family::{VerifyReport, Verifying};
+use crate::format::loading::load;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks, checksums};
-use crate::open::family::load;
-use crate::open::{Marks, VerifyReport, read_through};
+use crate::format::walk::{Marks, read_through};
 use bathyal_kernels::{Element, first_non_finite};
-use bathyal_store::{Generation, Object};
+use bathyal_store::Object;
 use bathyal_vectors::progress::Progress;
 
 /// Rows that are looked at together.
 pub(super) const ROWS_AT_ONCE: u32 = 4096;
 
-/// Checks the file of postings at `path`; what is wrong goes into `report`.
-pub(crate) fn verify(
-    directory: &dyn Generation,
-    object: &dyn Object,
-    manifest: &Manifest,
+/// Checks the file of postings; what is wrong goes into `report`.
+pub(super) fn verify(
+    verifying: &Verifying<'_>,
     entry: &SpannEntry,
     report: &mut VerifyReport,
-    progress: &dyn Progress,
 ) -> Result<(), IndexError> {
+    let Verifying { directory, object, manifest, progress } = *verifying;
     let sums = match load(directory, manifest, &entry.checksums) {
         Ok(bytes) => checksums(&bytes, entry.file.bytes).unwrap_or_default(),
         // Its damage has been reported with the other files'.
@@ -60,7 +59,7 @@ pub(crate) fn verify(
         progress,
     };
     match postings.layout() {
-        PostingLayout::Coupled if entry.codes.is_some() => walk.coded()?,
+        PostingLayout::Coupled if entry.list_codes.is_some() => walk.coded()?,
         PostingLayout::Coupled => walk.copies()?,
         PostingLayout::Decoupled | PostingLayout::Grouped => {
             walk.rows()?;

@@ -4,6 +4,7 @@ use super::build::Work;
 use super::group::{NO_LIST, Owners};
 use super::members::Memberships;
 use super::place::Leaves;
+use super::section::{CHECKSUMS_NAME, IDS_NAME, LISTS_NAME, POSTINGS_NAME};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::identity::Identity;
@@ -14,14 +15,6 @@ use crate::partition::RELEASE_BYTES;
 use crate::partition::intake::Intake;
 use std::ops::Range;
 
-/// The file of postings.
-pub(crate) const POSTINGS_NAME: &str = "postings.bin";
-/// The checksums of its blocks.
-const CHECKSUMS_NAME: &str = "checksums.bin";
-/// The table of lists.
-const LISTS_NAME: &str = "lists.bin";
-/// The ids by place.
-const IDS_NAME: &str = "ids.bin";
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 20;
 /// Lists between two looks at cancellation.

@@ -2,8 +2,8 @@
 
 use super::tenant::Tenant;
 use crate::error::IndexError;
+use crate::family::{Opened, QueryState};
 use crate::open::RawQueries;
-use crate::open::family::{Family, Scratch};
 use crate::open::range::RangePlan;
 use crate::open::stats::Counters;
 use crate::query::{QueryStats, SearchParams};
@@ -21,7 +21,7 @@ const LONE_IN_FLIGHT: usize = 128;
 /// One query or a batch, shared by the workers that answer it.
 pub(in crate::open) struct Job {
     pub(super) tenant: Arc<Tenant>,
-    family: Arc<Family>,
+    index: Arc<dyn Opened>,
     queries: RawQueries,
     row_bytes: usize,
     params: SearchParams,
@@ -50,16 +50,16 @@ struct State {
 impl Job {
     pub(in crate::open) fn new(
         tenant: Arc<Tenant>,
-        family: Arc<Family>,
+        index: Arc<dyn Opened>,
         queries: RawQueries,
         params: SearchParams,
         in_flight: usize,
         deadline: Option<Instant>,
     ) -> Job {
-        let row_bytes = family.vector_bytes();
+        let row_bytes = queries.row_bytes();
         Job {
             tenant,
-            family,
+            index,
             queries,
             row_bytes,
             params,
@@ -180,12 +180,17 @@ impl Job {
     }
 
     /// Answers one query.
-    pub(in crate::open) async fn answer(self: Arc<Job>, cx: Cx, query: usize, mut scratch: Scratch) -> Ended {
+    pub(in crate::open) async fn answer(
+        self: Arc<Job>,
+        cx: Cx,
+        query: usize,
+        mut scratch: Box<dyn QueryState>,
+    ) -> Ended {
         let started = Instant::now();
         let row = &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes];
         let outcome = match &self.plan {
-            Some(plan) => plan.search(cx, &self.family, row, &mut scratch).await,
-            None => self.family.search(cx, row, self.params, &mut scratch).await.map(|()| {
+            Some(plan) => plan.search(cx, row, &mut *scratch).await,
+            None => scratch.search(cx, row, self.params).await.map(|()| {
                 let mut found = Vec::with_capacity(self.params.k);
                 scratch.take_found(&mut found);
                 (found, scratch.stats())
@@ -195,17 +200,21 @@ impl Job {
     }
 
     /// Memory for one query.
-    pub(in crate::open) fn scratch(&self) -> Scratch {
-        Scratch::new(&self.family)
+    pub(in crate::open) fn scratch(&self) -> Box<dyn QueryState> {
+        self.index.clone().query_state()
     }
 
     /// Adds an answer to `answers`, and gives the query's memory back for the next.
-    pub(in crate::open) fn note(&self, ended: Ended, answers: &mut Answers) -> Result<Scratch, IndexError> {
+    pub(in crate::open) fn note(
+        &self,
+        ended: Ended,
+        answers: &mut Answers,
+    ) -> Result<Box<dyn QueryState>, IndexError> {
         let (found, cost) = ended.outcome?;
         if self.plan.is_none() && found.len() != self.params.k {
             let wanted = self.params.k;
             let reason = format!("a search reached only {} vectors of the {wanted} wanted", found.len());
-            return Err(IndexError::damaged(self.family.file(), "what leads to its vectors", reason));
+            return Err(IndexError::damaged(self.tenant.file(), "what leads to its vectors", reason));
         }
         answers.queries.push((ended.query, ended.latency_ns, cost));
         answers.counts.push(found.len() as u32);
@@ -229,7 +238,7 @@ pub(in crate::open) struct Ended {
     query: u32,
     latency_ns: u64,
     outcome: Result<(Vec<Neighbor>, QueryStats), IndexError>,
-    scratch: Scratch,
+    scratch: Box<dyn QueryState>,
 }
 
 /// What one worker answered.

@@ -1,6 +1,7 @@
 //! An open index as the pool sees it: what engines are opened on, and the memory that searches of it may take.
 
 use bathyal_tier::{Alarm, Engine, EngineOptions, Tier, TierError};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +11,8 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 /// See the module's description.
 pub(in crate::open) struct Tenant {
     pub(super) number: u64,
+    /// The file that searches read.
+    file: PathBuf,
     tier: Arc<dyn Tier>,
     options: EngineOptions,
     pub(super) engine_bytes: u64,
@@ -28,6 +31,7 @@ struct Ledger {
 impl Tenant {
     /// `memory` are the bytes that engines and running queries may take together.
     pub(in crate::open) fn new(
+        file: PathBuf,
         tier: Arc<dyn Tier>,
         options: EngineOptions,
         engine_bytes: u64,
@@ -35,7 +39,12 @@ impl Tenant {
     ) -> Tenant {
         let ledger = |left| Mutex::new(Ledger { left, refused: Vec::new(), hosts: Vec::new() });
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Tenant { number, tier, options, engine_bytes, memory: memory.map(ledger) }
+        Tenant { number, file, tier, options, engine_bytes, memory: memory.map(ledger) }
+    }
+
+    /// The file that searches read.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Whether reads are loads from memory.

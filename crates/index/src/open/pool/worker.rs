@@ -4,7 +4,7 @@ use super::job::{Answers, Ended, Job};
 use super::tenant::Tenant;
 use super::threads::Pool;
 use crate::error::IndexError;
-use crate::open::family::Scratch;
+use crate::family::QueryState;
 use bathyal_tier::{Alarm, Cx, RunError, Running, Step, TierError, thread_waker};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -98,8 +98,9 @@ impl Desk {
 /// The life of a worker.
 pub(super) fn work(pool: &'static Pool, desk: Arc<Desk>) {
     IS_WORKER.set(true);
-    let answer =
-        |cx: &Cx, job: Arc<Job>, query: usize, scratch: Scratch| job.answer(cx.clone(), query, scratch);
+    let answer = |cx: &Cx, job: Arc<Job>, query: usize, scratch: Box<dyn QueryState>| {
+        job.answer(cx.clone(), query, scratch)
+    };
     let worker = Worker { pool, desk, posts: Vec::new(), turn: 0, fruitless: false, looked: Instant::now() };
     worker.run(&thread_waker(), &answer);
 }
@@ -125,7 +126,7 @@ struct Post<F: Future> {
     free: Vec<usize>,
     /// Shares whose jobs have queries left, in turn.
     line: VecDeque<usize>,
-    scratches: Vec<Scratch>,
+    scratches: Vec<Box<dyn QueryState>>,
     /// Memory for the next query was refused.
     refused: bool,
     idle_since: Instant,
@@ -161,7 +162,7 @@ impl<F: Future> Future for Query<F> {
 }
 
 impl<F: Future<Output = Ended>> Worker<F> {
-    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Arc<Job>, usize, Scratch) -> F) {
+    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) {
         loop {
             self.receive();
             let mut went_on = false;
@@ -348,7 +349,7 @@ impl<F: Future> Post<F> {
 
 impl<F: Future<Output = Ended>> Post<F> {
     /// Begins queries and steps those whose reads have arrived; whether any went on.
-    fn go_on(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Scratch) -> F) -> bool {
+    fn go_on(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) -> bool {
         let mut steps = 0;
         loop {
             let began = self.fill(answer);
@@ -393,7 +394,7 @@ impl<F: Future<Output = Ended>> Post<F> {
     }
 
     /// Begins as many queries as its jobs and their memory allow, each job in turn; whether it began any.
-    fn fill(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Scratch) -> F) -> bool {
+    fn fill(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) -> bool {
         if self.line.is_empty() {
             return false;
         }
@@ -438,7 +439,7 @@ impl<F: Future<Output = Ended>> Post<F> {
         &mut self,
         at: usize,
         job: Arc<Job>,
-        answer: &impl Fn(&Cx, Arc<Job>, usize, Scratch) -> F,
+        answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F,
     ) -> bool {
         let (Some(share), Some(running)) = (&mut self.shares[at], &mut self.running) else { return false };
         let answers = &mut share.answers;

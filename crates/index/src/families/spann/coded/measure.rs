@@ -6,21 +6,22 @@
 
 use super::write::CodedVectors;
 use super::{ListCodes, ListQuery};
+use crate::calibrate::trial::{StandIns, Trial, climb};
+use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
-use crate::families::graph::visited::VisitedSet;
 use crate::families::spann::build::Work;
 use crate::families::spann::centroids::{Centroids, Navigation};
-use crate::families::spann::measure::{Trial, centroids, climb};
+use crate::families::spann::effort::ListPoint;
+use crate::families::spann::measure::{PROBES, centroids, most_probes};
 use crate::families::spann::place::Leaves;
-use crate::families::spann::write::POSTINGS_NAME;
-use crate::format::manifest::{Calibration, CalibrationCurve, CalibrationPoint, Manifest};
+use crate::families::spann::section::{POSTINGS_NAME, SpannEntry};
 use crate::format::postings::Postings;
 use crate::query::QueryStats;
+use crate::query::visited::VisitedSet;
 use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
 use bathyal_store::Object;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Numbers of candidates that are recorded.
 const CANDIDATES: [u32; 28] = [
@@ -33,13 +34,14 @@ const PRUNES: [f32; 6] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.5];
 /// Measures the index of `work`, whose manifest has not been written yet.
 pub(crate) fn calibrate(
     work: &Work<'_>,
-    manifest: &Manifest,
+    entry: &SpannEntry,
     leaves: &Leaves,
     coded: &CodedVectors,
     table: &Postings,
-) -> Result<Calibration, IndexError> {
-    let Some(trial) = Trial::prepare(work)? else { return Ok(Calibration::default()) };
-    let entry = manifest.spann().map_err(IndexError::Internal)?;
+) -> Result<Calibration<ListPoint>, IndexError> {
+    let Some(trial) = Trial::prepare(work.data, work.options, StandIns::Own, work.progress)? else {
+        return Ok(Calibration::default());
+    };
     let centroids = centroids(work, entry)?;
     let file = work.directory.get(POSTINGS_NAME)?;
     let slots = slots_of(leaves, &trial)?;
@@ -47,7 +49,7 @@ pub(crate) fn calibrate(
     let (centroids, codes) = (&centroids, &coded.codes);
     let measured = Measured { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
     let mut curves = trial.curves();
-    climb(work, entry, |probes| {
+    climb(&PROBES, most_probes(entry), work.progress, |probes| {
         let found = measured.run(work, probes as usize)?;
         Ok(found.points(&mut curves, probes, trial.queries.count()))
     })?;
@@ -56,9 +58,9 @@ pub(crate) fn calibrate(
 }
 
 /// Drops points that another one beats: by more recall for no more lists and candidates.
-fn keep_useful(points: &mut Vec<CalibrationPoint>) {
+fn keep_useful(points: &mut Vec<ListPoint>) {
     let all = points.clone();
-    let beats = |a: &CalibrationPoint, b: &CalibrationPoint| {
+    let beats = |a: &ListPoint, b: &ListPoint| {
         let no_worse = a.lists <= b.lists && a.search_list <= b.search_list && a.recall >= b.recall;
         // Of two that are the same the one with the fewest probes stays.
         no_worse
@@ -135,7 +137,7 @@ impl Found {
     }
 
     /// Adds the points of a number of lists to every curve; returns the best recall of the curve of k = 10.
-    fn points(&self, curves: &mut [CalibrationCurve], probes: u32, queries: usize) -> f32 {
+    fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, queries: usize) -> f32 {
         let mut best = 0.0;
         let only = curves.len() == 1;
         for (at, curve) in curves.iter_mut().enumerate() {
@@ -150,7 +152,7 @@ impl Found {
                     }
                     let recall = (*sum as f64 / (queries as f64 * f64::from(curve.k))) as f32;
                     let lists = (lists as f64 / queries as f64) as f32;
-                    curve.points.push(CalibrationPoint { search_list, probes, recall, prune, lists });
+                    curve.points.push(ListPoint { search_list, probes, recall, prune, lists });
                     if prune == 0.0 && (curve.k == 10 || only) {
                         best = recall;
                     }
@@ -190,42 +192,24 @@ impl Measured<'_> {
     /// Scans `probes` lists for every query.
     fn run(&self, work: &Work<'_>, probes: usize) -> Result<Found, IndexError> {
         let curves = self.trial.k.len();
-        let total = Mutex::new((Found::empty(curves), None));
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..work.threads {
-                scope.spawn(|| {
-                    let mut scratch = Scratch {
-                        floats: vec![0.0; work.data.dim()],
-                        navigation: Navigation::new(),
-                        query: ListQuery::new(),
-                        list: Vec::new(),
-                        hits: Vec::new(),
-                        near: Vec::new(),
-                        seen: VisitedSet::new(1024),
-                        found: Found::empty(curves),
-                    };
-                    let mut failure = None;
-                    while failure.is_none() {
-                        let query = next.fetch_add(1, Ordering::Relaxed);
-                        if query >= self.trial.queries.count() || work.progress.cancelled() {
-                            break;
-                        }
-                        failure = self.measure(work, query, probes, &mut scratch).err();
-                    }
-                    if let Ok(mut total) = total.lock() {
-                        total.0.add(&scratch.found);
-                        total.1 = total.1.take().or(failure);
-                    }
-                });
-            }
-        });
-        work.go_on()?;
-        match total.into_inner() {
-            Ok((found, None)) => Ok(found),
-            Ok((_, Some(failure))) => Err(failure),
-            Err(_) => Err(IndexError::Internal("a calibration thread panicked".into())),
-        }
+        let start = || {
+            Ok(Scratch {
+                floats: vec![0.0; work.data.dim()],
+                navigation: Navigation::new(),
+                query: ListQuery::new(),
+                list: Vec::new(),
+                hits: Vec::new(),
+                near: Vec::new(),
+                seen: VisitedSet::new(1024),
+                found: Found::empty(curves),
+            })
+        };
+        let parts = self.trial.each(work.threads, work.progress, start, |query, scratch| {
+            self.measure(work, query, probes, scratch)
+        })?;
+        let mut total = Found::empty(curves);
+        parts.iter().for_each(|part| total.add(&part.found));
+        Ok(total)
     }
 
     fn measure(

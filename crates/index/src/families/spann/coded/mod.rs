@@ -5,7 +5,6 @@
 //! are of whole vectors, not of residuals: all replicas of a vector then have one estimate, whatever list they are in, and
 //! answers do not depend on which list arrives first. Codes are made in blocks and scanned as those of the cluster family.
 
-pub(crate) mod effort;
 pub(crate) mod measure;
 pub(crate) mod search;
 mod verify;

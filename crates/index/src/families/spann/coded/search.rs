@@ -1,7 +1,7 @@
 //! The candidates of a query among the codes of its lists.
 
 use super::{ListCodes, ListQuery};
-use crate::families::graph::visited::VisitedSet;
+use crate::query::visited::VisitedSet;
 use bathyal_kernels::Neighbor;
 
 /// Candidates are collected up to so many times as are wanted before the worst are dropped.

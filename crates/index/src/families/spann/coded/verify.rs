@@ -3,7 +3,7 @@
 use crate::error::IndexError;
 use crate::families::spann::verify::{ListWalk, ROWS_AT_ONCE};
 use crate::format::postings::BLOCK_BYTES;
-use crate::open::Marks;
+use crate::format::walk::Marks;
 
 impl ListWalk<'_> {
     /// Rows with ids, each there once; then lists of codes with places that exist, none twice in a list.

@@ -2,14 +2,13 @@
 
 use super::ListCodes;
 use crate::error::IndexError;
-use crate::families::cluster::encode::code;
 use crate::families::spann::build::Work;
 use crate::families::spann::centroids::centroid_metric;
 use crate::families::spann::members::Memberships;
 use crate::families::spann::place::Leaves;
+use crate::families::spann::section::{LIST_CODEC_NAME, ListCodesEntry};
 use crate::families::spann::write::{Blocks, CHECK_EVERY, Files, write_table};
 use crate::format::appender::Appender;
-use crate::format::manifest::ListCodesEntry;
 use crate::format::postings::{ListEntry, Postings};
 use crate::partition::intake::Intake;
 use crate::partition::{RELEASE_BYTES, sample_rows};
@@ -17,8 +16,6 @@ use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_store::Object;
 use std::sync::Arc;
 
-/// What makes and scores the codes.
-const CODEC_NAME: &str = "list_codec.bin";
 /// While building: the codes by slot, one after the other.
 const CODES_NAME: &str = "codes.tmp";
 /// Bytes of codes that are made before they are written.
@@ -49,11 +46,11 @@ pub(crate) fn encode(
     intake: &Intake,
     leaves: &Leaves,
 ) -> Result<Option<CodedVectors>, IndexError> {
-    if work.options.code_kind.is_none() {
+    if work.own.code_kind.is_none() {
         return Ok(None);
     }
     let codes = train(work, intake, leaves)?;
-    let mut codec = Appender::create(work.directory, CODEC_NAME)?;
+    let mut codec = Appender::create(work.directory, LIST_CODEC_NAME)?;
     codec.append(&codes.to_bytes())?;
     let (kind, code_bytes) = (codes.codec.kind().to_string(), codes.code_bytes());
     let entry = ListCodesEntry { codec: codec.finish()?, kind, code_bytes: code_bytes as u32 };
@@ -96,7 +93,7 @@ fn train(work: &Work<'_>, intake: &Intake, leaves: &Leaves) -> Result<ListCodes,
     for row in sample.chunks_exact_mut(dim) {
         row.iter_mut().zip(&shift).for_each(|(value, shift)| *value -= shift);
     }
-    let (kind, bytes) = code(work.options, dim);
+    let (kind, bytes) = work.own.codes().of_groups(dim);
     let metric = centroid_metric(intake.metric);
     let codec = Codec::train(kind, bytes, metric, &sample, dim, work.options.seed, work.threads)?;
     Ok(ListCodes { codec, shift })

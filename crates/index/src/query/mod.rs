@@ -1,8 +1,42 @@
 //! What every family's search is told and what it reports, and the exact distance that all of them re-rank by.
 
-use bathyal_kernels::{Distance, Element, Metric, Rows};
+pub(crate) mod visited;
+
+use bathyal_kernels::{Distance, Element, Metric, Rows, normalize_f16, normalize_f32};
+use half::f16;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
+
+/// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
+pub const DEFAULT_BEAM_WIDTH: u32 = 4;
+/// Reads in flight a thread.
+pub(crate) const ENGINE_DEPTH: u32 = 128;
+/// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
+pub(crate) const FRAMES: u32 = 2 * ENGINE_DEPTH;
+/// Largest alignment that a tier may ask for.
+pub(crate) const LARGEST_ALIGNMENT: usize = 4096;
+/// How many distances from codes take as long as one from a full vector, about: that one's bytes come from far.
+pub(crate) const CODES_A_VECTOR: usize = 64;
+/// Rows taken from all over a mapped file before its memory is given back: around each the system maps up to two megabytes
+/// that are cached already, so that a thousand rows of ten million vectors were 600 MB of this process.
+pub(crate) const ROWS_A_RELEASE: usize = 8;
+
+/// How hard a search looks: what a calibration says, or a caller.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Effort {
+    /// Candidates.
+    pub(crate) search_list: usize,
+    /// Groups or lists scanned; 0 of a graph.
+    pub(crate) probes: usize,
+    /// Posting lists more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
+    pub(crate) prune: f32,
+}
+
+/// Up to `wanted` numbers below `count`, spread evenly.
+pub(crate) fn spread(count: usize, wanted: usize) -> impl Iterator<Item = usize> {
+    let wanted = count.min(wanted);
+    (0..wanted).map(move |i| (i as u64 * count as u64 / wanted as u64) as usize)
+}
 
 /// In what order a query goes on with its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -126,6 +160,48 @@ impl QueryStats {
     }
 }
 
+/// What a batch of queries cost in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SearchTotals {
+    /// Dependent rounds of reads.
+    pub hops: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Distances estimated from codes.
+    pub code_distances: u64,
+    /// Distances computed from full vectors.
+    pub full_distances: u64,
+    /// Posting lists scanned.
+    pub lists: u64,
+    /// Reads for vectors that posting lists only have the addresses of.
+    pub small_reads: u64,
+}
+
+impl SearchTotals {
+    /// Adds what other queries cost.
+    pub fn merge(&mut self, other: &SearchTotals) {
+        self.hops += other.hops;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.code_distances += other.code_distances;
+        self.full_distances += other.full_distances;
+        self.lists += other.lists;
+        self.small_reads += other.small_reads;
+    }
+
+    pub(crate) fn add(&mut self, one: &QueryStats) {
+        self.hops += u64::from(one.hops);
+        self.reads += u64::from(one.reads);
+        self.bytes += one.bytes;
+        self.code_distances += u64::from(one.code_distances);
+        self.full_distances += u64::from(one.full_distances);
+        self.lists += u64::from(one.lists);
+        self.small_reads += u64::from(one.small_reads);
+    }
+}
+
 /// The distance between a query and stored vectors, which under cosine are normalised where the element allows it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exact {
@@ -164,5 +240,30 @@ impl Exact {
         if self.shift != 0.0 {
             out.iter_mut().for_each(|distance| *distance += self.shift);
         }
+    }
+}
+
+/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
+pub(crate) fn normalize(element: Element, row: &mut [u8]) -> bool {
+    match element {
+        Element::F32 => {
+            let mut values: Vec<f32> =
+                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            let sound = normalize_f32(&mut values);
+            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *slot = value.to_le_bytes();
+            }
+            sound
+        }
+        Element::F16 => {
+            let mut values: Vec<f16> =
+                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
+            let sound = normalize_f16(&mut values);
+            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                *slot = value.to_le_bytes();
+            }
+            sound
+        }
+        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
     }
 }

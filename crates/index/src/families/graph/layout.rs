@@ -1,10 +1,10 @@
 //! The layouts that a graph's file can have, as one.
 
-use super::csr::CsrLayout;
-use super::identity::Identity;
-use super::local::LocalLayout;
-use super::manifest::GraphEntry;
-use super::pages::PageLayout;
+use super::section::GraphEntry;
+use crate::format::csr::CsrLayout;
+use crate::format::identity::Identity;
+use crate::format::local::LocalLayout;
+use crate::format::pages::PageLayout;
 use bathyal_kernels::Element;
 
 /// How the file of a graph is laid out.

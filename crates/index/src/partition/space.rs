@@ -8,12 +8,10 @@
 use crate::error::IndexError;
 use crate::partition::placement::Points;
 use crate::partition::placement::project::{dot, dot_u8};
-use bathyal_kernels::{
-    Distance, Element, Metric, Neighbor, Rows, normalize_f16, normalize_f32, squared_norm, to_f32,
-};
+use crate::query::normalize;
+use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
-use half::f16;
 use std::sync::Mutex;
 
 /// Rows are spaced so that none straddles more cache lines than it must.
@@ -288,30 +286,5 @@ fn note_zero(zeros: &Mutex<(u64, Vec<u64>)>, row: u64) {
         if zeros.1.len() < 1000 {
             zeros.1.push(row);
         }
-    }
-}
-
-/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
-pub(crate) fn normalize(element: Element, row: &mut [u8]) -> bool {
-    match element {
-        Element::F32 => {
-            let mut values: Vec<f32> =
-                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            let sound = normalize_f32(&mut values);
-            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::F16 => {
-            let mut values: Vec<f16> =
-                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-            let sound = normalize_f16(&mut values);
-            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
     }
 }

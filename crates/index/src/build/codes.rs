@@ -1,0 +1,51 @@
+//! Which codes an index has when its caller did not say.
+
+use crate::error::IndexError;
+use bathyal_kernels::quantize::{CodeKind, Codec};
+
+/// Bytes of a code: 32 a vector fit a billion vectors into 32 GB (GustANN, section 4.5.1).
+pub const DEFAULT_CODE_BYTES: u32 = 32;
+/// Most bytes of a code that can be asked for.
+const MOST_CODE_BYTES: u32 = 4096;
+/// Up to so many dimensions principal axes are found in seconds.
+const MOST_AXES_DIM: usize = 1024;
+
+/// The codes that a caller asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CodeChoice {
+    /// Bytes a vector; `None` picks a size that suits the dimension.
+    pub(crate) bytes: Option<u32>,
+    /// `None` picks the best by measurement (`docs/codes.md`).
+    pub(crate) kind: Option<CodeKind>,
+}
+
+impl CodeChoice {
+    /// Refuses sizes that no code has.
+    pub(crate) fn check(self) -> Result<(), IndexError> {
+        if self.bytes.is_some_and(|bytes| bytes == 0 || bytes > MOST_CODE_BYTES) {
+            return Err(IndexError::Parameter(format!("code_bytes must be between 1 and {MOST_CODE_BYTES}")));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a code when the caller did not say: small vectors need no more than they have dimensions; long ones need
+    /// more to navigate well.
+    pub(crate) fn bytes(self, dim: usize) -> u32 {
+        self.bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
+    }
+
+    /// The kind and the size of codes that are scanned in groups.
+    pub(crate) fn of_groups(self, dim: usize) -> (CodeKind, usize) {
+        let bytes = self.bytes(dim) as usize;
+        let kind = self.kind.unwrap_or_else(|| match Codec::default_for(dim, bytes) {
+            // Tables of product codes do not fit registers. Residuals want fewer bytes than whole vectors, so the planes
+            // are ahead at any size.
+            CodeKind::Pq | CodeKind::Pq4 if dim <= MOST_AXES_DIM => CodeKind::Axes,
+            CodeKind::Pq | CodeKind::Pq4 => CodeKind::RaBitQ { bits: 1 },
+            kind => kind,
+        });
+        // One bit a dimension and the factors are the least that a long vector can have.
+        let least = if kind == (CodeKind::RaBitQ { bits: 1 }) { dim.div_ceil(8) + 8 } else { 8 };
+        (kind, if self.bytes.is_none() { bytes.max(least) } else { bytes })
+    }
+}

@@ -1,0 +1,243 @@
+//! The queries of a calibration, what should be found for them, and the threads that try it.
+
+use super::{Calibration, Curve};
+use crate::build::options::BuildOptions;
+use crate::error::IndexError;
+use crate::query::ROWS_A_RELEASE;
+use bathyal_kernels::{Metric, squared_norm};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
+use bathyal_vectors::progress::Progress;
+use rand::SeedableRng;
+use rand::seq::index::sample;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Queries measured: recall@10 of a thousand has a standard error of about 0.2 percentage points.
+const MOST_QUERIES: usize = 1000;
+/// Neighbour counts that get a curve.
+const CALIBRATED_K: [u32; 3] = [1, 10, 100];
+/// Fewest vectors that are calibrated: below, looking at all of them is exact and cheap.
+pub(crate) const LEAST_VECTORS: usize = 200;
+/// One vector in so many is held out at most, so that the index without them is like the index with them.
+const HELD_OUT_SHARE: usize = 10;
+
+/// The ids of vectors that stand in for queries, rising.
+pub(crate) fn sample_ids(vectors: usize, seed: u64) -> Vec<u32> {
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed ^ 0xca11);
+    let count = (vectors / HELD_OUT_SHARE).min(MOST_QUERIES);
+    let mut ids: Vec<u32> = sample(&mut random, vectors, count).iter().map(|id| id as u32).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Which vectors stand in for queries, where none are given.
+pub(crate) enum StandIns<'a> {
+    /// Vectors of the data that are in the index, each left out of its own answer.
+    Own,
+    /// Vectors of the data that are not in the index yet, by their ids, rising.
+    HeldOut(&'a [u32]),
+}
+
+/// The queries of a calibration, with what should be found.
+pub(crate) struct Trial {
+    pub(crate) queries: VectorFile,
+    /// The queries' own ids, where they are vectors of the index.
+    pub(crate) own: Option<Vec<u32>>,
+    /// The ids of the true neighbours, the nearest first, a query itself among them where it is in the index.
+    pub(crate) truth: Vec<u32>,
+    /// Ids a query in `truth`.
+    pub(crate) wide: usize,
+    /// The numbers of neighbours that get a curve, rising.
+    pub(crate) k: Vec<u32>,
+    source: &'static str,
+}
+
+impl Trial {
+    /// Finds the true neighbours of queries; `None` where there are too few vectors to measure anything.
+    pub(crate) fn prepare(
+        data: &VectorFile,
+        options: &BuildOptions,
+        stand_ins: StandIns<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Option<Trial>, IndexError> {
+        let given = options.calibration.is_some();
+        let (ids, held_out, own) = match stand_ins {
+            StandIns::HeldOut(ids) => (ids.to_vec(), ids, false),
+            StandIns::Own if !given && data.count() < LEAST_VECTORS => return Ok(None),
+            StandIns::Own if !given => (sample_ids(data.count(), options.seed), &[][..], true),
+            StandIns::Own => (Vec::new(), &[][..], false),
+        };
+        let Some((queries, ids)) = queries(data, ids, options)? else { return Ok(None) };
+        let present = data.count() - if own { 1 } else { held_out.len() };
+        let k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
+        let Some(&largest_k) = k.last() else { return Ok(None) };
+        // One more than asked for, since a query that is in the data is its own nearest.
+        let wide = (largest_k as usize + usize::from(own)).min(data.count());
+        let truth = truth(data, &queries, held_out, options, wide, progress)?;
+        data.release();
+        let source = match (own, held_out.is_empty()) {
+            (true, _) => "vectors of the data",
+            (false, true) => "given queries",
+            (false, false) => "held-out vectors",
+        };
+        Ok(Some(Trial { queries, own: own.then_some(ids), truth, wide, k, source }))
+    }
+
+    /// The true neighbours of a query, itself left out.
+    pub(crate) fn neighbors(&self, query: usize) -> impl Iterator<Item = u32> {
+        let own = self.own.as_ref().map(|own| own[query]);
+        let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
+        truth.iter().copied().filter(move |id| Some(*id) != own)
+    }
+
+    /// Curves without points.
+    pub(crate) fn curves<P>(&self) -> Vec<Curve<P>> {
+        self.k.iter().map(|k| Curve { k: *k, points: Vec::new() }).collect()
+    }
+
+    /// What goes into the manifest.
+    pub(crate) fn calibration<P>(&self, curves: Vec<Curve<P>>) -> Calibration<P> {
+        Calibration { queries: self.queries.count() as u32, source: self.source.into(), curves }
+    }
+
+    /// Has every query measured by one of `threads` threads, each with its own `S` made by `start`; returns all of these.
+    ///
+    /// # Errors
+    /// The first error of `measure`, and [`IndexError::Cancelled`].
+    pub(crate) fn each<S: Send>(
+        &self,
+        threads: usize,
+        progress: &dyn Progress,
+        start: impl Fn() -> Result<S, IndexError> + Sync,
+        measure: impl Fn(usize, &mut S) -> Result<(), IndexError> + Sync,
+    ) -> Result<Vec<S>, IndexError> {
+        let next = AtomicUsize::new(0);
+        let ended = Mutex::new((Vec::new(), None));
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let work = || {
+                        let mut state = start()?;
+                        loop {
+                            let query = next.fetch_add(1, Ordering::Relaxed);
+                            if query >= self.queries.count() || progress.cancelled() {
+                                return Ok(state);
+                            }
+                            measure(query, &mut state)?;
+                        }
+                    };
+                    let outcome = work();
+                    if let Ok(mut ended) = ended.lock() {
+                        match outcome {
+                            Ok(state) => ended.0.push(state),
+                            Err(error) => ended.1 = ended.1.take().or(Some(error)),
+                        }
+                    }
+                });
+            }
+        });
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        match ended.into_inner() {
+            Ok((states, None)) => Ok(states),
+            Ok((_, Some(error))) => Err(error),
+            Err(_) => Err(IndexError::Internal("a calibration thread panicked".into())),
+        }
+    }
+}
+
+/// The queries of a calibration and their ids: the vectors named, or a sample of what the caller gave.
+fn queries(
+    data: &VectorFile,
+    ids: Vec<u32>,
+    options: &BuildOptions,
+) -> Result<Option<(VectorFile, Vec<u32>)>, IndexError> {
+    let (source, mut ids) = match &options.calibration {
+        None => (data, ids),
+        Some(given) => {
+            let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
+            let chosen = sample(&mut random, given.count(), given.count().min(MOST_QUERIES));
+            (given, chosen.iter().map(|id| id as u32).collect())
+        }
+    };
+    if options.metric == Metric::Cosine {
+        let mut looked_at = 0;
+        ids.retain(|id| {
+            looked_at += 1;
+            if looked_at % ROWS_A_RELEASE == 0 {
+                source.release();
+            }
+            squared_norm(source.element(), source.row(*id as usize)) > 0.0
+        });
+    }
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let mut rows = Vec::with_capacity(ids.len() * source.row_bytes());
+    for (taken, id) in ids.iter().enumerate() {
+        rows.extend_from_slice(source.row(*id as usize));
+        if taken % ROWS_A_RELEASE == 0 {
+            source.release();
+        }
+    }
+    source.release();
+    Ok(Some((VectorFile::from_rows(data.element(), data.dim(), rows)?, ids)))
+}
+
+/// The true neighbours of each query among the vectors not held out: `queries x k`.
+fn truth(
+    data: &VectorFile,
+    queries: &VectorFile,
+    held_out: &[u32],
+    options: &BuildOptions,
+    k: usize,
+    progress: &dyn Progress,
+) -> Result<Vec<u32>, IndexError> {
+    // Held-out vectors are a small share; room for twice their share among the nearest, and for chance.
+    let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
+    let threads = NonZeroUsize::new(options.thread_count());
+    let exact =
+        exact_neighbors(data, queries, options.metric, (k + extra).min(data.count()), threads, progress);
+    let exact = exact.map_err(|error| match error {
+        GroundTruthError::Cancelled => IndexError::Cancelled,
+        other => IndexError::Internal(other.to_string()),
+    })?;
+    let mut truth = Vec::with_capacity(queries.count() * k);
+    for query in 0..queries.count() {
+        let present = exact.ids(query).iter().filter(|id| held_out.binary_search(id).is_err());
+        // Where many equal vectors were held out there may be fewer: what is missing counts as not found.
+        truth.extend(present.copied().chain(std::iter::repeat(u32::MAX)).take(k));
+    }
+    Ok(truth)
+}
+
+/// Calls `measure` with rising numbers of probes from `ladder`, those below `most` and then `most`, until the recall that it
+/// returns hardly rises any more.
+pub(crate) fn climb(
+    ladder: &[u32],
+    most: u32,
+    progress: &dyn Progress,
+    mut measure: impl FnMut(u32) -> Result<f32, IndexError>,
+) -> Result<(), IndexError> {
+    /// Beyond this recall more effort is noise.
+    const ENOUGH_RECALL: f32 = 0.9985;
+    /// A step that gains less than this over the one before is the last.
+    const LEAST_GAIN: f32 = 0.0002;
+    let mut ladder: Vec<u32> = ladder.iter().copied().filter(|probes| *probes < most).collect();
+    ladder.push(most);
+    progress.stage("calibrating", ladder.len() as u64);
+    let mut last = 0.0_f32;
+    for (step, probes) in ladder.iter().enumerate() {
+        let best = measure(*probes)?;
+        progress.advance(step as u64 + 1);
+        if best >= ENOUGH_RECALL || (best > 0.9 && best - last < LEAST_GAIN) {
+            break;
+        }
+        last = best;
+    }
+    progress.advance(ladder.len() as u64);
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! What a cluster index is made of.
+
+use super::effort::ClusterPoint;
+use super::section::ClusterEntry;
+use crate::family::{Description, Fact};
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::Manifest;
+
+/// Describes a cluster index.
+pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &GroupLayout) -> Description {
+    let (groups, group_vectors) = (entry.groups, layout.group_vectors());
+    let centroids = entry.centroids.bytes;
+    let of_groups = format!("{groups} of {group_vectors} vectors, centroids {centroids} bytes in memory");
+    Description {
+        kind: "index, codes in memory".into(),
+        built_with: format!("groups of {} pages", entry.group_pages),
+        read_bytes: layout.page_bytes(),
+        records_per_page: layout.page_vectors(),
+        // Every vector has its bytes and its id.
+        padding_share: 1.0 - (manifest.data_bytes + 4 * manifest.vectors) as f64 / entry.file.bytes as f64,
+        facts: vec![
+            Fact::new("groups", groups),
+            Fact::new("group_vectors", group_vectors),
+            Fact::new("centroid_bytes", centroids),
+            Fact::new("code_bytes", entry.codes.file.bytes),
+        ],
+        lines: vec![entry.codes.line(), ("groups", of_groups)],
+        histogram: Vec::new(),
+        calibration: calibration(entry),
+    }
+}
+
+/// The ends of each curve.
+fn calibration(entry: &ClusterEntry) -> Vec<String> {
+    let calibration = &entry.calibration;
+    let line = |(k, least, most): (u32, ClusterPoint, ClusterPoint)| {
+        format!(
+            "k {k}: recall {:.3} at {} candidates of {} groups to {:.3} at {} of {} ({} {})",
+            least.recall,
+            least.search_list,
+            least.probes,
+            most.recall,
+            most.search_list,
+            most.probes,
+            calibration.queries,
+            calibration.source
+        )
+    };
+    calibration.ends().into_iter().map(line).collect()
+}

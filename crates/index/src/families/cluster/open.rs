@@ -1,0 +1,304 @@
+//! Opening a cluster index: what stays in memory, and what that takes.
+
+use super::centroids::{self, Centroids, codes_metric};
+use super::effort::{self, EffortCost};
+use super::inspect;
+use super::search::{self, Cluster, Scratch};
+use super::section::ClusterEntry;
+use super::verify;
+use crate::calibrate::solve::Solved;
+use crate::error::IndexError;
+use crate::family::{
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Scanned, Searcher, Stored,
+    VerifyReport, Verifying,
+};
+use crate::format::groups::{GroupLayout, NO_ID};
+use crate::format::identity::Identity;
+use crate::format::loading::{load, load_codec};
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::query::{
+    CODES_A_VECTOR, Clock, Effort, Exact, FRAMES, LARGEST_ALIGNMENT, QueryStats, SearchParams, spread,
+};
+use bathyal_kernels::{Metric, Neighbor};
+use bathyal_store::{Generation, ObjectExt};
+use bathyal_tier::Cx;
+use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
+
+/// Coarsest granularity of a tier from which vectors are read alone; one that moves whole pages gives what else is on
+/// them for nothing.
+const MOST_LONE_GRANULARITY: u32 = 512;
+
+/// A cluster index as its manifest describes it.
+pub(super) struct StoredCluster {
+    entry: ClusterEntry,
+    layout: GroupLayout,
+    dim: usize,
+}
+
+impl StoredCluster {
+    pub(super) fn read(manifest: &Manifest) -> Result<StoredCluster, String> {
+        let entry = ClusterEntry::read(manifest)?;
+        let layout = entry.layout(manifest)?;
+        Ok(StoredCluster { entry, layout, dim: manifest.dim as usize })
+    }
+}
+
+impl Stored for StoredCluster {
+    fn knobs(&self) -> &'static [Knob] {
+        &[Knob::SearchList, Knob::Probes]
+    }
+
+    fn buffers(&self) -> Buffers {
+        let pages = self.layout.buffer_bytes();
+        let codes =
+            (self.entry.group_codes() as usize).next_multiple_of(LARGEST_ALIGNMENT) + LARGEST_ALIGNMENT;
+        Buffers { frames: FRAMES, frame_bytes: pages, frame_bytes_with_codes: pages.max(codes) }
+    }
+
+    fn needs(&self, _manifest: &Manifest, place: Place) -> Needs {
+        let entry = &self.entry;
+        let split = MemorySplit {
+            codec: entry.codes.codec_memory(),
+            centroids: entry.centroids.bytes,
+            codes: entry.codes.file.bytes,
+            ..MemorySplit::default()
+        };
+        let divisible = place == Place::File;
+        Needs {
+            choices: vec![split],
+            codes_by: divisible.then(|| entry.group_codes()),
+            ids: (entry.groups as usize * self.layout.group_vectors() * size_of::<u32>()) as u64,
+            advice: if divisible {
+                "allow at least that much"
+            } else {
+                "allow at least that much, or rebuild with smaller code_bytes"
+            },
+        }
+    }
+
+    fn codes_file(&self) -> Option<&FileEntry> {
+        Some(&self.entry.codes.file)
+    }
+
+    fn query_bytes(&self, search_list: usize) -> u64 {
+        let (groups, group_vectors) = (self.entry.groups as usize, self.layout.group_vectors());
+        Scratch::planned_bytes(groups, group_vectors, self.dim, search_list)
+    }
+
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        params.search_list
+    }
+
+    fn query_distances(&self, params: &SearchParams) -> usize {
+        let groups = self.entry.groups as usize;
+        let scanned = params.probes.min(groups).saturating_mul(self.layout.group_vectors());
+        let exact = params.wanted().saturating_mul(CODES_A_VECTOR);
+        scanned.saturating_add(groups).saturating_add(exact)
+    }
+
+    fn effort_of(&self, search_list: u32) -> Effort {
+        let probes = effort::probes_for(search_list, self.entry.groups) as usize;
+        Effort { search_list: search_list as usize, probes, prune: 0.0 }
+    }
+
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
+        let Loading { directory, manifest, split, profile, .. } = *loading;
+        let mut cluster = load_cluster(directory, manifest, self.entry.clone(), split.codes)?;
+        cluster.check_pages = loading.pages.is_none();
+        if let Some(pages) = loading.pages {
+            cluster.check_loaded(pages)?;
+        }
+        if !profile.addressable || profile.granularity > MOST_LONE_GRANULARITY {
+            cluster.ids = Vec::new();
+        }
+        cluster.cost = match cluster.ids.is_empty() {
+            true => EffortCost::of_pages(profile.addressable),
+            false => EffortCost::of_vectors(self.entry.group_codes()),
+        };
+        Ok(Arc::new(cluster))
+    }
+
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
+        let held = verify::walk_groups(verifying, &self.entry, report)?;
+        if report.sound {
+            match load_for_scan(verifying.directory, verifying.manifest, self.entry.clone()) {
+                Err(damage) => report.fault(damage.to_string()),
+                Ok(cluster) => verify::compare_groups(&cluster.centroids, &held, report),
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(
+        &self,
+        _directory: &dyn Generation,
+        manifest: &Manifest,
+        _progress: &dyn Progress,
+    ) -> Result<Description, IndexError> {
+        Ok(inspect::describe(manifest, &self.entry, &self.layout))
+    }
+}
+
+impl Cluster {
+    /// Checks pages that were loaded into memory, since searches will not check them, and notes whose vectors they hold.
+    fn check_loaded(&mut self, pages: &[u8]) -> Result<(), IndexError> {
+        let cluster = self;
+        let layout = cluster.layout;
+        let groups = cluster.centroids.groups();
+        let mut ids = Vec::with_capacity(layout.places(groups));
+        // Zeros may follow the last page.
+        let count = groups * layout.group_pages();
+        for (number, page) in pages.chunks(layout.page_bytes()).take(count).enumerate() {
+            let damaged = |reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason);
+            layout.check(number as u32, page).map_err(damaged)?;
+            for slot in 0..layout.page_vectors() {
+                let id = layout.id(page, slot);
+                let (group, rank) = layout.group_rank(ids.len() as u32);
+                // Places of no vector are at the end of a group, and are never asked for.
+                if (rank < cluster.centroids.count(group)) != id.is_some_and(|id| id < cluster.vectors) {
+                    return Err(damaged(format!("place {slot} does not hold what the centroids say")));
+                }
+                ids.push(id.unwrap_or(NO_ID));
+            }
+        }
+        cluster.ids = ids;
+        Ok(())
+    }
+}
+
+/// Loads what a search keeps in memory, `resident_codes` bytes of codes with it.
+fn load_cluster(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: ClusterEntry,
+    resident_codes: u64,
+) -> Result<Cluster, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+    let layout = entry.layout(manifest).map_err(wrong)?;
+    let dim = manifest.dim as usize;
+    let codec = load_codec(directory, manifest, &entry.codes)?;
+    if !codec.has_groups() {
+        let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
+        return Err(wrong(reason));
+    }
+    if codec.metric() != codes_metric(metric) {
+        let reason = format!("it is for the metric {}, the index has {metric}", codec.metric());
+        return Err(IndexError::damaged(
+            directory.address().join(&entry.codes.codec.name),
+            "the codec",
+            reason,
+        ));
+    }
+    let bytes = load(directory, manifest, &entry.centroids)?;
+    let code_bytes = u64::from(entry.codes.code_bytes);
+    let centroids =
+        Centroids::from_bytes(&bytes, &entry, &layout, codes_metric(metric), manifest.vectors, code_bytes)
+            .map_err(|reason| centroids::damaged(directory.address().join(&entry.centroids.name), reason))?;
+    let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors() } else { centroids };
+    // The codes follow: the peak must not hold the file of centroids beside them.
+    drop(bytes);
+    let codes = if resident_codes == entry.codes.file.bytes {
+        load(directory, manifest, &entry.codes.file)?
+    } else {
+        load_first_codes(directory, manifest, &entry, (layout.identity(), &centroids), resident_codes)?
+    };
+    Ok(Cluster {
+        layout,
+        vectors: manifest.vectors as u32,
+        dim,
+        element,
+        metric,
+        codec,
+        codes,
+        codes_offset: entry.file.bytes,
+        centroids,
+        exact: Exact::new(element, metric, dim),
+        check_pages: true,
+        ids: Vec::new(),
+        cost: EffortCost::of_pages(false),
+        file: directory.address().join(&entry.file.name),
+        entry,
+    })
+}
+
+/// A cluster index of which only scans are wanted.
+pub(super) fn load_for_scan(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: ClusterEntry,
+) -> Result<Cluster, IndexError> {
+    let codes = entry.codes.file.bytes;
+    load_cluster(directory, manifest, entry, codes)
+}
+
+/// Reads the codes of the first groups, `wanted` bytes in all, and checks them group by group.
+fn load_first_codes(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    (identity, centroids): (Identity, &Centroids),
+    wanted: u64,
+) -> Result<Vec<u8>, IndexError> {
+    let object = manifest.open_file(directory, &entry.codes.file)?;
+    let mut codes = object.room(wanted, 0)?;
+    bathyal_tier::advise_huge_pages(&mut codes);
+    codes.resize(wanted as usize, 0);
+    object.read_at(0, &mut codes)?;
+    let group_bytes = entry.codes.file.bytes as usize / centroids.groups().max(1);
+    for (group, blocks) in codes.chunks_exact(group_bytes.max(1)).enumerate() {
+        centroids.check_codes(identity, group as u32, blocks).map_err(|reason| {
+            IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
+        })?;
+    }
+    Ok(codes)
+}
+
+impl Searcher for Cluster {
+    type Scratch = Scratch;
+
+    fn scratch(&self) -> Scratch {
+        Scratch::new()
+    }
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        search::search(cx, self, query, params, scratch).await
+    }
+
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        self.entry.effort(k, recall, self.cost)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let mut row = vec![0.0; self.dim];
+        for group in spread(self.centroids.groups(), wanted) {
+            self.centroids.shifted(group as u32, &mut row);
+            out.extend(row.iter().zip(self.centroids.mean()).map(|(value, mean)| value + mean));
+        }
+    }
+
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.groups_scanned(), of: self.centroids.groups() })
+    }
+}
+
+impl crate::family::Scratch for Scratch {
+    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        Scratch::take_found(self, out)
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn stats(&self) -> QueryStats {
+        self.stats
+    }
+}

@@ -1,0 +1,126 @@
+//! What a manifest says of a cluster index.
+
+use super::effort::{self, ClusterPoint, EffortCost};
+use crate::calibrate::solve::Solved;
+use crate::calibrate::{self, Calibration, Curve, Limits};
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
+use bathyal_kernels::quantize::SCAN_BLOCK;
+use serde::{Deserialize, Serialize};
+
+/// The family's name.
+pub(crate) const NAME: &str = "cluster";
+/// The vectors in the order of their groups.
+pub(crate) const VECTORS_NAME: &str = "vectors.bin";
+/// The centroids of groups and runs.
+pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
+/// The codes of all groups.
+pub(crate) const CODES_NAME: &str = "codes.bin";
+/// The trained codec.
+pub(crate) const CODEC_NAME: &str = "codec.bin";
+
+/// The parameters of a cluster index.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterEntry {
+    /// The file of pages that hold the vectors. Named among the manifest's files.
+    #[serde(skip)]
+    pub file: FileEntry,
+    /// The means of groups and runs. Named among the manifest's files.
+    #[serde(skip)]
+    pub centroids: FileEntry,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages of a group.
+    pub group_pages: u32,
+    /// Number of groups.
+    pub groups: u32,
+    /// Number of runs of groups.
+    pub runs: u32,
+    /// The codes, in blocks, group by group.
+    pub codes: CodesEntry,
+    /// Recall against groups scanned and candidates whose pages are read.
+    pub calibration: Calibration<ClusterPoint>,
+    /// The same where candidates are read alone, without what else is on their pages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lone_curves: Vec<Curve<ClusterPoint>>,
+}
+
+impl ClusterEntry {
+    /// Reads and checks what the manifest of a cluster index says.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn read(manifest: &Manifest) -> Result<ClusterEntry, String> {
+        let mut entry: ClusterEntry = manifest.structure(NAME)?;
+        entry.file = manifest.file(VECTORS_NAME)?.clone();
+        entry.centroids = manifest.file(CENTROIDS_NAME)?.clone();
+        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.check(manifest)?;
+        Ok(entry)
+    }
+
+    /// All files, the one that searches read first.
+    pub fn files(&self) -> Vec<FileEntry> {
+        [&self.file, &self.codes.file, &self.codes.codec, &self.centroids].map(FileEntry::clone).to_vec()
+    }
+
+    /// Where vectors lie within groups.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn layout(&self, manifest: &Manifest) -> Result<GroupLayout, String> {
+        let layout = GroupLayout::new(manifest.element()?, manifest.dim, self.page_bytes, self.group_pages)?;
+        Ok(layout.identified(manifest.identity()?))
+    }
+
+    fn check(&self, manifest: &Manifest) -> Result<(), String> {
+        require(*manifest.paged_file() == self.file, "the first file is not the vectors")?;
+        let layout = self.layout(manifest)?;
+        let (vectors, groups, runs) = (manifest.vectors, u64::from(self.groups), u64::from(self.runs));
+        let full = vectors.div_ceil(layout.group_vectors() as u64);
+        require((full..=vectors).contains(&groups), "the groups do not hold the vectors")?;
+        require((1..=groups).contains(&runs), "the number of runs is out of range")?;
+        require(
+            self.file.bytes == layout.file_bytes(groups),
+            "the vectors' length does not follow from the groups",
+        )?;
+        let code_bytes = u64::from(self.codes.code_bytes);
+        require(
+            self.centroids.bytes == layout.centroid_bytes(groups, runs, code_bytes),
+            "the centroids' length does not follow from the groups",
+        )?;
+        // Places are numbers of 32 bits, the last group's included.
+        let places = (groups - 1).checked_mul(layout.group_vectors() as u64);
+        require(
+            places.is_some_and(|last| last < MAX_VECTORS),
+            "there are more places than numbers for them",
+        )?;
+        // The codes of a group are read at once, and the length of a read has 32 bits.
+        let group_codes = (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
+        require(group_codes <= u64::from(u32::MAX), "the codes of a group are too long for a read")?;
+        require(
+            self.codes.file.bytes == groups * group_codes,
+            "the codes' length does not follow from their size",
+        )?;
+        let series = Some(|point: &ClusterPoint| point.probes);
+        let limits = Limits { vectors, probes: self.groups, series };
+        calibrate::check(&self.calibration, &limits)?;
+        require(
+            self.lone_curves.is_empty() || !self.calibration.curves.is_empty(),
+            "there are lone curves without others",
+        )?;
+        calibrate::check_curves(&self.lone_curves, &limits)
+    }
+
+    /// Bytes of the codes of a group.
+    pub(crate) fn group_codes(&self) -> u64 {
+        self.codes.file.bytes / u64::from(self.groups.max(1))
+    }
+
+    /// The cheapest candidate list and number of probes for a recall.
+    pub(crate) fn effort(&self, k: usize, recall: f32, cost: EffortCost) -> Option<Solved> {
+        let lone = cost.is_lone() && !self.lone_curves.is_empty();
+        let curves = if lone { &self.lone_curves } else { &self.calibration.curves };
+        effort::effort(curves, k, recall, cost)
+    }
+}

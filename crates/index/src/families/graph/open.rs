@@ -1,0 +1,202 @@
+//! Opening a graph: what stays in memory, and what that takes.
+
+use super::page_search::pivots;
+use super::search::{self, Graph, Scratch};
+use super::section::GraphEntry;
+use super::{inspect, verify};
+use crate::calibrate::solve::Solved;
+use crate::error::IndexError;
+use crate::family::{
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Scanned, Searcher, Stored,
+    VerifyReport, Verifying,
+};
+use crate::format::loading::{load, load_codec};
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::offsets::Offsets;
+use crate::query::{CODES_A_VECTOR, Clock, Effort, Exact, FRAMES, QueryStats, SearchParams, spread};
+use bathyal_kernels::Neighbor;
+use bathyal_store::Generation;
+use bathyal_tier::Cx;
+use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
+
+/// The read buffers of a thread, each of so many bytes.
+pub(super) fn buffers(bytes: usize) -> Buffers {
+    Buffers { frames: FRAMES, frame_bytes: bytes, frame_bytes_with_codes: bytes }
+}
+
+/// A graph as its manifest describes it.
+pub(super) struct StoredGraph {
+    entry: GraphEntry,
+    vectors: u32,
+    dim: usize,
+    /// Of a buffer for the longest read.
+    buffer_bytes: usize,
+}
+
+impl StoredGraph {
+    pub(super) fn read(manifest: &Manifest) -> Result<StoredGraph, String> {
+        let entry = GraphEntry::read(manifest)?;
+        let buffer_bytes = entry.layout(manifest)?.buffer_bytes();
+        Ok(StoredGraph { entry, vectors: manifest.vectors as u32, dim: manifest.dim as usize, buffer_bytes })
+    }
+}
+
+impl Stored for StoredGraph {
+    fn knobs(&self) -> &'static [Knob] {
+        &[Knob::SearchList, Knob::BeamWidth, Knob::Mode]
+    }
+
+    fn buffers(&self) -> Buffers {
+        buffers(self.buffer_bytes)
+    }
+
+    fn needs(&self, manifest: &Manifest, _place: Place) -> Needs {
+        let entry = &self.entry;
+        let offsets = entry.offsets.as_ref();
+        let split = MemorySplit {
+            codec: entry.codes.codec_memory(),
+            offsets: offsets.map_or(0, |file| Offsets::planned_bytes(file.bytes, manifest.vectors)),
+            codes: entry.codes.file.bytes,
+            ..MemorySplit::default()
+        };
+        Needs {
+            choices: vec![split],
+            codes_by: None,
+            ids: 0,
+            advice: "allow at least that much, or rebuild with smaller code_bytes",
+        }
+    }
+
+    fn codes_file(&self) -> Option<&FileEntry> {
+        None
+    }
+
+    fn query_bytes(&self, search_list: usize) -> u64 {
+        Scratch::planned_bytes(self.vectors, self.entry.max_degree as usize, self.dim, search_list)
+    }
+
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        params.search_list
+    }
+
+    fn query_distances(&self, params: &SearchParams) -> usize {
+        let navigated = params.wanted().saturating_mul(self.entry.max_degree as usize);
+        navigated.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
+    }
+
+    fn effort_of(&self, search_list: u32) -> Effort {
+        Effort { search_list: search_list as usize, probes: 0, prune: 0.0 }
+    }
+
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
+        Ok(Arc::new(load_graph(loading.directory, loading.manifest, self.entry.clone())?))
+    }
+
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
+        verify::verify(verifying, &self.entry, report)
+    }
+
+    fn describe(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+        progress: &dyn Progress,
+    ) -> Result<Description, IndexError> {
+        inspect::describe(directory, manifest, &self.entry, progress)
+    }
+}
+
+/// Loads the graph of an index whose manifest may not have been written.
+pub(super) fn load_graph(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: GraphEntry,
+) -> Result<Graph, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+    let dim = manifest.dim as usize;
+    Ok(Graph {
+        layout: entry.layout(manifest).map_err(wrong)?,
+        offsets: load_offsets(directory, manifest, &entry)?,
+        vectors: manifest.vectors as u32,
+        dim,
+        element,
+        metric,
+        codec: load_codec(directory, manifest, &entry.codes)?,
+        codes: load(directory, manifest, &entry.codes.file)?,
+        exact: Exact::new(element, metric, dim),
+        file: directory.address().join(&entry.file.name),
+        pivots: pivots(manifest.vectors as u32, &[]),
+        absent: Vec::new(),
+        entry,
+    })
+}
+
+/// Where the records of a packed graph lie; nothing of others.
+pub(super) fn load_offsets(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &GraphEntry,
+) -> Result<Offsets, IndexError> {
+    let Some(file) = &entry.offsets else { return Ok(Offsets::default()) };
+    Offsets::from_bytes(&load(directory, manifest, file)?, manifest.vectors, entry.file.bytes)
+        .map_err(|reason| IndexError::damaged(directory.address().join(&file.name), "the offsets", reason))
+}
+
+impl Graph {
+    /// Hides vectors, by their places (rising), from searches.
+    pub(super) fn hide(&mut self, places: Vec<u32>) {
+        self.pivots = pivots(self.vectors, &places);
+        self.absent = places;
+    }
+}
+
+impl Searcher for Graph {
+    type Scratch = Scratch;
+
+    fn scratch(&self) -> Scratch {
+        Scratch::new()
+    }
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        search::search(cx, self, query, params, scratch).await
+    }
+
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        self.entry.effort(k, recall)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let size = self.codec.code_bytes();
+        let mut row = vec![0.0; self.dim];
+        for code in spread(self.codes.len() / size, wanted) {
+            self.codec.decode(&self.codes[code * size..][..size], &mut row);
+            out.extend_from_slice(&row);
+        }
+    }
+
+    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+        None
+    }
+}
+
+impl crate::family::Scratch for Scratch {
+    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        Scratch::take_found(self, out)
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn stats(&self) -> QueryStats {
+        self.stats
+    }
+}

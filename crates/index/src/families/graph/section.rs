@@ -1,0 +1,212 @@
+//! What a manifest says of a graph.
+
+use super::layout::GraphLayout;
+use crate::calibrate::solve::{Place, Question, Solved};
+use crate::calibrate::{self, Calibration, Limits, Point};
+use crate::format::manifest::{CodesEntry, FileEntry, Manifest, require};
+use crate::query::Effort;
+use serde::{Deserialize, Serialize};
+
+/// The family's name.
+pub(crate) const NAME: &str = "graph";
+/// Where the records begin.
+pub(crate) const OFFSETS_NAME: &str = "offsets.bin";
+/// The graph's pages.
+pub(crate) const GRAPH_NAME: &str = "graph.bin";
+/// The codes of all vectors.
+pub(crate) const CODES_NAME: &str = "codes.bin";
+/// The trained codec.
+pub(crate) const CODEC_NAME: &str = "codec.bin";
+
+/// The parameters of a graph and of its layout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GraphEntry {
+    /// The file of pages. Named among the manifest's files.
+    #[serde(skip)]
+    pub file: FileEntry,
+    /// Where the records begin, of packed ones. Named among the manifest's files.
+    #[serde(skip)]
+    pub offsets: Option<FileEntry>,
+    /// Layout of the file: "padded", "page_local" or "csr".
+    pub layout: String,
+    /// Vectors of a page in the page-local layout; 0 in others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub page_vectors: u32,
+    /// Bytes of a page, or of the lines that packed records are placed by.
+    pub page_bytes: u32,
+    /// Most neighbours of a vector (R in DiskANN).
+    pub max_degree: u32,
+    /// Candidate list while building (L in DiskANN).
+    pub search_list: u32,
+    /// Pruning slack (alpha in DiskANN).
+    pub alpha: f32,
+    /// Where searches begin.
+    pub entry_point: u32,
+    /// The codes, one a vector.
+    pub codes: CodesEntry,
+    /// Recall against the size of the candidate list.
+    pub calibration: Calibration<GraphPoint>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl GraphEntry {
+    /// Reads and checks what the manifest of a graph says.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn read(manifest: &Manifest) -> Result<GraphEntry, String> {
+        let mut entry: GraphEntry = manifest.structure(NAME)?;
+        entry.file = manifest.file(GRAPH_NAME)?.clone();
+        entry.offsets = manifest.file(OFFSETS_NAME).ok().cloned();
+        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.check(manifest)?;
+        Ok(entry)
+    }
+
+    /// All files, the one that searches read first.
+    pub fn files(&self) -> Vec<FileEntry> {
+        let files = [&self.file, &self.codes.file, &self.codes.codec];
+        files.into_iter().chain(&self.offsets).cloned().collect()
+    }
+
+    /// The layout of the file.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn layout(&self, manifest: &Manifest) -> Result<GraphLayout, String> {
+        let layout = GraphLayout::of(self, manifest.element()?, manifest.dim, manifest.vectors)?;
+        Ok(layout.identified(manifest.identity()?))
+    }
+
+    fn check(&self, manifest: &Manifest) -> Result<(), String> {
+        require(*manifest.paged_file() == self.file, "the first file is not the graph")?;
+        require(u64::from(self.entry_point) < manifest.vectors, "the entry point is no vector")?;
+        require(self.alpha.is_finite(), "alpha is no number")?;
+        require(
+            self.layout(manifest)?.fits(manifest.vectors, self.file.bytes),
+            "the graph's length does not follow from its layout",
+        )?;
+        let codes = manifest.vectors * u64::from(self.codes.code_bytes);
+        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
+        // Version 1 measured with noise.
+        let series = (manifest.format_version > 1).then_some(|_: &GraphPoint| ());
+        calibrate::check(&self.calibration, &Limits { vectors: manifest.vectors, probes: 0, series })
+    }
+
+    /// The size of the candidate list for a recall.
+    pub(crate) fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        let question = Question::new(&self.calibration.curves, k, recall)?;
+        let points = question.curve.points.iter().map(|point| Length {
+            search_list: f64::from(point.search_list),
+            recall: f64::from(point.recall),
+        });
+        let found = question.cheapest([points], |_| 0.0);
+        let (search_list, reached) = match found {
+            Some(length) => (length.search_list, true),
+            None => (f64::from(question.best()?.search_list), false),
+        };
+        // The logarithms may have come out a hair above a whole number.
+        let search_list = question.stretched(search_list * (1.0 - 1e-9));
+        Some(Solved { effort: Effort { search_list, probes: 0, prune: 0.0 }, reached })
+    }
+}
+
+/// The recall at one size of the candidate list.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GraphPoint {
+    /// Size of the candidate list (L in DiskANN).
+    pub search_list: u32,
+    /// Mean recall@k at that size.
+    pub recall: f32,
+}
+
+impl Point for GraphPoint {
+    fn recall(&self) -> f32 {
+        self.recall
+    }
+
+    fn rank(&self) -> (u32, u32, f32) {
+        (self.search_list, 0, 0.0)
+    }
+
+    fn largest(&self) -> u32 {
+        self.search_list
+    }
+
+    fn check(&self, _probes: u32) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A size of the candidate list, between two that were measured as a rule.
+#[derive(Debug, Clone, Copy)]
+struct Length {
+    search_list: f64,
+    recall: f64,
+}
+
+impl Place for Length {
+    fn reached(&self) -> f64 {
+        self.recall
+    }
+
+    /// Recall rises with the logarithm of the list.
+    fn between(&self, above: &Length, share: f64) -> Length {
+        let (low, high) = (self.search_list.ln(), above.search_list.ln());
+        let search_list = (low + share * (high - low)).exp();
+        Length { search_list, recall: self.recall + share * (above.recall - self.recall) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::Curve;
+
+    fn entry(curves: Vec<Curve<GraphPoint>>) -> GraphEntry {
+        let codes = CodesEntry {
+            file: FileEntry::default(),
+            codec: FileEntry::default(),
+            kind: String::new(),
+            code_bytes: 1,
+        };
+        GraphEntry {
+            file: FileEntry::default(),
+            offsets: None,
+            layout: String::new(),
+            page_vectors: 0,
+            page_bytes: 0,
+            max_degree: 1,
+            search_list: 1,
+            alpha: 1.0,
+            entry_point: 0,
+            codes,
+            calibration: Calibration { queries: 1, source: "test".into(), curves },
+        }
+    }
+
+    fn curve(k: u32, points: &[(u32, f32)]) -> Curve<GraphPoint> {
+        let points = points
+            .iter()
+            .map(|(search_list, recall)| GraphPoint { search_list: *search_list, recall: *recall });
+        Curve { k, points: points.collect() }
+    }
+
+    #[test]
+    fn effort_is_read_off_the_right_curve() {
+        let curves = vec![curve(1, &[(10, 0.9), (20, 0.99)]), curve(10, &[(10, 0.5), (40, 0.9), (160, 1.0)])];
+        let entry = entry(curves);
+        let effort =
+            |k, recall| entry.effort(k, recall).map(|solved| (solved.effort.search_list, solved.reached));
+        assert_eq!(effort(1, 0.5), Some((10, true)));
+        assert_eq!(effort(10, 0.9), Some((40, true)));
+        assert_eq!(effort(5, 0.9), Some((40, true)), "the next larger k");
+        assert_eq!(effort(10, 0.95), Some((80, true)), "halfway between, in logarithms");
+        assert_eq!(effort(1, 0.999), Some((20, false)), "beyond the curve");
+        assert_eq!(effort(20, 0.9), Some((80, true)), "twice the largest k");
+        assert_eq!(self::entry(Vec::new()).effort(1, 0.5), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! What the builder of posting lists is told.
+
+use crate::build::codes::CodeChoice;
+use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, from_text, some_from_text, typed};
+use crate::error::IndexError;
+use crate::families::graph::options::{DEFAULT_ALPHA, check_alpha};
+use crate::format::postings::{COUPLED, MOST_REPLICAS, PostingLayout};
+use bathyal_kernels::quantize::CodeKind;
+use serde::Deserialize;
+
+/// Posting lists for each vector: more compare and read less for more memory and more reads, at 0.015 to 0.12 on SIFT, GloVe
+/// and MiniLM alike (table in `docs/posting-lists.md`), so it is memory that decides; this takes some 10 bytes a vector of SIFT.
+pub const DEFAULT_CENTROID_SHARE: f32 = 0.03;
+/// Coupled lists that a vector may be in: what SPFresh and SPANN take, and where all sets of second-tier-memory are
+/// fastest; a copy more is a list less to read, and lists are what a disk is slow at.
+pub const DEFAULT_COUPLED_REPLICAS: u32 = 8;
+/// Decoupled lists that a vector may be in: each further one is an address to decode and to remove as a double, and every
+/// vector is a read of its own in any case.
+pub const DEFAULT_DECOUPLED_REPLICAS: u32 = 1;
+/// Grouped lists that a vector may be in: without addresses to follow SIFT is answered 1.6 to 2.6 times as fast from memory
+/// and 6 times from a disk as with 8 (`docs/repro/second-tier-cluster.md`).
+pub const DEFAULT_GROUPED_REPLICAS: u32 = 1;
+/// Smallest share: lists of 100,000 vectors would be no index any more.
+const LEAST_CENTROID_SHARE: f32 = 1e-5;
+
+/// How to build posting lists.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpannOptions {
+    /// How lists hold their vectors.
+    #[serde(deserialize_with = "from_text")]
+    pub layout: PostingLayout,
+    /// Posting lists for each vector: about 1 in `1 / centroid_share` vectors is the middle of a list. More are more
+    /// precise and take more memory (second-tier-memory: 0.04 to 0.32).
+    pub centroid_share: f32,
+    /// Most posting lists that a vector is in: 1 to 8. More find it from more sides; `None` is what suits the layout
+    /// ([`DEFAULT_COUPLED_REPLICAS`], [`DEFAULT_DECOUPLED_REPLICAS`], [`DEFAULT_GROUPED_REPLICAS`]).
+    pub replicas: Option<u32>,
+    /// Most vectors that a posting list admits, the nearest of those that choose it; `None` is `replicas / centroid_share`,
+    /// which no list exceeds unless it is chosen far more often than others.
+    pub list_limit: Option<u32>,
+    /// How much longer a detour must be before an edge of the graph over the centroids is pruned, at least 1.
+    pub alpha: f32,
+    /// Bytes of a code: of a centroid's in little memory, and of the vectors' where lists hold codes; `None` picks a size
+    /// that suits the dimension.
+    pub code_bytes: Option<u32>,
+    /// The kind of code that coupled lists hold instead of vectors, which are then read to re-rank only: `axes` or `rabitq1`
+    /// to `rabitq8`; `None` means that lists hold vectors.
+    #[serde(deserialize_with = "some_from_text")]
+    pub code_kind: Option<CodeKind>,
+}
+
+impl Default for SpannOptions {
+    fn default() -> Self {
+        SpannOptions {
+            // The smallest that is fast.
+            layout: PostingLayout::Grouped,
+            centroid_share: DEFAULT_CENTROID_SHARE,
+            replicas: None,
+            list_limit: None,
+            alpha: DEFAULT_ALPHA,
+            code_bytes: None,
+            code_kind: None,
+        }
+    }
+}
+
+/// The same for people.
+pub(crate) const DOCS: &[OptionDoc] = &[
+    OptionDoc {
+        name: "layout",
+        value: "LAYOUT",
+        help: "how lists hold their vectors: coupled (copies), decoupled (addresses) or grouped (each vector once, beside \
+               its group) [default: grouped]",
+    },
+    OptionDoc {
+        name: "centroid_share",
+        value: "SHARE",
+        help: "posting lists for each vector: 0.04 makes one for every 25 [default: 0.03]",
+    },
+    OptionDoc {
+        name: "replicas",
+        value: "LISTS",
+        help: "most posting lists that a vector is in, 1 to 8 [default: 8 of coupled lists, 1 of others]",
+    },
+    OptionDoc {
+        name: "list_limit",
+        value: "VECTORS",
+        help: "most vectors that a posting list admits [default: replicas / centroid_share]",
+    },
+    OptionDoc {
+        name: "alpha",
+        value: "ALPHA",
+        help: "how much longer a detour between centroids must be before an edge is pruned, at least 1 [default: 1.2]",
+    },
+    OptionDoc {
+        name: "code_bytes",
+        value: "BYTES",
+        help: "bytes of a code: of a centroid in little memory, of a vector in lists of codes [default: suits the dim]",
+    },
+    OptionDoc {
+        name: "code_kind",
+        value: "KIND",
+        help: "kind of code (axes, or rabitq1 to rabitq8) that coupled lists hold instead of vectors, which are then read \
+               to re-rank only [default: lists hold vectors]",
+    },
+];
+
+pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
+    typed::<SpannOptions>(given).map(FamilyOptions::from)
+}
+
+impl SpannOptions {
+    /// The codes of vectors in lists.
+    pub(crate) fn codes(&self) -> CodeChoice {
+        CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
+    }
+
+    /// The codes of centroids: a kind that is named is for the codes in lists.
+    pub(crate) fn centroid_codes(&self) -> CodeChoice {
+        CodeChoice { bytes: self.code_bytes, kind: None }
+    }
+
+    /// Most posting lists that a vector is in: what suits the layout, unless a number was given.
+    pub(crate) fn list_replicas(&self) -> u32 {
+        self.replicas.unwrap_or(match self.layout {
+            PostingLayout::Coupled => DEFAULT_COUPLED_REPLICAS,
+            PostingLayout::Decoupled => DEFAULT_DECOUPLED_REPLICAS,
+            PostingLayout::Grouped => DEFAULT_GROUPED_REPLICAS,
+        })
+    }
+
+    /// Refuses numbers that make no index.
+    pub(crate) fn check(&self) -> Result<(), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if !(LEAST_CENTROID_SHARE..=1.0).contains(&self.centroid_share) {
+            return refuse(format!(
+                "centroid_share is {}; it must be between {LEAST_CENTROID_SHARE} and 1: 0.04 makes a list for every 25 \
+                 vectors",
+                self.centroid_share
+            ));
+        }
+        if !(1..=MOST_REPLICAS).contains(&self.list_replicas()) {
+            return refuse(format!(
+                "replicas is {}; it must be between 1, each vector in one list, and {MOST_REPLICAS}",
+                self.list_replicas()
+            ));
+        }
+        if self.list_limit == Some(0) {
+            return refuse("list_limit is 0; a list has to admit a vector, or leave it open".into());
+        }
+        check_alpha(self.alpha)?;
+        self.codes().check()?;
+        self.check_list_codes()
+    }
+
+    /// Checks that posting lists can hold the codes that were named.
+    fn check_list_codes(&self) -> Result<(), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let Some(kind) = self.code_kind else { return Ok(()) };
+        if self.layout != PostingLayout::Coupled {
+            return refuse(format!(
+                "posting lists of layout {} hold no codes; take the layout {COUPLED}, or name no kind of code ({kind}) and lists \
+                 hold vectors",
+                self.layout.name()
+            ));
+        }
+        if !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. }) {
+            return refuse(format!(
+                "code kind {kind} cannot be scanned in posting lists; take axes or rabitq1 to rabitq8"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! What a family keeps in memory of an open index, and its search.
+
+use crate::calibrate::solve::Solved;
+use crate::error::IndexError;
+use crate::query::{Clock, QueryStats, SearchParams};
+use bathyal_kernels::Neighbor;
+use bathyal_tier::Cx;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The future of a search. One allocation a query, beside reads and thousands of distances.
+pub(crate) type Searching<'a> = Pin<Box<dyn Future<Output = Result<(), IndexError>> + 'a>>;
+
+/// How much of an index a query looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// Groups or posting lists that were scanned.
+    pub(crate) scanned: usize,
+    /// Those of the index.
+    pub(crate) of: usize,
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) trait Scratch {
+    /// Appends what was found to `out`, nearest first, and forgets it.
+    fn take_found(&mut self, out: &mut Vec<Neighbor>);
+
+    /// Where the time went, of a search that was timed.
+    fn clock(&self) -> Clock;
+
+    /// What the last search cost.
+    fn stats(&self) -> QueryStats;
+}
+
+/// What stays in memory of an open index.
+pub(crate) trait Searcher: Send + Sync + 'static {
+    /// Memory of one running query.
+    type Scratch: Scratch + Send + 'static;
+
+    /// Memory of a query that has not begun.
+    fn scratch(&self) -> Self::Scratch;
+
+    /// Answers one query; what was found stays in `scratch`.
+    fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Self::Scratch,
+    ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// The cheapest effort for a recall@k, by the calibration and what reads cost here; `None` where nothing was measured.
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved>;
+
+    /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>);
+
+    /// How much of the index the last search looked at; `None` of a family that walks.
+    fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
+}
+
+/// A [`Searcher`] of whatever family.
+pub(crate) trait Opened: Send + Sync {
+    /// [`Searcher::effort`].
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved>;
+
+    /// [`Searcher::samples`].
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>);
+
+    /// Memory for one running query.
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState>;
+}
+
+/// Memory of one running query of whatever family, with the index that it searches.
+pub(crate) trait QueryState: Scratch + Send {
+    /// Answers one query; what was found stays here.
+    fn search<'a>(&'a mut self, cx: Cx, query: &'a [u8], params: SearchParams) -> Searching<'a>;
+
+    /// How much of the index the last search looked at.
+    fn scanned(&self) -> Option<Scanned>;
+}
+
+impl<S: Searcher> Opened for S {
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        Searcher::effort(self, k, recall)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        Searcher::samples(self, wanted, out)
+    }
+
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        Box::new(Bound { scratch: self.scratch(), index: self })
+    }
+}
+
+/// A scratch and its index.
+struct Bound<S: Searcher> {
+    index: Arc<S>,
+    scratch: S::Scratch,
+}
+
+impl<S: Searcher> Scratch for Bound<S> {
+    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
+        self.scratch.take_found(out)
+    }
+
+    fn clock(&self) -> Clock {
+        self.scratch.clock()
+    }
+
+    fn stats(&self) -> QueryStats {
+        self.scratch.stats()
+    }
+}
+
+impl<S: Searcher> QueryState for Bound<S> {
+    fn search<'a>(&'a mut self, cx: Cx, query: &'a [u8], params: SearchParams) -> Searching<'a> {
+        Box::pin(self.index.search(cx, query, params, &mut self.scratch))
+    }
+
+    fn scanned(&self) -> Option<Scanned> {
+        self.index.scanned(&self.scratch)
+    }
+}

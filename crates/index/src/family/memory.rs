@@ -1,0 +1,145 @@
+//! One number for memory: how a budget is divided among what an open index keeps.
+
+use super::Stored;
+use crate::error::IndexError;
+use crate::format::manifest::Manifest;
+use serde::Serialize;
+
+/// A page cache smaller than this holds nothing long enough to matter.
+const LEAST_CACHE: u64 = 1 << 20;
+/// Share of what is left after codes and centroids that is kept for searches: one part in so many.
+const SEARCH_SHARE: u64 = 4;
+/// Candidate list that a budget plans for; recall 0.95 takes less wherever measured.
+const PLANNED_LIST: usize = 100;
+
+/// Where the file is that searches read, as far as memory is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On a device, from which it may be cached or loaded.
+    File,
+    /// In this process's DRAM.
+    Dram,
+    /// In memory that is not counted: a NUMA node, a mapped file or device.
+    Elsewhere,
+}
+
+/// What an open index of a family needs in memory.
+pub(crate) struct Needs {
+    /// What it keeps besides pages and searches, the best way first; ways after it take less.
+    pub(crate) choices: Vec<MemorySplit>,
+    /// Where codes can be left on the tier: by how many bytes at a time.
+    pub(crate) codes_by: Option<u64>,
+    /// Bytes that are kept besides where all pages are in memory.
+    pub(crate) ids: u64,
+    /// What to do where a budget is too small.
+    pub(crate) advice: &'static str,
+}
+
+/// What an open index keeps in memory, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct MemorySplit {
+    /// What was allowed; `None` means no limit.
+    pub budget: Option<u64>,
+    /// The trained codec.
+    pub codec: u64,
+    /// Centroids of a cluster index or of posting lists, with the graph over these.
+    pub centroids: u64,
+    /// Where the records of a packed graph begin, or posting lists lie, with the ids and checksums of what they hold.
+    pub offsets: u64,
+    /// Codes in memory.
+    pub codes: u64,
+    /// Codes that the budget leaves on the tier.
+    pub codes_on_tier: u64,
+    /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node, a file, a
+    /// device) is not counted.
+    pub pages: u64,
+    /// Which vector lies where, of a cluster index whose pages are all in DRAM.
+    pub ids: u64,
+    /// The cache of pages.
+    pub cache: u64,
+    /// What is left for the buffers and the state of searches; 0 without a limit, where searches take what they need.
+    pub searches: u64,
+}
+
+impl MemorySplit {
+    /// Bytes that are taken from the moment the index is open.
+    pub fn fixed(&self) -> u64 {
+        self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids + self.cache
+    }
+
+    /// Divides `budget`: first what a search cannot do without, then codes, then pages.
+    ///
+    /// # Errors
+    /// [`IndexError::Memory`] with the smallest budget that will do.
+    pub(crate) fn plan(
+        manifest: &Manifest,
+        stored: &dyn Stored,
+        place: Place,
+        budget: Option<u64>,
+    ) -> Result<MemorySplit, IndexError> {
+        let Needs { choices, codes_by, ids, advice } = stored.needs(manifest, place);
+        let bytes = manifest.paged_file().bytes;
+        let all_pages = if place == Place::Dram { bytes } else { 0 };
+        let with_pages = |split: &MemorySplit| MemorySplit {
+            budget,
+            pages: all_pages,
+            ids: if all_pages > 0 { ids } else { 0 },
+            ..*split
+        };
+        let choices: Vec<MemorySplit> = choices.iter().map(with_pages).collect();
+        let Some(best) = choices.first().copied() else {
+            return Err(IndexError::Internal("a family that needs no memory".into()));
+        };
+        let Some(budget) = budget else { return Ok(best) };
+        let query = stored.query_bytes(PLANNED_LIST);
+        let buffers = stored.buffers();
+        let frames = u64::from(buffers.frames) * buffers.bytes(codes_by.is_some()) as u64;
+        let one = frames + query;
+        let spared = |split: &MemorySplit| if codes_by.is_some() { split.codes } else { 0 };
+        let needed = |split: &MemorySplit| split.fixed() - spared(split) + one;
+        let Some(mut split) = choices.iter().find(|split| needed(split) <= budget).copied() else {
+            let least = choices.iter().map(needed).min().unwrap_or(0);
+            return Err(IndexError::Memory {
+                what: "opening this index",
+                needed: least,
+                given: budget,
+                advice,
+            });
+        };
+        let mut left = budget - needed(&split);
+        if let Some(unit) = codes_by {
+            let unit = unit.max(1);
+            let resident = left.min(split.codes) / unit * unit;
+            split.codes_on_tier = split.codes - resident;
+            split.codes = resident;
+            left -= resident;
+        }
+        let more = place == Place::File && split.codes_on_tier == 0;
+        split.spend(left, frames, query, more.then_some((bytes, ids)));
+        Ok(split)
+    }
+
+    /// Divides what is `left` among searches, of which one takes `frames` bytes of buffers and `query` of its own, and
+    /// pages, if more of these in memory help: their bytes, and what is kept with all of them.
+    fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64)>) {
+        let one = frames + query;
+        // More queries at once gain more than a small cache, up to what all cores can use.
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
+        let spare = (cores * (frames + 16 * query)).min(left / SEARCH_SHARE);
+        // A query on each core comes before pages: more memory must not leave fewer cores to search with.
+        let each = (cores - 1) * one;
+        let searches = if each <= left { spare.max(each) } else { spare };
+        self.searches = one + searches;
+        left -= searches;
+        if let Some((pages, ids)) = pages {
+            if left >= pages + ids {
+                (self.pages, self.ids) = (pages, ids);
+                left -= pages + ids;
+            } else if left >= LEAST_CACHE {
+                self.cache = left;
+                left = 0;
+            }
+        }
+        self.searches += left;
+    }
+}

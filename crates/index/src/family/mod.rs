@@ -1,0 +1,155 @@
+//! The boundary: what a family of indexes has to bring.
+//!
+//! A family is a folder of `families/` and a line in its registry, a [`Family`]. What a build is told is a struct of its
+//! own, which is its builder as well ([`Builder`](crate::build::options::Builder)); what an index says of itself is a
+//! [`Stored`]; what stays in memory of an open one is a [`Searcher`]. Everything above (the open index, the command, Python)
+//! knows these and no family.
+
+pub(crate) mod answers;
+mod loaded;
+mod memory;
+pub mod reports;
+
+pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher};
+pub use memory::MemorySplit;
+pub(crate) use memory::{Needs, Place};
+pub use reports::{Description, Fact, HistogramBar, VerifyReport};
+
+use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc};
+use crate::error::IndexError;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::query::{Effort, SearchParams};
+use bathyal_store::{Generation, Object};
+use bathyal_tier::TierProfile;
+use bathyal_vectors::progress::Progress;
+use std::fmt;
+use std::sync::Arc;
+
+/// A family of indexes.
+pub struct Family {
+    /// Its name: in manifests, on the command line, in Python, as a folder.
+    pub name: &'static str,
+    /// What it is and what it is good for, in a line.
+    pub about: &'static str,
+    /// What a build may be told.
+    pub options: &'static [OptionDoc],
+    /// Reads options that were given by name, all of which are among `options`.
+    pub(crate) parse: fn(&GivenOptions) -> Result<FamilyOptions, IndexError>,
+    /// Reads and checks what a manifest says of an index of this family.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) read: fn(&Manifest) -> Result<Box<dyn Stored>, String>,
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Family").field(&self.name).finish()
+    }
+}
+
+/// An effort that a search can be told, by name. A family knows some of them and refuses the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Knob {
+    SearchList,
+    Probes,
+    Prune,
+    BeamWidth,
+    Mode,
+}
+
+impl Knob {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Knob::SearchList => "search_list",
+            Knob::Probes => "probes",
+            Knob::Prune => "prune",
+            Knob::BeamWidth => "beam_width",
+            Knob::Mode => "mode",
+        }
+    }
+}
+
+/// The read buffers of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Buffers {
+    /// How many there are.
+    pub(crate) frames: u32,
+    /// Bytes of each: of the largest read, with what alignment adds.
+    pub(crate) frame_bytes: usize,
+    /// The same where codes are read, too.
+    pub(crate) frame_bytes_with_codes: usize,
+}
+
+impl Buffers {
+    /// Bytes of a buffer, of a search that reads codes or of one that has them in memory.
+    pub(crate) fn bytes(&self, codes_on_tier: bool) -> usize {
+        if codes_on_tier { self.frame_bytes_with_codes } else { self.frame_bytes }
+    }
+}
+
+/// What opening an index has to work with.
+pub(crate) struct Loading<'a> {
+    pub(crate) directory: &'a dyn Generation,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) split: &'a MemorySplit,
+    pub(crate) buffers: Buffers,
+    /// What will be read, as a search will see it.
+    pub(crate) profile: &'a TierProfile,
+    /// The file that searches read, where all of it was loaded into this process's DRAM and its checksum found right.
+    pub(crate) pages: Option<&'a [u8]>,
+    /// Whether the file that searches read was checked as a whole when it was loaded.
+    pub(crate) checked: bool,
+}
+
+/// What a verification has to work with.
+pub(crate) struct Verifying<'a> {
+    pub(crate) directory: &'a dyn Generation,
+    /// The file that searches read; its length is right.
+    pub(crate) object: &'a dyn Object,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) progress: &'a dyn Progress,
+}
+
+/// An index as its manifest describes it: checked, with nothing loaded.
+pub(crate) trait Stored: Send + Sync {
+    /// The efforts that a search of it can be told.
+    fn knobs(&self) -> &'static [Knob];
+
+    /// The read buffers that a thread of searches needs.
+    fn buffers(&self) -> Buffers;
+
+    /// What the open index keeps in memory, where pages are read from `place`.
+    fn needs(&self, manifest: &Manifest, place: Place) -> Needs;
+
+    /// The file that follows the one that searches read, on a tier that has the codes too; `None` of a family whose codes
+    /// cannot be left there.
+    fn codes_file(&self) -> Option<&FileEntry>;
+
+    /// Bytes that a query holds at its peak, about, with a candidate list of `search_list`.
+    fn query_bytes(&self, search_list: usize) -> u64;
+
+    /// The candidate list that memory is planned for.
+    fn planned_list(&self, params: &SearchParams) -> usize;
+
+    /// Distances that a query computes, about, in units of one from a code.
+    fn query_distances(&self, params: &SearchParams) -> usize;
+
+    /// The effort of a search of which only the candidate list is named.
+    fn effort_of(&self, search_list: u32) -> Effort;
+
+    /// Loads what stays in memory and checks it.
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError>;
+
+    /// Looks at every byte of the file that searches read and at whatever else belongs together; damage goes into the
+    /// report. Checksums of the other files were looked at before.
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError>;
+
+    /// Says what the index is made of.
+    fn describe(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+        progress: &dyn Progress,
+    ) -> Result<Description, IndexError>;
+}

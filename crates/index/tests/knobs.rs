@@ -1,0 +1,164 @@
+//! What a family has no use for is refused, with its name and the names of what the family knows.
+
+mod clustered;
+
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GivenOptions, GraphOptions, Index, IndexError,
+    OpenOptions, RangeOptions, SearchMode, SearchOptions, SpannOptions, build, families,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::Control;
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+
+/// Each family with the efforts that a search of it knows besides the candidates.
+fn kinds() -> [(FamilyOptions, &'static [&'static str]); 3] {
+    [
+        (ClusterOptions::default().into(), &["probes"]),
+        (GraphOptions::default().into(), &["beam_width", "mode"]),
+        (SpannOptions::default().into(), &["probes", "prune", "mode"]),
+    ]
+}
+
+/// Search options with one effort given.
+fn knobs() -> [(&'static str, SearchOptions); 4] {
+    let options = SearchOptions { effort: Effort::SearchList(20), ..SearchOptions::default() };
+    [
+        ("probes", SearchOptions { probes: Some(3), ..options }),
+        ("prune", SearchOptions { prune: Some(0.5), ..options }),
+        ("beam_width", SearchOptions { beam_width: Some(2), ..options }),
+        ("mode", SearchOptions { mode: Some(SearchMode::Batched), ..options }),
+    ]
+}
+
+fn refusal<T>(outcome: Result<T, IndexError>) -> String {
+    match outcome.err() {
+        Some(IndexError::Parameter(what)) => what,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 5, 16, 2));
+    for (family, known) in kinds() {
+        let name = family.family();
+        let path = dir.path().join(name);
+        build(&data, &path, &BuildOptions::of(family), &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        for (knob, options) in knobs() {
+            let found = index.search(&queries, &options, Control::default());
+            let explained = index.explain(&queries, 0, &options, Control::default());
+            let warmed = index.warm(&options, Control::default());
+            if known.contains(&knob) {
+                assert_eq!(found.unwrap().ids.len(), 50, "{name} {knob}");
+                assert_eq!(explained.unwrap().ids.len(), 10, "{name} {knob}");
+                assert!(warmed.unwrap().queries > 0, "{name} {knob}");
+                continue;
+            }
+            let what = refusal(found);
+            assert!(what.contains(&format!("{name} index knows no {knob}")), "{what}");
+            let listed = [&["search_list"], known].concat().join(", ");
+            assert!(what.ends_with(&format!("it knows {listed}")), "{what}");
+            assert_eq!((refusal(explained), refusal(warmed)), (what.clone(), what));
+        }
+        let ranges = [
+            ("beam_width", RangeOptions { beam_width: Some(2), ..RangeOptions::default() }),
+            ("mode", RangeOptions { mode: Some(SearchMode::Pipelined), ..RangeOptions::default() }),
+        ];
+        for (knob, options) in ranges {
+            let found = index.range_search(&queries, 100.0, &options, Control::default());
+            if known.contains(&knob) {
+                assert_eq!(found.unwrap().offsets.len(), 6, "{name} {knob}");
+            } else {
+                let what = refusal(found);
+                assert!(what.contains(&format!("knows no {knob}")), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn build_options_of_another_family_or_of_none_are_refused_by_name() {
+    let refused = |family: &str, name: &str, value: serde_json::Value| {
+        refusal(families::options(family, &GivenOptions::from([(name.to_owned(), value)])))
+    };
+    for (family, name, owners) in [
+        ("cluster", "max_degree", "graph"),
+        ("cluster", "layout", "graph and spann"),
+        ("graph", "group_vectors", "cluster"),
+        ("graph", "centroid_share", "spann"),
+        ("spann", "search_list", "graph"),
+        ("spann", "group_vectors", "cluster"),
+    ] {
+        let what = refused(family, name, 8.into());
+        assert!(what.starts_with(&format!("{name} is an option of {owners}, not of {family}")), "{what}");
+        let own = families::find(family).unwrap().options.iter().map(|option| option.name);
+        assert!(what.ends_with(&own.collect::<Vec<_>>().join(", ")), "{what}");
+    }
+    let what = refused("graph", "colour", "red".into());
+    assert!(what.contains("colour is an option of no family") && what.contains("max_degree"), "{what}");
+    let what = refusal(families::options("forest", &GivenOptions::new()));
+    assert!(
+        what.contains("forest") && kinds().iter().all(|(kind, _)| what.contains(kind.family())),
+        "{what}"
+    );
+}
+
+#[test]
+fn values_that_an_option_does_not_take_are_refused_by_name() {
+    for (family, name, value, expected) in [
+        ("graph", "max_degree", serde_json::json!("many"), "max_degree"),
+        ("graph", "max_degree", serde_json::json!(-1), "max_degree"),
+        ("graph", "max_degree", serde_json::json!(0), "max_degree is 0"),
+        ("graph", "layout", serde_json::json!("grouped"), "grouped"),
+        ("graph", "alpha", serde_json::json!(0.5), "alpha is 0.5"),
+        ("spann", "layout", serde_json::json!("padded"), "padded"),
+        ("spann", "replicas", serde_json::json!(9), "replicas is 9"),
+        ("spann", "code_kind", serde_json::json!("wax"), "wax"),
+        ("cluster", "group_vectors", serde_json::json!(1.5), "group_vectors"),
+        ("cluster", "code_kind", serde_json::json!("pq"), "pq"),
+    ] {
+        let what = refusal(families::options(family, &GivenOptions::from([(name.to_owned(), value)])));
+        assert!(what.contains(expected), "{what}");
+    }
+}
+
+#[test]
+fn options_by_name_are_those_of_the_family_s_own_struct() {
+    let given = |values: &[(&str, serde_json::Value)]| {
+        values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<GivenOptions>()
+    };
+    let same = |family: &str, values: &[(&str, serde_json::Value)], expected: FamilyOptions| {
+        let found = families::options(family, &given(values)).unwrap();
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+    };
+    for (family, _) in kinds() {
+        same(family.family(), &[], family);
+    }
+    same(
+        "graph",
+        &[("layout", "csr".into()), ("max_degree", 12.into()), ("code_kind", "rabitq2".into())],
+        GraphOptions {
+            layout: "csr".parse().unwrap(),
+            max_degree: 12,
+            code_kind: Some("rabitq2".parse().unwrap()),
+            ..GraphOptions::default()
+        }
+        .into(),
+    );
+    same(
+        "spann",
+        &[("layout", "coupled".into()), ("centroid_share", 0.25.into()), ("list_limit", 9.into())],
+        SpannOptions {
+            layout: "coupled".parse().unwrap(),
+            centroid_share: 0.25,
+            list_limit: Some(9),
+            ..SpannOptions::default()
+        }
+        .into(),
+    );
+    let groups = ClusterOptions { group_vectors: 30, code_bytes: Some(16), ..ClusterOptions::default() };
+    same("cluster", &[("group_vectors", 30.into()), ("code_bytes", 16.into())], groups.into());
+}
