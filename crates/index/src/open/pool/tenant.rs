@@ -14,6 +14,7 @@ pub(in crate::open) struct Tenant {
     /// The file that searches read.
     file: PathBuf,
     tier: Arc<dyn Tier>,
+    addressable: bool,
     options: EngineOptions,
     pub(super) engine_bytes: u64,
     /// Where a budget limits searches: what is left of it.
@@ -39,7 +40,8 @@ impl Tenant {
     ) -> Tenant {
         let ledger = |left| Mutex::new(Ledger { left, refused: Vec::new(), hosts: Vec::new() });
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Tenant { number, file, tier, options, engine_bytes, memory: memory.map(ledger) }
+        let addressable = tier.profile().addressable;
+        Tenant { number, file, tier, addressable, options, engine_bytes, memory: memory.map(ledger) }
     }
 
     /// The file that searches read.
@@ -49,7 +51,7 @@ impl Tenant {
 
     /// Whether reads are loads from memory.
     pub(in crate::open) fn is_addressable(&self) -> bool {
-        self.tier.profile().addressable
+        self.addressable
     }
 
     /// Bytes of an engine's buffers.
