@@ -21,24 +21,10 @@ fn functions_are_short() {
     demand_none(functions::complaints(&tree::files(&tree::root()).unwrap()));
 }
 
-/// Crates in which folders still import each other in circles; what is found there is printed.
-const CRATES_WITH_CIRCLES: [&str; 1] = ["crates/index"];
-
 #[test]
 fn imports_go_in_no_circles() {
-    let (known, new): (Vec<_>, Vec<_>) = imports::complaints(&tree::files(&tree::root()).unwrap())
-        .into_iter()
-        .partition(|(name, _)| CRATES_WITH_CIRCLES.contains(&name.as_str()));
-    for (_, complaint) in &known {
-        println!("{complaint}");
-    }
-    demand_none(new.into_iter().map(|(_, complaint)| complaint).collect());
-    for name in CRATES_WITH_CIRCLES {
-        assert!(
-            known.iter().any(|(of, _)| of == name),
-            "{name} has no circles any more: take it off the list"
-        );
-    }
+    let complaints = imports::complaints(&tree::files(&tree::root()).unwrap());
+    demand_none(complaints.into_iter().map(|(_, complaint)| complaint).collect());
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! query is not handed over as long as no more callers than there are cores do likewise: over memory its caller opens an
 //! engine for it, over a device it borrows one that is kept. All others share the workers' threads.
 
-use super::pool::{Answers, Job, Pending, Pool, process};
-use super::{Index, SearchOptions, SearchResult, cores};
+use super::pool::{Answers, Job, Pending, Pool, cores, process};
+use super::{Index, SearchOptions, SearchResult};
 use crate::error::IndexError;
 use crate::family::QueryState;
 use bathyal_tier::{Control, Cx, Engine, RunError, Running, Step, TierError, thread_waker};

@@ -42,11 +42,10 @@ use bathyal_tier::{Control, EngineOptions, Tier, TierError};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::{Spare, Waiting};
-use pool::{Answers, Job, Tenant, process};
-use stats::Counters;
+use pool::{Answers, Counters, Job, RawQueries, Tenant, cores, process};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 use tier::{Pages, open_tier};
 
@@ -144,29 +143,6 @@ pub struct SearchResult {
     pub notes: Vec<String>,
 }
 
-/// Query rows for [`Index::search_raw`].
-pub(crate) struct RawQueries {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) count: usize,
-}
-
-impl RawQueries {
-    /// Bytes of a query.
-    fn row_bytes(&self) -> usize {
-        self.bytes.len() / self.count.max(1)
-    }
-}
-
-impl RawQueries {
-    /// A copy of some rows, one after the other.
-    fn of(queries: &VectorFile, rows: Range<usize>) -> RawQueries {
-        let count = rows.len();
-        let mut bytes = Vec::with_capacity(count * queries.row_bytes());
-        rows.for_each(|row| bytes.extend_from_slice(queries.row(row)));
-        RawQueries { bytes, count }
-    }
-}
-
 /// An open index. Shared freely between threads.
 pub struct Index {
     directory: PathBuf,
@@ -186,12 +162,6 @@ pub struct Index {
     spare: Spare,
     /// The process that opened it.
     process: u32,
-}
-
-/// Cores that this process may use. To ask takes longer than a search in memory: it reads files of the system.
-fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 /// The threads that a caller means: 0 is all cores.

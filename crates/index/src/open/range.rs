@@ -4,13 +4,11 @@
 //! effort that the calibration names for that k. What is found is then as complete as the recall asked for, and a
 //! query with few vectors around it costs no more than a usual search.
 
-use super::pool::{Answers, Job};
-use super::{Effort, Index, RawQueries, SearchOptions};
+use super::pool::{Answers, Job, RangePlan, RawQueries};
+use super::{Effort, Index, SearchOptions};
 use crate::error::IndexError;
-use crate::family::QueryState;
 use crate::query::{QueryStats, SearchMode, SearchParams, SearchTotals};
-use bathyal_kernels::Neighbor;
-use bathyal_tier::{Control, Cx};
+use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,43 +62,6 @@ pub struct RangeResult {
     pub threads: usize,
     /// What the user should know: answers cut at the limit, a recall beyond the calibration.
     pub notes: Vec<String>,
-}
-
-/// The rounds of a range query.
-pub(super) struct RangePlan {
-    radius: f32,
-    limit: usize,
-    /// Neighbours that each round is calibrated for, and its effort.
-    rounds: Vec<(usize, SearchParams)>,
-}
-
-impl RangePlan {
-    /// Neighbours that the last round is for: where a query has as many, there may be more.
-    fn most(&self) -> usize {
-        self.rounds.last().map_or(0, |(k, _)| *k)
-    }
-
-    /// Answers one query.
-    pub(super) async fn search(
-        &self,
-        cx: Cx,
-        query: &[u8],
-        state: &mut dyn QueryState,
-    ) -> Result<(Vec<Neighbor>, QueryStats), IndexError> {
-        let (mut within, mut cost) = (Vec::new(), QueryStats::default());
-        for (k, params) in &self.rounds {
-            state.search(cx.clone(), query, *params).await?;
-            cost.add(&state.stats());
-            within.clear();
-            state.take_found(&mut within);
-            within.truncate(within.partition_point(|found| found.distance <= self.radius));
-            if within.len() < *k {
-                break;
-            }
-        }
-        within.truncate(self.limit);
-        Ok((within, cost))
-    }
 }
 
 impl Index {

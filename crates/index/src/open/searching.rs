@@ -1,8 +1,7 @@
 //! Searches that are awaited: a future that works under any executor.
 
-use super::pool::{Job, Pending, Pool};
-use super::stats::Counters;
-use super::{Index, RawQueries, SearchOptions, SearchResult, collect, thread_count};
+use super::pool::{Counters, Job, Pending, Pool, RawQueries};
+use super::{Index, SearchOptions, SearchResult, collect, thread_count};
 use crate::error::IndexError;
 use bathyal_vectors::VectorFile;
 use std::future::Future;

@@ -1,51 +1,10 @@
 //! What an open index has done so far: counters for a monitoring system, kept by relaxed atomics once a query.
 
 use super::Index;
-use crate::query::QueryStats;
+use super::pool::LATENCY_BOUNDS_US;
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Upper bounds of the latency histogram in microseconds: from a search in memory to a disk in distress.
-const LATENCY_BOUNDS_US: [u64; 17] = [
-    20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
-    2_000_000, 5_000_000,
-];
-
-/// The counters of an open index, shared by its threads.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    queries: AtomicU64,
-    errors: AtomicU64,
-    hops: AtomicU64,
-    reads: AtomicU64,
-    bytes: AtomicU64,
-    code_distances: AtomicU64,
-    full_distances: AtomicU64,
-    latency_ns: AtomicU64,
-    /// Queries by latency: up to each bound, and beyond the last.
-    slower: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
-}
-
-impl Counters {
-    /// Counts a query that was answered.
-    pub(super) fn answered(&self, latency_ns: u64, cost: &QueryStats) {
-        self.queries.fetch_add(1, Relaxed);
-        self.hops.fetch_add(u64::from(cost.hops), Relaxed);
-        self.reads.fetch_add(u64::from(cost.reads), Relaxed);
-        self.bytes.fetch_add(cost.bytes, Relaxed);
-        self.code_distances.fetch_add(u64::from(cost.code_distances), Relaxed);
-        self.full_distances.fetch_add(u64::from(cost.full_distances), Relaxed);
-        self.latency_ns.fetch_add(latency_ns, Relaxed);
-        let bucket = LATENCY_BOUNDS_US.partition_point(|bound| bound * 1000 < latency_ns);
-        self.slower[bucket].fetch_add(1, Relaxed);
-    }
-
-    /// Counts a batch that failed: damage, a device error, a cancellation, a deadline.
-    pub(super) fn failed(&self) {
-        self.errors.fetch_add(1, Relaxed);
-    }
-}
 
 /// A bar of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

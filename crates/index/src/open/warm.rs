@@ -1,6 +1,7 @@
 //! Warm-up: what the first queries would otherwise wait for.
 
-use super::{Index, RawQueries, SearchOptions, thread_count};
+use super::pool::RawQueries;
+use super::{Index, SearchOptions, thread_count};
 use crate::error::IndexError;
 use bathyal_kernels::Element;
 use bathyal_tier::Control;

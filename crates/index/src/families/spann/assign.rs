@@ -6,10 +6,10 @@
 //! copy would gain nothing. One walk through the graph over the centroids finds the lists near a whole leaf; each vector
 //! of the leaf is then compared with their centroids exactly.
 
-use super::build::Work;
 use super::centroids::navigation_list;
 use super::members::{Request, Requests, buckets};
 use super::place::Leaves;
+use super::work::Work;
 use crate::error::IndexError;
 use crate::families::graph::grow::Growth;
 use crate::families::graph::insert::Inserter;

@@ -5,9 +5,11 @@ use super::journal::{self, Admitted, FREQUENCIES_NAME, Journal, fingerprint};
 use super::members::Memberships;
 use super::options::SpannOptions;
 use super::place::{self, Leaves};
-use super::plan::{Plan, Shape};
+use super::plan::Plan;
 use super::section::{NAME, SpannEntry};
-use super::{coded, graph, measure, write};
+use super::work::Work;
+use super::{coded_measure, coded_write};
+use super::{graph, measure, write};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
@@ -15,14 +17,10 @@ use crate::calibrate::Calibration;
 use crate::error::IndexError;
 use crate::families::graph::write::{Coding, write_codes};
 use crate::format::appender::{Appender, read_back};
-use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::pieces;
 use crate::partition::space::Space;
 use bathyal_vectors::VectorFile;
-
-/// What all stages of a build read.
-pub(crate) type Work<'a> = partition::Work<'a, Shape, SpannOptions>;
 
 impl From<SpannOptions> for FamilyOptions {
     fn from(options: SpannOptions) -> FamilyOptions {
@@ -58,8 +56,8 @@ fn build(job: Job<'_>, own: &SpannOptions) -> Result<BuildReport, IndexError> {
     let plan = Plan::new(data, own, options);
     plan.shape.check(data, own)?;
     let identity = identity.and(&format!("{} placed together", plan.rows));
-    let fingerprint = fingerprint(data, own, options, identity, &plan);
-    let shape = journal::Shape::of(data, &plan);
+    let fingerprint = fingerprint(data, own, options, identity, &plan.shape, plan.rows);
+    let shape = journal::Shape::of(data, &plan.shape, plan.rows);
     let threads = options.thread_count();
     let (draft, start) = target
         .start(fingerprint.as_deref(), |draft, fingerprint| Journal::read(draft, fingerprint, &shape))?;
@@ -80,7 +78,7 @@ fn build(job: Job<'_>, own: &SpannOptions) -> Result<BuildReport, IndexError> {
     let mut intake = divide(&work, &mut journal, &mut stages)?;
     let (leaves, centroids) = place::place(&work, &mut intake, &mut journal, &mut stages)?;
     let (admitted, members) = admit(&work, &intake, &leaves, centroids, &mut journal, &mut stages)?;
-    let coded = coded::write::encode(&work, &intake, &leaves)?;
+    let coded = coded_write::encode(&work, &intake, &leaves)?;
     if coded.is_some() {
         stages.end("encode lists");
     }
@@ -92,7 +90,7 @@ fn build(job: Job<'_>, own: &SpannOptions) -> Result<BuildReport, IndexError> {
 
     let mut section = section(&work, admitted, &lists, coded.as_ref());
     section.calibration = match &coded {
-        Some(coded) => coded::measure::calibrate(&work, &section, &leaves, coded, &lists.table)?,
+        Some(coded) => coded_measure::calibrate(&work, &section, &leaves, coded, &lists.table)?,
         None => measure::calibrate(&work, &section, &leaves, &members)?,
     };
     stages.end("calibrate");
@@ -116,7 +114,7 @@ fn section(
     work: &Work<'_>,
     admitted: Admitted,
     lists: &write::Files,
-    coded: Option<&coded::write::CodedVectors>,
+    coded: Option<&coded_write::CodedVectors>,
 ) -> SpannEntry {
     let codes = admitted.codes.entry();
     SpannEntry {

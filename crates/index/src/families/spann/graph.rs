@@ -1,8 +1,8 @@
 //! The graph over the centroids: the project's own Vamana, grown in rounds, with the files that a search loads.
 
-use super::build::Work;
 use super::centroids::CentroidLinks;
 use super::section::{CENTROIDS_NAME, LINKS_NAME};
+use super::work::Work;
 use crate::error::IndexError;
 use crate::families::graph::GraphOptions;
 use crate::families::graph::adjacency::Adjacency;

@@ -4,8 +4,8 @@
 use super::members::{ADMITTED_NAME, MEMBERS_NAME};
 use super::options::SpannOptions;
 use super::place::{self, MEANS_NAME, ORDER_NAME, rows_name};
-use super::plan::{Plan, Shape as ListShape};
 use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME};
+use super::work::Shape as ListShape;
 use crate::build::journal::{self, holds, require};
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
@@ -171,9 +171,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn of(data: &VectorFile, plan: &Plan) -> Shape {
+    pub(crate) fn of(data: &VectorFile, lists: &ListShape, rows: usize) -> Shape {
         let (vectors, dim, element) = (data.count(), data.dim(), data.element());
-        Shape { vectors, dim, element, leaf: plan.shape.leaf, rows: plan.rows }
+        Shape { vectors, dim, element, leaf: lists.leaf, rows }
     }
 }
 
@@ -183,11 +183,12 @@ pub(crate) fn fingerprint(
     own: &SpannOptions,
     options: &BuildOptions,
     identity: Identity,
-    plan: &Plan,
+    lists: &ListShape,
+    rows: usize,
 ) -> Option<String> {
     let SpannOptions { alpha, code_bytes, code_kind, .. } = own;
     let BuildOptions { metric, seed, memory_bytes, .. } = options;
-    let ListShape { leaf, list_limit, postings } = plan.shape;
+    let ListShape { leaf, list_limit, postings } = *lists;
     Some(format!(
         "lists, steps {STEPS_VERSION} of {}; {}; {metric:?} {leaf} {list_limit} {} {} {alpha} {code_bytes:?} \
          {code_kind:?} {seed} {memory_bytes:?} {} {}",
@@ -196,6 +197,6 @@ pub(crate) fn fingerprint(
         postings.name(),
         own.list_replicas(),
         options.thread_count(),
-        plan.rows,
+        rows,
     ))
 }

@@ -4,12 +4,12 @@
 //! those that the walk through the centroids chose: no list has to be read. Vectors of the data stand in for queries,
 //! each absent from its own answer.
 
-use super::build::Work;
 use super::centroids::{CentroidLinks, Centroids, Navigation, centroid_element, centroid_metric};
 use super::effort::ListPoint;
 use super::members::Memberships;
 use super::place::Leaves;
 use super::section::SpannEntry;
+use super::work::Work;
 use crate::calibrate::trial::{StandIns, Trial, climb};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;

@@ -9,6 +9,10 @@ mod assign;
 mod build;
 mod centroids;
 mod coded;
+mod coded_measure;
+mod coded_search;
+mod coded_verify;
+mod coded_write;
 mod effort;
 mod gather;
 mod graph;
@@ -26,6 +30,7 @@ mod section;
 mod table;
 mod verify;
 mod wanted;
+mod work;
 mod write;
 
 pub use effort::ListPoint;

@@ -2,7 +2,7 @@
 
 use super::centroids::{CentroidLinks, Centroids, centroid_element, centroid_metric};
 use super::coded::ListCodes;
-use super::coded::search::Candidates;
+use super::coded_search::Candidates;
 use super::effort::{self, CodedCost};
 use super::search::{self, Lists, Scratch, Submission};
 use super::section::SpannEntry;

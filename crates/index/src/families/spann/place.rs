@@ -4,9 +4,9 @@
 //! vectors are written again in the order of the leaves, so that what later stages read lies close together however
 //! large the set is; a vector's number in that order is its *slot*.
 
-use super::build::Work;
 use super::centroids::{centroid_element, centroid_metric};
 use super::journal::Journal;
+use super::work::Work;
 use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack, Written};

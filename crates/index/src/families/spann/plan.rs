@@ -3,14 +3,14 @@
 
 use super::assign::ROUND_VECTORS;
 use super::centroids::{centroid_element, centroid_metric};
-use super::coded;
+use super::coded_write;
 use super::graph::CENTROID_DEGREE;
 use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
 use super::options::SpannOptions;
+use super::work::Shape;
 use crate::build::options::BuildOptions;
-use crate::error::IndexError;
 use crate::families::graph::adjacency::Adjacency;
-use crate::format::postings::{MOST_LIST_BYTES, PostingLayout, Postings};
+use crate::format::postings::Postings;
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use bathyal_vectors::VectorFile;
@@ -30,41 +30,6 @@ const SCAN_BYTES: u64 = 4 << 20;
 /// Calibration: neighbours of each query that a thread keeps with room for growing lists, and where they are.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 const WHERE_BYTES: u64 = 1000 * 101 * 120;
-
-/// What is built, as far as it follows from the options.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Vectors of a leaf, so vectors for each centroid.
-    pub(crate) leaf: usize,
-    /// Vectors that a list admits at most; its own leaf's come on top where no list admits them.
-    pub(crate) list_limit: usize,
-    pub(crate) postings: PostingLayout,
-}
-
-impl Shape {
-    fn of(own: &SpannOptions) -> Shape {
-        let leaf = ((1.0 / f64::from(own.centroid_share)).round() as usize).max(1);
-        let list_limit = own.list_limit.map_or(leaf * own.list_replicas() as usize, |limit| limit as usize);
-        Shape { leaf, list_limit: list_limit.max(1), postings: own.layout }
-    }
-
-    /// Checks that the longest list can be read at once.
-    pub(crate) fn check(&self, data: &VectorFile, own: &SpannOptions) -> Result<(), IndexError> {
-        let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
-        let row_bytes = match own.code_kind {
-            Some(_) => own.codes().of_groups(data.dim()).1,
-            None => data.row_bytes(),
-        };
-        let bytes = longest * (row_bytes as u64 + 4);
-        if bytes <= MOST_LIST_BYTES {
-            return Ok(());
-        }
-        Err(IndexError::Parameter(format!(
-            "lists of up to {longest} vectors may take {bytes} bytes, and one read brings {MOST_LIST_BYTES} at most; \
-             raise centroid_share or lower list_limit"
-        )))
-    }
-}
 
 /// How much is placed at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +115,7 @@ impl Sizes {
             return common;
         }
         // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
-        let coding = coded::write::planned_bytes(data.count(), data.dim(), threads);
+        let coding = coded_write::planned_bytes(data.count(), data.dim(), threads);
         let truth = 1000 * 101 * (own.codes().of_groups(data.dim()).1 as u64 + 16);
         common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
     }

@@ -5,7 +5,7 @@
 
 use super::centroids::{Centroids, Navigation};
 use super::coded::ListCodes;
-use super::coded::search::Candidates;
+use super::coded_search::Candidates;
 use super::effort::CodedCost;
 use super::gather::{Gather, Joining};
 use super::section::SpannEntry;

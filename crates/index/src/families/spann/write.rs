@@ -1,10 +1,10 @@
 //! Writing posting lists: the file of postings with the checksums of its blocks, the table of lists, and the ids.
 
-use super::build::Work;
 use super::group::{NO_LIST, Owners};
 use super::members::Memberships;
 use super::place::Leaves;
 use super::section::{CHECKSUMS_NAME, IDS_NAME, LISTS_NAME, POSTINGS_NAME};
+use super::work::Work;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::identity::Identity;

@@ -1,11 +1,10 @@
 //! What one caller asks, and how far it has been answered.
 
+use super::asked::{RangePlan, RawQueries};
+use super::counters::Counters;
 use super::tenant::Tenant;
 use crate::error::IndexError;
 use crate::family::{Opened, QueryState};
-use crate::open::RawQueries;
-use crate::open::range::RangePlan;
-use crate::open::stats::Counters;
 use crate::query::{QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;

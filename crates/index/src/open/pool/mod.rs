@@ -4,6 +4,8 @@
 //! for each index ([`Tenant`]) that it works for, and takes the next query from its jobs in turn, so a lone query does not
 //! wait behind a batch, and the queries of a hundred callers are in flight together. [`Pending`] is a job's future.
 
+mod asked;
+mod counters;
 mod gate;
 mod job;
 mod pending;
@@ -11,7 +13,9 @@ mod tenant;
 mod threads;
 mod worker;
 
+pub(super) use asked::{RangePlan, RawQueries};
+pub(super) use counters::{Counters, LATENCY_BOUNDS_US};
 pub(super) use job::{Answers, Job};
 pub(super) use pending::Pending;
 pub(super) use tenant::Tenant;
-pub(super) use threads::{Pool, process};
+pub(super) use threads::{Pool, cores, process};

@@ -5,11 +5,10 @@ use super::job::Job;
 use super::tenant::Tenant;
 use super::worker::{Desk, work};
 use crate::error::IndexError;
-use crate::open::cores;
 use bathyal_tier::{Engine, Parked, TierError};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Jobs that may be with the workers at once. Who comes later waits outside, where all that waiting takes is memory of
 /// the caller's own.
@@ -177,4 +176,10 @@ fn retire(engines: impl IntoIterator<Item = (Arc<Tenant>, Parked)>) {
         drop(engine);
         tenant.give(tenant.engine_bytes);
     }
+}
+
+/// Cores that this process may use. To ask takes longer than a search in memory: it reads files of the system.
+pub(in crate::open) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }

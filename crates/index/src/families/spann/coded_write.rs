@@ -1,13 +1,13 @@
 //! Making and writing lists of codes: the codec, the codes of all vectors in the order of their leaves, the file of postings.
 
-use super::ListCodes;
+use super::centroids::centroid_metric;
+use super::coded::ListCodes;
+use super::members::Memberships;
+use super::place::Leaves;
+use super::section::{LIST_CODEC_NAME, ListCodesEntry};
+use super::work::Work;
+use super::write::{Blocks, CHECK_EVERY, Files, write_table};
 use crate::error::IndexError;
-use crate::families::spann::build::Work;
-use crate::families::spann::centroids::centroid_metric;
-use crate::families::spann::members::Memberships;
-use crate::families::spann::place::Leaves;
-use crate::families::spann::section::{LIST_CODEC_NAME, ListCodesEntry};
-use crate::families::spann::write::{Blocks, CHECK_EVERY, Files, write_table};
 use crate::format::appender::Appender;
 use crate::format::postings::{ListEntry, Postings};
 use crate::partition::intake::Intake;

@@ -4,17 +4,17 @@
 //! have a better estimate. So the lists of a query are scanned up to the worst estimate of any true neighbour, and one scan
 //! measures all numbers of candidates and all prunings at once.
 
-use super::write::CodedVectors;
-use super::{ListCodes, ListQuery};
+use super::centroids::{Centroids, Navigation};
+use super::coded::{ListCodes, ListQuery};
+use super::coded_write::CodedVectors;
+use super::effort::ListPoint;
+use super::measure::{PROBES, centroids, most_probes};
+use super::place::Leaves;
+use super::section::{POSTINGS_NAME, SpannEntry};
+use super::work::Work;
 use crate::calibrate::trial::{StandIns, Trial, climb};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
-use crate::families::spann::build::Work;
-use crate::families::spann::centroids::{Centroids, Navigation};
-use crate::families::spann::effort::ListPoint;
-use crate::families::spann::measure::{PROBES, centroids, most_probes};
-use crate::families::spann::place::Leaves;
-use crate::families::spann::section::{POSTINGS_NAME, SpannEntry};
 use crate::format::postings::Postings;
 use crate::query::QueryStats;
 use crate::query::visited::VisitedSet;

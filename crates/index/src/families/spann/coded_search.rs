@@ -1,6 +1,6 @@
 //! The candidates of a query among the codes of its lists.
 
-use super::{ListCodes, ListQuery};
+use super::coded::{ListCodes, ListQuery};
 use crate::query::visited::VisitedSet;
 use bathyal_kernels::Neighbor;
 

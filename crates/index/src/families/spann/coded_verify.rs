@@ -1,7 +1,7 @@
 //! Every byte of lists of codes, looked at.
 
+use super::verify::{ListWalk, ROWS_AT_ONCE};
 use crate::error::IndexError;
-use crate::families::spann::verify::{ListWalk, ROWS_AT_ONCE};
 use crate::format::postings::BLOCK_BYTES;
 use crate::format::walk::Marks;
 

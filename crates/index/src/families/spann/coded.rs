@@ -5,11 +5,6 @@
 //! are of whole vectors, not of residuals: all replicas of a vector then have one estimate, whatever list they are in, and
 //! answers do not depend on which list arrives first. Codes are made in blocks and scanned as those of the cluster family.
 
-pub(crate) mod measure;
-pub(crate) mod search;
-mod verify;
-pub(crate) mod write;
-
 use super::centroids::centroid_metric;
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Metric, Neighbor};
@@ -17,9 +12,9 @@ use bathyal_kernels::{Metric, Neighbor};
 /// The codec of the vectors in lists.
 #[derive(Debug)]
 pub(crate) struct ListCodes {
-    codec: Codec,
+    pub(super) codec: Codec,
     /// What is taken from every vector before it is coded: their mean, about which codes err least.
-    shift: Vec<f32>,
+    pub(super) shift: Vec<f32>,
 }
 
 /// A query made ready for lists of codes; reused.
@@ -86,7 +81,7 @@ impl ListCodes {
     }
 
     /// Encodes `rows` (row-major, which are shifted here) as codes that lie one after the other.
-    fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+    pub(super) fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
         let (dim, bytes) = (self.shift.len(), self.codec.code_bytes());
         rows.chunks_exact_mut(dim).for_each(|row| row.iter_mut().zip(&self.shift).for_each(|(v, s)| *v -= s));
         // Around the mean there is no centroid to speak of.
@@ -98,7 +93,7 @@ impl ListCodes {
     }
 
     /// Appends codes that lie one after the other as a list holds them: in blocks of 32, and one of what is left.
-    fn append_blocks(&self, codes: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn append_blocks(&self, codes: &[u8], out: &mut Vec<u8>) {
         for codes in codes.chunks(self.codec.block_bytes()) {
             let before = out.len();
             out.resize(before + codes.len(), 0);

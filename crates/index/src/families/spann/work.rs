@@ -1,0 +1,45 @@
+//! What all stages of a build are told.
+
+use super::options::SpannOptions;
+use crate::error::IndexError;
+use crate::format::postings::{MOST_LIST_BYTES, PostingLayout};
+use crate::partition;
+use bathyal_vectors::VectorFile;
+
+/// What all stages of a build read.
+pub(crate) type Work<'a> = partition::Work<'a, Shape, SpannOptions>;
+
+/// What is built, as far as it follows from the options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Vectors of a leaf, so vectors for each centroid.
+    pub(crate) leaf: usize,
+    /// Vectors that a list admits at most; its own leaf's come on top where no list admits them.
+    pub(crate) list_limit: usize,
+    pub(crate) postings: PostingLayout,
+}
+
+impl Shape {
+    pub(super) fn of(own: &SpannOptions) -> Shape {
+        let leaf = ((1.0 / f64::from(own.centroid_share)).round() as usize).max(1);
+        let list_limit = own.list_limit.map_or(leaf * own.list_replicas() as usize, |limit| limit as usize);
+        Shape { leaf, list_limit: list_limit.max(1), postings: own.layout }
+    }
+
+    /// Checks that the longest list can be read at once.
+    pub(crate) fn check(&self, data: &VectorFile, own: &SpannOptions) -> Result<(), IndexError> {
+        let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
+        let row_bytes = match own.code_kind {
+            Some(_) => own.codes().of_groups(data.dim()).1,
+            None => data.row_bytes(),
+        };
+        let bytes = longest * (row_bytes as u64 + 4);
+        if bytes <= MOST_LIST_BYTES {
+            return Ok(());
+        }
+        Err(IndexError::Parameter(format!(
+            "lists of up to {longest} vectors may take {bytes} bytes, and one read brings {MOST_LIST_BYTES} at most; \
+             raise centroid_share or lower list_limit"
+        )))
+    }
+}
