@@ -8,6 +8,7 @@ pub mod build;
 pub mod calibrate;
 pub mod cost;
 pub mod error;
+mod extent;
 pub mod families;
 pub mod family;
 pub mod format;

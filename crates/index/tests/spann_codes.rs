@@ -198,23 +198,6 @@ fn candidates_and_lists_are_chosen_apart() {
     assert!(index.warm(&SearchOptions::default(), Control::default()).unwrap().reads > 0);
 }
 
-#[test]
-fn queries_that_no_estimate_holds_are_answered() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("index");
-    let data = vectors(Element::F32, 1500, 8, 1);
-    build(&data, &path, &of(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent).unwrap();
-    let far = [3e38_f32, -3e38, 1e30, 1e19].map(|value| value.to_le_bytes().repeat(8)).concat();
-    let queries = VectorFile::from_rows(Element::F32, 8, far).unwrap();
-    let found = search(&open(&path, TierChoice::File), &queries, &SearchOptions::default());
-    for row in found.ids.chunks(10) {
-        let mut ids = row.to_vec();
-        ids.sort_unstable();
-        ids.dedup();
-        assert!(ids.len() == 10 && ids.iter().all(|id| *id < 1500), "{row:?}");
-    }
-}
-
 /// The bytes of all files but those that hold seconds.
 fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());

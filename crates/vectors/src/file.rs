@@ -74,6 +74,24 @@ impl std::fmt::Debug for VectorFile {
     }
 }
 
+/// What a file of vectors holds, whatever its format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Content {
+    /// A hash of all elements, and of how many there are.
+    pub hash: u64,
+    /// The largest value, of f32.
+    pub largest: Option<Largest>,
+}
+
+/// The largest value of some rows, by its magnitude.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Largest {
+    /// The first row that has it.
+    pub row: usize,
+    /// Its magnitude.
+    pub value: f32,
+}
+
 /// How the rows of a [`VectorFile`] are about to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -287,26 +305,46 @@ impl VectorFile {
         self.each_block(&|| false, |rows| self.check_rows(rows)).map(|_| ())
     }
 
-    /// Checks every row as [`VectorFile::check_finite`] does, and returns a hash of what the rows hold: the same for the
-    /// same vectors in any format. `None` soon after `cancelled` says so.
+    /// Checks every row as [`VectorFile::check_finite`] does, and says what the rows hold. `None` soon after `cancelled`
+    /// says so.
     ///
     /// # Errors
     /// As [`VectorFile::check_finite`].
-    pub fn check_content(&self, cancelled: &(dyn Fn() -> bool + Sync)) -> Option<Result<u64, VectorError>> {
+    pub fn check_content(
+        &self,
+        cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Option<Result<Content, VectorError>> {
         let checked = self.check_length().and_then(|()| {
             self.each_block(cancelled, |rows| {
                 self.check_rows(rows.clone())?;
-                Ok(self.hash_rows(rows))
+                Ok((self.hash_rows(rows.clone()), self.largest(rows)))
             })
         });
         if cancelled() {
             return None;
         }
         let shape = [self.element().size() as u64, self.dim() as u64, self.count() as u64];
-        Some(checked.map(|hashes| {
-            let numbers = shape.into_iter().chain(hashes);
-            xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+        Some(checked.map(|blocks| {
+            let numbers = shape.into_iter().chain(blocks.iter().map(|(hash, _)| *hash));
+            let hash = xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
+            let values = blocks.into_iter().filter_map(|(_, largest)| largest);
+            Content { hash, largest: values.reduce(|a, b| if b.value > a.value { b } else { a }) }
         }))
+    }
+
+    /// The largest value of some f32 rows, by its magnitude; `None` for other elements, whose squares all fit f32, and for
+    /// no rows.
+    pub fn largest(&self, rows: Range<usize>) -> Option<Largest> {
+        if self.element() != Element::F32 {
+            return None;
+        }
+        // Magnitudes are ordered like their bits.
+        let largest_of = |row: usize| {
+            let bits = self.row(row).as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b) & 0x7fff_ffff);
+            bits.fold(0, u32::max)
+        };
+        let largest = rows.map(|row| (largest_of(row), row)).reduce(|a, b| if b.0 > a.0 { b } else { a });
+        largest.map(|(bits, row)| Largest { row, value: f32::from_bits(bits) })
     }
 
     /// Hash of the elements of `rows`.

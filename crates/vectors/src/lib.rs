@@ -26,7 +26,7 @@ mod writer;
 
 pub use convert::{Converted, convert};
 pub use error::VectorError;
-pub use file::{Access, VectorFile};
+pub use file::{Access, Content, Largest, VectorFile};
 pub use format::{FileFormat, MAX_DIM};
 pub use ids::{IdFile, IdFormat};
 pub use ids_writer::IdWriter;

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bathyal_kernels::Element;
-use bathyal_vectors::{FileFormat, IdFile, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids};
+use bathyal_vectors::{
+    FileFormat, IdFile, Largest, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids,
+};
 use tempfile::TempDir;
 
 /// A folder with one file of the given bytes.
@@ -247,7 +249,7 @@ fn the_first_of_several_bad_rows_is_named_however_many_threads_look() {
 
 #[test]
 fn content_is_the_same_in_every_format_and_no_other() {
-    let content = |vectors: VectorFile| vectors.check_content(&|| false).unwrap().unwrap();
+    let content = |vectors: VectorFile| vectors.check_content(&|| false).unwrap().unwrap().hash;
     let dim = 50;
     // Two blocks, so that their order counts.
     let values: Vec<f32> = (0..30_000 * dim).map(|i| (i % 977) as f32).collect();
@@ -260,6 +262,9 @@ fn content_is_the_same_in_every_format_and_no_other() {
     let mut others = values.clone();
     others[29_999 * dim] += 1.0;
     assert_ne!(own, content(VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap()));
+    others[29_999 * dim] = -5e30;
+    let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(&|| false);
+    assert_eq!(found.unwrap().unwrap().largest, Some(Largest { row: 29_999, value: 5e30 }));
     others[29_999 * dim] = f32::NAN;
     let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(&|| false);
     refused!(found.unwrap(), VectorError::NotFinite { row: 29_999, dimension: 0, .. });

@@ -79,7 +79,11 @@ fn identity(
     let BuildOptions { metric, family, threads: _, seed, memory_bytes: _, overwrite: _, calibration } =
         options;
     let content = |vectors: &VectorFile| match vectors.check_content(&|| progress.cancelled()) {
-        Some(hash) => Ok(hash?),
+        Some(content) => {
+            let content = content?;
+            crate::extent::check_set(vectors, *metric, content.largest)?;
+            Ok(content.hash)
+        }
         None => Err(IndexError::Cancelled),
     };
     let queries = calibration.as_ref().map(content).transpose()?;

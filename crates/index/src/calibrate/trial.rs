@@ -3,8 +3,9 @@
 use super::{Calibration, Curve};
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
+use crate::extent::has_direction;
 use crate::query::ROWS_A_RELEASE;
-use bathyal_kernels::{Metric, squared_norm};
+use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
 use bathyal_vectors::progress::Progress;
@@ -170,7 +171,7 @@ fn queries(
             if looked_at % ROWS_A_RELEASE == 0 {
                 source.release();
             }
-            squared_norm(source.element(), source.row(*id as usize)) > 0.0
+            has_direction(source.element(), source.row(*id as usize))
         });
     }
     if ids.is_empty() {

@@ -27,6 +27,7 @@ pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
 
 use crate::error::IndexError;
+use crate::extent;
 use crate::families;
 use crate::family::{Buffers, Knob, Loading, MemorySplit, Opened, Stored};
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
@@ -387,15 +388,9 @@ impl Index {
         } else {
             queries.check_rows(rows.clone())?
         }
+        extent::check_queries(queries, rows.clone(), self.metric())?;
         if self.metric() == Metric::Cosine {
-            let zero = |row: &usize| {
-                let row = queries.row(*row);
-                match self.element() {
-                    Element::U8 | Element::I8 => row.iter().all(|b| *b == 0),
-                    // Minus zero has a sign bit and is still zero.
-                    element => bathyal_kernels::squared_norm(element, row) == 0.0,
-                }
-            };
+            let zero = |row: &usize| !extent::has_direction(self.element(), queries.row(*row));
             if let Some(row) = rows.clone().find(zero) {
                 return refuse(format!(
                     "query {row} is all zeros, which has no direction and so no cosine distance"

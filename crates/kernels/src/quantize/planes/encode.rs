@@ -158,8 +158,13 @@ fn best_scale(own: f32, pass: impl Fn([f32; TRIED]) -> ([f32; TRIED], [f32; TRIE
         let scales = factors.map(|f| f * from);
         let (dots, norms) = pass(scales);
         for t in 0..TRIED {
-            // The square orders as the cosine does: no value is rounded to another sign.
-            let square = if norms[t] > 0.0 { dots[t] * dots[t] / norms[t] } else { 0.0 };
+            // The square orders as the cosine does: no value is rounded to another sign. Products are squares already, so
+            // theirs may be beyond f32 where these are not.
+            let square = match dots[t] * dots[t] {
+                square if norms[t] > 0.0 && square.is_normal() => square / norms[t],
+                _ if norms[t] > 0.0 => dots[t] / norms[t] * dots[t],
+                _ => 0.0,
+            };
             if square > best {
                 (best, scale) = (square, scales[t]);
             }

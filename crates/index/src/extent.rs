@@ -1,0 +1,69 @@
+//! How large and how small values may be for which distances are computed in f32.
+
+use crate::error::IndexError;
+use bathyal_kernels::{Element, Metric};
+use bathyal_vectors::{Largest, VectorFile};
+
+/// Largest value: the squares of 65,536 dimensions, and sums of some thousand of these in codes and means, stay below what f32
+/// holds.
+const LARGEST: f32 = 1e15;
+/// The largest value of a set is no smaller: what codes and means get from squares of a thousandth of it still is a normal f32.
+const SMALLEST: f32 = 1e-12;
+
+/// Refuses a set of vectors whose squares f32 cannot hold, or only as zeros. Under cosine only directions count, which
+/// are found in 64 bits.
+///
+/// # Errors
+/// [`IndexError::Parameter`] with a row that is too long, or the longest of rows that are too short.
+pub(crate) fn check_set(
+    vectors: &VectorFile,
+    metric: Metric,
+    largest: Option<Largest>,
+) -> Result<(), IndexError> {
+    let Some(Largest { row, value }) = largest.filter(|_| metric != Metric::Cosine) else { return Ok(()) };
+    if value > LARGEST {
+        return Err(refused(vectors, row, &format!("has a value of {value:e}, above {LARGEST:e}")));
+    }
+    if value > 0.0 && value < SMALLEST {
+        let what = format!("has the largest value of all, {value:e}, below {SMALLEST:e}");
+        return Err(refused(vectors, row, &what));
+    }
+    Ok(())
+}
+
+/// Refuses queries for which no distance, or only one of zero, comes out.
+///
+/// # Errors
+/// [`IndexError::Parameter`] with the first such row.
+pub(crate) fn check_queries(
+    queries: &VectorFile,
+    mut rows: std::ops::Range<usize>,
+    metric: Metric,
+) -> Result<(), IndexError> {
+    rows.try_for_each(|row| match metric {
+        Metric::Cosine => Ok(()),
+        // A query may be as near to zero as it likes, since it is compared with vectors that are not.
+        Metric::L2 => match queries.largest(row..row + 1) {
+            Some(largest) if largest.value >= SMALLEST => check_set(queries, metric, Some(largest)),
+            _ => Ok(()),
+        },
+        Metric::InnerProduct => check_set(queries, metric, queries.largest(row..row + 1)),
+    })
+}
+
+/// Whether a vector points anywhere: one of zeros, of either sign, does not.
+pub(crate) fn has_direction(element: Element, row: &[u8]) -> bool {
+    match element {
+        Element::F32 => row.as_chunks::<4>().0.iter().any(|b| u32::from_le_bytes(*b) << 1 != 0),
+        Element::F16 => row.as_chunks::<2>().0.iter().any(|b| u16::from_le_bytes(*b) << 1 != 0),
+        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
+    }
+}
+
+fn refused(vectors: &VectorFile, row: usize, what: &str) -> IndexError {
+    IndexError::Parameter(format!(
+        "{}: row {row} {what}: distances computed in f32 would be infinite or zero; multiply all vectors and queries by one \
+         number, or take the metric cosine if only directions matter",
+        vectors.path().display()
+    ))
+}
