@@ -76,9 +76,10 @@ test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
 microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machine
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
 
-soak: ## the engine under faults, for SOAK_SECONDS
+soak: ## the engine, then every index family, on devices that fail, each for SOAK_SECONDS
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak --test mapped -- \
 		--nocapture random
+	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test families -- --nocapture random
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
 	SECONDS_EACH=$(FUZZ_SECONDS) RUNS_EACH=$(FUZZ_RUNS) fuzz/run.sh

@@ -11,8 +11,7 @@ use bathyal_index::{
     TierChoice, build, verify,
 };
 use bathyal_kernels::Element;
-use bathyal_tier::backend::file::Method;
-use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
+use bathyal_tier::backend::sim::{SimOptions, SimTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
@@ -46,33 +45,6 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
         ..SearchOptions::default()
     };
     index.search(queries, &options, Control::default())
-}
-
-#[test]
-fn batched_answers_and_counters_are_the_same_on_every_tier() {
-    let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
-    let expected = search(&index, &queries).unwrap();
-    let slow = SimOptions {
-        latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
-        depth: 5,
-        rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
-        ..SimOptions::default()
-    };
-    let (sim, handle) = simulated(&index, slow);
-    let open = |options| Index::open(index.path(), &options).unwrap();
-    let others = [
-        ("positioned", open(OpenOptions { method: Method::Positioned, ..OpenOptions::default() })),
-        ("page cache", open(OpenOptions { page_cache: true, ..OpenOptions::default() })),
-        ("sim", sim),
-    ];
-    for (name, other) in &others {
-        let found = search(other, &queries).unwrap();
-        assert_eq!(found.ids, expected.ids, "{name}");
-        assert_eq!(found.distances, expected.distances, "{name}");
-        assert_eq!(found.per_query, expected.per_query, "{name}");
-    }
-    assert!(handle.violations().is_empty(), "{:?}", handle.violations());
 }
 
 /// Pages that lie back to back: of one vector of 4,096 bytes, of several of 640, and the last ones of the file.
@@ -149,33 +121,6 @@ fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone()
     // A device that moves whole pages is asked for whole pages.
     let found = search(&open(delayed(DelayProfile::ssd())), &queries).unwrap();
     assert_eq!((found.ids, found.per_query), (paged.ids, paged.per_query));
-}
-
-#[test]
-fn what_did_not_arrive_is_never_an_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_, index) = built(dir.path());
-    // Few enough that many pages are not touched at all.
-    let queries = vectors(Element::U8, 1, 32, 2);
-    let sound = search(&index, &queries).unwrap();
-    let pages = index.tier().len() / 4096;
-    for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
-        let (mut failed, mut answered) = (0, 0);
-        for page in 0..pages {
-            let script = vec![(When::Touching(page * 4096), fault)];
-            let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
-            match search(&sim, &queries) {
-                Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
-                Err(other) => panic!("{fault:?}: {other}"),
-                Ok(found) => {
-                    assert_eq!(found.ids, sound.ids, "{fault:?} at page {page}");
-                    answered += 1;
-                }
-            }
-            assert!(handle.violations().is_empty());
-        }
-        assert!(failed > 0 && answered > 0, "{fault:?}: {failed} failed, {answered} answered");
-    }
 }
 
 #[test]

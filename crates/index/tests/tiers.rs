@@ -11,7 +11,7 @@ use bathyal_index::{
 };
 use bathyal_kernels::Element;
 use bathyal_tier::backend::file::Method;
-use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, SimOptions, SimTier, When};
+use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
@@ -125,42 +125,6 @@ fn same_on_every_tier(index: &Index, queries: &VectorFile) {
         let counters = cache.counters();
         assert!(counters.hits > 0 && counters.misses > 0, "{counters:?}");
         assert_eq!(counters.evictions == 0, budget_bytes > 1 << 20, "{counters:?}");
-    }
-}
-
-#[test]
-fn what_did_not_arrive_is_never_an_answer() {
-    for layout in LAYOUTS {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, index) = built(dir.path(), layout);
-        never_an_answer(&index);
-    }
-}
-
-fn never_an_answer(index: &Index) {
-    // Few enough that many pages are not touched at all.
-    let queries = vectors(Element::U8, 1, 32, 2);
-    let sound = search(index, &queries, SearchMode::Batched).unwrap();
-    let pages = index.tier().len() / 4096;
-    for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345)] {
-        let (mut failed, mut answered) = (0, 0);
-        for page in (0..pages).step_by(if pages > 100 { 3 } else { 1 }) {
-            let script = vec![(When::Touching(page * 4096), fault)];
-            let (sim, handle) = simulated(index, SimOptions { script, ..SimOptions::default() });
-            for mode in [SearchMode::Batched, SearchMode::Pipelined] {
-                match search(&sim, &queries, mode) {
-                    Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
-                    Err(other) => panic!("{fault:?}: {other}"),
-                    Ok(found) if mode == SearchMode::Batched => {
-                        assert_eq!(found.ids, sound.ids, "{fault:?} at page {page}");
-                        answered += 1;
-                    }
-                    Ok(_) => answered += 1,
-                }
-            }
-            assert!(handle.violations().is_empty());
-        }
-        assert!(failed > 0 && answered > 0, "{fault:?}: {failed} failed, {answered} answered");
     }
 }
 

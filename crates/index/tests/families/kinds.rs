@@ -1,0 +1,169 @@
+//! Every family in every layout, and how it is built and searched.
+
+use crate::clustered::vectors;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    PostingLayout, SearchMode, SearchOptions, SearchResult, SpannOptions, build, inspect, verify,
+};
+use bathyal_kernels::quantize::CodeKind;
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use bathyal_vectors::{IdFile, VectorFile};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use tempfile::TempDir;
+
+/// A family with one of its layouts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Family {
+    Cluster,
+    Graph(GraphLayoutChoice),
+    Lists(PostingLayout),
+}
+
+/// What is built and how much effort it takes to find nearly everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    pub family: Family,
+    pub name: &'static str,
+    /// Candidates, or lists of about 40, at which nearly everything is found.
+    pub effort: u32,
+    /// Of lists that hold codes.
+    pub code: Option<CodeKind>,
+}
+
+const fn kind(family: Family, name: &'static str, effort: u32) -> Kind {
+    Kind { family, name, effort, code: None }
+}
+
+pub const KINDS: [Kind; 8] = [
+    kind(Family::Cluster, "cluster", 60),
+    kind(Family::Graph(GraphLayoutChoice::Padded), "padded", 60),
+    kind(Family::Graph(GraphLayoutChoice::PageLocal), "page_local", 60),
+    kind(Family::Graph(GraphLayoutChoice::Csr), "csr", 60),
+    kind(Family::Lists(PostingLayout::Coupled), "coupled", 10),
+    kind(Family::Lists(PostingLayout::Decoupled), "decoupled", 10),
+    kind(Family::Lists(PostingLayout::Grouped), "grouped", 10),
+    Kind { code: Some(CodeKind::Axes), ..kind(Family::Lists(PostingLayout::Coupled), "codes", 10) },
+];
+
+/// Candidates that are compared for each list of codes.
+const CANDIDATES_A_LIST: u32 = 10;
+
+impl Kind {
+    pub fn is_lists(self) -> bool {
+        matches!(self.family, Family::Lists(_))
+    }
+
+    /// Whether what a search finds does not depend on the order in which reads arrive.
+    pub fn is_one_in_any_order(self) -> bool {
+        !matches!(self.family, Family::Graph(_))
+    }
+
+    /// Whether candidates are read alone where that costs no more than their page: others are found then.
+    pub fn reads_alone_in_memory(self) -> bool {
+        self.family == Family::Cluster
+    }
+
+    pub fn options(self, metric: Metric) -> BuildOptions {
+        BuildOptions { metric, threads: 1, ..BuildOptions::of(self.family()) }
+    }
+
+    /// The same with other options of lists, where there are lists.
+    pub fn options_with(self, metric: Metric, change: impl FnOnce(&mut SpannOptions)) -> BuildOptions {
+        let Family::Lists(layout) = self.family else { return self.options(metric) };
+        let mut lists = self.lists(layout);
+        change(&mut lists);
+        BuildOptions { family: lists.into(), ..self.options(metric) }
+    }
+
+    fn family(self) -> FamilyOptions {
+        match self.family {
+            Family::Cluster => ClusterOptions::default().into(),
+            Family::Graph(layout) => {
+                GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() }.into()
+            }
+            Family::Lists(layout) => self.lists(layout).into(),
+        }
+    }
+
+    fn lists(self, layout: PostingLayout) -> SpannOptions {
+        // As many replicas in every layout of lists, so that they find the same.
+        SpannOptions { layout, code_kind: self.code, replicas: Some(8), ..SpannOptions::default() }
+    }
+
+    pub fn build(self, path: &Path, data: &VectorFile, metric: Metric) {
+        self.build_with(path, data, &self.options(metric));
+    }
+
+    pub fn build_with(self, path: &Path, data: &VectorFile, options: &BuildOptions) {
+        let what = format!("{} {}", self.name, options.metric);
+        build(data, path, options, &Silent).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let report = verify(path, &Silent).unwrap();
+        assert!(report.sound && report.vectors == data.count() as u64, "{what}: {report:?}");
+        assert_eq!(inspect(path, &Silent).unwrap().manifest.vectors, data.count() as u64);
+    }
+
+    pub fn search_options(self, mode: SearchMode) -> SearchOptions {
+        let candidates = self.effort * if self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
+        SearchOptions {
+            effort: Effort::SearchList(candidates.max(10)),
+            probes: self.is_lists().then_some(self.effort),
+            // Groups are read in one round, which knows no modes.
+            mode: (self.family != Family::Cluster).then_some(mode),
+            threads: 2,
+            in_flight: Some(9),
+            ..SearchOptions::default()
+        }
+    }
+
+    pub fn search(
+        self,
+        index: &Index,
+        queries: &VectorFile,
+        mode: SearchMode,
+    ) -> Result<SearchResult, IndexError> {
+        index.search(queries, &self.search_options(mode), Control::default())
+    }
+}
+
+/// The share of the true neighbours that were found.
+pub fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
+    bathyal_vectors::groundtruth::recall(truth, &found.ids, found.k, found.latencies_ns.len()).unwrap()
+}
+
+/// Data with an index of each kind, built when it is first asked for.
+pub struct Shared {
+    dir: TempDir,
+    pub data: VectorFile,
+    pub queries: VectorFile,
+    pub truth: IdFile,
+    built: [OnceLock<()>; KINDS.len()],
+}
+
+impl Shared {
+    /// What tests share for as long as one of them uses it.
+    pub fn get() -> Arc<Shared> {
+        static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap();
+        if let Some(there) = shared.upgrade() {
+            return there;
+        }
+        let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 40, 32, 2));
+        let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let new = Arc::new(Shared { dir, data, queries, truth, built: Default::default() });
+        *shared = Arc::downgrade(&new);
+        new
+    }
+
+    /// The index of kind number `number`.
+    pub fn path(&self, number: usize) -> PathBuf {
+        let kind = KINDS[number];
+        let path = self.dir.path().join(kind.name);
+        self.built[number].get_or_init(|| kind.build(&path, &self.data, Metric::L2));
+        path
+    }
+}

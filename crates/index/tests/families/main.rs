@@ -1,0 +1,18 @@
+//! What every index family keeps to, in every layout and on every tier: one suite, whatever holds the vectors.
+//!
+//! A family joins by its lines in [`kinds::KINDS`], a tier by a line in [`places::PLACES`].
+
+mod answers;
+mod budgets;
+#[path = "../clustered/mod.rs"]
+mod clustered;
+mod counters;
+mod effort;
+mod faults;
+#[path = "../golden/mod.rs"]
+mod golden;
+mod kinds;
+mod odd_data;
+mod places;
+mod soak;
+mod stops;

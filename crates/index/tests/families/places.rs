@@ -1,0 +1,100 @@
+//! Every tier that an index is searched on.
+
+use bathyal_index::open::WrapTier;
+use bathyal_index::{Index, IndexError, OpenOptions, TierChoice};
+use bathyal_tier::Tier;
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::backend::sim::{FaultRates, Latency, SimHandle, SimOptions, SimTier};
+use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A tier and how an index is opened on it.
+pub struct Place {
+    pub name: &'static str,
+    /// Whether vectors can be read alone there for the price of nothing else.
+    pub memory: bool,
+    options: fn() -> OpenOptions,
+}
+
+pub const PLACES: [Place; 5] = [
+    // io_uring, where the system has it.
+    Place { name: "file", memory: false, options: OpenOptions::default },
+    Place { name: "positioned", memory: false, options: positioned },
+    Place { name: "sim", memory: false, options: slow },
+    Place { name: "dram", memory: true, options: || on(TierChoice::Dram) },
+    Place { name: "mapped", memory: true, options: || on("mapped".parse().unwrap()) },
+];
+
+/// Variants of these, which only the tests of answers go through.
+pub const VARIANTS: [Place; 3] = [
+    Place { name: "page cache", memory: false, options: page_cache },
+    Place { name: "ssd", memory: false, options: || delayed(TierChoice::File, DelayProfile::ssd()) },
+    Place { name: "cxl", memory: true, options: || delayed(TierChoice::Dram, DelayProfile::cxl()) },
+];
+
+impl Place {
+    pub fn open(&self, path: &Path) -> Index {
+        self.open_with(path, |options| options)
+    }
+
+    pub fn open_with(&self, path: &Path, change: impl FnOnce(OpenOptions) -> OpenOptions) -> Index {
+        open(path, change((self.options)()))
+    }
+
+    pub fn try_open_with(
+        &self,
+        path: &Path,
+        change: impl FnOnce(OpenOptions) -> OpenOptions,
+    ) -> Result<Index, IndexError> {
+        Index::open(path, &change((self.options)()))
+    }
+}
+
+pub fn open(path: &Path, options: OpenOptions) -> Index {
+    Index::open(path, &options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+pub fn on(tier: TierChoice) -> OpenOptions {
+    OpenOptions { tier, ..OpenOptions::default() }
+}
+
+fn positioned() -> OpenOptions {
+    OpenOptions { method: Method::Positioned, ..OpenOptions::default() }
+}
+
+fn page_cache() -> OpenOptions {
+    OpenOptions { page_cache: true, ..OpenOptions::default() }
+}
+
+fn delayed(tier: TierChoice, profile: DelayProfile) -> OpenOptions {
+    let wrap: WrapTier =
+        Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
+    OpenOptions { tier, wrap: Some(wrap), ..OpenOptions::default() }
+}
+
+/// A device that is late, early and out of order, and takes fewer reads than it is given.
+fn slow() -> OpenOptions {
+    let options = SimOptions {
+        latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
+        depth: 5,
+        rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
+        ..SimOptions::default()
+    };
+    let wrap: WrapTier =
+        Arc::new(move |tier| Ok(Arc::new(SimTier::over(tier, options.clone())) as Arc<dyn Tier>));
+    OpenOptions { wrap: Some(wrap), ..OpenOptions::default() }
+}
+
+/// `index` on a simulated device, and a handle on that.
+pub fn simulated(index: &Index, options: SimOptions) -> (Index, SimHandle) {
+    let sim = Arc::new(SimTier::over(index.tier().clone(), options));
+    let handle = sim.handle();
+    (wrapped(index.path(), sim), handle)
+}
+
+/// The index at `path`, its bytes read through `tier`.
+pub fn wrapped(path: &Path, tier: Arc<dyn Tier>) -> Index {
+    let wrap: WrapTier = Arc::new(move |_| Ok(tier.clone()));
+    open(path, OpenOptions { wrap: Some(wrap), ..OpenOptions::default() })
+}
