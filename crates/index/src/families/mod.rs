@@ -52,10 +52,12 @@ pub fn options(family: &str, given: &GivenOptions) -> Result<FamilyOptions, Inde
 /// What a manifest says of its index, read and checked by the family.
 ///
 /// # Errors
-/// [`IndexError::Damaged`].
+/// [`IndexError::Parameter`] of a family that is not known here, [`IndexError::Damaged`].
 pub(crate) fn stored(directory: &Path, manifest: &Manifest) -> Result<Box<dyn Stored>, IndexError> {
+    let family = find(&manifest.family).map_err(|error| {
+        let (path, by) = (directory.display(), &manifest.written_by);
+        IndexError::Parameter(format!("{path}: {error}; it was written by {by}, which can search it"))
+    })?;
     let path = || directory.join(crate::format::manifest::MANIFEST_NAME);
-    let family = find(&manifest.family)
-        .map_err(|error| IndexError::damaged(path(), "the manifest", error.to_string()))?;
     (family.read)(manifest).map_err(|reason| IndexError::damaged(path(), "the manifest", reason))
 }

@@ -159,6 +159,22 @@ impl Manifest {
         self.files.iter().find(|file| file.name == name).ok_or_else(|| format!("it names no file {name}"))
     }
 
+    /// Checks that its files are those of a family, and the first the one that searches read.
+    ///
+    /// # Errors
+    /// A sentence that names them.
+    pub fn check_files(&self, of_family: &[FileEntry]) -> Result<(), String> {
+        let names =
+            |files: &[FileEntry]| files.iter().map(|file| file.name.clone()).collect::<Vec<_>>().join(", ");
+        let same =
+            self.files.len() == of_family.len() && self.files.iter().all(|file| of_family.contains(file));
+        if same && self.files.first() == of_family.first() {
+            return Ok(());
+        }
+        let (found, wanted) = (names(&self.files), names(of_family));
+        Err(format!("its files are {found}; those of this index of the family {} are {wanted}", self.family))
+    }
+
     /// The file that searches read from a tier.
     pub fn paged_file(&self) -> &FileEntry {
         static NONE: FileEntry = FileEntry { name: String::new(), bytes: 0, crc32c: 0 };

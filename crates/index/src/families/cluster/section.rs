@@ -74,7 +74,7 @@ impl ClusterEntry {
     }
 
     fn check(&self, manifest: &Manifest) -> Result<(), String> {
-        require(*manifest.paged_file() == self.file, "the first file is not the vectors")?;
+        manifest.check_files(&self.files())?;
         let layout = self.layout(manifest)?;
         let (vectors, groups, runs) = (manifest.vectors, u64::from(self.groups), u64::from(self.runs));
         let full = vectors.div_ceil(layout.group_vectors() as u64);

@@ -82,7 +82,7 @@ impl GraphEntry {
     }
 
     fn check(&self, manifest: &Manifest) -> Result<(), String> {
-        require(*manifest.paged_file() == self.file, "the first file is not the graph")?;
+        manifest.check_files(&self.files())?;
         require(u64::from(self.entry_point) < manifest.vectors, "the entry point is no vector")?;
         require(self.alpha.is_finite(), "alpha is no number")?;
         require(

@@ -143,7 +143,7 @@ impl SpannEntry {
     }
 
     fn check(&self, manifest: &Manifest) -> Result<(), String> {
-        require(*manifest.paged_file() == self.file, "the first file is not the postings")?;
+        manifest.check_files(&self.files())?;
         let layout: PostingLayout = self.layout.parse()?;
         let lists = u64::from(self.list_count);
         require((1..=manifest.vectors).contains(&lists), "the number of lists is out of range")?;
