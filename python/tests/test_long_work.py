@@ -89,10 +89,10 @@ except KeyboardInterrupt:
         f"bathyal.build(base, folder + '/i', progress=began, **{LONG})",
         "bathyal.groundtruth(base, base, 'l2', k=100, threads=1, progress=began)",
         # Many minutes of searching.
-        "began('grouping', 0, 0); "
+        "began('first pass', 0, 0); "
         "bathyal.open(index).search(numpy.ones((300_000, 24), numpy.float32), search_list=1000)",
         # One query after the other, each on the calling thread.
-        "index = bathyal.open(index, tier='dram'); began('grouping', 0, 0); "
+        "index = bathyal.open(index, tier='dram'); began('first pass', 0, 0); "
         "any(index.search(numpy.ones(24, numpy.float32)) is None for _ in iter(int, 1))",
     ],
 )
