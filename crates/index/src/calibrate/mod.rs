@@ -1,8 +1,8 @@
 //! From a recall to an effort: what was measured when an index was built, and how an effort is read off it.
 //!
 //! Every family measures points of its own shape ([`Point`]); they are kept in curves by k ([`Calibration`]), and one
-//! solver finds the cheapest effort that reaches a recall ([`solve`]). The queries of a measurement, and what should be
-//! found for them, are a [`trial`].
+//! solver finds the cheapest effort that reaches a recall (`solve`). The queries of a measurement, and what should be
+//! found for them, are a `trial`.
 
 pub(crate) mod solve;
 pub(crate) mod trial;

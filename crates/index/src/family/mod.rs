@@ -1,8 +1,8 @@
 //! The boundary: what a family of indexes has to bring.
 //!
 //! A family is a folder of `families/` and a line in its registry, a [`Family`]. What a build is told is a struct of its
-//! own, which is its builder as well ([`Builder`](crate::build::options::Builder)); what an index says of itself is a
-//! [`Stored`]; what stays in memory of an open one is a [`Searcher`]. Everything above (the open index, the command, Python)
+//! own, which is its builder as well (`Builder`); what an index says of itself is a
+//! `Stored`; what stays in memory of an open one is a `Searcher`. Everything above (the open index, the command, Python)
 //! knows these and no family.
 
 pub(crate) mod answers;

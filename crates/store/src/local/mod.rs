@@ -2,8 +2,8 @@
 //!
 //! A generation `X` is the folder `X`, and its objects are files in it. One of them, the *mark*, is in every generation
 //! and is written last, so it says what is a generation and tells one from another. A draft of `X` is a folder
-//! `X.building-N` beside it ([`workspace`]), whose folder of objects changes places with `X` when it is published
-//! ([`publish`]).
+//! `X.building-N` beside it (`workspace`), whose folder of objects changes places with `X` when it is published
+//! (`publish`).
 
 mod draft;
 mod folder;
