@@ -1,6 +1,7 @@
 //! Which staged reads get buffers, and when: a batch all of its buffers or none, in order.
 
-use super::core::{Core, Failure, Op};
+use super::core::Core;
+use super::ops::{Failure, Op};
 use std::collections::HashSet;
 
 impl Core {

@@ -8,9 +8,13 @@
 mod admission;
 mod alarm;
 mod core;
+mod device;
+mod groups;
+mod ops;
 mod reads;
 mod region;
 mod running;
+mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -1,7 +1,10 @@
 //! Memory of the caller's that reads go into: pinned for a GPU, or larger than any buffer of the engine's.
 
 use super::Engine;
+use super::core::Core;
+use super::ops::{Failure, Stage};
 use crate::BUFFER_ALIGNMENT;
+use crate::contract::Span;
 use crate::error::TierError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -87,5 +90,35 @@ impl Regions {
         let inside = offset.checked_add(len)? <= region.len;
         // SAFETY: within the region.
         inside.then(|| unsafe { region.start.add(offset) })
+    }
+}
+
+impl Core {
+    /// Takes over a region of the caller's.
+    pub(super) fn adopt(&mut self, region: Region) -> Result<RegionId, TierError> {
+        let (id, start, len) = self.regions.add(region);
+        // SAFETY: the regions outlive the queue (see `Drop`).
+        unsafe { self.queue.register(start, len)? };
+        Ok(id)
+    }
+
+    /// Stages one read for `group` into a region, `offset` bytes from its start.
+    pub(super) fn stage_into(&mut self, group: u32, want: Span, region: RegionId, offset: usize) {
+        let at = self.groups[group as usize].ops.len();
+        self.stage(group, want);
+        let id = self.groups[group as usize].ops[at];
+        let op = &mut self.ops[id as usize];
+        if op.stage == Stage::Failed {
+            return;
+        }
+        let len = op.len as usize;
+        let aligned = (offset as u64).is_multiple_of(self.alignment);
+        let place = self.regions.place(region, offset, len).filter(|_| aligned);
+        op.buffer = place.and_then(|place| self.pool.claim(place, len));
+        if op.buffer.is_none() {
+            // It was staged last.
+            self.staged.pop_back();
+            self.fail(id, Failure::NoPlace);
+        }
     }
 }

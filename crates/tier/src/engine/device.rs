@@ -1,0 +1,224 @@
+//! Between the books and the device: staged reads are handed over, completions booked, and all of them waited for at the end.
+
+use super::core::Core;
+use super::ops::{Failure, Stage};
+use crate::contract::{Completion, Read};
+use crate::error::{RunError, TierError};
+use std::task::Waker;
+use std::time::Duration;
+
+/// The longest single wait while draining.
+const DRAIN_WAIT: Duration = Duration::from_millis(20);
+
+impl Core {
+    /// Hands staged reads over once enough have gathered.
+    #[inline]
+    pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
+        if self.staged.len() >= self.submit_batch { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands over as many staged reads as depth, buffers and the device allow.
+    fn flush(&mut self) -> Result<(), TierError> {
+        let room = self.depth.saturating_sub(self.queue.in_flight());
+        self.batch.clear();
+        while self.batch.len() < room {
+            if !self.addressable && self.admitted == 0 {
+                self.admit(room - self.batch.len());
+                if self.admitted == 0 {
+                    break;
+                }
+            }
+            let Some(id) = self.staged.pop_front() else { break };
+            self.admitted = self.admitted.saturating_sub(1);
+            let op = &mut self.ops[id as usize];
+            if op.stage == Stage::Withdrawn {
+                self.arrive(id);
+                continue;
+            }
+            op.stage = Stage::InFlight;
+            let buffer = op.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
+            let name = u64::from(op.generation) << 32 | u64::from(id);
+            self.batch.push(Read { id: name, offset: op.offset, len: op.len, buffer });
+        }
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: each buffer is held by its op until it ends, which only a completion brings about.
+        let outcome = unsafe { self.queue.submit(&self.batch) };
+        let taken = outcome.as_ref().map_or(0, |taken| *taken);
+        if taken < self.batch.len() {
+            self.put_back(taken);
+        }
+        if outcome? > self.batch.len() {
+            return Err(TierError::Contract("more reads taken than submitted".into()));
+        }
+        self.stats.submissions += u64::from(taken > 0);
+        self.stats.deepest = self.stats.deepest.max(self.queue.in_flight() as u64);
+        Ok(())
+    }
+
+    /// Puts the reads of a submission from the number `taken` on back to the head of the line, in order.
+    #[cold]
+    fn put_back(&mut self, taken: usize) {
+        for read in self.batch[taken..].iter().rev() {
+            let id = read.id as u32;
+            self.ops[id as usize].stage = Stage::Staged;
+            self.staged.push_front(id);
+        }
+        if !self.addressable {
+            self.admitted += self.batch.len() - taken;
+        }
+    }
+
+    /// Reads that a device may still write for.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    /// What ends a wait of the device early.
+    pub(crate) fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
+    }
+
+    /// Hands staged reads over and collects completions, sleeping up to `wait` if there are none; `None` does not sleep.
+    pub(crate) fn advance(&mut self, wait: Option<Duration>) -> Result<(), RunError> {
+        self.flush()?;
+        if !self.ready.is_empty() {
+            return Ok(());
+        }
+        if self.queue.in_flight() == 0 {
+            // Nothing can complete, and no query will give a buffer back that it waits with.
+            if self.staged.is_empty() {
+                return Err(RunError::Stalled);
+            }
+            if self.admitted > 0 || self.addressable {
+                return Err(TierError::Contract("a queue with nothing in flight takes no read".into()).into());
+            }
+            self.break_deadlock();
+            return Ok(());
+        }
+        self.collect(wait)?;
+        Ok(())
+    }
+
+    fn collect(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
+        let mut completions = std::mem::take(&mut self.completions);
+        let mut outcome = self.queue.reap(&mut completions, wait);
+        // Every completion is booked, whatever is wrong with another: a read that is forgotten here would hold
+        // its buffer for ever.
+        for completion in &completions {
+            if let Err(broken) = self.complete(completion) {
+                outcome = outcome.and(Err(broken));
+            }
+        }
+        completions.clear();
+        self.completions = completions;
+        outcome
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &Completion) -> Result<(), TierError> {
+        let id = completion.id as u32;
+        let generation = (completion.id >> 32) as u32;
+        let Some(op) = self.ops.get(id as usize) else {
+            return Err(TierError::Contract(format!("completion of unknown read {}", completion.id)));
+        };
+        if op.stage != Stage::InFlight || op.generation != generation {
+            return Err(TierError::Contract(format!("read {id} completed although it was not in flight")));
+        }
+        self.stats.reads += 1;
+        match completion.result {
+            Err(fault) => self.fail(id, Failure::Device(fault)),
+            Ok(got) => {
+                self.stats.bytes += u64::from(got);
+                let skip = (op.want.offset - op.offset) as u32;
+                let useful = got.saturating_sub(skip).min(op.want.len);
+                if useful < op.want.len {
+                    self.fail(id, Failure::Short { got: useful });
+                } else {
+                    self.arrive(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Books the arrival of one read.
+    #[inline]
+    fn arrive(&mut self, id: u32) {
+        self.ops[id as usize].stage = Stage::Arrived;
+        self.end(id);
+    }
+
+    /// Books the failure of one read.
+    #[cold]
+    pub(super) fn fail(&mut self, id: u32, failure: Failure) {
+        let op = &mut self.ops[id as usize];
+        (op.stage, op.failure) = (Stage::Failed, failure);
+        self.groups[op.group as usize].failed += 1;
+        self.end(id);
+    }
+
+    /// Counts one read of a group less, and readies its task where that was the one awaited. What became of the read is
+    /// not handed over: an enum that is put together and copied takes longer than all else here.
+    #[inline]
+    fn end(&mut self, id: u32) {
+        let op = &mut self.ops[id as usize];
+        let group_id = op.group;
+        let group = &mut self.groups[group_id as usize];
+        group.unfinished -= 1;
+        if group.orphaned {
+            // Nobody will look at the bytes, and somebody may be waiting for the buffer.
+            if let Some(buffer) = op.buffer.take() {
+                self.pool.release(buffer);
+            }
+            if group.unfinished == 0 {
+                self.close_group(group_id);
+            }
+            return;
+        }
+        if group.stream {
+            group.arrived.push_back(id);
+        }
+        if group.waiting && (group.stream || group.unfinished == 0) {
+            group.waiting = false;
+            self.ready.push_back(group.task);
+        }
+    }
+
+    /// After a run: lets go of reads that dropped queries left in the line, and waits for those in flight.
+    pub(crate) fn drain_after_run(&mut self) -> Result<(), TierError> {
+        for _ in 0..self.staged.len() {
+            let Some(id) = self.staged.pop_front() else { break };
+            if self.ops[id as usize].is_withdrawn() {
+                self.arrive(id);
+            } else {
+                self.staged.push_back(id);
+            }
+        }
+        self.admitted = self.staged.iter().take_while(|id| self.ops[**id as usize].buffer.is_some()).count();
+        let drained = self.drain(self.drain_patience);
+        self.ready.clear();
+        drained
+    }
+
+    /// After a run on a tier that lends its bytes: gives the queue a last occasion to say that some were not there.
+    pub(crate) fn look_after_run(&mut self) -> Result<(), TierError> {
+        if self.addressable && self.queue.in_flight() == 0 { self.collect(None) } else { Ok(()) }
+    }
+
+    /// Waits until nothing is in flight any more. Patience is counted in waits that brought nothing, not on a
+    /// clock, so that it also ends on a tier whose time is simulated.
+    pub(super) fn drain(&mut self, patience: Duration) -> Result<(), TierError> {
+        let mut left = patience;
+        while self.queue.in_flight() > 0 && !left.is_zero() {
+            let before = self.stats.reads;
+            let wait = left.min(DRAIN_WAIT);
+            self.collect(Some(wait))?;
+            if self.stats.reads == before {
+                left -= wait;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Groups of reads: opened by a query, staged one by one, looked at as they end, and closed.
+
+use super::core::Core;
+use super::ops::{Failure, Group, Op, Stage};
+use crate::contract::Span;
+use crate::error::{ReadError, ReadFault};
+use std::collections::VecDeque;
+
+impl Core {
+    /// Opens a group for the current task.
+    #[inline]
+    pub(crate) fn open_group(&mut self, stream: bool) -> u32 {
+        let task = self.current;
+        if let Some(id) = self.free_groups.pop() {
+            let group = &mut self.groups[id as usize];
+            (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, false, false);
+            group.failed = 0;
+            if stream {
+                group.next_place = 0;
+            }
+            return id;
+        }
+        self.groups.push(Group {
+            task,
+            ops: Vec::new(),
+            unfinished: 0,
+            failed: 0,
+            arrived: VecDeque::new(),
+            next_place: 0,
+            stream,
+            waiting: false,
+            orphaned: false,
+        });
+        (self.groups.len() - 1) as u32
+    }
+
+    /// Stages one read for `group`; the number that the group knows it by is the return value.
+    #[inline]
+    pub(crate) fn stage(&mut self, group: u32, want: Span) -> u32 {
+        let outside = want.len == 0 || want.end() > self.tier_len;
+        let start = want.offset & !(self.alignment - 1);
+        // The alignment is a power of two; a division here would be a tenth of the whole suspension.
+        let aligned = (want.end() - start).saturating_add(self.alignment - 1) & !(self.alignment - 1);
+        let too_long = u32::try_from(aligned).is_err();
+        let id = match self.free_ops.pop() {
+            Some(id) => id,
+            None => {
+                self.ops.push(Op::FREE);
+                (self.ops.len() - 1) as u32
+            }
+        };
+        let owner = &mut self.groups[group as usize];
+        let at = owner.ops.len() as u32;
+        // A counter that was just set to zero along with its neighbours would be waited for: 3 ns a read.
+        let place = if owner.stream { owner.next_place } else { at };
+        if owner.stream {
+            owner.next_place = place.wrapping_add(1);
+        }
+        owner.ops.push(id);
+        owner.unfinished += 1;
+        // Field by field: a whole `Op` would be built on the stack and copied, which costs more than all else here.
+        let op = &mut self.ops[id as usize];
+        op.stage = Stage::Staged;
+        op.generation = op.generation.wrapping_add(1);
+        op.group = group;
+        (op.place, op.at) = (place, at);
+        op.want = want;
+        op.offset = start;
+        op.len = aligned.min(u64::from(u32::MAX)) as u32;
+        if outside || too_long {
+            self.fail(id, Failure::Outside);
+        } else {
+            self.staged.push_back(id);
+        }
+        place
+    }
+
+    /// Whether every read of a group has ended; if not, its task is woken when the last one does. Asked when all have
+    /// been staged: one that fails at once must not wake a task that is still staging.
+    #[inline]
+    pub(crate) fn is_complete(&mut self, group: u32) -> bool {
+        let group = &mut self.groups[group as usize];
+        group.waiting = group.unfinished > 0;
+        !group.waiting
+    }
+
+    /// The first failure among a group's reads, in the order in which they were asked for.
+    #[inline]
+    pub(crate) fn failure(&self, group: u32) -> Option<ReadError> {
+        let group = &self.groups[group as usize];
+        if group.failed == 0 {
+            return None;
+        }
+        group.ops.iter().find_map(|op| self.error(&self.ops[*op as usize]))
+    }
+
+    /// What went wrong with a read, if anything.
+    #[cold]
+    pub(super) fn error(&self, op: &Op) -> Option<ReadError> {
+        let Span { offset, len } = op.want;
+        if op.stage != Stage::Failed {
+            return None;
+        }
+        match op.failure {
+            Failure::Device(ReadFault { kind, errno }) => {
+                Some(ReadError::Device { offset, len, kind, errno })
+            }
+            Failure::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
+            Failure::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
+            Failure::NoPlace => Some(ReadError::NoPlace { offset, len }),
+            Failure::Budget { needed } => {
+                Some(ReadError::Budget { needed, budget: self.pool.budget_bytes() })
+            }
+        }
+    }
+
+    /// Reads of a group so far.
+    #[inline]
+    pub(crate) fn group_len(&self, group: u32) -> usize {
+        self.groups[group as usize].ops.len()
+    }
+
+    /// The bytes of the read number `place` of a group that has arrived in full: start and length, which is 0 where
+    /// there is no such read.
+    #[inline]
+    pub(crate) fn arrived_bytes(&self, group: u32, place: usize) -> (*const u8, usize) {
+        let nothing = (std::ptr::dangling(), 0);
+        let Some(op) = self.groups[group as usize].ops.get(place) else { return nothing };
+        let op = &self.ops[*op as usize];
+        if op.stage != Stage::Arrived {
+            return nothing;
+        }
+        match op.buffer {
+            Some(buffer) => {
+                let skip = (op.want.offset - op.offset) as usize;
+                (buffer.start.as_ptr().wrapping_add(skip).cast_const(), op.want.len as usize)
+            }
+            None => self.queue.map(op.want).map_or(nothing, |bytes| (bytes.as_ptr(), bytes.len())),
+        }
+    }
+
+    /// Ends a group: buffers of finished reads go back now, those still in flight when they complete.
+    pub(crate) fn close_group(&mut self, id: u32) {
+        if self.groups[id as usize].unfinished > 0 {
+            self.orphan(id);
+            return;
+        }
+        let group = &mut self.groups[id as usize];
+        for &id in &group.ops {
+            let op = &mut self.ops[id as usize];
+            if let Some(buffer) = op.buffer.take() {
+                self.pool.release(buffer);
+            }
+            op.stage = Stage::Free;
+            self.free_ops.push(id);
+        }
+        group.ops.clear();
+        group.arrived.clear();
+        self.free_groups.push(id);
+    }
+
+    /// What is left of a group whose query has gone: only what a device may still write to keeps its buffer. Staged
+    /// reads leave the line when their turn comes, and the group ends with the last of all.
+    #[cold]
+    fn orphan(&mut self, id: u32) {
+        let group = &mut self.groups[id as usize];
+        group.orphaned = true;
+        for &op in &group.ops {
+            let op = &mut self.ops[op as usize];
+            if op.stage == Stage::InFlight {
+                continue;
+            }
+            if op.stage == Stage::Staged {
+                op.stage = Stage::Withdrawn;
+            }
+            if let Some(buffer) = op.buffer.take() {
+                self.pool.release(buffer);
+            }
+        }
+        // Who stands behind them in the line may have what it waits for.
+        self.refused_at = None;
+    }
+}
