@@ -1,7 +1,7 @@
 //! Time of a distance, hot and over random rows of a large array, beside SimSIMD in the same run.
 //!
 //! `cargo bench -p bathyal-kernels --bench distance -- [--quick] [FILTER]`, where FILTER is a part of
-//! `u8/l2/128`. With `RUSTFLAGS="--cfg numkong"` NumKong, SimSIMD's successor, is measured too.
+//! `u8/l2/128`, or of `f32-i8/l2/128` for queries of f32 against rows of bytes, which peers have no kernel for. With `RUSTFLAGS="--cfg numkong"` NumKong, SimSIMD's successor, is measured too.
 //!
 //! Peers are called by their C symbols, once a distance. Every number is the median of several
 //! repeats, in which the sides take turns. `x` is our time over theirs: below 1 we are faster.
@@ -123,7 +123,7 @@ fn medians(options: &Options, contestants: &mut [Box<dyn FnMut() -> usize + '_>]
 /// One pair of vectors over and over: compute and call overhead alone.
 fn hot(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8]) -> Vec<f64> {
     const CALLS: usize = 256;
-    let (a, rest) = array.split_at(distance.row_bytes());
+    let (a, rest) = array.split_at(distance.query_bytes());
     let b = &rest[..distance.row_bytes()];
     let mut contestants: Vec<Box<dyn FnMut() -> usize>> = vec![Box::new(move || {
         for _ in 0..CALLS {
@@ -145,7 +145,7 @@ fn hot(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8]) -> 
 /// Random rows of the whole array.
 fn scattered(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8], ids: &[u32]) -> Vec<f64> {
     let stride = distance.row_bytes();
-    let query = &array[..stride];
+    let query = &array[..distance.query_bytes()];
     let rows = Rows { bytes: array, stride };
     let mut batches = ids.chunks_exact(BATCH).cycle();
     let mut contestants: Vec<Box<dyn FnMut() -> usize>> = vec![Box::new(move || {
@@ -171,6 +171,13 @@ fn scattered(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8
     medians(options, &mut contestants)
 }
 
+/// What queries and rows may be made of: a name, whether queries are of f32 whatever the rows, and the rows.
+fn kinds() -> impl Iterator<Item = (String, bool, Element)> {
+    let same = Element::ALL.map(|element| (element.to_string(), false, element));
+    let smaller = [Element::F16, Element::I8].map(|element| (format!("f32-{element}"), true, element));
+    same.into_iter().chain(smaller)
+}
+
 fn main() {
     let options = options();
     let (bytes, start) = array();
@@ -186,16 +193,17 @@ fn main() {
     let head = names.concat();
     println!("{:<16}| hot ns{head}   peak | random ns{head}   GB/s   read", "shape");
     let mut slower = Vec::new();
-    for element in Element::ALL {
+    for (name, of_floats, element) in kinds() {
         for metric in Metric::ALL {
             for dim in DIMS {
-                let shape = format!("{element}/{metric}/{dim}");
+                let shape = format!("{name}/{metric}/{dim}");
                 if !shape.contains(&options.filter) {
                     continue;
                 }
-                let distance = Distance::new(element, metric, dim);
-                let peers = peers::all(element, metric);
-                let peak = if element.is_float() { floats } else { bytes };
+                let by = if of_floats { Distance::of_floats } else { Distance::new };
+                let distance = by(element, metric, dim);
+                let peers = if of_floats { Vec::new() } else { peers::all(element, metric).to_vec() };
+                let peak = if element.is_float() || of_floats { floats } else { bytes };
                 let hot = hot(&options, &distance, &peers, array);
                 let ids = random_ids(ARRAY_BYTES / distance.row_bytes());
                 let scattered = scattered(&options, &distance, &peers, array, &ids);

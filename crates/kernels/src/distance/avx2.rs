@@ -75,32 +75,59 @@ impl FloatLanes for F16 {
     }
 }
 
-struct Float<L>(PhantomData<L>);
+macro_rules! byte_lanes {
+    ($name:ident, $widen:ident) => {
+        impl FloatLanes for $name {
+            const SIZE: usize = 1;
+
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn load(at: *const u8) -> __m256 {
+                // SAFETY: the caller vouches for 8 bytes.
+                unsafe { _mm256_cvtepi32_ps($widen(_mm_loadl_epi64(at.cast()))) }
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
+                // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+                unsafe { _mm256_cvtepi32_ps($widen(load_bytes(at, count))) }
+            }
+        }
+    };
+}
+
+byte_lanes!(U8, _mm256_cvtepu8_epi32);
+byte_lanes!(I8, _mm256_cvtepi8_epi32);
+
+/// Components of `A` against components of `B`, both as floats.
+struct Float<A, B>(PhantomData<(A, B)>);
 
 /// Feeds 32 components a round to four independent sums, then what is left to the same sums.
 macro_rules! float_pass {
-    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
-        let at = |base: *const u8, index: usize| base.wrapping_add(index * $lanes::SIZE);
+    ($of_a:ident, $of_b:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let a = |index: usize| $a.wrapping_add(index * $of_a::SIZE);
+        let b = |index: usize| $b.wrapping_add(index * $of_b::SIZE);
         let mut index = 0;
         while index + 32 <= $dim {
-            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
-            $step(1, $lanes::load(at($a, index + 8)), $lanes::load(at($b, index + 8)));
-            $step(2, $lanes::load(at($a, index + 16)), $lanes::load(at($b, index + 16)));
-            $step(3, $lanes::load(at($a, index + 24)), $lanes::load(at($b, index + 24)));
+            $step(0, $of_a::load(a(index)), $of_b::load(b(index)));
+            $step(1, $of_a::load(a(index + 8)), $of_b::load(b(index + 8)));
+            $step(2, $of_a::load(a(index + 16)), $of_b::load(b(index + 16)));
+            $step(3, $of_a::load(a(index + 24)), $of_b::load(b(index + 24)));
             index += 32;
         }
         if index + 16 <= $dim {
-            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
-            $step(1, $lanes::load(at($a, index + 8)), $lanes::load(at($b, index + 8)));
+            $step(0, $of_a::load(a(index)), $of_b::load(b(index)));
+            $step(1, $of_a::load(a(index + 8)), $of_b::load(b(index + 8)));
             index += 16;
         }
         if index + 8 <= $dim {
-            $step(2, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(2, $of_a::load(a(index)), $of_b::load(b(index)));
             index += 8;
         }
         if index < $dim {
             let count = $dim - index;
-            $step(3, $lanes::load_part(at($a, index), count), $lanes::load_part(at($b, index), count));
+            $step(3, $of_a::load_part(a(index), count), $of_b::load_part(b(index), count));
         }
     }};
 }
@@ -114,7 +141,7 @@ fn sum_of(sums: [__m256; 4]) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
 }
 
-impl<L: FloatLanes> Kernel for Float<L> {
+impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
@@ -124,7 +151,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             sums[lane] = _mm256_fmadd_ps(difference, difference, sums[lane]);
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
 
@@ -136,7 +163,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             sums[lane] = _mm256_fmadd_ps(x, y, sums[lane]);
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
 
@@ -152,7 +179,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             bb[lane] = _mm256_fmadd_ps(y, y, bb[lane]);
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
     }
 }
@@ -276,9 +303,19 @@ kernel::batch_loop!("avx2,fma,f16c");
 /// The AVX2 kernels of an element type and a metric.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     match element {
-        Element::F32 => for_metric::<Float<F32>>(metric),
-        Element::F16 => for_metric::<Float<F16>>(metric),
+        Element::F32 => for_metric::<Float<F32, F32>>(metric),
+        Element::F16 => for_metric::<Float<F16, F16>>(metric),
         Element::U8 => for_metric::<Integer<U8>>(metric),
         Element::I8 => for_metric::<Integer<I8>>(metric),
+    }
+}
+
+/// The AVX2 kernels of queries of f32 against rows of an element type.
+pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
+    match rows {
+        Element::F32 => for_metric::<Float<F32, F32>>(metric),
+        Element::F16 => for_metric::<Float<F32, F16>>(metric),
+        Element::U8 => for_metric::<Float<F32, U8>>(metric),
+        Element::I8 => for_metric::<Float<F32, I8>>(metric),
     }
 }

@@ -56,32 +56,59 @@ impl FloatLanes for F16 {
     }
 }
 
-struct Float<L>(PhantomData<L>);
+macro_rules! byte_lanes {
+    ($name:ident, $widen:ident) => {
+        impl FloatLanes for $name {
+            const SIZE: usize = 1;
+
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+            unsafe fn load(at: *const u8) -> __m512 {
+                // SAFETY: the caller vouches for 16 bytes.
+                unsafe { _mm512_cvtepi32_ps($widen(_mm_loadu_si128(at.cast()))) }
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+            unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
+                // SAFETY: a masked load reads what the mask names.
+                unsafe { _mm512_cvtepi32_ps($widen(_mm_maskz_loadu_epi8(mask, at.cast()))) }
+            }
+        }
+    };
+}
+
+byte_lanes!(U8, _mm512_cvtepu8_epi32);
+byte_lanes!(I8, _mm512_cvtepi8_epi32);
+
+/// Components of `A` against components of `B`, both as floats.
+struct Float<A, B>(PhantomData<(A, B)>);
 
 /// Feeds 64 components a round to four independent sums, then what is left to the same sums.
 macro_rules! float_pass {
-    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
-        let at = |base: *const u8, index: usize| base.wrapping_add(index * $lanes::SIZE);
+    ($of_a:ident, $of_b:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let a = |index: usize| $a.wrapping_add(index * $of_a::SIZE);
+        let b = |index: usize| $b.wrapping_add(index * $of_b::SIZE);
         let mut index = 0;
         while index + 64 <= $dim {
-            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
-            $step(1, $lanes::load(at($a, index + 16)), $lanes::load(at($b, index + 16)));
-            $step(2, $lanes::load(at($a, index + 32)), $lanes::load(at($b, index + 32)));
-            $step(3, $lanes::load(at($a, index + 48)), $lanes::load(at($b, index + 48)));
+            $step(0, $of_a::load(a(index)), $of_b::load(b(index)));
+            $step(1, $of_a::load(a(index + 16)), $of_b::load(b(index + 16)));
+            $step(2, $of_a::load(a(index + 32)), $of_b::load(b(index + 32)));
+            $step(3, $of_a::load(a(index + 48)), $of_b::load(b(index + 48)));
             index += 64;
         }
         if index + 32 <= $dim {
-            $step(0, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
-            $step(1, $lanes::load(at($a, index + 16)), $lanes::load(at($b, index + 16)));
+            $step(0, $of_a::load(a(index)), $of_b::load(b(index)));
+            $step(1, $of_a::load(a(index + 16)), $of_b::load(b(index + 16)));
             index += 32;
         }
         if index + 16 <= $dim {
-            $step(2, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(2, $of_a::load(a(index)), $of_b::load(b(index)));
             index += 16;
         }
         if index < $dim {
             let mask = ((1_u32 << ($dim - index)) - 1) as __mmask16;
-            $step(3, $lanes::load_masked(at($a, index), mask), $lanes::load_masked(at($b, index), mask));
+            $step(3, $of_a::load_masked(a(index), mask), $of_b::load_masked(b(index), mask));
         }
     }};
 }
@@ -111,7 +138,7 @@ fn moments_of(ab: [__m512; 4], aa: [__m512; 4], bb: [__m512; 4]) -> Moments {
     }
 }
 
-impl<L: FloatLanes> Kernel for Float<L> {
+impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
@@ -121,7 +148,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             sums[lane] = _mm512_fmadd_ps(difference, difference, sums[lane]);
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
 
@@ -133,7 +160,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             sums[lane] = _mm512_fmadd_ps(x, y, sums[lane]);
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
 
@@ -149,7 +176,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             bb[lane] = _mm512_fmadd_ps(y, y, bb[lane]);
         };
         // SAFETY: the caller vouches for `dim` components; the tail is masked.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         moments_of(ab, aa, bb)
     }
 }
@@ -290,9 +317,19 @@ kernel::batch_loop!("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c");
 /// The AVX-512 kernels of an element type and a metric.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     match element {
-        Element::F32 => for_metric::<Float<F32>>(metric),
-        Element::F16 => for_metric::<Float<F16>>(metric),
+        Element::F32 => for_metric::<Float<F32, F32>>(metric),
+        Element::F16 => for_metric::<Float<F16, F16>>(metric),
         Element::U8 => for_metric::<Integer<U8>>(metric),
         Element::I8 => for_metric::<Integer<I8>>(metric),
+    }
+}
+
+/// The AVX-512 kernels of queries of f32 against rows of an element type.
+pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
+    match rows {
+        Element::F32 => for_metric::<Float<F32, F32>>(metric),
+        Element::F16 => for_metric::<Float<F32, F16>>(metric),
+        Element::U8 => for_metric::<Float<F32, U8>>(metric),
+        Element::I8 => for_metric::<Float<F32, I8>>(metric),
     }
 }

@@ -74,6 +74,21 @@ impl Isa {
         }
     }
 
+    /// The kernels of this ISA for queries of f32. Only for an ISA that is available.
+    pub(super) fn table_of_floats(self, rows: Element, metric: Metric) -> Table {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => super::avx2::table_of_floats(rows, metric),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => super::avx512::table_of_floats(rows, metric),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => super::vnni::table_of_floats(rows, metric),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => super::neon::table_of_floats(rows, metric),
+            _ => scalar::table_of_floats(rows, metric),
+        }
+    }
+
     /// Lower-case name: `scalar`, `avx2`, `avx512`, `avx512vnni`, `neon`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -45,7 +45,9 @@ pub struct Rows<'a> {
 pub struct Distance {
     table: Table,
     dim: usize,
+    query_bytes: usize,
     row_bytes: usize,
+    query: Element,
     element: Element,
     metric: Metric,
     isa: Isa,
@@ -53,28 +55,43 @@ pub struct Distance {
 
 impl fmt::Debug for Distance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Distance({} {} x {} by {})", self.metric, self.element, self.dim, self.isa)
+        let Distance { dim, query, element, metric, isa, .. } = self;
+        write!(formatter, "Distance({metric} {query} to {element} x {dim} by {isa})")
     }
 }
 
 impl Distance {
     /// The distance of `metric` over vectors of `dim` components, by the best ISA of this CPU.
     pub fn new(element: Element, metric: Metric, dim: usize) -> Distance {
-        Self::build(Isa::best(), element, metric, dim)
+        Self::build(Isa::best(), element, element, metric, dim)
     }
 
     /// The same by one given ISA; `None` where this CPU lacks it. For tests and benchmarks.
     pub fn with_isa(isa: Isa, element: Element, metric: Metric, dim: usize) -> Option<Distance> {
-        isa.is_available().then(|| Self::build(isa, element, metric, dim))
+        isa.is_available().then(|| Self::build(isa, element, element, metric, dim))
     }
 
-    fn build(isa: Isa, element: Element, metric: Metric, dim: usize) -> Distance {
+    /// The distance from queries of f32 to rows of `element`, all of `dim` components: what rows lost when they were made
+    /// smaller is not lost a second time in the query. Sums are of f32, of bytes too.
+    pub fn of_floats(element: Element, metric: Metric, dim: usize) -> Distance {
+        Self::build(Isa::best(), Element::F32, element, metric, dim)
+    }
+
+    /// The same by one given ISA; `None` where this CPU lacks it. For tests and benchmarks.
+    pub fn of_floats_with_isa(isa: Isa, element: Element, metric: Metric, dim: usize) -> Option<Distance> {
+        isa.is_available().then(|| Self::build(isa, Element::F32, element, metric, dim))
+    }
+
+    fn build(isa: Isa, query: Element, element: Element, metric: Metric, dim: usize) -> Distance {
         let isa = if dim > MAX_SIMD_DIM { Isa::Scalar } else { isa };
+        let same = query == element;
         Distance {
-            table: isa.table(element, metric),
+            table: if same { isa.table(element, metric) } else { isa.table_of_floats(element, metric) },
             dim,
             // A dimension whose rows no slice can hold: every length check then fails.
+            query_bytes: dim.saturating_mul(query.size()),
             row_bytes: dim.saturating_mul(element.size()),
+            query,
             element,
             metric,
             isa,
@@ -87,13 +104,19 @@ impl Distance {
         self.dim
     }
 
-    /// Bytes of a vector.
+    /// Bytes of a query: as many as of a row but for [`Distance::of_floats`].
+    #[inline]
+    pub fn query_bytes(&self) -> usize {
+        self.query_bytes
+    }
+
+    /// Bytes of a row.
     #[inline]
     pub fn row_bytes(&self) -> usize {
         self.row_bytes
     }
 
-    /// Type of the components.
+    /// Type of the rows' components.
     #[inline]
     pub fn element(&self) -> Element {
         self.element
@@ -111,15 +134,15 @@ impl Distance {
         self.isa
     }
 
-    /// The distance of two vectors of `dim` components, of any alignment; NaN where a slice is not
-    /// exactly [`Distance::row_bytes`] long.
+    /// The distance of a query and a row, `dim` components each, of any alignment; NaN where a slice is not
+    /// exactly [`Distance::query_bytes`] or [`Distance::row_bytes`] long.
     #[inline]
-    pub fn between(&self, a: &[u8], b: &[u8]) -> f32 {
-        if a.len() != self.row_bytes || b.len() != self.row_bytes {
+    pub fn between(&self, query: &[u8], row: &[u8]) -> f32 {
+        if query.len() != self.query_bytes || row.len() != self.row_bytes {
             return f32::NAN;
         }
         // SAFETY: both hold `dim` components, and the table's ISA was found on this CPU.
-        unsafe { (self.table.pair)(a.as_ptr(), b.as_ptr(), self.dim) }
+        unsafe { (self.table.pair)(query.as_ptr(), row.as_ptr(), self.dim) }
     }
 
     /// `out[i]` becomes the distance from `query` to the row `ids[i]`; rows are prefetched several
@@ -129,7 +152,7 @@ impl Distance {
         let count = ids.len().min(out.len());
         let (ids, out) = (&ids[..count], &mut out[..count]);
         let largest = ids.iter().copied().max().unwrap_or(0);
-        if query.len() != self.row_bytes {
+        if query.len() != self.query_bytes {
             out.fill(f32::NAN);
         } else if self.holds(rows, largest) {
             let batch = self.batch(query, rows, ids.as_ptr(), out);
@@ -148,7 +171,7 @@ impl Distance {
         let held = rows.len().checked_div(self.row_bytes).unwrap_or(out.len());
         let (out, missing) = out.split_at_mut(held.min(out.len()));
         missing.fill(f32::NAN);
-        if query.len() != self.row_bytes {
+        if query.len() != self.query_bytes {
             out.fill(f32::NAN);
             return;
         }

@@ -86,27 +86,70 @@ fn widen_halves(halves: uint8x8_t) -> float32x4_t {
     floats
 }
 
-struct Float<L>(PhantomData<L>);
+macro_rules! byte_lanes {
+    ($name:ident, $floats:ident) => {
+        impl FloatLanes for $name {
+            const SIZE: usize = 1;
+
+            #[inline]
+            #[target_feature(enable = "neon")]
+            unsafe fn load(at: *const u8) -> float32x4_t {
+                // SAFETY: the caller vouches for 4 bytes.
+                $floats(unsafe { at.cast::<u32>().read_unaligned() })
+            }
+
+            #[inline]
+            #[target_feature(enable = "neon")]
+            unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
+                // SAFETY: the caller vouches for `count` components, which are fewer than 4 bytes.
+                $floats(unsafe { tail_bytes(at, count) } as u32)
+            }
+        }
+    };
+}
+
+byte_lanes!(U8, unsigned_floats);
+byte_lanes!(I8, signed_floats);
+
+/// Four unsigned bytes as floats, the lowest first.
+#[inline]
+#[target_feature(enable = "neon")]
+fn unsigned_floats(bytes: u32) -> float32x4_t {
+    let wide = vmovl_u8(vcreate_u8(u64::from(bytes)));
+    vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)))
+}
+
+/// Four signed bytes as floats, the lowest first.
+#[inline]
+#[target_feature(enable = "neon")]
+fn signed_floats(bytes: u32) -> float32x4_t {
+    let wide = vmovl_s8(vcreate_s8(u64::from(bytes)));
+    vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)))
+}
+
+/// Components of `A` against components of `B`, both as floats.
+struct Float<A, B>(PhantomData<(A, B)>);
 
 /// Feeds 16 components a round to four independent sums, then what is left to the same sums.
 macro_rules! float_pass {
-    ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
-        let at = |base: *const u8, index: usize| base.wrapping_add(index * $lanes::SIZE);
+    ($of_a:ident, $of_b:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
+        let a = |index: usize| $a.wrapping_add(index * $of_a::SIZE);
+        let b = |index: usize| $b.wrapping_add(index * $of_b::SIZE);
         let mut index = 0;
         while index + 16 <= $dim {
             for lane in 0..4 {
                 let offset = index + 4 * lane;
-                $step(lane, $lanes::load(at($a, offset)), $lanes::load(at($b, offset)));
+                $step(lane, $of_a::load(a(offset)), $of_b::load(b(offset)));
             }
             index += 16;
         }
         while index + 4 <= $dim {
-            $step(index / 4 % 4, $lanes::load(at($a, index)), $lanes::load(at($b, index)));
+            $step(index / 4 % 4, $of_a::load(a(index)), $of_b::load(b(index)));
             index += 4;
         }
         if index < $dim {
             let count = $dim - index;
-            $step(3, $lanes::load_part(at($a, index), count), $lanes::load_part(at($b, index), count));
+            $step(3, $of_a::load_part(a(index), count), $of_b::load_part(b(index), count));
         }
     }};
 }
@@ -117,7 +160,7 @@ fn sum_of(sums: [float32x4_t; 4]) -> f32 {
     vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])))
 }
 
-impl<L: FloatLanes> Kernel for Float<L> {
+impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
@@ -127,7 +170,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             sums[lane] = vfmaq_f32(sums[lane], difference, difference);
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
 
@@ -139,7 +182,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             sums[lane] = vfmaq_f32(sums[lane], x, y);
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
 
@@ -155,7 +198,7 @@ impl<L: FloatLanes> Kernel for Float<L> {
             bb[lane] = vfmaq_f32(bb[lane], y, y);
         };
         // SAFETY: the caller vouches for `dim` components, and no more are read.
-        unsafe { float_pass!(L, a, b, dim, step) };
+        unsafe { float_pass!(A, B, a, b, dim, step) };
         Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
     }
 }
@@ -361,11 +404,21 @@ kernel::batch_loop!("neon");
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     let dot_product = std::arch::is_aarch64_feature_detected!("dotprod");
     match (element, dot_product) {
-        (Element::F32, _) => for_metric::<Float<F32>>(metric),
-        (Element::F16, _) => for_metric::<Float<F16>>(metric),
+        (Element::F32, _) => for_metric::<Float<F32, F32>>(metric),
+        (Element::F16, _) => for_metric::<Float<F16, F16>>(metric),
         (Element::U8, true) => for_metric::<Integer<U8, DotProduct>>(metric),
         (Element::I8, true) => for_metric::<Integer<I8, DotProduct>>(metric),
         (Element::U8, false) => for_metric::<Integer<U8, Widening>>(metric),
         (Element::I8, false) => for_metric::<Integer<I8, Widening>>(metric),
+    }
+}
+
+/// The NEON kernels of queries of f32 against rows of an element type.
+pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
+    match rows {
+        Element::F32 => for_metric::<Float<F32, F32>>(metric),
+        Element::F16 => for_metric::<Float<F32, F16>>(metric),
+        Element::U8 => for_metric::<Float<F32, U8>>(metric),
+        Element::I8 => for_metric::<Float<F32, I8>>(metric),
     }
 }

@@ -14,6 +14,7 @@ trait Component {
     const SIZE: usize;
     type Sum: Copy + Default + std::ops::AddAssign;
 
+    fn value(bytes: &[u8]) -> f32;
     fn product(a: &[u8], b: &[u8]) -> Self::Sum;
     fn squared_difference(a: &[u8], b: &[u8]) -> Self::Sum;
     fn round(sum: Self::Sum) -> f32;
@@ -29,6 +30,11 @@ macro_rules! float_component {
         impl Component for $name {
             const SIZE: usize = $size;
             type Sum = f32;
+
+            #[inline(always)]
+            fn value(bytes: &[u8]) -> f32 {
+                $read(bytes)
+            }
 
             #[inline(always)]
             fn product(a: &[u8], b: &[u8]) -> f32 {
@@ -57,6 +63,11 @@ macro_rules! integer_component {
         impl Component for $name {
             const SIZE: usize = 1;
             type Sum = i64;
+
+            #[inline(always)]
+            fn value(bytes: &[u8]) -> f32 {
+                f32::from(bytes[0] as $native)
+            }
 
             #[inline(always)]
             fn product(a: &[u8], b: &[u8]) -> i64 {
@@ -132,6 +143,50 @@ impl<C: Component> Kernel for Plain<C> {
     }
 }
 
+/// Queries of f32 against rows of one component type, all as floats.
+struct OfFloats<C>(PhantomData<C>);
+
+/// # Safety
+/// `dim` floats are readable at `a`, and `dim` components at `b`.
+#[inline(always)]
+unsafe fn float_pairs<C: Component>(
+    a: *const u8,
+    b: *const u8,
+    dim: usize,
+) -> impl Iterator<Item = (f32, f32)> {
+    // SAFETY: the caller vouches for `dim` components of their sizes at both.
+    let (a, b) = unsafe {
+        (std::slice::from_raw_parts(a, dim * F32::SIZE), std::slice::from_raw_parts(b, dim * C::SIZE))
+    };
+    a.chunks_exact(F32::SIZE).zip(b.chunks_exact(C::SIZE)).map(|(x, y)| (F32::value(x), C::value(y)))
+}
+
+impl<C: Component> Kernel for OfFloats<C> {
+    #[inline]
+    unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        // SAFETY: the same contract as this function's.
+        unsafe { float_pairs::<C>(a, b, dim) }.fold(0.0, |sum, (x, y)| sum + (x - y) * (x - y))
+    }
+
+    #[inline]
+    unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        // SAFETY: the same contract as this function's.
+        unsafe { float_pairs::<C>(a, b, dim) }.fold(0.0, |sum, (x, y)| sum + x * y)
+    }
+
+    #[inline]
+    unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
+        let mut sums = Moments { ab: 0.0, aa: 0.0, bb: 0.0 };
+        // SAFETY: the same contract as this function's.
+        for (x, y) in unsafe { float_pairs::<C>(a, b, dim) } {
+            sums.ab += x * y;
+            sums.aa += x * x;
+            sums.bb += y * y;
+        }
+        sums
+    }
+}
+
 kernel::batch_loop!();
 
 /// The scalar kernels of an element type and a metric.
@@ -141,5 +196,15 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Plain<F16>>(metric),
         Element::U8 => for_metric::<Plain<U8>>(metric),
         Element::I8 => for_metric::<Plain<I8>>(metric),
+    }
+}
+
+/// The scalar kernels of queries of f32 against rows of an element type.
+pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
+    match rows {
+        Element::F32 => for_metric::<Plain<F32>>(metric),
+        Element::F16 => for_metric::<OfFloats<F16>>(metric),
+        Element::U8 => for_metric::<OfFloats<U8>>(metric),
+        Element::I8 => for_metric::<OfFloats<I8>>(metric),
     }
 }

@@ -82,6 +82,74 @@ fn every_length_and_alignment_agrees_with_64_bits() {
     }
 }
 
+/// Distances from queries of f32 to rows of smaller components, by every instruction set that is there.
+fn of_floats(metric: Metric, dim: usize) -> impl Iterator<Item = Distance> {
+    let smaller = [Element::F16, Element::U8, Element::I8];
+    let by = move |isa| {
+        smaller.into_iter().filter_map(move |rows| Distance::of_floats_with_isa(isa, rows, metric, dim))
+    };
+    available().flat_map(by)
+}
+
+#[test]
+fn floats_against_smaller_components_agree_with_64_bits() {
+    let mut random = SmallRng::seed_from_u64(5);
+    let of_queries = random_bytes(Element::F32, LONGEST + 16, &mut random);
+    let of_rows = Element::ALL.map(|element| random_bytes(element, LONGEST + 16, &mut random));
+    for dim in 1..=LONGEST {
+        let mut query = vec![0; dim % 7];
+        query.extend_from_slice(&of_queries[..dim * 4]);
+        let query = &query[dim % 7..];
+        for metric in Metric::ALL {
+            for distance in of_floats(metric, dim) {
+                let mut row = vec![0; dim % 13];
+                row.extend_from_slice(&of_rows[distance.element() as usize][..distance.row_bytes()]);
+                let row = &row[dim % 13..];
+                let (x, y) = (as_f64(Element::F32, query), as_f64(distance.element(), row));
+                check(distance.between(query, row), reference(metric, &x, &y), || format!("{distance:?}"));
+            }
+        }
+    }
+    for metric in Metric::ALL {
+        let same = Distance::of_floats(Element::F32, metric, 100);
+        let (a, b) = (&of_queries[..400], &of_queries[40..440]);
+        assert_eq!(same.between(a, b), Distance::new(Element::F32, metric, 100).between(a, b));
+        for dim in [MAX_SIMD_DIM, MAX_SIMD_DIM + 1] {
+            // Sums of so many halves, one after the other, are not as near to those of 64 bits.
+            for distance in of_floats(metric, dim).filter(|distance| distance.element() != Element::F16) {
+                let (query, row) = (vec![0; distance.query_bytes()], vec![1; distance.row_bytes()]);
+                let expected = reference(metric, &vec![0.0; dim], &as_f64(distance.element(), &row));
+                check(distance.between(&query, &row), expected, || format!("{distance:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_of_smaller_components_agree_with_pairs() {
+    let mut random = SmallRng::seed_from_u64(6);
+    for (dim, metric) in [1, 7, 100, 1025].into_iter().flat_map(|dim| Metric::ALL.map(|metric| (dim, metric)))
+    {
+        let query = random_bytes(Element::F32, dim, &mut random);
+        for distance in of_floats(metric, dim) {
+            let rows = random_bytes(distance.element(), dim * 50, &mut random);
+            let ids: Vec<u32> = (0..30).map(|_| random.random_range(0..50)).collect();
+            let (mut by_id, mut in_order) = ([0.0; 30], [0.0; 51]);
+            let array = Rows { bytes: &rows, stride: distance.row_bytes() };
+            distance.score(&query, array, &ids, &mut by_id);
+            distance.score_block(&query, &rows, &mut in_order);
+            for (row, found) in rows.chunks(distance.row_bytes()).zip(in_order) {
+                assert_eq!(found, distance.between(&query, row), "{distance:?}");
+            }
+            assert!(ids.iter().zip(by_id).all(|(id, found)| found == in_order[*id as usize]), "{distance:?}");
+            assert!(in_order[50].is_nan(), "a row that is not there");
+            distance.score_block(&query[1..], &rows, &mut in_order);
+            assert!(in_order.iter().all(|found| found.is_nan()), "a query of another length");
+            assert!(distance.between(&rows[..distance.row_bytes()], &query).is_nan(), "the wrong way round");
+        }
+    }
+}
+
 #[test]
 fn extremes_are_exact_up_to_the_largest_dimension() {
     for dim in [1, 63, 1000, 65_535, MAX_SIMD_DIM, MAX_SIMD_DIM + 1] {
@@ -314,6 +382,15 @@ fn nothing_past_the_end_is_read() {
                     assert_eq!(out, [expected; 3]);
                 }
             }
+        }
+    }
+    for dim in 1..=300 {
+        let floats = random_bytes(Element::F32, dim, &mut random);
+        for distance in Metric::ALL.into_iter().flat_map(|metric| of_floats(metric, dim)) {
+            let row = random_bytes(distance.element(), dim, &mut random);
+            let (query, last) = (right.end_with(&floats), left.end_with(&row));
+            let expected = distance.between(&floats, &row);
+            assert_eq!(distance.between(query, last), expected, "{distance:?}");
         }
     }
 }

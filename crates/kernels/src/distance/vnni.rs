@@ -212,3 +212,8 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         Element::I8 => for_metric::<Quads<I8>>(metric),
     }
 }
+
+/// The AVX-512 kernels of queries of f32: VNNI knows no floats.
+pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
+    super::avx512::table_of_floats(rows, metric)
+}
