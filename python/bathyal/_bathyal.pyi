@@ -46,8 +46,7 @@ class _Answers(TypedDict):
     bytes: NDArray[np.uint64]
     code_distances: NDArray[np.uint64]
     full_distances: NDArray[np.uint64]
-    lists: NDArray[np.uint64]
-    small_reads: NDArray[np.uint64]
+    own: dict[str, NDArray[np.uint64]]
     latencies_ns: NDArray[np.uint64]
     seconds: float
     search_list: int
@@ -60,8 +59,7 @@ class _Costs(TypedDict):
     bytes: NDArray[np.uint64]
     code_distances: NDArray[np.uint64]
     full_distances: NDArray[np.uint64]
-    lists: NDArray[np.uint64]
-    small_reads: NDArray[np.uint64]
+    own: dict[str, NDArray[np.uint64]]
     latencies_ns: NDArray[np.uint64]
     seconds: float
     threads: int

@@ -164,8 +164,7 @@ class Index:
             bytes=answers["bytes"],
             code_distances=answers["code_distances"],
             full_distances=answers["full_distances"],
-            lists=answers["lists"],
-            small_reads=answers["small_reads"],
+            own=answers["own"],
         )
         if single:
             ids, distances = ids[0], distances[0]
@@ -225,8 +224,8 @@ class Index:
 
         Queries and answers are in memory for ``block`` queries at a time, so both files may be larger than memory.
         Nothing is at ``output`` before it is complete. Returns ``queries``, ``k``, ``seconds``, ``reads``,
-        ``bytes``, ``hops``, ``code_distances``, ``full_distances``, ``lists``, ``small_reads`` (totals) and
-        ``notes``.
+        ``bytes``, ``hops``, ``code_distances``, ``full_distances``, what only the family counts (``counters`` of
+        :func:`families`: ``lists`` and ``small_reads`` of ``spann``), all of them totals, and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -430,8 +429,7 @@ def _costs(answers: _bathyal._Costs) -> Costs:
         bytes=answers["bytes"],
         code_distances=answers["code_distances"],
         full_distances=answers["full_distances"],
-        lists=answers["lists"],
-        small_reads=answers["small_reads"],
+        own=answers["own"],
     )
 
 
@@ -556,17 +554,21 @@ def build(
 
 
 def families() -> dict[str, dict[str, Any]]:
-    """The index families: what each is (``about``), and the ``options`` of a build with what they do.
+    """The index families: what each is (``about``), the ``options`` of a build with what they do, and the
+    ``counters`` that its searches have besides those of all.
 
     >>> import bathyal
     >>> list(bathyal.families()["cluster"]["options"])
     ['group_vectors', 'code_bytes', 'code_kind']
+    >>> list(bathyal.families()["spann"]["counters"])
+    ['lists', 'small_reads']
     """
     listed: list[dict[str, Any]] = json.loads(_bathyal.list_families())
     return {
         family["name"]: {
             "about": family["about"],
             "options": {option["name"]: option["help"] for option in family["options"]},
+            "counters": {counter["name"]: counter["help"] for counter in family["counters"]},
         }
         for family in listed
     }

@@ -13,6 +13,15 @@ class SearchWarning(UserWarning):
     """Something that the caller should know about an answer: fewer neighbours, a recall out of reach."""
 
 
+def _own_counter(costs: SearchStats | Costs, name: str) -> NDArray[np.uint64]:
+    # What is being copied or unpickled has no attributes yet.
+    own: dict[str, NDArray[np.uint64]] = costs.__dict__.get("own", {})
+    if name in own:
+        return own[name]
+    counters = f"; this family counts {', '.join(own)} besides" if own else ""
+    raise AttributeError(f"{type(costs).__name__!r} has no {name!r}{counters}", name=name, obj=costs)
+
+
 @dataclass(frozen=True)
 class SearchStats:
     """What a batch of queries cost. Arrays have one entry a query, in the order of the queries."""
@@ -41,10 +50,12 @@ class SearchStats:
     """Distances estimated from codes."""
     full_distances: NDArray[np.uint64] = field(repr=False)
     """Distances computed from full vectors."""
-    lists: NDArray[np.uint64] = field(repr=False)
-    """Posting lists scanned; 0 of other families."""
-    small_reads: NDArray[np.uint64] = field(repr=False)
-    """Reads for vectors that a posting list only has the address of."""
+    own: dict[str, NDArray[np.uint64]] = field(repr=False, default_factory=dict)
+    """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
+    attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
+
+    def __getattr__(self, name: str) -> NDArray[np.uint64]:
+        return _own_counter(self, name)
 
     @property
     def qps(self) -> float:
@@ -84,7 +95,8 @@ class SearchStats:
             "queries k threads search_list qps latency_us reads_per_query bytes_per_query hops_per_query "
             "distance_computations_per_query dram_bytes seconds"
         )
-        return {name: getattr(self, name) for name in names.split()}
+        told = {name: getattr(self, name) for name in names.split()}
+        return told | {f"{name}_per_query": float(counts.mean()) for name, counts in self.own.items()}
 
 
 @dataclass(frozen=True)
@@ -121,10 +133,12 @@ class Costs:
     """Distances estimated from codes."""
     full_distances: NDArray[np.uint64] = field(repr=False)
     """Distances computed from full vectors."""
-    lists: NDArray[np.uint64] = field(repr=False)
-    """Posting lists scanned; 0 of other families."""
-    small_reads: NDArray[np.uint64] = field(repr=False)
-    """Reads for vectors that a posting list only has the address of."""
+    own: dict[str, NDArray[np.uint64]] = field(repr=False, default_factory=dict)
+    """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
+    attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
+
+    def __getattr__(self, name: str) -> NDArray[np.uint64]:
+        return _own_counter(self, name)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Ranges, several indexes, files of queries, warm-up, explanations, counters."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,22 @@ def test_counters_and_warmth(index, queries):
     lines = [line for line in index.prometheus().splitlines() if not line.startswith("#")]
     assert any(line.startswith("bathyal_reads_total{index=") for line in lines)
     assert all(float(line.rsplit(" ", 1)[1]) >= 0 for line in lines)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_shows_the_counters_that_it_has(family, vectors, queries, tmp_path):
+    with bathyal.build(vectors, tmp_path / "i", **small(family)) as index:
+        name = family if isinstance(family, str) else index.manifest["family"]
+        counters = bathyal.families()[name]["counters"]
+        found, within = index.search(queries), index.range_search(queries, 0.0)
+        assert set(found.stats.own) == set(within.costs.own) == set(counters)
+        for counter in counters:
+            assert (getattr(found.stats, counter) == found.stats.own[counter]).all()
+            assert found.stats.as_dict()[f"{counter}_per_query"] == found.stats.own[counter].mean()
+            assert index.stats()[counter] > 0 and index.explain(queries[0])[counter] >= 0
+        with pytest.raises(AttributeError, match="has no 'tables'"):
+            found.stats.tables  # noqa: B018
+        if name != "spann":
+            assert not hasattr(found.stats, "lists") and "lists" not in index.stats()
+        copied = copy.deepcopy(found.stats)
+        assert set(copied.own) == set(counters) and copied.queries == len(queries)

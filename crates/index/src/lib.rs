@@ -31,4 +31,6 @@ pub use open::{
     RangeResult, SearchOptions, SearchResult, Searching, TierChoice, WarmReport, inspect, inspect_in,
     search_many, verify, verify_in,
 };
-pub use query::{DEFAULT_BEAM_WIDTH, QueryStats, SearchMode, SearchTotals};
+pub use query::{
+    Counter, DEFAULT_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchMode, SearchTotals,
+};

@@ -270,7 +270,7 @@ fn queries_given_decide_where_vectors_are_stored() {
             let effort = Effort::SearchList(16);
             let options = SearchOptions { k: 10, effort, threads: 1, ..SearchOptions::default() };
             let found = index.search(&queries, &options, Control::default()).unwrap();
-            found.per_query.iter().map(|stats| stats.small_reads).sum::<u32>()
+            found.own.of("small_reads").unwrap().iter().sum::<u32>()
         });
         assert!(small_reads[1] < small_reads[0], "{metric}: {small_reads:?}");
     }

@@ -8,8 +8,8 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, QueryStats, SearchMode,
-    SearchOptions, SearchResult, TierChoice,
+    BuildOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, OwnCosts,
+    QueryStats, SearchMode, SearchOptions, SearchResult, TierChoice,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
@@ -53,13 +53,16 @@ impl BuildArguments<'_> {
     }
 }
 
-/// The index families as JSON: name, what it is, and the options of a build.
+/// The index families as JSON: name, what it is, the options of a build, and the counters of its own.
 #[pyfunction]
 pub(crate) fn list_families() -> PyResult<String> {
     let option = |option: &OptionDoc| serde_json::json!({ "name": option.name, "help": option.help });
+    let counter = |counter: &Counter| serde_json::json!({ "name": counter.name, "help": counter.about });
     let family = |family: &&Family| {
         let options: Vec<_> = family.options.iter().map(option).collect();
-        serde_json::json!({ "name": family.name, "about": family.about, "options": options })
+        let counters: Vec<_> = family.counters.iter().map(counter).collect();
+        let (name, about) = (family.name, family.about);
+        serde_json::json!({ "name": name, "about": about, "options": options, "counters": counters })
     };
     let all: Vec<_> = FAMILIES.iter().map(family).collect();
     Ok(serde_json::to_string(&all).map_err(Failure::from)?)
@@ -276,6 +279,7 @@ impl IndexHandle {
 pub(crate) fn per_query<'py>(
     py: Python<'py>,
     costs: &[QueryStats],
+    own: &OwnCosts,
     latencies_ns: Vec<u64>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let answers = PyDict::new(py);
@@ -286,14 +290,18 @@ pub(crate) fn per_query<'py>(
     answers.set_item("bytes", count(|one| one.bytes))?;
     answers.set_item("code_distances", count(|one| one.code_distances.into()))?;
     answers.set_item("full_distances", count(|one| one.full_distances.into()))?;
-    answers.set_item("lists", count(|one| one.lists.into()))?;
-    answers.set_item("small_reads", count(|one| one.small_reads.into()))?;
+    let by_name = PyDict::new(py);
+    for (counter, counts) in own.columns() {
+        let counts = counts.iter().map(|count| u64::from(*count)).collect();
+        by_name.set_item(counter.name, PyArray1::<u64>::from_vec(py, counts))?;
+    }
+    answers.set_item("own", by_name)?;
     answers.set_item("latencies_ns", PyArray1::from_vec(py, latencies_ns))?;
     Ok(answers)
 }
 
 pub(crate) fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
-    let answers = per_query(py, &found.per_query, found.latencies_ns)?;
+    let answers = per_query(py, &found.per_query, &found.own, found.latencies_ns)?;
     answers.set_item("seconds", found.seconds)?;
     answers.set_item("search_list", found.search_list)?;
     answers.set_item("threads", found.threads)?;

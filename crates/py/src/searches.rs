@@ -11,6 +11,7 @@ use bathyal_vectors::{IdWriter, VectorFile};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(crate) fn range_search<'py>(
         let control = Control { cancel: Some(watch.cancel()), deadline };
         index.range_search(&queries, radius, &options, control).map_err(Failure::from)
     })?;
-    let answers = per_query(py, &found.per_query, found.latencies_ns)?;
+    let answers = per_query(py, &found.per_query, &found.own, found.latencies_ns)?;
     answers.set_item("seconds", found.seconds)?;
     answers.set_item("threads", found.threads)?;
     answers.set_item("notes", found.notes)?;
@@ -67,7 +68,7 @@ pub(crate) fn search_many<'py>(
         let indexes: Vec<&Index> = indexes.iter().map(|index| &**index).collect();
         bathyal_index::search_many(&indexes, &queries, &options, control).map_err(Failure::from)
     })?;
-    let answers = per_query(py, &found.per_query, found.latencies_ns)?;
+    let answers = per_query(py, &found.per_query, &found.own, found.latencies_ns)?;
     answers.set_item("seconds", found.seconds)?;
     answers.set_item("search_list", found.search_list)?;
     answers.set_item("threads", found.threads)?;
@@ -105,19 +106,16 @@ pub(crate) fn search_file(
             Ok(())
         })?;
         writer.finish()?;
-        let report = serde_json::json!({
+        let mut report = serde_json::json!({
             "queries": queries.count(),
             "k": k,
             "seconds": seconds,
-            "hops": totals.hops,
-            "reads": totals.reads,
-            "bytes": totals.bytes,
-            "code_distances": totals.code_distances,
-            "full_distances": totals.full_distances,
-            "lists": totals.lists,
-            "small_reads": totals.small_reads,
             "notes": notes,
         });
+        if let (Some(report), Value::Object(totals)) = (report.as_object_mut(), serde_json::to_value(totals)?)
+        {
+            report.extend(totals);
+        }
         Ok(serde_json::to_string(&report)?)
     })
 }

@@ -56,7 +56,7 @@ pub(crate) fn measure_all(
     for group in groups {
         let mut benches: Vec<Bench<'_>> = Vec::new();
         for planned in group {
-            let hint = benches.last().map(|bench| bench.reached);
+            let hint = benches.last().map(|bench| bench.reached.clone());
             benches.push(Bench::open(planned, hint.as_ref(), trial)?);
         }
         for _ in 0..trial.arguments.repeats {
@@ -67,7 +67,11 @@ pub(crate) fn measure_all(
         for bench in &benches {
             records.extend(bench.records(trial));
             if bench.planned.on_file && !trial.arguments.without_file {
-                on_files.push((bench.planned.subject, bench.reached, bench.computing(trial).to_vec()));
+                on_files.push((
+                    bench.planned.subject,
+                    bench.reached.clone(),
+                    bench.computing(trial).to_vec(),
+                ));
             }
         }
     }

@@ -39,7 +39,7 @@ pub(crate) enum Knob {
 }
 
 /// An effort, and what it comes to.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Reached {
     pub(crate) knob: Knob,
     pub(crate) setting: u32,

@@ -39,6 +39,9 @@ fn text(row: usize, told: &Explanation) -> String {
     let bytes = byte_size::format(told.bytes);
     let _ = writeln!(text, "reads        {} ({bytes}) in {} rounds", told.reads, told.hops);
     let _ = writeln!(text, "vectors      {} scored in full", told.full_distances);
+    for (counter, count) in told.own.iter() {
+        let _ = writeln!(text, "{:<12} {count}", counter.name.replace('_', " "));
+    }
     let share = |ns: u64| 100.0 * ns as f64 / told.total_ns.max(1) as f64;
     let _ = writeln!(text, "time         {:.1} us", told.total_ns as f64 / 1e3);
     for phase in &told.phases {

@@ -1,5 +1,7 @@
 //! `bathyal search --also`: several indexes that answer as one.
 
+use std::collections::BTreeMap;
+
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
@@ -7,7 +9,7 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 use serde::Serialize;
 
-use super::measurement::{Latency, open, search_options};
+use super::measurement::{Latency, open, own_counters, own_per_query, search_options};
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
 
@@ -29,6 +31,9 @@ struct Answer<'a> {
     bytes_per_query: f64,
     hops_per_query: f64,
     distance_computations_per_query: f64,
+    /// What only some families count, each as `NAME_per_query`.
+    #[serde(flatten)]
+    own_per_query: BTreeMap<String, f64>,
     notes: &'a [String],
 }
 
@@ -85,6 +90,7 @@ fn answer(indexes: Vec<String>, recall: Option<f64>, found: &ManyResult) -> Answ
         bytes_per_query: mean(totals.bytes),
         hops_per_query: mean(totals.hops),
         distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
+        own_per_query: own_per_query(totals, queries),
         notes: &found.notes,
     }
 }
@@ -98,7 +104,7 @@ fn text(answer: &Answer<'_>) -> String {
          search_list      {}\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
-         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances",
+         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances{}",
         answer.queries,
         answer.k,
         answer.threads,
@@ -114,6 +120,7 @@ fn text(answer: &Answer<'_>) -> String {
         byte_size::format(answer.bytes_per_query as u64),
         answer.hops_per_query,
         answer.distance_computations_per_query,
+        own_counters(&answer.own_per_query),
     );
     text += &super::measurement::remark_on_emulation(answer.emulated.as_deref());
     for (index, first) in answer.indexes.iter().zip(answer.first_ids) {

@@ -1,12 +1,13 @@
 //! One search, measured: the figures that `search` prints and that `bench` sweeps.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
 use bathyal_index::open::WrapTier;
-use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchOptions, SearchResult};
+use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchOptions, SearchResult, SearchTotals};
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
@@ -69,9 +70,9 @@ pub(super) struct Measurement {
     pub distance_computations_per_query: f64,
     pub code_distances_per_query: f64,
     pub full_distances_per_query: f64,
-    /// Posting lists scanned, and reads for vectors that these only have the addresses of; 0 of other families.
-    pub lists_per_query: f64,
-    pub small_reads_per_query: f64,
+    /// What only the index's family counts, each as `NAME_per_query`.
+    #[serde(flatten)]
+    pub own_per_query: BTreeMap<String, f64>,
     /// What the open index is computed to hold while it is searched like this.
     pub dram_bytes: u64,
     /// What that is made of.
@@ -127,8 +128,7 @@ impl Measurement {
             distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
             code_distances_per_query: mean(totals.code_distances),
             full_distances_per_query: mean(totals.full_distances),
-            lists_per_query: mean(totals.lists),
-            small_reads_per_query: mean(totals.small_reads),
+            own_per_query: own_per_query(totals, queries),
             dram_bytes: index.dram_bytes(found.threads, in_flight, found.search_list),
             memory_split: *index.memory_split(),
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
@@ -139,6 +139,21 @@ impl Measurement {
             notes: found.notes.clone(),
         }
     }
+}
+
+/// The means of what only some families count, each as `NAME_per_query`.
+pub(super) fn own_per_query(totals: &SearchTotals, queries: usize) -> BTreeMap<String, f64> {
+    let mean = |total: u64| total as f64 / queries.max(1) as f64;
+    totals.own.iter().map(|(counter, total)| (format!("{}_per_query", counter.name), mean(total))).collect()
+}
+
+/// The same for people: the end of the line that says what a query cost.
+pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
+    let words = per_query.iter().map(|(name, mean)| {
+        let name = name.trim_end_matches("_per_query").replace('_', " ");
+        format!(", {mean:.1} {name}")
+    });
+    words.collect()
 }
 
 /// Opens the index at `path` as `settings` want it, showing how it is loaded where that takes time.

@@ -1,12 +1,14 @@
 //! `bathyal search --radius`: all vectors within a distance.
 
+use std::collections::BTreeMap;
+
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
 use bathyal_vectors::{VectorFile, check_range_path, write_ranges};
 use serde::Serialize;
 
-use super::measurement::{Latency, open, remark_on_emulation, search_options};
+use super::measurement::{Latency, open, own_counters, own_per_query, remark_on_emulation, search_options};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
@@ -29,6 +31,9 @@ struct Answer<'a> {
     bytes_per_query: f64,
     hops_per_query: f64,
     distance_computations_per_query: f64,
+    /// What only some families count, each as `NAME_per_query`.
+    #[serde(flatten)]
+    own_per_query: BTreeMap<String, f64>,
     notes: &'a [String],
 }
 
@@ -86,6 +91,7 @@ fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
         bytes_per_query: mean(totals.bytes),
         hops_per_query: mean(totals.hops),
         distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
+        own_per_query: own_per_query(totals, queries),
         notes: &found.notes,
     }
 }
@@ -97,7 +103,7 @@ fn text(answer: &Answer<'_>) -> String {
          within           {} vectors, {:.1} a query, {} at most; {} queries have none\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
-         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances",
+         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances{}",
         answer.queries,
         answer.radius,
         answer.threads,
@@ -115,5 +121,6 @@ fn text(answer: &Answer<'_>) -> String {
         byte_size::format(answer.bytes_per_query as u64),
         answer.hops_per_query,
         answer.distance_computations_per_query,
+        own_counters(&answer.own_per_query),
     ) + &remark_on_emulation(answer.emulated.as_deref())
 }

@@ -9,7 +9,7 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
 use super::exact;
-use super::measurement::{Measurement, open, remark_on_emulation, search_options};
+use super::measurement::{Measurement, open, own_counters, remark_on_emulation, search_options};
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
@@ -137,7 +137,7 @@ fn text(measured: &Measurement) -> String {
          search_list      {}\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
-         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances\n\
+         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances{}\n\
          memory           {} for the open index{}, peak of the process {peak}\n\
          on disk          index {}, data {}, amplification {:.2}",
         measured.queries,
@@ -157,6 +157,7 @@ fn text(measured: &Measurement) -> String {
         byte_size::format(measured.bytes_per_query as u64),
         measured.hops_per_query,
         measured.distance_computations_per_query,
+        own_counters(&measured.own_per_query),
         byte_size::format(measured.dram_bytes),
         split(measured),
         byte_size::format(measured.index_bytes),

@@ -18,7 +18,7 @@ pub use reports::{Description, Fact, HistogramBar, VerifyReport};
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc};
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
-use crate::query::{Effort, SearchParams};
+use crate::query::{Counter, Effort, SearchParams};
 use bathyal_store::{Generation, Object};
 use bathyal_tier::TierProfile;
 use bathyal_vectors::progress::Progress;
@@ -33,6 +33,9 @@ pub struct Family {
     pub about: &'static str,
     /// What a build may be told.
     pub options: &'static [OptionDoc],
+    /// What its searches count besides what those of every family do: up to
+    /// [`MOST_OWN_COUNTERS`](crate::MOST_OWN_COUNTERS), in the order of the slots that they are counted in.
+    pub counters: &'static [Counter],
     /// Reads options that were given by name, all of which are among `options`.
     pub(crate) parse: fn(&GivenOptions) -> Result<FamilyOptions, IndexError>,
     /// Reads and checks what a manifest says of an index of this family.

@@ -3,7 +3,7 @@
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
 use crate::family::QueryState;
-use crate::query::Phase;
+use crate::query::{OwnTotals, Phase};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx, Engine};
 use bathyal_vectors::VectorFile;
@@ -54,8 +54,9 @@ pub struct Explanation {
     pub code_distances: u32,
     /// Full vectors scored.
     pub full_distances: u32,
-    /// Reads for vectors that posting lists only have the addresses of.
-    pub small_reads: u32,
+    /// What only the family counts, by name; in JSON beside the others.
+    #[serde(flatten)]
+    pub own: OwnTotals,
     /// Nanoseconds from start to answer, alone on its thread.
     pub total_ns: u64,
     /// Where the time went.
@@ -125,7 +126,7 @@ impl Index {
             bytes: cost.bytes,
             code_distances: cost.code_distances,
             full_distances: cost.full_distances,
-            small_reads: cost.small_reads,
+            own: cost.named(self.own_counters),
             total_ns,
             phases: phases.to_vec(),
             memory: self.memory_parts(self.stored.planned_list(&params)),

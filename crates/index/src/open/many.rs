@@ -2,7 +2,7 @@
 
 use super::{Index, SearchOptions, SearchTotals};
 use crate::error::IndexError;
-use crate::query::QueryStats;
+use crate::query::{OwnCosts, QueryStats};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -33,6 +33,8 @@ pub struct ManyResult {
     pub latencies_ns: Vec<u64>,
     /// What each query cost in all indexes together.
     pub per_query: Vec<QueryStats>,
+    /// What each query cost by counters that not all families have, of those indexes that have them.
+    pub own: OwnCosts,
     /// What all cost together.
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
@@ -81,6 +83,7 @@ pub fn search_many(
         first_ids,
         latencies_ns: vec![0; count],
         per_query: vec![QueryStats::default(); count],
+        own: OwnCosts::default(),
         totals: SearchTotals::default(),
         seconds: 0.0,
         search_list: 0,
@@ -99,10 +102,10 @@ pub fn search_many(
             let rows = found.ids[at..at + found.k].iter().zip(&found.distances[at..at + found.k]);
             list.extend(rows.map(|(id, distance)| (Neighbor { distance: *distance, id: *id }, number)));
         }
-        for (sum, cost) in result.per_query.iter_mut().zip(&found.per_query) {
-            sum.add(cost);
-            result.totals.add(cost);
-        }
+        let costs = result.per_query.iter_mut().zip(&found.per_query);
+        costs.for_each(|(sum, cost)| sum.add_common(cost));
+        result.own.add(&found.own);
+        result.totals.merge(&found.totals);
         result.latencies_ns.iter_mut().zip(&found.latencies_ns).for_each(|(sum, ns)| *sum += ns);
         result.seconds += found.seconds;
         result.search_list = result.search_list.max(found.search_list);

@@ -32,7 +32,8 @@ use crate::families;
 use crate::family::{Buffers, Knob, Loading, MemorySplit, Opened, Stored};
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
 use crate::query::{
-    self, DEFAULT_BEAM_WIDTH, ENGINE_DEPTH, QueryStats, SearchMode, SearchParams, SearchTotals,
+    self, Counter, DEFAULT_BEAM_WIDTH, ENGINE_DEPTH, OwnCosts, QueryStats, SearchMode, SearchParams,
+    SearchTotals,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::local::LocalStore;
@@ -132,6 +133,8 @@ pub struct SearchResult {
     pub latencies_ns: Vec<u64>,
     /// What each query cost.
     pub per_query: Vec<QueryStats>,
+    /// What each query cost by counters that only the index's family has.
+    pub own: OwnCosts,
     /// What all cost together.
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
@@ -150,6 +153,8 @@ pub struct Index {
     manifest: Manifest,
     element: Element,
     metric: Metric,
+    /// What searches of the index's family count besides what all do.
+    own_counters: &'static [Counter],
     stored: Box<dyn Stored>,
     opened: Arc<dyn Opened>,
     tier: Arc<dyn Tier>,
@@ -246,6 +251,7 @@ impl Index {
             directory: address.to_path_buf(),
             element,
             metric,
+            own_counters: families::find(&manifest.family)?.counters,
             stored,
             opened,
             tenant: Arc::new(Tenant::new(file, tier.clone(), engine, thread_bytes, searches)),
@@ -508,7 +514,7 @@ impl Index {
         let job = self.job(queries, params, threads, in_flight, waiting.control.deadline)?;
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
-        collect(answers, count, params.k, seconds, search_list, threads)
+        collect(answers, (count, self.own_counters), params.k, seconds, search_list, threads)
     }
 
     /// The job of a search, for `threads` workers.
@@ -549,7 +555,7 @@ impl Index {
 /// Puts the answers of all workers in the order of the queries.
 fn collect(
     answers: Vec<Answers>,
-    count: usize,
+    (count, counters): (usize, &'static [Counter]),
     k: usize,
     seconds: f64,
     search_list: u32,
@@ -561,6 +567,7 @@ fn collect(
         distances: vec![0.0; count * k],
         latencies_ns: vec![0; count],
         per_query: vec![QueryStats::default(); count],
+        own: OwnCosts::new(counters, count),
         totals: SearchTotals::default(),
         seconds,
         search_list,
@@ -577,12 +584,13 @@ fn collect(
             }
             result.latencies_ns[*query as usize] = *latency_ns;
             result.per_query[*query as usize] = *stats;
-            result.totals.add(stats);
+            result.own.set(*query as usize, stats);
             answered += 1;
         }
     }
     if answered != count {
         return Err(IndexError::Internal(format!("{answered} of {count} queries were answered")));
     }
+    result.totals = SearchTotals::of(&result.per_query, &result.own);
     Ok(result)
 }

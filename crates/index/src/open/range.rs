@@ -7,7 +7,7 @@
 use super::pool::{Answers, Job, RangePlan, RawQueries};
 use super::{Effort, Index, SearchOptions};
 use crate::error::IndexError;
-use crate::query::{QueryStats, SearchMode, SearchParams, SearchTotals};
+use crate::query::{Counter, OwnCosts, QueryStats, SearchMode, SearchParams, SearchTotals};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub struct RangeResult {
     pub latencies_ns: Vec<u64>,
     /// What each query cost, all its rounds together.
     pub per_query: Vec<QueryStats>,
+    /// What each query cost by counters that only the index's family has, all its rounds together.
+    pub own: OwnCosts,
     /// What all cost together.
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
@@ -106,7 +108,8 @@ impl Index {
         let query_bytes = self.stored.query_bytes(longest);
         let job = Arc::new(job.within(plan).counted(self.counters.clone()).taking(query_bytes));
         let answers = self.answers(&job, threads, control)?;
-        let mut result = gather(&answers, queries.count(), started.elapsed().as_secs_f64(), threads)?;
+        let mut result =
+            gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;
         let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < self.len()).count();
         if cut > 0 && most == limit {
             notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));
@@ -158,7 +161,7 @@ impl Index {
 /// Puts the answers of all workers in the order of the queries.
 fn gather(
     answers: &[Answers],
-    count: usize,
+    (count, counters): (usize, &'static [Counter]),
     seconds: f64,
     threads: usize,
 ) -> Result<RangeResult, IndexError> {
@@ -178,6 +181,7 @@ fn gather(
         distances: Vec::with_capacity(total),
         latencies_ns: vec![0; count],
         per_query: vec![QueryStats::default(); count],
+        own: OwnCosts::new(counters, count),
         totals: SearchTotals::default(),
         seconds,
         threads,
@@ -196,7 +200,8 @@ fn gather(
     for (query, latency_ns, cost) in answers.iter().flat_map(|part| &part.queries) {
         result.latencies_ns[*query as usize] = *latency_ns;
         result.per_query[*query as usize] = *cost;
-        result.totals.add(cost);
+        result.own.set(*query as usize, cost);
     }
+    result.totals = SearchTotals::of(&result.per_query, &result.own);
     Ok(result)
 }

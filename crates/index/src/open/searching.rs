@@ -3,6 +3,7 @@
 use super::pool::{Counters, Job, Pending, Pool, RawQueries};
 use super::{Index, SearchOptions, SearchResult, collect, thread_count};
 use crate::error::IndexError;
+use crate::query::Counter;
 use bathyal_vectors::VectorFile;
 use std::future::Future;
 use std::pin::Pin;
@@ -37,6 +38,7 @@ enum Stage {
 #[derive(Default)]
 struct Shape {
     count: usize,
+    own_counters: &'static [Counter],
     k: usize,
     search_list: u32,
     threads: usize,
@@ -77,7 +79,8 @@ impl Index {
         let threads = thread_count(options.threads).clamp(1, rows.len().max(1));
         let (count, k, search_list) = (rows.len(), params.k, params.search_list as u32);
         let job = self.job(RawQueries::of(queries, rows), params, threads, options.in_flight, deadline)?;
-        Ok((job, Shape { count, k, search_list, threads, notes }))
+        let own_counters = self.own_counters;
+        Ok((job, Shape { count, own_counters, k, search_list, threads, notes }))
     }
 }
 
@@ -102,9 +105,9 @@ impl Future for Searching {
             Stage::Ready { .. } | Stage::Over => Err(over()),
         };
         this.stage = Stage::Over;
-        let Shape { count, k, search_list, threads, notes } = std::mem::take(&mut this.shape);
+        let Shape { count, own_counters, k, search_list, threads, notes } = std::mem::take(&mut this.shape);
         let result = outcome.and_then(|(answers, seconds)| {
-            let result = collect(answers, count, k, seconds, search_list, threads)?;
+            let result = collect(answers, (count, own_counters), k, seconds, search_list, threads)?;
             Ok(SearchResult { notes, ..result })
         });
         if result.is_err() {

@@ -2,6 +2,7 @@
 
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
+use crate::query::OwnTotals;
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -53,6 +54,9 @@ pub struct IndexStats {
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
+    /// What only the family counts, by name; in JSON beside the others.
+    #[serde(flatten)]
+    pub own: OwnTotals,
     /// Where the pages lie: the tier's kind and method.
     pub place: String,
     /// Seconds that all queries took together, each from its start to its answer.
@@ -68,6 +72,8 @@ impl IndexStats {
     pub fn to_prometheus(&self) -> String {
         let label = self.index.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let mut text = String::new();
+        let own: Vec<String> =
+            self.own.iter().map(|(counter, _)| format!("{}_total", counter.name)).collect();
         let mut rows: Vec<(&str, &str, &str, u64)> = vec![
             ("vectors", "gauge", "Vectors held", self.vectors),
             ("dram_bytes", "gauge", "Bytes of memory held between searches", self.dram_bytes),
@@ -79,6 +85,8 @@ impl IndexStats {
             ("code_distances_total", "counter", "Distances estimated from codes", self.code_distances),
             ("full_distances_total", "counter", "Distances of full vectors", self.full_distances),
         ];
+        let counts = own.iter().zip(self.own.iter());
+        rows.extend(counts.map(|(name, (counter, count))| (&name[..], "counter", counter.about, count)));
         if let Some(cache) = &self.cache {
             rows.extend([
                 ("cache_hits_total", "counter", "Pages copied from the cache", cache.hits),
@@ -126,6 +134,7 @@ impl Index {
             bytes: get(&c.bytes),
             code_distances: get(&c.code_distances),
             full_distances: get(&c.full_distances),
+            own: OwnTotals(self.own_counters.iter().zip(c.own.iter().map(get)).collect()),
             place: format!("{}: {}", self.tier().profile().kind, self.tier().profile().method),
             latency_seconds: get(&c.latency_ns) as f64 / 1e9,
             cache: self.cache_counters().map(|cache| CacheStats {

@@ -1,6 +1,9 @@
 //! What every family's search is told and what it reports, and the exact distance that all of them re-rank by.
 
+pub(crate) mod counters;
 pub(crate) mod visited;
+
+pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 
 use bathyal_kernels::{Distance, Element, Metric, Rows, normalize_f16, normalize_f32};
 use half::f16;
@@ -125,80 +128,6 @@ impl SearchParams {
     /// Candidates that are read.
     pub(crate) fn wanted(&self) -> usize {
         self.search_list.max(self.k)
-    }
-}
-
-/// What one query cost. Exact counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct QueryStats {
-    /// Dependent rounds of reads.
-    pub hops: u32,
-    /// Reads.
-    pub reads: u32,
-    /// Bytes asked of the tier, with what it aligns reads to.
-    pub bytes: u64,
-    /// Distances estimated from codes; of posting lists to their centroids too.
-    pub code_distances: u32,
-    /// Distances computed from full vectors.
-    pub full_distances: u32,
-    /// Posting lists scanned; 0 of other families.
-    pub lists: u32,
-    /// Reads for vectors that a posting list only has the address or the code of, once neighbours were joined.
-    pub small_reads: u32,
-}
-
-impl QueryStats {
-    /// Adds what another search for the same query cost.
-    pub(crate) fn add(&mut self, other: &QueryStats) {
-        self.hops += other.hops;
-        self.reads += other.reads;
-        self.bytes += other.bytes;
-        self.code_distances += other.code_distances;
-        self.full_distances += other.full_distances;
-        self.lists += other.lists;
-        self.small_reads += other.small_reads;
-    }
-}
-
-/// What a batch of queries cost in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct SearchTotals {
-    /// Dependent rounds of reads.
-    pub hops: u64,
-    /// Reads.
-    pub reads: u64,
-    /// Bytes asked for.
-    pub bytes: u64,
-    /// Distances estimated from codes.
-    pub code_distances: u64,
-    /// Distances computed from full vectors.
-    pub full_distances: u64,
-    /// Posting lists scanned.
-    pub lists: u64,
-    /// Reads for vectors that posting lists only have the addresses of.
-    pub small_reads: u64,
-}
-
-impl SearchTotals {
-    /// Adds what other queries cost.
-    pub fn merge(&mut self, other: &SearchTotals) {
-        self.hops += other.hops;
-        self.reads += other.reads;
-        self.bytes += other.bytes;
-        self.code_distances += other.code_distances;
-        self.full_distances += other.full_distances;
-        self.lists += other.lists;
-        self.small_reads += other.small_reads;
-    }
-
-    pub(crate) fn add(&mut self, one: &QueryStats) {
-        self.hops += u64::from(one.hops);
-        self.reads += u64::from(one.reads);
-        self.bytes += one.bytes;
-        self.code_distances += u64::from(one.code_distances);
-        self.full_distances += u64::from(one.full_distances);
-        self.lists += u64::from(one.lists);
-        self.small_reads += u64::from(one.small_reads);
     }
 }
 

@@ -4,8 +4,36 @@ use crate::clustered::vectors;
 use crate::golden;
 use crate::kinds::{Family, KINDS};
 use crate::places::open;
-use bathyal_index::{OpenOptions, PostingLayout, SearchMode};
+use bathyal_index::{MOST_OWN_COUNTERS, OpenOptions, PostingLayout, SearchMode, SearchTotals, families};
 use bathyal_kernels::{Element, Metric};
+use std::collections::BTreeSet;
+
+#[test]
+fn a_family_names_the_counters_of_its_own_and_no_other_ones_are_shown() {
+    let common = serde_json::to_value(SearchTotals::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 400, 16, 1), vectors(Element::U8, 5, 16, 2));
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build(&path, &data, Metric::L2);
+        let index = open(&path, OpenOptions::default());
+        let counters = families::find(&index.manifest().family).unwrap().counters;
+        let names: BTreeSet<&str> = counters.iter().map(|counter| counter.name).collect();
+        assert!(names.len() == counters.len() && counters.len() <= MOST_OWN_COUNTERS, "{counters:?}");
+        assert!(counters.iter().all(|own| common.get(own.name).is_none() && !own.about.ends_with('.')));
+        let found = kind.search(&index, &queries, SearchMode::Batched).unwrap();
+        let own: BTreeSet<&str> = found.own.columns().map(|(counter, _)| counter.name).collect();
+        assert_eq!((&own, &names), (&names, &own), "{}", kind.name);
+        assert!(found.own.columns().all(|(_, counts)| counts.len() == 5));
+        let shown = serde_json::to_value(&found.totals).unwrap();
+        let expected = common.as_object().unwrap().len() + names.len();
+        assert_eq!(shown.as_object().unwrap().len(), expected, "{shown}");
+        let stats = index.stats();
+        assert!(found.totals.own.iter().all(|(counter, count)| stats.own.of(counter.name) == Some(count)));
+        let text = stats.to_prometheus();
+        assert!(names.iter().all(|name| text.contains(&format!("bathyal_{name}_total{{"))), "{text}");
+    }
+}
 
 #[test]
 fn counters_of_posting_lists_change_only_on_purpose() {
@@ -21,9 +49,12 @@ fn counters_of_posting_lists_change_only_on_purpose() {
         let index = open(&path, OpenOptions::default());
         let totals = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
         // Round trips are one of the lists, and one more of addresses or candidates.
-        assert!(totals.hops <= 100 && totals.lists == 50 * u64::from(kind.effort), "{totals:?}");
+        assert!(
+            totals.hops <= 100 && totals.own.of("lists") == Some(50 * u64::from(kind.effort)),
+            "{totals:?}"
+        );
         let copies = kind.family == Family::Lists(PostingLayout::Coupled) && kind.code.is_none();
-        assert_eq!(totals.small_reads == 0, copies, "{totals:?}");
+        assert_eq!(totals.own.of("small_reads") == Some(0), copies, "{totals:?}");
         found.insert(kind.name.into(), serde_json::to_value(totals).unwrap());
     }
     golden::compare("lists.json", found.into());

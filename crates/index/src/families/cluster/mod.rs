@@ -33,6 +33,7 @@ pub static FAMILY: Family = Family {
     name: section::NAME,
     about: "groups of near vectors that share pages, their codes in memory: one round of few reads, quick to build",
     options: options::DOCS,
+    counters: &[],
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredCluster::read(manifest)?)),
 };

@@ -38,6 +38,7 @@ pub static FAMILY: Family = Family {
     name: section::NAME,
     about: "a Vamana graph (DiskANN): small reads, several rounds of them",
     options: options::DOCS,
+    counters: &[],
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
 };

@@ -48,6 +48,7 @@ pub static FAMILY: Family = Family {
     name: section::NAME,
     about: "posting lists of full vectors, found by a graph over their centroids (SPANN): hardly any memory",
     options: options::DOCS,
+    counters: search::COUNTERS,
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredLists::read(manifest)?)),
 };

@@ -230,7 +230,7 @@ impl Searcher for Lists {
     }
 
     fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
-        Some(Scanned { scanned: scratch.stats.lists as usize, of: self.postings.lists() })
+        Some(Scanned { scanned: scratch.lists_scanned(), of: self.postings.lists() })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::IndexError;
 use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
 use crate::query::visited::VisitedSet;
-use crate::query::{Clock, Exact, Phase, QueryStats, SearchMode, SearchParams};
+use crate::query::{Clock, Counter, Exact, Phase, QueryStats, SearchMode, SearchParams};
 use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
 use bathyal_tier::{Cx, ReadError, Span};
 use std::ops::Range;
@@ -22,6 +22,17 @@ use std::path::PathBuf;
 
 /// Lists that are read again with more of them, where so few held fewer than `k` vectors.
 const MORE_LISTS: usize = 4;
+
+/// What searches of posting lists count besides what all do: [`LISTS`] and [`SMALL_READS`] are their places.
+pub(super) const COUNTERS: &[Counter] = &[
+    Counter { name: "lists", about: "Posting lists scanned" },
+    Counter {
+        name: "small_reads",
+        about: "Reads for vectors that a posting list only has the address or the code of, once neighbours were joined",
+    },
+];
+const LISTS: usize = 0;
+const SMALL_READS: usize = 1;
 
 /// The part of an open index that a search reads.
 pub(crate) struct Lists {
@@ -158,6 +169,11 @@ impl Scratch {
         self.found.drain_sorted(out);
     }
 
+    /// Posting lists that the last query scanned.
+    pub(crate) fn lists_scanned(&self) -> usize {
+        self.stats.own[LISTS] as usize
+    }
+
     fn begin(&mut self, lists: &Lists, query: &[u8], params: &SearchParams) {
         self.stats = QueryStats::default();
         self.clock = Clock::begin(params.timed);
@@ -179,7 +195,7 @@ impl Scratch {
         let Scratch { floats, navigation, stats, gather, seen, places, wanted, candidates, .. } = self;
         candidates.forget();
         lists.centroids.nearest(floats, probes, prune, navigation, stats);
-        stats.lists += navigation.lists.len() as u32;
+        stats.own[LISTS] += navigation.lists.len() as u32;
         gather.clear();
         seen.clear();
         places.clear();
@@ -216,7 +232,7 @@ impl Scratch {
             want(series[0], series.len() as u32);
         }
         gather.join(lists.joining());
-        stats.small_reads += gather.spans().len() as u32;
+        stats.own[SMALL_READS] += gather.spans().len() as u32;
     }
 
     /// Uses what read number `read` of the round brought.

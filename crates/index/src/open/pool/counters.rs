@@ -1,6 +1,6 @@
 //! Counters that workers keep, by relaxed atomics once a query.
 
-use crate::query::QueryStats;
+use crate::query::{MOST_OWN_COUNTERS, QueryStats};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Upper bounds of the latency histogram in microseconds: from a search in memory to a disk in distress.
@@ -19,6 +19,8 @@ pub(in crate::open) struct Counters {
     pub(in crate::open) bytes: AtomicU64,
     pub(in crate::open) code_distances: AtomicU64,
     pub(in crate::open) full_distances: AtomicU64,
+    /// What only the family counts, in its order.
+    pub(in crate::open) own: [AtomicU64; MOST_OWN_COUNTERS],
     pub(in crate::open) latency_ns: AtomicU64,
     /// Queries by latency: up to each bound, and beyond the last.
     pub(in crate::open) slower: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
@@ -33,6 +35,9 @@ impl Counters {
         self.bytes.fetch_add(cost.bytes, Relaxed);
         self.code_distances.fetch_add(u64::from(cost.code_distances), Relaxed);
         self.full_distances.fetch_add(u64::from(cost.full_distances), Relaxed);
+        for (sum, count) in self.own.iter().zip(cost.own).filter(|(_, count)| *count > 0) {
+            sum.fetch_add(u64::from(count), Relaxed);
+        }
         self.latency_ns.fetch_add(latency_ns, Relaxed);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound| bound * 1000 < latency_ns);
         self.slower[bucket].fetch_add(1, Relaxed);
