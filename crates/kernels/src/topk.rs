@@ -73,6 +73,12 @@ impl TopK {
         TopK { heap: BinaryHeap::new(), k }
     }
 
+    /// Forgets all neighbours and keeps `k` from now on; memory stays.
+    pub fn reset(&mut self, k: usize) {
+        self.heap.clear();
+        self.k = k;
+    }
+
     /// Offers a neighbour; true where it is kept for now. NaN never is.
     #[inline]
     pub fn push(&mut self, id: u32, distance: f32) -> bool {

@@ -90,7 +90,7 @@ fn answer_some<S: Searcher>(
         if query >= queries.count() {
             return None;
         }
-        let mut scratch: S::Scratch = pool.borrow_mut().pop().unwrap_or_else(|| searcher.scratch());
+        let mut scratch: S::Scratch = pool.borrow_mut().pop().unwrap_or_else(|| S::Scratch::default());
         let cx = cx.clone();
         Some(async move {
             let outcome = searcher.search(cx, queries.row(query), params, &mut scratch).await;
@@ -101,7 +101,7 @@ fn answer_some<S: Searcher>(
         match outcome {
             Ok(()) => {
                 let mut found = Vec::with_capacity(params.k);
-                scratch.take_found(&mut found);
+                scratch.query_mut().found.drain_sorted(&mut found);
                 answers.push((query, found));
             }
             Err(error) => {

@@ -2,8 +2,8 @@
 
 use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
-use crate::query::{Clock, QueryStats, SearchParams};
-use bathyal_kernels::Neighbor;
+use crate::query::SearchParams;
+use crate::query::under_way::Query;
 use bathyal_tier::Cx;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,23 +23,17 @@ pub(crate) struct Scanned {
 
 /// Memory of one running query, reused from query to query.
 pub(crate) trait Scratch {
-    /// Appends what was found to `out`, nearest first, and forgets it.
-    fn take_found(&mut self, out: &mut Vec<Neighbor>);
+    /// The query, with what was found and what it has cost.
+    fn query(&self) -> &Query;
 
-    /// Where the time went, of a search that was timed.
-    fn clock(&self) -> Clock;
-
-    /// What the last search cost.
-    fn stats(&self) -> QueryStats;
+    /// The same.
+    fn query_mut(&mut self) -> &mut Query;
 }
 
 /// What stays in memory of an open index.
 pub(crate) trait Searcher: Send + Sync + 'static {
     /// Memory of one running query.
-    type Scratch: Scratch + Send + 'static;
-
-    /// Memory of a query that has not begun.
-    fn scratch(&self) -> Self::Scratch;
+    type Scratch: Scratch + Default + Send + 'static;
 
     /// Answers one query; what was found stays in `scratch`.
     fn search(
@@ -91,7 +85,7 @@ impl<S: Searcher> Opened for S {
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
-        Box::new(Bound { scratch: self.scratch(), index: self })
+        Box::new(Bound { scratch: S::Scratch::default(), index: self })
     }
 }
 
@@ -102,16 +96,12 @@ struct Bound<S: Searcher> {
 }
 
 impl<S: Searcher> Scratch for Bound<S> {
-    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
-        self.scratch.take_found(out)
+    fn query(&self) -> &Query {
+        self.scratch.query()
     }
 
-    fn clock(&self) -> Clock {
-        self.scratch.clock()
-    }
-
-    fn stats(&self) -> QueryStats {
-        self.scratch.stats()
+    fn query_mut(&mut self) -> &mut Query {
+        self.scratch.query_mut()
     }
 }
 

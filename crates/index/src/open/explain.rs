@@ -108,11 +108,11 @@ impl Index {
             };
             engine.run_one(search, control)??;
             total_ns = started.elapsed().as_nanos() as u64;
-            state.take_found(&mut found);
+            state.query_mut().found.drain_sorted(&mut found);
         }
-        let cost = state.stats();
+        let cost = state.query().stats;
         let scanned = state.scanned();
-        let clock = state.clock();
+        let clock = state.query().clock;
         let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
         Ok(Explanation {
             family: self.manifest().family.clone(),

@@ -1,6 +1,6 @@
 //! How vectors of the data become vectors of an index: normalised for cosine, and as the points that they are placed by.
 
-use crate::query::normalize;
+use crate::query::set::normalize;
 use bathyal_kernels::{Element, Metric, normalize_f32, to_f32};
 
 /// What is done to each vector.

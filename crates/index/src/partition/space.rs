@@ -8,7 +8,7 @@
 use crate::error::IndexError;
 use crate::partition::placement::Points;
 use crate::partition::placement::project::{dot, dot_u8};
-use crate::query::normalize;
+use crate::query::set::normalize;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;

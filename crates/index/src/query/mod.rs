@@ -1,12 +1,12 @@
-//! What every family's search is told and what it reports, and the exact distance that all of them re-rank by.
+//! What every family's search is told and what it reports, and what all searchers have in common.
 
 pub(crate) mod counters;
+pub(crate) mod set;
+pub(crate) mod under_way;
 pub(crate) mod visited;
 
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 
-use bathyal_kernels::{Distance, Element, Metric, Rows, normalize_f16, normalize_f32};
-use half::f16;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -131,68 +131,5 @@ impl SearchParams {
     }
 }
 
-/// The distance between a query and stored vectors, which under cosine are normalised where the element allows it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Exact {
-    distance: Distance,
-    shift: f32,
-}
-
-impl Exact {
-    pub(crate) fn new(element: Element, metric: Metric, dim: usize) -> Exact {
-        // The cosine distance of normalised vectors is 1 minus their product.
-        let normalised = metric == Metric::Cosine && element.is_float();
-        let kernel = if normalised { Metric::InnerProduct } else { metric };
-        Exact { distance: Distance::new(element, kernel, dim), shift: if normalised { 1.0 } else { 0.0 } }
-    }
-
-    /// The distance of a query, normalised under cosine, to one stored vector.
-    #[inline]
-    pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
-        self.shift + self.distance.between(query, vector)
-    }
-
-    /// The distances to the vectors `ids` of those that lie one after the other.
-    #[inline]
-    pub(crate) fn score_some(&self, query: &[u8], vectors: &[u8], ids: &[u32], out: &mut [f32]) {
-        let rows = Rows { bytes: vectors, stride: self.distance.row_bytes() };
-        self.distance.score(query, rows, ids, out);
-        if self.shift != 0.0 {
-            out.iter_mut().for_each(|distance| *distance += self.shift);
-        }
-    }
-
-    /// The distances to vectors that lie one after the other.
-    #[inline]
-    pub(crate) fn score_block(&self, query: &[u8], vectors: &[u8], out: &mut [f32]) {
-        self.distance.score_block(query, vectors, out);
-        if self.shift != 0.0 {
-            out.iter_mut().for_each(|distance| *distance += self.shift);
-        }
-    }
-}
-
-/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
-pub(crate) fn normalize(element: Element, row: &mut [u8]) -> bool {
-    match element {
-        Element::F32 => {
-            let mut values: Vec<f32> =
-                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            let sound = normalize_f32(&mut values);
-            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::F16 => {
-            let mut values: Vec<f16> =
-                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-            let sound = normalize_f16(&mut values);
-            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
     }
 }

@@ -129,7 +129,7 @@ struct Measured<'a> {
 impl Measured<'_> {
     fn run(&self, work: &Work<'_>, probes: u32) -> Result<Histogram, IndexError> {
         let k = &self.trial.k;
-        let start = || Ok((Histogram::empty(k), Scratch::new(), Ranks::default()));
+        let start = || Ok((Histogram::empty(k), Scratch::default(), Ranks::default()));
         let parts =
             self.trial.each(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
                 self.measure(query, probes, scratch, ranks, found);

@@ -3,25 +3,21 @@
 use super::centroids::{self, Centroids, codes_metric};
 use super::effort::{self, EffortCost};
 use super::inspect;
-use super::search::{self, Cluster, Scratch};
+use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use super::verify;
-use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Scanned, Searcher, Stored,
-    VerifyReport, Verifying,
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
-use crate::query::{
-    CODES_A_VECTOR, Clock, Effort, Exact, FRAMES, LARGEST_ALIGNMENT, QueryStats, SearchParams, spread,
-};
-use bathyal_kernels::{Metric, Neighbor};
+use crate::query::set::VectorSet;
+use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
+use bathyal_kernels::Metric;
 use bathyal_store::{Generation, ObjectExt};
-use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
@@ -150,13 +146,13 @@ impl Cluster {
         // Zeros may follow the last page.
         let count = groups * layout.group_pages();
         for (number, page) in pages.chunks(layout.page_bytes()).take(count).enumerate() {
-            let damaged = |reason| IndexError::damaged(&cluster.file, format!("page {number}"), reason);
+            let damaged = |reason| cluster.set.damaged(format!("page {number}"), reason);
             layout.check(number as u32, page).map_err(damaged)?;
             for slot in 0..layout.page_vectors() {
                 let id = layout.id(page, slot);
                 let (group, rank) = layout.group_rank(ids.len() as u32);
                 // Places of no vector are at the end of a group, and are never asked for.
-                if (rank < cluster.centroids.count(group)) != id.is_some_and(|id| id < cluster.vectors) {
+                if (rank < cluster.centroids.count(group)) != id.is_some_and(|id| id < cluster.set.vectors) {
                     return Err(damaged(format!("place {slot} does not hold what the centroids say")));
                 }
                 ids.push(id.unwrap_or(NO_ID));
@@ -175,9 +171,8 @@ fn load_cluster(
     resident_codes: u64,
 ) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
-    let layout = entry.layout(manifest).map_err(wrong)?;
-    let dim = manifest.dim as usize;
+    let set = VectorSet::of(directory, manifest, &entry.file)?;
+    let (layout, metric) = (entry.layout(manifest).map_err(wrong)?, set.metric);
     let codec = load_codec(directory, manifest, &entry.codes)?;
     if !codec.has_groups() {
         let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
@@ -206,19 +201,14 @@ fn load_cluster(
     };
     Ok(Cluster {
         layout,
-        vectors: manifest.vectors as u32,
-        dim,
-        element,
-        metric,
+        set,
         codec,
         codes,
         codes_offset: entry.file.bytes,
         centroids,
-        exact: Exact::new(element, metric, dim),
         check_pages: true,
         ids: Vec::new(),
         cost: EffortCost::of_pages(false),
-        file: directory.address().join(&entry.file.name),
         entry,
     })
 }
@@ -253,52 +243,4 @@ fn load_first_codes(
         })?;
     }
     Ok(codes)
-}
-
-impl Searcher for Cluster {
-    type Scratch = Scratch;
-
-    fn scratch(&self) -> Scratch {
-        Scratch::new()
-    }
-
-    async fn search(
-        &self,
-        cx: Cx,
-        query: &[u8],
-        params: SearchParams,
-        scratch: &mut Scratch,
-    ) -> Result<(), IndexError> {
-        search::search(cx, self, query, params, scratch).await
-    }
-
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
-        self.entry.effort(k, recall, self.cost)
-    }
-
-    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
-        let mut row = vec![0.0; self.dim];
-        for group in spread(self.centroids.groups(), wanted) {
-            self.centroids.shifted(group as u32, &mut row);
-            out.extend(row.iter().zip(self.centroids.mean()).map(|(value, mean)| value + mean));
-        }
-    }
-
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
-        Some(Scanned { scanned: scratch.groups_scanned(), of: self.centroids.groups() })
-    }
-}
-
-impl crate::family::Scratch for Scratch {
-    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
-        Scratch::take_found(self, out)
-    }
-
-    fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    fn stats(&self) -> QueryStats {
-        self.stats
-    }
 }

@@ -3,14 +3,17 @@
 use super::centroids::{Centroids, Navigation};
 use super::effort::EffortCost;
 use super::section::ClusterEntry;
+use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
+use crate::family::{Scanned, Searcher};
 use crate::format::groups::GroupLayout;
+use crate::query::set::VectorSet;
+use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
-use crate::query::{Clock, Exact, Phase, QueryStats, SearchParams};
+use crate::query::{Phase, SearchParams, spread};
+use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
-use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
-use bathyal_tier::{Cx, ReadError, Span};
-use std::path::PathBuf;
+use bathyal_tier::{Cx, Span};
 
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
 /// interleaved queries stay small.
@@ -25,17 +28,13 @@ const SLACK: usize = 4;
 /// The part of an open index that a search reads.
 pub(crate) struct Cluster {
     pub(crate) layout: GroupLayout,
-    pub(crate) vectors: u32,
-    pub(crate) dim: usize,
-    pub(crate) element: Element,
-    pub(crate) metric: Metric,
+    pub(crate) set: VectorSet,
     pub(crate) codec: Codec,
     /// The codes of the first groups, as many as the budget holds: all of them, as a rule.
     pub(crate) codes: Vec<u8>,
     /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
     pub(crate) codes_offset: u64,
     pub(crate) centroids: Centroids,
-    pub(crate) exact: Exact,
     /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
     pub(crate) check_pages: bool,
     /// The ids by place, where candidates are read alone: their pages' heads are then not read. Empty elsewhere.
@@ -43,7 +42,6 @@ pub(crate) struct Cluster {
     /// What scanning and reading cost here.
     pub(crate) cost: EffortCost,
     pub(crate) entry: ClusterEntry,
-    pub(crate) file: PathBuf,
 }
 
 impl Cluster {
@@ -68,8 +66,7 @@ impl Cluster {
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
-    query: Vec<u8>,
-    floats: Vec<f32>,
+    query: Query,
     code_query: CodeQuery,
     navigation: Navigation,
     hits: Vec<Neighbor>,
@@ -81,16 +78,12 @@ pub(crate) struct Scratch {
     listed: VisitedSet,
     spans: Vec<Span>,
     scores: Vec<f32>,
-    found: TopK,
-    pub(crate) stats: QueryStats,
-    pub(crate) clock: Clock,
 }
 
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
+impl Default for Scratch {
+    fn default() -> Scratch {
         Scratch {
-            query: Vec::new(),
-            floats: Vec::new(),
+            query: Query::new(),
             code_query: CodeQuery::new(),
             navigation: Navigation::default(),
             hits: Vec::new(),
@@ -100,21 +93,15 @@ impl Scratch {
             listed: VisitedSet::new(PAGES_AT_ONCE),
             spans: Vec::new(),
             scores: Vec::new(),
-            found: TopK::new(0),
-            stats: QueryStats::default(),
-            clock: Clock::default(),
         }
     }
+}
 
+impl Scratch {
     /// Bytes that a query holds at its peak, about.
     pub(crate) fn planned_bytes(groups: usize, group_vectors: usize, dim: usize, search_list: usize) -> u64 {
         let hits = SLACK * search_list + group_vectors;
         (groups * 24 + hits * 12 + search_list * 24 + dim * 1100 + 4096) as u64
-    }
-
-    /// Appends what was found to `out`, nearest first.
-    pub(crate) fn take_found(&mut self, out: &mut Vec<Neighbor>) {
-        self.found.drain_sorted(out);
     }
 
     /// The candidates of the last scan, best estimate first: their places.
@@ -124,22 +111,13 @@ impl Scratch {
 
     /// Finds the groups to scan and makes the query ready.
     fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
-        self.stats = QueryStats::default();
-        self.clock = Clock::begin(params.timed);
-        self.floats.resize(cluster.dim, 0.0);
-        to_f32(cluster.element, query, &mut self.floats);
-        self.query.clear();
-        self.query.extend_from_slice(query);
-        if cluster.metric == Metric::Cosine {
-            crate::query::normalize(cluster.element, &mut self.query);
-            normalize_f32(&mut self.floats);
-        }
+        self.query.begin(&cluster.set, query, params);
         let navigation = &mut self.navigation;
-        cluster.centroids.begin(&self.floats, navigation);
+        cluster.centroids.begin(&self.query.floats, navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
         let (codec, code_query, wanted) = (&cluster.codec, &self.code_query, params.wanted());
         cluster.centroids.nearest(codec, code_query, params.probes, wanted, navigation);
-        self.clock.spent(Phase::Navigate);
+        self.query.clock.spent(Phase::Navigate);
         self.hits.clear();
         self.absent.clear();
         self.worst = f32::INFINITY;
@@ -172,7 +150,7 @@ impl Scratch {
         };
         let hits = &mut self.hits;
         self.code_query.scan_group_before(&cluster.codec, &scan, hits);
-        self.stats.code_distances += count as u32;
+        self.query.stats.code_distances += count as u32;
         if hits.len() >= SLACK * wanted {
             self.worst = keep_best(hits, wanted);
         }
@@ -180,14 +158,14 @@ impl Scratch {
 
     /// Leaves the best `wanted` candidates, the best first.
     fn rank(&mut self, cluster: &Cluster, wanted: usize) {
-        if self.hits.len() < wanted.min(self.stats.code_distances as usize) {
+        if self.hits.len() < wanted.min(self.query.stats.code_distances as usize) {
             self.take_unordered(cluster);
         }
         if self.hits.len() > wanted {
             keep_best(&mut self.hits, wanted);
         }
         self.hits.sort_unstable();
-        self.clock.spent(Phase::Scan);
+        self.query.clock.spent(Phase::Scan);
     }
 
     /// Takes all vectors of the groups: their estimates are beyond what a number can say, so that none is below
@@ -200,11 +178,6 @@ impl Scratch {
             let places = (0..cluster.centroids.count(group.id)).map(|slot| first.wrapping_add(slot as u32));
             self.hits.extend(places.map(|id| Neighbor { distance: f32::INFINITY, id }));
         }
-    }
-
-    /// Groups that the last query scanned.
-    pub(crate) fn groups_scanned(&self) -> usize {
-        self.navigation.groups.len()
     }
 
     /// Navigates and scans an index whose codes are all in memory.
@@ -226,20 +199,12 @@ impl Scratch {
         }
     }
 
-    /// Counts the spans that are about to be read.
-    fn count_reads(&mut self) {
-        self.stats.hops += 1;
-        self.stats.reads += self.spans.len() as u32;
-        self.stats.bytes += self.spans.iter().map(|span| u64::from(span.len)).sum::<u64>();
-    }
-
     /// Scores the candidate of rank `rank`, whose vector has arrived alone.
     #[inline]
     fn score_vector(&mut self, cluster: &Cluster, rank: usize, bytes: &[u8]) {
         // Every place below a group's count holds a vector: it was looked at when the pages were loaded.
         let Some(id) = cluster.ids.get(self.hits[rank].id as usize) else { return };
-        self.found.push(*id, cluster.exact.between(&self.query, bytes));
-        self.stats.full_distances += 1;
+        self.query.offer(*id, cluster.set.exact.between(&self.query.bytes, bytes));
     }
 
     /// Scores all vectors of a page that has arrived.
@@ -248,18 +213,14 @@ impl Scratch {
         if cluster.check_pages {
             layout
                 .check(page, bytes)
-                .map_err(|reason| IndexError::damaged(&cluster.file, format!("page {page}"), reason))?;
+                .map_err(|reason| cluster.set.damaged(format!("page {page}"), reason))?;
         }
         self.scores.resize(layout.page_vectors(), 0.0);
-        cluster.exact.score_block(&self.query, layout.vectors(bytes), &mut self.scores);
+        cluster.set.exact.score_block(&self.query.bytes, layout.vectors(bytes), &mut self.scores);
         for (slot, distance) in self.scores.iter().enumerate() {
             let Some(id) = layout.id(bytes, slot) else { break };
-            if id >= cluster.vectors {
-                let reason = format!("it holds vector {id}, which is not among {}", cluster.vectors);
-                return Err(IndexError::damaged(&cluster.file, format!("page {page}"), reason));
-            }
-            self.found.push(id, *distance);
-            self.stats.full_distances += 1;
+            cluster.set.check_id(id, || format!("page {page}"))?;
+            self.query.offer(id, *distance);
         }
         Ok(())
     }
@@ -273,76 +234,113 @@ fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
     worst
 }
 
-/// Answers one query; what was found stays in `scratch`.
-pub(crate) async fn search(
-    cx: Cx,
+impl crate::family::Scratch for Scratch {
+    fn query(&self) -> &Query {
+        &self.query
+    }
+
+    fn query_mut(&mut self) -> &mut Query {
+        &mut self.query
+    }
+}
+
+impl Searcher for Cluster {
+    type Scratch = Scratch;
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        let wanted = params.wanted();
+        scratch.navigate(self, query, &params);
+        scratch.scan_resident(self, wanted);
+        scan_absent(&cx, self, wanted, scratch).await?;
+        scratch.rank(self, wanted);
+        if self.ids.is_empty() {
+            read_pages(&cx, self, scratch).await
+        } else {
+            read_vectors(&cx, self, scratch).await
+        }
+    }
+
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        self.entry.effort(k, recall, self.cost)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let mut row = vec![0.0; self.set.dim];
+        for group in spread(self.centroids.groups(), wanted) {
+            self.centroids.shifted(group as u32, &mut row);
+            out.extend(row.iter().zip(self.centroids.mean()).map(|(value, mean)| value + mean));
+        }
+    }
+
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.navigation.groups.len(), of: self.centroids.groups() })
+    }
+}
+
+/// Scans the groups whose codes are not in memory.
+async fn scan_absent(
+    cx: &Cx,
     cluster: &Cluster,
-    query: &[u8],
-    params: SearchParams,
+    wanted: usize,
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
-    scratch.found = TopK::new(params.k);
-    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
-    let wanted = params.wanted();
-    scratch.navigate(cluster, query, &params);
-    scratch.scan_resident(cluster, wanted);
     for first in (0..scratch.absent.len()).step_by(PAGES_AT_ONCE) {
         let last = scratch.absent.len().min(first + PAGES_AT_ONCE);
         scratch.spans.clear();
         scratch.spans.extend(scratch.absent[first..last].iter().map(|group| cluster.codes_span(group.id)));
-        scratch.count_reads();
-        scratch.clock.spent(Phase::Scan);
-        let blocks = cx.read(&scratch.spans).await.map_err(failed)?;
-        scratch.clock.spent(Phase::Read);
+        scratch.query.count_round(&scratch.spans, cx.alignment());
+        scratch.query.clock.spent(Phase::Scan);
+        let blocks = cx.read(&scratch.spans).await.map_err(|source| cluster.set.failed(source))?;
+        scratch.query.clock.spent(Phase::Read);
         for i in first..last {
             let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
-            cluster.centroids.check_codes(cluster.layout.identity(), group.id, codes).map_err(|reason| {
-                IndexError::damaged(&cluster.file, format!("the codes of group {}", group.id), reason)
-            })?;
+            cluster
+                .centroids
+                .check_codes(cluster.layout.identity(), group.id, codes)
+                .map_err(|reason| cluster.set.damaged(format!("the codes of group {}", group.id), reason))?;
             scratch.scan_group(cluster, group, codes, &[], wanted);
         }
     }
-    scratch.rank(cluster, wanted);
-    if cluster.ids.is_empty() {
-        read_pages(&cx, cluster, scratch).await
-    } else {
-        read_vectors(&cx, cluster, scratch).await
-    }
+    Ok(())
 }
 
 /// Reads the candidates' pages and scores all that is on them.
 async fn read_pages(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
-    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
     scratch.list_pages(cluster);
     for first in (0..scratch.pages.len()).step_by(PAGES_AT_ONCE) {
         let last = scratch.pages.len().min(first + PAGES_AT_ONCE);
         scratch.spans.clear();
         scratch.spans.extend(scratch.pages[first..last].iter().map(|page| cluster.layout.span(*page, 1)));
-        scratch.count_reads();
-        let pages = cx.read(&scratch.spans).await.map_err(failed)?;
-        scratch.clock.spent(Phase::Read);
+        scratch.query.count_round(&scratch.spans, cx.alignment());
+        let pages = cx.read(&scratch.spans).await.map_err(|source| cluster.set.failed(source))?;
+        scratch.query.clock.spent(Phase::Read);
         for i in first..last {
             scratch.score_page(cluster, scratch.pages[i], pages.bytes(i - first))?;
         }
-        scratch.clock.spent(Phase::Rerank);
+        scratch.query.clock.spent(Phase::Rerank);
     }
     Ok(())
 }
 
 /// Reads the candidates alone: where a read is a few loads, those of a whole page cost more than a longer list does.
 async fn read_vectors(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
-    let failed = |source: ReadError| IndexError::Read { file: cluster.file.clone(), source };
     for first in (0..scratch.hits.len()).step_by(VECTORS_AT_ONCE) {
         let last = scratch.hits.len().min(first + VECTORS_AT_ONCE);
         scratch.spans.clear();
         scratch.spans.extend(scratch.hits[first..last].iter().map(|hit| cluster.layout.vector_span(hit.id)));
-        scratch.count_reads();
-        let vectors = cx.read(&scratch.spans).await.map_err(failed)?;
-        scratch.clock.spent(Phase::Read);
+        scratch.query.count_round(&scratch.spans, cx.alignment());
+        let vectors = cx.read(&scratch.spans).await.map_err(|source| cluster.set.failed(source))?;
+        scratch.query.clock.spent(Phase::Read);
         for rank in first..last {
             scratch.score_vector(cluster, rank, vectors.bytes(rank - first));
         }
-        scratch.clock.spent(Phase::Rerank);
+        scratch.query.clock.spent(Phase::Rerank);
     }
     Ok(())
 }

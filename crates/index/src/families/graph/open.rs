@@ -1,22 +1,19 @@
 //! Opening a graph: what stays in memory, and what that takes.
 
 use super::page_search::pivots;
-use super::search::{self, Graph, Scratch};
+use super::search::{Graph, Scratch};
 use super::section::GraphEntry;
 use super::{inspect, verify};
-use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Scanned, Searcher, Stored,
-    VerifyReport, Verifying,
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::offsets::Offsets;
-use crate::query::{CODES_A_VECTOR, Clock, Effort, Exact, FRAMES, QueryStats, SearchParams, spread};
-use bathyal_kernels::Neighbor;
+use crate::query::set::VectorSet;
+use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_store::Generation;
-use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
@@ -114,19 +111,12 @@ pub(super) fn load_graph(
     entry: GraphEntry,
 ) -> Result<Graph, IndexError> {
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
-    let dim = manifest.dim as usize;
     Ok(Graph {
+        set: VectorSet::of(directory, manifest, &entry.file)?,
         layout: entry.layout(manifest).map_err(wrong)?,
         offsets: load_offsets(directory, manifest, &entry)?,
-        vectors: manifest.vectors as u32,
-        dim,
-        element,
-        metric,
         codec: load_codec(directory, manifest, &entry.codes)?,
         codes: load(directory, manifest, &entry.codes.file)?,
-        exact: Exact::new(element, metric, dim),
-        file: directory.address().join(&entry.file.name),
         pivots: pivots(manifest.vectors as u32, &[]),
         absent: Vec::new(),
         entry,
@@ -147,56 +137,7 @@ pub(super) fn load_offsets(
 impl Graph {
     /// Hides vectors, by their places (rising), from searches.
     pub(super) fn hide(&mut self, places: Vec<u32>) {
-        self.pivots = pivots(self.vectors, &places);
+        self.pivots = pivots(self.set.vectors, &places);
         self.absent = places;
-    }
-}
-
-impl Searcher for Graph {
-    type Scratch = Scratch;
-
-    fn scratch(&self) -> Scratch {
-        Scratch::new()
-    }
-
-    async fn search(
-        &self,
-        cx: Cx,
-        query: &[u8],
-        params: SearchParams,
-        scratch: &mut Scratch,
-    ) -> Result<(), IndexError> {
-        search::search(cx, self, query, params, scratch).await
-    }
-
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
-        self.entry.effort(k, recall)
-    }
-
-    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
-        let size = self.codec.code_bytes();
-        let mut row = vec![0.0; self.dim];
-        for code in spread(self.codes.len() / size, wanted) {
-            self.codec.decode(&self.codes[code * size..][..size], &mut row);
-            out.extend_from_slice(&row);
-        }
-    }
-
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
-        None
-    }
-}
-
-impl crate::family::Scratch for Scratch {
-    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
-        Scratch::take_found(self, out)
-    }
-
-    fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    fn stats(&self) -> QueryStats {
-        self.stats
     }
 }

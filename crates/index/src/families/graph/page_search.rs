@@ -92,22 +92,21 @@ impl Scratch {
     ) -> Result<(), IndexError> {
         let damaged = |reason: String| {
             let place = format!("page {number} at byte {}", layout.span(number).offset);
-            IndexError::damaged(&graph.file, place, reason)
+            graph.set.damaged(place, reason)
         };
         let page = layout.decode(bytes, number).map_err(damaged)?;
         let places = layout.places(number);
         self.scores.resize(places.len(), 0.0);
-        graph.exact.score_block(&self.query, page.vectors, &mut self.scores);
+        graph.set.exact.score_block(&self.query.bytes, page.vectors, &mut self.scores);
         for ((place, id), distance) in places.zip(page.ids()).zip(&self.scores) {
-            if id >= graph.vectors {
-                return Err(damaged(format!("id {id} is not among {} vectors", graph.vectors)));
+            if id >= graph.set.vectors {
+                return Err(damaged(format!("id {id} is not among {} vectors", graph.set.vectors)));
             }
             if graph.is_present(place) {
-                self.found.push(id, *distance);
-                self.stats.full_distances += 1;
+                self.query.offer(id, *distance);
             }
         }
-        self.clock.spent(Phase::Rerank);
+        self.query.clock.spent(Phase::Rerank);
         page.links(&mut self.ids).map_err(damaged)?;
         let visited = &self.visited;
         self.ids.retain(|place| !visited.contains(layout.page_of(*place)));

@@ -4,23 +4,22 @@ use super::centroids::{CentroidLinks, Centroids, centroid_element, centroid_metr
 use super::coded::ListCodes;
 use super::coded_search::Candidates;
 use super::effort::{self, CodedCost};
-use super::search::{self, Lists, Scratch, Submission};
+use super::search::{Lists, Scratch, Submission};
 use super::section::SpannEntry;
 use super::table::open_table;
 use super::{inspect, verify};
-use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Scanned, Searcher, Stored,
-    VerifyReport, Verifying,
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::postings::{BLOCK_BYTES, PackedIds, Postings, checksums};
-use crate::query::{CODES_A_VECTOR, Clock, Effort, Exact, FRAMES, QueryStats, SearchParams, spread};
-use bathyal_kernels::{Neighbor, first_non_finite};
+use crate::query::set::VectorSet;
+use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
+use bathyal_kernels::first_non_finite;
 use bathyal_store::Generation;
-use bathyal_tier::{Cx, TierProfile};
+use bathyal_tier::TierProfile;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
@@ -200,54 +199,6 @@ impl Stored for StoredLists {
     }
 }
 
-impl Searcher for Lists {
-    type Scratch = Scratch;
-
-    fn scratch(&self) -> Scratch {
-        Scratch::new()
-    }
-
-    async fn search(
-        &self,
-        cx: Cx,
-        query: &[u8],
-        params: SearchParams,
-        scratch: &mut Scratch,
-    ) -> Result<(), IndexError> {
-        search::search(cx, self, query, params, scratch).await
-    }
-
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
-        effort::effort(&self.entry.calibration.curves, k, recall, self.cost)
-    }
-
-    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
-        let mut row = vec![0.0; self.dim];
-        for list in spread(self.centroids.count(), wanted) {
-            self.centroids.row(list, &mut row);
-            out.extend_from_slice(&row);
-        }
-    }
-
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
-        Some(Scanned { scanned: scratch.lists_scanned(), of: self.postings.lists() })
-    }
-}
-
-impl crate::family::Scratch for Scratch {
-    fn take_found(&mut self, out: &mut Vec<Neighbor>) {
-        Scratch::take_found(self, out)
-    }
-
-    fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    fn stats(&self) -> QueryStats {
-        self.stats
-    }
-}
-
 /// What of an index of posting lists is loaded, and how it is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
@@ -268,12 +219,11 @@ pub(crate) fn open(
     entry: &SpannEntry,
     opening: Opening,
 ) -> Result<Lists, IndexError> {
-    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let damaged = |file: &FileEntry, what: &str, reason: String| {
         IndexError::damaged(directory.address().join(&file.name), what, reason)
     };
-    let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
-    let dim = manifest.dim as usize;
+    let set = VectorSet::of(directory, manifest, &entry.file)?;
+    let VectorSet { element, metric, dim, .. } = set;
     let postings = open_table(directory, manifest, entry)?;
     let links = load(directory, manifest, &entry.links)?;
     let links = CentroidLinks::from_bytes(&links, entry.list_count)
@@ -312,23 +262,21 @@ pub(crate) fn open(
     } else {
         Vec::new()
     };
+    let identity = manifest
+        .identity()
+        .map_err(|reason| IndexError::damaged(directory.address(), "the manifest", reason))?;
     Ok(Lists {
         postings,
-        vectors: manifest.vectors as u32,
-        dim,
-        element,
-        metric,
+        set,
         centroids,
         codes,
         ids,
-        identity: manifest.identity().map_err(wrong)?,
+        identity,
         checksums: sums,
-        exact: Exact::new(element, metric, dim),
         frame_bytes: opening.frame_bytes,
         submission: Submission { reads: opening.reads_at_once.max(1), bytes: u64::MAX },
         gap: LEAST_GAP,
         cost: None,
         entry: entry.clone(),
-        file: directory.address().join(&entry.file.name),
     })
 }

@@ -6,19 +6,21 @@
 use super::centroids::{Centroids, Navigation};
 use super::coded::ListCodes;
 use super::coded_search::Candidates;
-use super::effort::CodedCost;
+use super::effort::{self, CodedCost};
 use super::gather::{Gather, Joining};
 use super::section::SpannEntry;
 use super::wanted::WantedRows;
+use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
+use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
+use crate::query::set::VectorSet;
+use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
-use crate::query::{Clock, Counter, Exact, Phase, QueryStats, SearchMode, SearchParams};
-use bathyal_kernels::{Element, Metric, Neighbor, TopK, normalize_f32, to_f32};
-use bathyal_tier::{Cx, ReadError, Span};
+use crate::query::{Counter, Phase, SearchMode, SearchParams, spread};
+use bathyal_tier::{Cx, Span};
 use std::ops::Range;
-use std::path::PathBuf;
 
 /// Lists that are read again with more of them, where so few held fewer than `k` vectors.
 const MORE_LISTS: usize = 4;
@@ -37,10 +39,7 @@ const SMALL_READS: usize = 1;
 /// The part of an open index that a search reads.
 pub(crate) struct Lists {
     pub(crate) postings: Postings,
-    pub(crate) vectors: u32,
-    pub(crate) dim: usize,
-    pub(crate) element: Element,
-    pub(crate) metric: Metric,
+    pub(crate) set: VectorSet,
     pub(crate) centroids: Centroids,
     /// Where lists hold codes: what makes and scores them.
     pub(crate) codes: Option<ListCodes>,
@@ -50,7 +49,6 @@ pub(crate) struct Lists {
     pub(crate) checksums: Vec<u32>,
     /// What these begin with.
     pub(crate) identity: Identity,
-    pub(crate) exact: Exact,
     /// Longest read, in bytes.
     pub(crate) frame_bytes: usize,
     pub(crate) submission: Submission,
@@ -59,7 +57,6 @@ pub(crate) struct Lists {
     /// What lists and candidates cost here, of lists of codes.
     pub(crate) cost: Option<CodedCost>,
     pub(crate) entry: SpannEntry,
-    pub(crate) file: PathBuf,
 }
 
 /// How much a query reads at once.
@@ -85,18 +82,10 @@ impl Submission {
 }
 
 impl Lists {
-    fn row_bytes(&self) -> usize {
-        self.dim * self.element.size()
-    }
-
     fn joining(&self) -> Joining {
         let unit = if self.checksums.is_empty() { 1 } else { BLOCK_BYTES as u64 };
         let gap = self.gap;
         Joining { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64, gap }
-    }
-
-    fn damaged(&self, place: String, reason: impl Into<String>) -> IndexError {
-        IndexError::damaged(&self.file, place, reason.into())
     }
 
     /// Checks what a read brought, where that was not done when it was loaded.
@@ -105,7 +94,7 @@ impl Lists {
             return Ok(());
         }
         check_blocks(self.identity, &self.checksums, (span.offset / BLOCK_BYTES as u64) as usize, bytes)
-            .map_err(|block| self.damaged(format!("block {block}"), "its checksum is another"))
+            .map_err(|block| self.set.damaged(format!("block {block}"), "its checksum is another"))
     }
 }
 
@@ -122,8 +111,7 @@ enum Wanted {
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
-    query: Vec<u8>,
-    floats: Vec<f32>,
+    query: Query,
     navigation: Navigation,
     gather: Gather<Wanted>,
     /// Coupled: ids that were offered. Decoupled: places that are wanted.
@@ -134,16 +122,12 @@ pub(crate) struct Scratch {
     /// Grouped: rows that are wanted.
     wanted: WantedRows,
     scores: Vec<f32>,
-    found: TopK,
-    pub(crate) stats: QueryStats,
-    pub(crate) clock: Clock,
 }
 
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
+impl Default for Scratch {
+    fn default() -> Scratch {
         Scratch {
-            query: Vec::new(),
-            floats: Vec::new(),
+            query: Query::new(),
             navigation: Navigation::new(),
             gather: Gather::new(),
             seen: VisitedSet::new(1024),
@@ -152,47 +136,28 @@ impl Scratch {
             candidates: Candidates::new(),
             wanted: WantedRows::new(),
             scores: Vec::new(),
-            found: TopK::new(0),
-            stats: QueryStats::default(),
-            clock: Clock::default(),
         }
     }
+}
 
+impl Scratch {
     /// Bytes that a query holds at its peak, about: places seen and wanted, pieces, candidates of the walk.
     pub(crate) fn planned_bytes(lists: usize, mean_list: usize, dim: usize, probes: usize) -> u64 {
         let copies = probes.min(lists) as u64 * mean_list as u64;
         copies * 72 + probes.min(lists) as u64 * 2000 + dim as u64 * 1100 + 8192
     }
 
-    /// Appends what was found to `out`, nearest first.
-    pub(crate) fn take_found(&mut self, out: &mut Vec<Neighbor>) {
-        self.found.drain_sorted(out);
-    }
-
-    /// Posting lists that the last query scanned.
-    pub(crate) fn lists_scanned(&self) -> usize {
-        self.stats.own[LISTS] as usize
-    }
-
     fn begin(&mut self, lists: &Lists, query: &[u8], params: &SearchParams) {
-        self.stats = QueryStats::default();
-        self.clock = Clock::begin(params.timed);
-        self.floats.resize(lists.dim, 0.0);
-        to_f32(lists.element, query, &mut self.floats);
-        self.query.clear();
-        self.query.extend_from_slice(query);
-        if lists.metric == Metric::Cosine {
-            crate::query::normalize(lists.element, &mut self.query);
-            normalize_f32(&mut self.floats);
-        }
+        self.query.begin(&lists.set, query, params);
         if let Some(codes) = &lists.codes {
-            self.candidates.begin(codes, &self.floats, params.wanted());
+            self.candidates.begin(codes, &self.query.floats, params.wanted());
         }
     }
 
     /// Chooses the lists and what to read of them.
     fn choose(&mut self, lists: &Lists, probes: usize, prune: f32) {
-        let Scratch { floats, navigation, stats, gather, seen, places, wanted, candidates, .. } = self;
+        let Scratch { query, navigation, gather, seen, places, wanted, candidates, .. } = self;
+        let Query { floats, stats, .. } = query;
         candidates.forget();
         lists.centroids.nearest(floats, probes, prune, navigation, stats);
         stats.own[LISTS] += navigation.lists.len() as u32;
@@ -213,7 +178,7 @@ impl Scratch {
 
     /// Takes the addresses that no list has brought as what to read next; neighbours in the file are one piece.
     fn choose_places(&mut self, lists: &Lists) {
-        let Scratch { gather, places, wanted, stats, candidates, .. } = self;
+        let Scratch { gather, places, wanted, candidates, .. } = self;
         if lists.codes.is_some() {
             candidates.best(places);
         }
@@ -232,7 +197,7 @@ impl Scratch {
             want(series[0], series.len() as u32);
         }
         gather.join(lists.joining());
-        stats.own[SMALL_READS] += gather.spans().len() as u32;
+        self.query.stats.own[SMALL_READS] += self.gather.spans().len() as u32;
     }
 
     /// Uses what read number `read` of the round brought.
@@ -265,9 +230,10 @@ impl Scratch {
     /// Scores rows that lie by place, from `first` on.
     #[inline]
     fn score_places(&mut self, lists: &Lists, first: u32, rows: &[u8]) {
-        let Scratch { scores, found, stats, .. } = self;
-        scores.resize(rows.len() / lists.row_bytes(), 0.0);
-        lists.exact.score_block(&self.query, rows, scores);
+        let Scratch { scores, query, .. } = self;
+        let Query { bytes: query, found, stats, .. } = query;
+        scores.resize(rows.len() / lists.set.row_bytes(), 0.0);
+        lists.set.exact.score_block(query, rows, scores);
         stats.full_distances += scores.len() as u32;
         for (place, distance) in (first..).zip(scores.iter()) {
             if *distance <= found.threshold() {
@@ -279,7 +245,8 @@ impl Scratch {
     /// Scores the rows of a read for addresses: some of those that lie between its first and its last.
     #[inline]
     fn score_addressed(&mut self, lists: &Lists, span: &Span, bytes: &[u8], pieces: Range<usize>) {
-        let Scratch { scores, found, stats, gather, members: ranks, .. } = self;
+        let Scratch { scores, query, gather, members: ranks, .. } = self;
+        let Query { bytes: query, found, stats, .. } = query;
         let mut begin = None;
         ranks.clear();
         for piece in pieces.map(|at| gather.piece(at)) {
@@ -291,10 +258,10 @@ impl Scratch {
         let Some((offset, first)) = begin else { return };
         let rows = bytes.get(offset..).unwrap_or_default();
         scores.resize(ranks.len(), 0.0);
-        match (&mut scores[..], rows.get(..lists.row_bytes())) {
+        match (&mut scores[..], rows.get(..lists.set.row_bytes())) {
             // What several need before the first costs as much as a row.
-            ([only], Some(row)) => *only = lists.exact.between(&self.query, row),
-            (all, _) => lists.exact.score_some(&self.query, rows, ranks, all),
+            ([only], Some(row)) => *only = lists.set.exact.between(query, row),
+            (all, _) => lists.set.exact.score_some(query, rows, ranks, all),
         }
         stats.full_distances += scores.len() as u32;
         let grouped = lists.postings.layout() == PostingLayout::Grouped;
@@ -309,11 +276,12 @@ impl Scratch {
     /// Scores the rows of a coupled list, whose ids follow them.
     #[inline]
     fn score_copies(&mut self, lists: &Lists, list: u32, bytes: &[u8]) -> Result<(), IndexError> {
-        let Scratch { scores, found, stats, seen, .. } = self;
+        let Scratch { scores, query, seen, .. } = self;
+        let Query { bytes: query, found, stats, .. } = query;
         let count = lists.postings.stored_of(list) as usize;
-        let (rows, ids) = bytes.split_at(count * lists.row_bytes());
+        let (rows, ids) = bytes.split_at(count * lists.set.row_bytes());
         scores.resize(count, 0.0);
-        lists.exact.score_block(&self.query, rows, scores);
+        lists.set.exact.score_block(query, rows, scores);
         stats.full_distances += count as u32;
         for (id, distance) in ids.as_chunks::<4>().0.iter().zip(scores.iter()) {
             // What is too far once is too far in every list, so only what is near has to be remembered.
@@ -321,10 +289,7 @@ impl Scratch {
                 continue;
             }
             let id = u32::from_le_bytes(*id);
-            if id >= lists.vectors {
-                let reason = format!("it holds vector {id}, which is not among {}", lists.vectors);
-                return Err(lists.damaged(format!("list {list}"), reason));
-            }
+            lists.set.check_id(id, || format!("list {list}"))?;
             if seen.insert(id) {
                 found.push(id, *distance);
             }
@@ -342,24 +307,20 @@ impl Scratch {
         bytes: &[u8],
     ) -> Result<(), IndexError> {
         let count = lists.postings.stored_of(list) as usize;
-        self.stats.code_distances += count as u32;
+        self.query.stats.code_distances += count as u32;
         self.candidates
-            .take(codes, bytes, count, lists.vectors)
-            .map_err(|reason| lists.damaged(format!("list {list}"), reason))
+            .take(codes, bytes, count, lists.set.vectors)
+            .map_err(|reason| lists.set.damaged(format!("list {list}"), reason))
     }
 
     /// Compares the vectors of candidates, each with its id behind it.
     #[inline]
     fn rerank(&mut self, lists: &Lists, first: u32, bytes: &[u8]) -> Result<(), IndexError> {
         for (place, row) in (first..).zip(bytes.chunks_exact(lists.postings.place_bytes())) {
-            let (row, id) = row.split_at(lists.row_bytes());
+            let (row, id) = row.split_at(lists.set.row_bytes());
             let id = id.first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
-            if id >= lists.vectors {
-                let reason = format!("it holds vector {id}, which is not among {}", lists.vectors);
-                return Err(lists.damaged(format!("place {place}"), reason));
-            }
-            self.found.push(id, lists.exact.between(&self.query, row));
-            self.stats.full_distances += 1;
+            lists.set.check_id(id, || format!("place {place}"))?;
+            self.query.offer(id, lists.set.exact.between(&self.query.bytes, row));
         }
         Ok(())
     }
@@ -377,14 +338,7 @@ impl Scratch {
                 .members(list, section, members)
                 .map(|()| places.extend(members.iter().copied().filter(|place| seen.insert(*place))))
         };
-        noted.map_err(|reason| lists.damaged(format!("the members of list {list}"), reason))
-    }
-
-    fn count(&mut self, spans: Range<usize>, alignment: u32) {
-        let spans = &self.gather.spans()[spans];
-        self.stats.hops += 1;
-        self.stats.reads += spans.len() as u32;
-        self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
+        noted.map_err(|reason| lists.set.damaged(format!("the members of list {list}"), reason))
     }
 
     /// Reads what was gathered and uses it, which is what `using` says.
@@ -395,65 +349,93 @@ impl Scratch {
         mode: SearchMode,
         using: Phase,
     ) -> Result<(), IndexError> {
-        let failed = |source: ReadError| IndexError::Read { file: lists.file.clone(), source };
-        let (alignment, reads) = (cx.alignment(), self.gather.spans().len());
+        let failed = |source| lists.set.failed(source);
+        let reads = self.gather.spans().len();
         if reads == 0 {
             return Ok(());
         }
+        self.query.count_round(self.gather.spans(), cx.alignment());
         if mode == SearchMode::Pipelined {
-            self.count(0..reads, alignment);
             let mut stream = cx.stream();
             self.gather.spans().iter().for_each(|span| {
                 stream.push(*span);
             });
-            self.clock.spent(Phase::Navigate);
+            self.query.clock.spent(Phase::Navigate);
             while let Some(arrived) = stream.next().await {
-                self.clock.spent(Phase::Read);
+                self.query.clock.spent(Phase::Read);
                 let arrived = arrived.map_err(failed)?;
                 self.take(lists, arrived.place as usize, arrived.bytes())?;
-                self.clock.spent(using);
+                self.query.clock.spent(using);
             }
             return Ok(());
         }
-        self.count(0..reads, alignment);
         let mut first = 0;
         while first < reads {
             let last = lists.submission.end(self.gather.spans(), first);
-            self.clock.spent(Phase::Navigate);
+            self.query.clock.spent(Phase::Navigate);
             let batch = cx.read(&self.gather.spans()[first..last]).await.map_err(failed)?;
-            self.clock.spent(Phase::Read);
+            self.query.clock.spent(Phase::Read);
             for read in first..last {
                 self.take(lists, read, batch.bytes(read - first))?;
             }
-            self.clock.spent(using);
+            self.query.clock.spent(using);
             first = last;
         }
         Ok(())
     }
 }
 
-/// Answers one query; what was found stays in `scratch`.
-pub(crate) async fn search(
-    cx: Cx,
-    lists: &Lists,
-    query: &[u8],
-    params: SearchParams,
-    scratch: &mut Scratch,
-) -> Result<(), IndexError> {
-    scratch.begin(lists, query, &params);
-    let (k, all) = (params.k.min(lists.vectors as usize), lists.postings.lists());
-    let (mut probes, mut prune) = (params.probes.clamp(1, all), params.prune);
-    let first = if lists.codes.is_some() { Phase::Scan } else { Phase::Rerank };
-    loop {
-        scratch.found = TopK::new(params.k);
-        scratch.choose(lists, probes, prune);
-        scratch.round(&cx, lists, params.mode, first).await?;
-        scratch.choose_places(lists);
-        scratch.round(&cx, lists, params.mode, Phase::Rerank).await?;
-        if scratch.found.len() >= k || (probes == all && prune <= 0.0) {
-            return Ok(());
+impl crate::family::Scratch for Scratch {
+    fn query(&self) -> &Query {
+        &self.query
+    }
+
+    fn query_mut(&mut self) -> &mut Query {
+        &mut self.query
+    }
+}
+
+impl Searcher for Lists {
+    type Scratch = Scratch;
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        scratch.begin(self, query, &params);
+        let (k, all) = (params.k.min(self.set.vectors as usize), self.postings.lists());
+        let (mut probes, mut prune) = (params.probes.clamp(1, all), params.prune);
+        let first = if self.codes.is_some() { Phase::Scan } else { Phase::Rerank };
+        loop {
+            scratch.choose(self, probes, prune);
+            scratch.round(&cx, self, params.mode, first).await?;
+            scratch.choose_places(self);
+            scratch.round(&cx, self, params.mode, Phase::Rerank).await?;
+            if scratch.query.found.len() >= k || (probes == all && prune <= 0.0) {
+                return Ok(());
+            }
+            // So few lists hold fewer vectors than were asked for.
+            (probes, prune) = (probes.saturating_mul(MORE_LISTS).min(all), 0.0);
+            scratch.query.found.reset(params.k);
         }
-        // So few lists hold fewer vectors than were asked for.
-        (probes, prune) = (probes.saturating_mul(MORE_LISTS).min(all), 0.0);
+    }
+
+    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+        effort::effort(&self.entry.calibration.curves, k, recall, self.cost)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let mut row = vec![0.0; self.set.dim];
+        for list in spread(self.centroids.count(), wanted) {
+            self.centroids.row(list, &mut row);
+            out.extend_from_slice(&row);
+        }
+    }
+
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.query.stats.own[LISTS] as usize, of: self.postings.lists() })
     }
 }

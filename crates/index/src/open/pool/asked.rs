@@ -55,9 +55,9 @@ impl RangePlan {
         let (mut within, mut cost) = (Vec::new(), QueryStats::default());
         for (k, params) in &self.rounds {
             state.search(cx.clone(), query, *params).await?;
-            cost.add(&state.stats());
+            cost.add(&state.query().stats);
             within.clear();
-            state.take_found(&mut within);
+            state.query_mut().found.drain_sorted(&mut within);
             within.truncate(within.partition_point(|found| found.distance <= self.radius));
             if within.len() < *k {
                 break;

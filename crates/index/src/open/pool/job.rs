@@ -191,8 +191,8 @@ impl Job {
             Some(plan) => plan.search(cx, row, &mut *scratch).await,
             None => scratch.search(cx, row, self.params).await.map(|()| {
                 let mut found = Vec::with_capacity(self.params.k);
-                scratch.take_found(&mut found);
-                (found, scratch.stats())
+                scratch.query_mut().found.drain_sorted(&mut found);
+                (found, scratch.query().stats)
             }),
         };
         Ended { query: query as u32, latency_ns: started.elapsed().as_nanos() as u64, outcome, scratch }

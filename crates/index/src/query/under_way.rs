@@ -1,0 +1,60 @@
+//! A query that is under way: what searchers of all families keep of it.
+
+use super::set::{VectorSet, normalize};
+use super::{Clock, QueryStats, SearchParams};
+use bathyal_kernels::{Metric, TopK, normalize_f32, to_f32};
+use bathyal_tier::Span;
+
+/// A query, what it has found so far and what it has cost; its memory is reused by the next.
+pub(crate) struct Query {
+    /// The query as stored vectors are: its bytes, normalised under cosine.
+    pub(crate) bytes: Vec<u8>,
+    /// The same as floats.
+    pub(crate) floats: Vec<f32>,
+    pub(crate) found: TopK,
+    pub(crate) stats: QueryStats,
+    pub(crate) clock: Clock,
+}
+
+impl Query {
+    /// None yet.
+    pub(crate) fn new() -> Query {
+        Query {
+            bytes: Vec::new(),
+            floats: Vec::new(),
+            found: TopK::new(0),
+            stats: QueryStats::default(),
+            clock: Clock::default(),
+        }
+    }
+
+    /// Begins with `query`, a vector of the set's element and dimension.
+    pub(crate) fn begin(&mut self, set: &VectorSet, query: &[u8], params: &SearchParams) {
+        self.stats = QueryStats::default();
+        self.clock = Clock::begin(params.timed);
+        self.found.reset(params.k);
+        self.floats.resize(set.dim, 0.0);
+        to_f32(set.element, query, &mut self.floats);
+        self.bytes.clear();
+        self.bytes.extend_from_slice(query);
+        if set.metric == Metric::Cosine {
+            normalize(set.element, &mut self.bytes);
+            normalize_f32(&mut self.floats);
+        }
+    }
+
+    /// Counts a round of reads; the tier aligns each to `alignment` bytes.
+    #[inline]
+    pub(crate) fn count_round(&mut self, spans: &[Span], alignment: u32) {
+        self.stats.hops += 1;
+        self.stats.reads += spans.len() as u32;
+        self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
+    }
+
+    /// Offers a vector whose distance was computed exactly.
+    #[inline]
+    pub(crate) fn offer(&mut self, id: u32, distance: f32) {
+        self.found.push(id, distance);
+        self.stats.full_distances += 1;
+    }
+}
