@@ -48,9 +48,27 @@ pub(crate) fn holds(directory: &dyn Generation, name: &str, written: &Written) -
     written.bytes == 0 || directory.len_of(name).is_some_and(|len| len >= written.bytes)
 }
 
-/// What a build reads and makes: the data and the queries (file, length, time of change, and a sample of the rows), and the
-/// identity of the index. `None` for vectors in memory, which nobody can recognise.
-pub(crate) fn source(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
+/// What a build is made from: the data, everything that its result follows from, and the version `steps` of what a family
+/// writes on the way. `None` for vectors in memory, which nobody can recognise.
+pub(crate) fn fingerprint(
+    data: &VectorFile,
+    options: &BuildOptions,
+    identity: Identity,
+    steps: u32,
+) -> Option<String> {
+    // The identity knows the metric, the seed and the family's options.
+    Some(format!(
+        "{}, steps {steps} of {}; {}; {:?} bytes, {} threads",
+        options.family.family(),
+        env!("CARGO_PKG_VERSION"),
+        source(data, options, identity)?,
+        options.memory_bytes,
+        options.thread_count(),
+    ))
+}
+
+/// The data and the queries (file, length, time of change, and a sample of the rows), and the identity of the index.
+fn source(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
     let of_file = |file: &VectorFile| {
         let rows = file.count().min(ROWS_LOOKED_AT);
         let sample = (0..rows).fold(0, |crc, i| {

@@ -25,6 +25,13 @@ impl Written {
     }
 }
 
+impl FileEntry {
+    /// How far it is written: to its end.
+    pub(crate) fn written(&self) -> Written {
+        Written { bytes: self.bytes, crc32c: self.crc32c }
+    }
+}
+
 /// A file written from front to back, with its checksum.
 pub(crate) struct Appender {
     file: Box<dyn Append>,

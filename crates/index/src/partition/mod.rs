@@ -2,14 +2,15 @@
 //! builders of all cluster families begin with.
 //!
 //! One pass over the data sends every vector to its part ([`spread`]); each part is then loaded and ordered on its own
-//! ([`pieces`]). Where everything fits there is one part and no pass.
+//! ([`pieces`]). Where everything fits there is one part and no pass. [`staged`] is the build around that.
 
 pub(crate) mod intake;
-
+pub(crate) mod journal;
 pub(crate) mod pieces;
 pub(crate) mod placement;
 pub(crate) mod space;
 pub(crate) mod spread;
+pub(crate) mod staged;
 
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;

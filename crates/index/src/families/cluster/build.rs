@@ -1,29 +1,27 @@
 //! Building a cluster index, in stages that a killed build continues from: parts, pages, codes, calibration.
 
-use super::centroids::{Centroids, codes_metric};
-use super::journal::{Journal, Shape, fingerprint};
+use super::centroids::{Centroids, GROUPS_A_RUN, codes_metric};
 use super::options::ClusterOptions;
 use super::plan::Plan;
-use super::section::{CENTROIDS_NAME, CODEC_NAME, ClusterEntry, NAME};
+use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, VECTORS_NAME};
 use super::{calibrate, encode, place};
+use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
-use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use crate::format::groups::GroupLayout;
-use crate::format::manifest::{CodesEntry, FileEntry};
+use crate::format::identity::Identity;
+use crate::format::manifest::{CodesEntry, FileEntry, Manifest};
 use crate::partition;
 use crate::partition::intake::Intake;
-use crate::partition::pieces::pieces;
-use bathyal_kernels::quantize::Codec;
+use crate::partition::journal::MEANS_NAME;
+use crate::partition::pieces::{Ordered, Piece, pieces};
+use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
+use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use bathyal_vectors::VectorFile;
-
-/// While building: the means of the groups, f32.
-pub(crate) const MEANS_NAME: &str = "means.tmp";
-/// While building: the ids by place, u32.
-pub(crate) const ORDER_NAME: &str = "order.tmp";
+use serde::{Deserialize, Serialize};
 
 /// What all stages of a build read.
 pub(crate) type Work<'a> = partition::Work<'a, GroupLayout, ClusterOptions>;
@@ -57,55 +55,107 @@ impl Builder for ClusterOptions {
     }
 
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
-        build(job, self)
+        staged::build(job, self)
     }
 }
 
-/// Builds a cluster index, or continues a build of the same that was killed.
-fn build(job: Job<'_>, own: &ClusterOptions) -> Result<BuildReport, IndexError> {
-    let Job { data, target, options, identity, planned, progress } = job;
-    let layout = layout_of(data, own)?;
-    let plan = Plan::new(data, own, options, &layout);
-    let identity = identity.and(&format!("{} placed together", plan.rows));
-    let layout = layout.identified(identity);
-    let fingerprint = fingerprint(data, own, options, identity, &plan);
-    let shape = Shape { vectors: data.count(), rows: plan.rows, layout };
-    let threads = options.thread_count();
-    let (draft, start) = target
-        .start(fingerprint.as_deref(), |draft, fingerprint| Journal::read(draft, fingerprint, &shape))?;
-    let fingerprint = fingerprint.unwrap_or_default();
-    let mut journal = match start {
-        Start::Finished(manifest, note) => {
-            let section = ClusterEntry::read(&manifest).map_err(IndexError::Internal)?;
-            return publish_finished(draft, &manifest, &note, threads, planned, details(&section));
-        }
-        Start::After(journal) => journal,
-        Start::Anew => Journal::new(fingerprint.clone()),
-    };
-    let mut stages = Stages::begin_after(journal.seconds);
-    let rows = plan.rows;
-    let work =
-        Work { data, options, own, layout, identity, rows, threads, directory: draft.as_ref(), progress };
-
-    announce(&work, &journal);
-    let intake = divide(&work, &mut journal, &mut stages)?;
-    place::place(&work, &intake, &mut journal, &mut stages)?;
-    let mut section = code(&work, &intake, &mut journal, &mut stages)?;
-    let mut manifest = least_manifest(data, options, identity);
-    manifest.set_structure(&section, section.files())?;
-    (section.calibration, section.lone_curves) =
-        calibrate::calibrate(&work, &manifest, &section, journal.order)?;
-    stages.end("calibrate");
-    manifest.set_structure(&section, section.files())?;
-    manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
-    Ok(BuildReport::new(&manifest, threads, planned, stages, details(&section)))
+/// What comes after the vectors are placed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Steps {
+    /// The file of the codec, once it is trained.
+    pub(crate) trained: Option<FileEntry>,
+    pub(crate) codes: Written,
 }
 
-/// What only this family has to say of a build.
-fn details(section: &ClusterEntry) -> Details {
-    let codes = &section.codes;
-    Details::from([("code_kind", codes.kind.as_str().into()), ("code_bytes", codes.code_bytes.into())])
+pub(crate) type Journal = partition::journal::Journal<Steps>;
+
+impl Staged for ClusterOptions {
+    type Layout = GroupLayout;
+    type Steps = Steps;
+
+    const STEPS_VERSION: u32 = 4;
+
+    fn rows(&self, data: &VectorFile, options: &BuildOptions) -> Result<usize, IndexError> {
+        Ok(Plan::new(data, self, options, &layout_of(data, self)?).rows)
+    }
+
+    fn layout(&self, data: &VectorFile, identity: Identity) -> Result<GroupLayout, IndexError> {
+        Ok(layout_of(data, self)?.identified(identity))
+    }
+
+    fn placing(layout: &GroupLayout) -> Placing {
+        let group = layout.group_vectors();
+        let units = vec![layout.page_vectors(), group, GROUPS_A_RUN * group];
+        Placing { vectors_name: VECTORS_NAME, units, unit: group }
+    }
+
+    fn lengths(shape: &Shape<GroupLayout>, pieces: &[Piece]) -> Lengths {
+        let layout = &shape.layout;
+        let groups = shape.units(layout.group_vectors(), pieces);
+        Lengths {
+            vectors: groups * layout.group_bytes() as u64,
+            order: groups * 4 * layout.group_vectors() as u64,
+        }
+    }
+
+    fn write(
+        work: &Work<'_>,
+        ordered: &Ordered,
+        vectors: &mut Appender,
+        order: &mut Appender,
+    ) -> Result<(), IndexError> {
+        place::write(work, ordered, vectors, order)
+    }
+
+    fn files(steps: &Steps) -> Vec<(&'static str, Written)> {
+        let codec = steps.trained.as_ref().map_or(Written::default(), FileEntry::written);
+        vec![(CODES_NAME, steps.codes), (CODEC_NAME, codec)]
+    }
+
+    fn check_steps(
+        steps: &Steps,
+        shape: &Shape<GroupLayout>,
+        pieces: &[Piece],
+        all_placed: bool,
+    ) -> Result<(), String> {
+        let name = steps.trained.as_ref().map(|file| file.name.as_str());
+        require(
+            name.is_none_or(|name| all_placed && name == CODEC_NAME),
+            "the codec came before the vectors",
+        )?;
+        // A code has 32 lanes a block and a byte at least.
+        let blocks = (shape.layout.group_blocks() * SCAN_BLOCK) as u64;
+        let odd = !steps.codes.bytes.is_multiple_of(if pieces.is_empty() { 1 } else { blocks });
+        require(steps.codes.bytes == 0 || name.is_some() && !odd, "odd codes")
+    }
+
+    fn rest(_work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
+        let training = steps.trained.is_none().then_some(("training codes", 1.0));
+        // What is compared with all vectors grows with them, the scans of a thousand queries do not.
+        let rest = [("encoding", 2.0 * values), ("exact neighbours", 3.0 * values), ("calibrating", 4.0)];
+        training.into_iter().chain(rest).collect()
+    }
+
+    fn finish(
+        work: &Work<'_>,
+        intake: &Intake,
+        journal: &mut Journal,
+        stages: &mut Stages,
+    ) -> Result<Manifest, IndexError> {
+        let mut section = code(work, intake, journal, stages)?;
+        let mut manifest = least_manifest(work.data, work.options, work.identity);
+        manifest.set_structure(&section, section.files())?;
+        (section.calibration, section.lone_curves) =
+            calibrate::calibrate(work, &manifest, &section, journal.order)?;
+        stages.end("calibrate");
+        manifest.set_structure(&section, section.files())?;
+        Ok(manifest)
+    }
+
+    fn details(manifest: &Manifest) -> Result<Details, IndexError> {
+        let codes = ClusterEntry::read(manifest).map_err(IndexError::Internal)?.codes;
+        Ok(Details::from([("code_kind", codes.kind.into()), ("code_bytes", codes.code_bytes.into())]))
+    }
 }
 
 /// Makes centroids and codes of the pages that were written; what the manifest will say of all is returned.
@@ -120,9 +170,8 @@ fn code(
     let mut centroids = centroids(work, journal)?;
     let (codec, codec_file) = train(work, intake, &centroids, journal, stages)?;
     let (codes_file, checksums) = encode::write(work, intake, &centroids, &codec, journal, stages)?;
-    journal.codes = Written { bytes: codes_file.bytes, crc32c: codes_file.crc32c };
-    journal.seconds = stages.seconds_so_far();
-    journal.write(work.directory)?;
+    journal.own.codes = codes_file.written();
+    journal.write(work.directory, stages)?;
     centroids.set_code_checksums(checksums);
     centroids.encode(&codec);
     let mut file = Appender::create(work.directory, CENTROIDS_NAME)?;
@@ -148,47 +197,6 @@ fn code(
     })
 }
 
-/// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how
-/// long the rest takes on another.
-fn announce(work: &Work<'_>, journal: &Journal) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
-    let pieces = pieces(&journal.parts, work.rows);
-    let placed: usize = pieces[..journal.placed.min(pieces.len())].iter().map(|piece| piece.rows).sum();
-    let grouping = 6.0 * values * (1.0 - placed as f64 / work.data.count() as f64);
-    let parts = !work.whole();
-    let mut stages = Vec::new();
-    if parts && journal.parts.is_empty() {
-        stages.push(("spreading", 1.5 * values));
-    }
-    if !parts && journal.placed == 0 {
-        stages.push(("loading vectors", 0.3 * values));
-    }
-    stages.push(("grouping", grouping));
-    if journal.trained.is_none() {
-        stages.push(("training codes", 1.0));
-    }
-    // What is compared with all vectors grows with them, the scans of a thousand queries do not.
-    stages.extend([("encoding", 2.0 * values), ("exact neighbours", 3.0 * values), ("calibrating", 4.0)]);
-    work.progress.plan(&stages);
-}
-
-/// Sends the vectors to parts, where they are not placed all at once.
-fn divide(work: &Work<'_>, journal: &mut Journal, stages: &mut Stages) -> Result<Intake, IndexError> {
-    let mut intake = Intake { longest: journal.longest.map(f32::from_bits), ..work.intake() };
-    if !journal.parts.is_empty() {
-        return Ok(intake);
-    }
-    journal.parts = work.divide(&mut intake)?;
-    if work.whole() {
-        return Ok(intake);
-    }
-    journal.longest = intake.longest.map(f32::to_bits);
-    journal.seconds = stages.seconds_so_far();
-    journal.write(work.directory)?;
-    stages.end("spread");
-    Ok(intake)
-}
-
 /// Trains the codec, or reads the one that an earlier process trained.
 fn train(
     work: &Work<'_>,
@@ -197,18 +205,16 @@ fn train(
     journal: &mut Journal,
     stages: &Stages,
 ) -> Result<(Codec, FileEntry), IndexError> {
-    if let Some(file) = &journal.trained {
-        let written = Written { bytes: file.bytes, crc32c: file.crc32c };
-        let bytes = read_back(work.directory, CODEC_NAME, written)?;
+    if let Some(file) = &journal.own.trained {
+        let bytes = read_back(work.directory, CODEC_NAME, file.written())?;
         return Ok((Codec::from_bytes(&bytes)?, file.clone()));
     }
     let codec = encode::train(work, intake, centroids)?;
     let mut file = Appender::create(work.directory, CODEC_NAME)?;
     file.append(&codec.to_bytes())?;
     let file = file.finish()?;
-    journal.trained = Some(file.clone());
-    journal.seconds = stages.seconds_so_far();
-    journal.write(work.directory)?;
+    journal.own.trained = Some(file.clone());
+    journal.write(work.directory, stages)?;
     Ok((codec, file))
 }
 

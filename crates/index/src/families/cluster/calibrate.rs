@@ -5,7 +5,7 @@
 //! memory, where candidates are read alone. Vectors of the data stand in for queries, each absent from its
 //! own answer; unlike a graph's, the groups hardly know a single vector of theirs.
 
-use super::build::{ORDER_NAME, Work};
+use super::build::Work;
 use super::effort::ClusterPoint;
 use super::open::load_for_scan;
 use super::search::{Cluster, Scratch};
@@ -15,6 +15,7 @@ use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
 use crate::format::appender::{ReadBack, Written};
 use crate::format::manifest::Manifest;
+use crate::partition::journal::ORDER_NAME;
 use crate::query::{SearchMode, SearchParams};
 use std::collections::{HashMap, HashSet};
 

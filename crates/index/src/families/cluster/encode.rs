@@ -1,8 +1,7 @@
 //! The codes of a cluster index: residuals to the centroids, group by group, made from the pages just written.
 
-use super::build::Work;
+use super::build::{Journal, Work};
 use super::centroids::{Centroids, codes_metric};
-use super::journal::Journal;
 use super::section::{CODES_NAME, VECTORS_NAME};
 use crate::build::Stages;
 use crate::build::journal::JOURNAL_NAME;
@@ -96,7 +95,7 @@ pub(crate) fn write(
     work.progress.stage("encoding", groups as u64);
     let group_bytes = layout.group_blocks() * codec.block_bytes();
     let at_once = (WRITE_BYTES / group_bytes).min(READ_BYTES / layout.group_bytes()).clamp(1, groups);
-    let mut file = Appender::resume(work.directory, CODES_NAME, journal.codes)?;
+    let mut file = Appender::resume(work.directory, CODES_NAME, journal.own.codes)?;
     let mut codes = vec![0_u8; at_once * group_bytes];
     let mut pages = vec![0_u8; at_once * layout.group_bytes()];
     let shifted = Shifted::open(work, intake, centroids)?;
@@ -116,10 +115,9 @@ pub(crate) fn write(
         });
         checksums.extend(codes.chunks_exact(group_bytes).map(|codes| work.identity.checksum(codes)));
         file.append(codes)?;
-        if file.written().bytes - journal.codes.bytes >= CHECKPOINT_BYTES {
-            journal.codes = file.sync()?;
-            journal.seconds = stages.seconds_so_far();
-            journal.write(work.directory)?;
+        if file.written().bytes - journal.own.codes.bytes >= CHECKPOINT_BYTES {
+            journal.own.codes = file.sync()?;
+            journal.write(work.directory, stages)?;
         }
         work.progress.advance((first + count) as u64);
     }
@@ -133,14 +131,14 @@ fn checksums_so_far(
     groups: usize,
     group_bytes: usize,
 ) -> Result<Vec<u32>, IndexError> {
-    let done = usize::try_from(journal.codes.bytes / group_bytes as u64).unwrap_or(usize::MAX);
-    if done > groups || !journal.codes.bytes.is_multiple_of(group_bytes as u64) {
-        let reason = format!("{} bytes of codes are written for {groups} groups", journal.codes.bytes);
+    let done = usize::try_from(journal.own.codes.bytes / group_bytes as u64).unwrap_or(usize::MAX);
+    if done > groups || !journal.own.codes.bytes.is_multiple_of(group_bytes as u64) {
+        let reason = format!("{} bytes of codes are written for {groups} groups", journal.own.codes.bytes);
         return Err(IndexError::damaged(work.directory.address().join(JOURNAL_NAME), "the journal", reason));
     }
     let mut checksums = Vec::with_capacity(done);
     if done > 0 {
-        let mut file = ReadBack::open(work.directory, CODES_NAME, journal.codes)?;
+        let mut file = ReadBack::open(work.directory, CODES_NAME, journal.own.codes)?;
         let mut codes = vec![0; group_bytes];
         for _ in 0..done {
             file.fill(&mut codes)?;

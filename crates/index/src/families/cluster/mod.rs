@@ -11,7 +11,6 @@ mod centroids;
 mod effort;
 mod encode;
 mod inspect;
-mod journal;
 mod open;
 mod options;
 mod place;
@@ -26,6 +25,7 @@ pub use section::ClusterEntry;
 
 use crate::family::Family;
 use crate::format::groups::GroupLayout;
+use crate::partition::staged::Shape;
 use bathyal_kernels::Metric;
 
 /// The family, for the registry.
@@ -60,6 +60,7 @@ pub fn check_centroids(
 /// # Errors
 /// A sentence.
 pub fn check_journal(bytes: &[u8], vectors: usize, rows: usize, layout: &GroupLayout) -> Result<(), String> {
-    let shape = journal::Shape { vectors, rows: rows.max(1), layout: *layout };
-    journal::Journal::parse(bytes, &shape).map(|_| ())
+    let (dim, row_bytes, layout) = (layout.dim(), layout.vector_bytes(), *layout);
+    let shape = Shape { vectors, dim, row_bytes, rows: rows.max(1), layout };
+    build::Journal::parse::<ClusterOptions>(bytes, &shape).map(|_| ())
 }

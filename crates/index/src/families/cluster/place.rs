@@ -1,16 +1,13 @@
-//! Placing the vectors of one part after the other: their order, their pages, the means of their groups.
+//! Writing the vectors of one piece after the other: their pages, and their order.
 
-use super::build::{MEANS_NAME, ORDER_NAME, Work};
+use super::build::{Journal, Work};
 use super::centroids::GROUPS_A_RUN;
-use super::journal::Journal;
 use super::section::VECTORS_NAME;
-use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::manifest::FileEntry;
-use crate::partition::intake::Intake;
-use crate::partition::pieces::{Ordered, Piece, pieces, remove_spilled};
+use crate::partition::pieces::{Ordered, Piece};
 
 /// Bytes of pages written at once.
 const WRITE_BYTES: usize = 4 << 20;
@@ -36,18 +33,6 @@ struct Placed<'a> {
 impl Placed<'_> {
     fn groups(&self) -> usize {
         self.ordered.order.len().div_ceil(self.layout.group_vectors())
-    }
-
-    /// Appends the means of all groups.
-    fn write_means(&self, threads: usize, file: &mut Appender) -> Result<(), IndexError> {
-        let means = self.ordered.means(self.layout.group_vectors(), threads);
-        let mut bytes = Vec::with_capacity(WRITE_BYTES);
-        for means in means.chunks(WRITE_BYTES / 4) {
-            bytes.clear();
-            means.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-            file.append(&bytes)?;
-        }
-        Ok(())
     }
 
     /// Appends the ids by place, with none in places that stay free.
@@ -98,43 +83,16 @@ impl Placed<'_> {
     }
 }
 
-/// Places what is not placed yet, piece by piece; the journal knows of each.
-pub(crate) fn place(
+/// Appends the pages of a piece, and its ids by place.
+pub(crate) fn write(
     work: &Work<'_>,
-    intake: &Intake,
-    journal: &mut Journal,
-    stages: &mut Stages,
+    ordered: &Ordered,
+    vectors: &mut Appender,
+    order: &mut Appender,
 ) -> Result<(), IndexError> {
-    let pieces = pieces(&journal.parts, work.rows);
-    if journal.placed == pieces.len() {
-        return Ok(());
-    }
-    let mut vectors = Appender::resume(work.directory, VECTORS_NAME, journal.vectors)?;
-    let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
-    let mut orders = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
-    let (page, group) = (work.layout.page_vectors(), work.layout.group_vectors());
-    let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
-    if !work.whole() {
-        work.progress.stage("grouping", work.data.count() as u64);
-    }
-    for piece in &pieces[journal.placed..] {
-        let units = vec![page, group, GROUPS_A_RUN * group];
-        let ordered = Ordered::load(work, intake, &journal.parts, *piece, units, before, stages)?;
-        let placed = Placed { ordered: &ordered, layout: work.layout };
-        placed.write_pages(work, &mut vectors)?;
-        placed.write_means(work.threads, &mut means)?;
-        placed.write_order(&mut orders)?;
-        journal.vectors = vectors.sync()?;
-        journal.means = means.sync()?;
-        journal.order = orders.sync()?;
-        journal.placed += 1;
-        journal.seconds = stages.seconds_so_far();
-        journal.write(work.directory)?;
-        before += piece.rows as u64;
-        remove_spilled(work, &journal.parts, *piece);
-        stages.end("write vectors");
-    }
-    Ok(())
+    let placed = Placed { ordered, layout: work.layout };
+    placed.write_pages(work, vectors)?;
+    placed.write_order(order)
 }
 
 /// Fills up the file of all pages to what it has to have, and returns its entry.
@@ -151,7 +109,7 @@ pub(crate) fn finish(work: &Work<'_>, journal: &Journal) -> Result<FileEntry, In
 mod tests {
     use super::*;
     use crate::format::appender::Written;
-    use crate::partition::pieces::Part;
+    use crate::partition::pieces::{Part, pieces};
     use bathyal_kernels::Element;
 
     #[test]

@@ -29,6 +29,9 @@ const FIXED_MEMORY: u64 = 96 << 20;
 /// Memory of each thread: search state, read buffers, blocks of exact search.
 const MEMORY_A_THREAD: u64 = 24 << 20;
 
+/// Changes whenever what a build writes does.
+const STEPS_VERSION: u32 = 1;
+
 impl From<GraphOptions> for FamilyOptions {
     fn from(options: GraphOptions) -> FamilyOptions {
         FamilyOptions::new(options)
@@ -82,7 +85,7 @@ fn planned_memory(data: &VectorFile, own: &GraphOptions, options: &BuildOptions)
 fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
-    let fingerprint = fingerprint(data, options, identity);
+    let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
     // The graph itself is in memory until it is whole, so there is no step before the last to go on from.
     let (draft, start) = target.start(fingerprint.as_deref(), |_, _| None::<()>)?;
     if let Start::Finished(manifest, note) = start {
@@ -151,17 +154,6 @@ fn details(section: &GraphEntry, links: u64, vectors: u64) -> Details {
         ("code_kind", section.codes.kind.as_str().into()),
         ("code_bytes", section.codes.code_bytes.into()),
     ])
-}
-
-/// What a build is made from: the data and every option that has a part in the result. `None` for vectors in memory.
-fn fingerprint(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
-    let source = journal::source(data, options, identity)?;
-    Some(format!(
-        "graph of {}; {source}; {} {:?}",
-        env!("CARGO_PKG_VERSION"),
-        options.threads,
-        options.memory_bytes
-    ))
 }
 
 /// The layout of the graph's file, with all that it takes to write it.

@@ -1,25 +1,28 @@
 //! Building posting lists: leaves and their means, a graph over these, the lists of each vector, what each list stores.
 
 use super::assign;
-use super::journal::{self, Admitted, FREQUENCIES_NAME, Journal, fingerprint};
-use super::members::Memberships;
+use super::members::{ADMITTED_NAME, MEMBERS_NAME, Memberships};
 use super::options::SpannOptions;
-use super::place::{self, Leaves};
+use super::place::{self, HEADER_BYTES, Leaves, rows_name};
 use super::plan::Plan;
-use super::section::{NAME, SpannEntry};
-use super::work::Work;
+use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME, NAME, SpannEntry};
+use super::steps::{Admitted, FREQUENCIES_NAME, Journal, Steps};
+use super::work::{ListShape, Work};
 use super::{coded_measure, coded_write};
 use super::{graph, measure, write};
+use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
-use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
 use crate::families::graph::write::{Coding, write_codes};
-use crate::format::appender::{Appender, read_back};
+use crate::format::appender::{Appender, Written, read_back};
+use crate::format::identity::Identity;
+use crate::format::manifest::Manifest;
 use crate::partition::intake::Intake;
-use crate::partition::pieces::pieces;
+use crate::partition::pieces::{Ordered, Piece};
 use crate::partition::space::Space;
+use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
 use bathyal_vectors::VectorFile;
 
 impl From<SpannOptions> for FamilyOptions {
@@ -46,67 +49,129 @@ impl Builder for SpannOptions {
     }
 
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
-        build(job, self)
+        staged::build(job, self)
     }
 }
 
-/// Builds posting lists, or continues a build of the same that was killed.
-fn build(job: Job<'_>, own: &SpannOptions) -> Result<BuildReport, IndexError> {
-    let Job { data, target, options, identity, planned, progress } = job;
-    let plan = Plan::new(data, own, options);
-    plan.shape.check(data, own)?;
-    let identity = identity.and(&format!("{} placed together", plan.rows));
-    let fingerprint = fingerprint(data, own, options, identity, &plan.shape, plan.rows);
-    let shape = journal::Shape::of(data, &plan.shape, plan.rows);
-    let threads = options.thread_count();
-    let (draft, start) = target
-        .start(fingerprint.as_deref(), |draft, fingerprint| Journal::read(draft, fingerprint, &shape))?;
-    let fingerprint = fingerprint.unwrap_or_default();
-    let mut journal = match start {
-        Start::Finished(manifest, note) => {
-            let section = SpannEntry::read(&manifest).map_err(IndexError::Internal)?;
-            return publish_finished(draft, &manifest, &note, threads, planned, details(&section));
+impl Staged for SpannOptions {
+    type Layout = ListShape;
+    type Steps = Steps;
+
+    const STEPS_VERSION: u32 = 3;
+
+    fn rows(&self, data: &VectorFile, options: &BuildOptions) -> Result<usize, IndexError> {
+        Ok(Plan::new(data, self, options).rows)
+    }
+
+    fn layout(&self, data: &VectorFile, _identity: Identity) -> Result<ListShape, IndexError> {
+        let shape = ListShape::of(self, data);
+        shape.check(data, self)?;
+        Ok(shape)
+    }
+
+    fn placing(layout: &ListShape) -> Placing {
+        let (vectors_name, unit) = (rows_name(layout.element), layout.leaf);
+        Placing { vectors_name, units: vec![unit], unit }
+    }
+
+    fn lengths(shape: &Shape<ListShape>, pieces: &[Piece]) -> Lengths {
+        let rows: usize = pieces.iter().map(|piece| piece.rows).sum();
+        let header = if pieces.is_empty() { 0 } else { HEADER_BYTES };
+        Lengths { vectors: header + (rows * shape.row_bytes) as u64, order: 4 * rows as u64 }
+    }
+
+    fn write(
+        work: &Work<'_>,
+        ordered: &Ordered,
+        vectors: &mut Appender,
+        order: &mut Appender,
+    ) -> Result<(), IndexError> {
+        place::write(work, ordered, vectors, order)
+    }
+
+    fn files(steps: &Steps) -> Vec<(&'static str, Written)> {
+        let Some(admitted) = &steps.admitted else { return Vec::new() };
+        vec![
+            (CENTROIDS_NAME, admitted.centroids.written()),
+            (LINKS_NAME, admitted.links.written()),
+            (CODES_NAME, admitted.codes.file.written()),
+            (CODEC_NAME, admitted.codes.codec.written()),
+            (MEMBERS_NAME, admitted.members),
+            (ADMITTED_NAME, admitted.slots),
+            (FREQUENCIES_NAME, admitted.frequencies),
+        ]
+    }
+
+    fn check_steps(
+        steps: &Steps,
+        shape: &Shape<ListShape>,
+        pieces: &[Piece],
+        all_placed: bool,
+    ) -> Result<(), String> {
+        let Some(admitted) = &steps.admitted else { return Ok(()) };
+        require(all_placed, "lists were filled before all vectors were placed")?;
+        admitted.check(shape.vectors, shape.units(shape.layout.leaf, pieces))
+    }
+
+    fn rest(work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
+        let lists = values * 25.0 / work.layout.leaf as f64;
+        let mut plan = Vec::new();
+        if steps.admitted.is_none() {
+            plan.extend([
+                ("first pass", 4.0 * lists),
+                ("second pass", 8.0 * lists),
+                ("trimming", 1.0 * lists),
+                ("assigning", 8.0 * values),
+                ("training codes", 2.0),
+                ("encoding", 0.1 * lists),
+                ("admitting", 1.0 * values),
+            ]);
         }
-        Start::After(journal) => journal,
-        Start::Anew => Journal::new(fingerprint.clone()),
-    };
-    let mut stages = Stages::begin_after(journal.seconds);
-    let (layout, rows) = (plan.shape, plan.rows);
-    let work =
-        Work { data, options, own, layout, identity, rows, threads, directory: draft.as_ref(), progress };
-    announce(&work, &journal);
-    let mut intake = divide(&work, &mut journal, &mut stages)?;
-    let (leaves, centroids) = place::place(&work, &mut intake, &mut journal, &mut stages)?;
-    let (admitted, members) = admit(&work, &intake, &leaves, centroids, &mut journal, &mut stages)?;
-    let coded = coded_write::encode(&work, &intake, &leaves)?;
-    if coded.is_some() {
-        stages.end("encode lists");
+        plan.extend([
+            ("placing vectors", 0.5 * values),
+            ("writing lists", 1.5 * values),
+            ("exact neighbours", 3.0 * values),
+            ("calibrating", 4.0),
+        ]);
+        plan
     }
-    let lists = match &coded {
-        Some(coded) => coded.write(&work, &leaves, &members)?,
-        None => write::write(&work, &intake, &leaves, &members, &frequencies(&work, &admitted)?)?,
-    };
-    stages.end("write lists");
 
-    let mut section = section(&work, admitted, &lists, coded.as_ref());
-    section.calibration = match &coded {
-        Some(coded) => coded_measure::calibrate(&work, &section, &leaves, coded, &lists.table)?,
-        None => measure::calibrate(&work, &section, &leaves, &members)?,
-    };
-    stages.end("calibrate");
-    let mut manifest = least_manifest(data, options, identity);
-    manifest.set_structure(&section, section.files())?;
-    manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
-    Ok(BuildReport::new(&manifest, threads, planned, stages, details(&section)))
-}
+    fn finish(
+        work: &Work<'_>,
+        intake: &Intake,
+        journal: &mut Journal,
+        stages: &mut Stages,
+    ) -> Result<Manifest, IndexError> {
+        let (leaves, centroids) = place::leaves(work, intake, journal)?;
+        let (admitted, members) = admit(work, intake, &leaves, centroids, journal, stages)?;
+        let coded = coded_write::encode(work, intake, &leaves)?;
+        if coded.is_some() {
+            stages.end("encode lists");
+        }
+        let lists = match &coded {
+            Some(coded) => coded.write(work, &leaves, &members)?,
+            None => write::write(work, intake, &leaves, &members, &frequencies(work, &admitted)?)?,
+        };
+        stages.end("write lists");
+        let mut section = section(work, admitted, &lists, coded.as_ref());
+        section.calibration = match &coded {
+            Some(coded) => coded_measure::calibrate(work, &section, &leaves, coded, &lists.table)?,
+            None => measure::calibrate(work, &section, &leaves, &members)?,
+        };
+        stages.end("calibrate");
+        let mut manifest = least_manifest(work.data, work.options, work.identity);
+        manifest.set_structure(&section, section.files())?;
+        Ok(manifest)
+    }
 
-/// What only this family has to say of a build.
-fn details(section: &SpannEntry) -> Details {
-    let of_lists = section.list_codes.as_ref();
-    let (kind, bytes) = of_lists
-        .map_or((&section.codes.kind, section.codes.code_bytes), |codes| (&codes.kind, codes.code_bytes));
-    Details::from([("code_kind", kind.as_str().into()), ("code_bytes", bytes.into())])
+    fn details(manifest: &Manifest) -> Result<Details, IndexError> {
+        let section = SpannEntry::read(manifest).map_err(IndexError::Internal)?;
+        let (kind, bytes) = match section.list_codes {
+            Some(codes) => (codes.kind, codes.code_bytes),
+            None => (section.codes.kind, section.codes.code_bytes),
+        };
+        Ok(Details::from([("code_kind", kind.into()), ("code_bytes", bytes.into())]))
+    }
 }
 
 /// What the manifest will say of the files that were written.
@@ -139,22 +204,6 @@ fn section(
     }
 }
 
-/// Sends the vectors to parts, where they are not placed all at once.
-fn divide(work: &Work<'_>, journal: &mut Journal, stages: &mut Stages) -> Result<Intake, IndexError> {
-    let mut intake = Intake { longest: journal.longest.map(f32::from_bits), ..work.intake() };
-    if !journal.parts.is_empty() {
-        return Ok(intake);
-    }
-    journal.parts = work.divide(&mut intake)?;
-    if !work.whole() {
-        journal.longest = intake.longest.map(f32::to_bits);
-        journal.seconds = stages.seconds_so_far();
-        journal.write(work.directory)?;
-        stages.end("spread");
-    }
-    Ok(intake)
-}
-
 /// Grows the graph over the centroids, writes what a search navigates by, and admits the vectors to lists; or takes what an
 /// earlier process made of all that.
 fn admit(
@@ -166,7 +215,7 @@ fn admit(
     stages: &mut Stages,
 ) -> Result<(Admitted, Memberships), IndexError> {
     let (directory, threads, progress) = (work.directory, work.threads, work.progress);
-    if let Some(found) = &journal.admitted {
+    if let Some(found) = &journal.own.admitted {
         let members = Memberships::restore(directory, leaves.count(), found.members, found.slots)?;
         return Ok((found.clone(), members));
     }
@@ -193,9 +242,8 @@ fn admit(
     file.append(&assigned.frequencies.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<_>>())?;
     let frequencies = file.sync()?;
     let found = Admitted { centroids, links, codes, entry_point, members, slots, frequencies };
-    journal.admitted = Some(found.clone());
-    journal.seconds = stages.seconds_so_far();
-    journal.write(directory)?;
+    journal.own.admitted = Some(found.clone());
+    journal.write(directory, stages)?;
     stages.end("admit");
     Ok((found, admitted))
 }
@@ -204,39 +252,4 @@ fn admit(
 fn frequencies(work: &Work<'_>, admitted: &Admitted) -> Result<Vec<u32>, IndexError> {
     let bytes = read_back(work.directory, FREQUENCIES_NAME, admitted.frequencies)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|count| u32::from_le_bytes(*count)).collect())
-}
-
-/// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how
-/// long the rest takes on another.
-fn announce(work: &Work<'_>, journal: &Journal) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
-    let lists = values * 25.0 / work.layout.leaf as f64;
-    let placed: usize =
-        pieces(&journal.parts, work.rows)[..journal.placed].iter().map(|piece| piece.rows).sum();
-    let left = 1.0 - placed as f64 / work.data.count() as f64;
-    let mut plan = Vec::new();
-    match (work.whole(), journal.parts.is_empty()) {
-        (false, true) => plan.push(("spreading", 1.5 * values)),
-        (true, true) => plan.push(("loading vectors", 0.3 * values)),
-        _ => {}
-    }
-    plan.push(("grouping", 7.0 * values * left));
-    if journal.admitted.is_none() {
-        plan.extend([
-            ("first pass", 4.0 * lists),
-            ("second pass", 8.0 * lists),
-            ("trimming", 1.0 * lists),
-            ("assigning", 8.0 * values),
-            ("training codes", 2.0),
-            ("encoding", 0.1 * lists),
-            ("admitting", 1.0 * values),
-        ]);
-    }
-    plan.extend([
-        ("placing vectors", 0.5 * values),
-        ("writing lists", 1.5 * values),
-        ("exact neighbours", 3.0 * values),
-        ("calibrating", 4.0),
-    ]);
-    work.progress.plan(&plan);
 }

@@ -18,7 +18,6 @@ mod gather;
 mod graph;
 mod group;
 mod inspect;
-mod journal;
 mod measure;
 mod members;
 mod open;
@@ -27,6 +26,7 @@ mod place;
 mod plan;
 mod search;
 mod section;
+mod steps;
 mod table;
 mod verify;
 mod wanted;
@@ -41,6 +41,8 @@ pub use options::{
 pub use section::{ListCodesEntry, SpannEntry};
 
 use crate::family::Family;
+use crate::format::postings::PostingLayout;
+use crate::partition::staged::Shape;
 use bathyal_kernels::{Element, Metric};
 
 /// The family, for the registry.
@@ -65,8 +67,10 @@ pub fn check_journal(
     leaf: usize,
     rows: usize,
 ) -> Result<(), String> {
-    let (element, leaf, rows) = (Element::U8, leaf.max(1), rows.max(1));
-    journal::Journal::parse(bytes, &journal::Shape { vectors, dim, element, leaf, rows }).map(|_| ())
+    let postings = PostingLayout::Grouped;
+    let layout = work::ListShape { leaf: leaf.max(1), list_limit: 1, postings, element: Element::U8 };
+    let shape = Shape { vectors, dim, row_bytes: dim, rows: rows.max(1), layout };
+    steps::Journal::parse::<SpannOptions>(bytes, &shape).map(|_| ())
 }
 
 /// Reads the bytes of a file with the links of `lists` centroids as opening an index does, and says what is wrong with

@@ -5,13 +5,13 @@
 //! large the set is; a vector's number in that order is its *slot*.
 
 use super::centroids::{centroid_element, centroid_metric};
-use super::journal::Journal;
+use super::steps::Journal;
 use super::work::Work;
-use crate::build::Stages;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack, Written};
 use crate::partition::intake::Intake;
-use crate::partition::pieces::{Ordered, Piece, pieces, remove_spilled};
+use crate::partition::journal::{MEANS_NAME, ORDER_NAME};
+use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::space::Space;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::{Backing, Object, ObjectExt};
@@ -19,10 +19,6 @@ use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
 use half::f16;
 use std::sync::Arc;
 
-/// While building: the ids by slot, u32.
-pub(crate) const ORDER_NAME: &str = "order.tmp";
-/// While building: the means of the leaves, f32.
-pub(crate) const MEANS_NAME: &str = "means.tmp";
 /// Bytes of the file of rows before the first.
 pub(crate) const HEADER_BYTES: u64 = 8;
 /// Bytes written at once.
@@ -89,19 +85,13 @@ pub(crate) fn firsts(pieces: &[Piece], leaf: usize) -> Vec<u32> {
     firsts
 }
 
-/// Cuts what is not placed yet into leaves of `work.layout.leaf` vectors, piece by piece; the journal knows of each, and
-/// `intake` then of the longest vector. Returns the leaves and their means: the centroids of the lists.
-pub(crate) fn place(
+/// The leaves of all vectors once they are placed, and their means: the centroids of the lists.
+pub(crate) fn leaves(
     work: &Work<'_>,
-    intake: &mut Intake,
-    journal: &mut Journal,
-    stages: &mut Stages,
+    intake: &Intake,
+    journal: &Journal,
 ) -> Result<(Leaves, Space), IndexError> {
-    let pieces = pieces(&journal.parts, work.rows);
-    if journal.placed < pieces.len() {
-        place_rest(work, intake, journal, &pieces, stages)?;
-    }
-    let mut first = firsts(&pieces, work.layout.leaf);
+    let mut first = firsts(&pieces(&journal.parts, work.rows), work.layout.leaf);
     let centroids = centroids(work, intake, journal.means, first.len())?;
     first.push(work.data.count() as u32);
     let rows = rows(work.directory.get(rows_name(intake.element))?.as_ref())?;
@@ -120,56 +110,16 @@ fn rows(object: &dyn Object) -> Result<VectorFile, IndexError> {
     }
 }
 
-/// Places the pieces that the journal does not know of.
-fn place_rest(
-    work: &Work<'_>,
-    intake: &mut Intake,
-    journal: &mut Journal,
-    pieces: &[Piece],
-    stages: &mut Stages,
-) -> Result<(), IndexError> {
-    let mut rows = Appender::resume(work.directory, rows_name(intake.element), journal.rows)?;
-    let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
-    let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
-    if rows.written().bytes == 0 {
-        rows.append(&bin_header_bytes(work.data.count() as u32, intake.dim as u32))?;
-    }
-    let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
-    if !work.whole() {
-        work.progress.stage("grouping", work.data.count() as u64);
-    }
-    let leaf = work.layout.leaf;
-    for piece in &pieces[journal.placed..] {
-        let ordered = Ordered::load(work, intake, &journal.parts, *piece, vec![leaf], before, stages)?;
-        intake.longest = intake.longest.or(ordered.space.longest());
-        write(work, &ordered, &mut rows, &mut order)?;
-        let mut bytes = Vec::with_capacity(WRITE_BYTES);
-        for values in ordered.means(leaf, work.threads).chunks(WRITE_BYTES / 4) {
-            bytes.clear();
-            values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-            means.append(&bytes)?;
-        }
-        journal.longest = intake.longest.map(f32::to_bits);
-        journal.rows = rows.sync()?;
-        journal.means = means.sync()?;
-        journal.order = order.sync()?;
-        journal.placed += 1;
-        journal.seconds = stages.seconds_so_far();
-        journal.write(work.directory)?;
-        before += piece.rows as u64;
-        remove_spilled(work, &journal.parts, *piece);
-        stages.end("write vectors");
-    }
-    Ok(())
-}
-
 /// Appends the rows and the ids of a piece in its order.
-fn write(
+pub(crate) fn write(
     work: &Work<'_>,
     ordered: &Ordered,
     rows: &mut Appender,
     order: &mut Appender,
 ) -> Result<(), IndexError> {
+    if rows.written().bytes == 0 {
+        rows.append(&bin_header_bytes(work.data.count() as u32, work.data.dim() as u32))?;
+    }
     let mut bytes = Vec::with_capacity(WRITE_BYTES);
     let at_once = (WRITE_BYTES / work.data.row_bytes()).max(1);
     for placed in ordered.order.chunks(at_once) {

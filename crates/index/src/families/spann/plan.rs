@@ -7,7 +7,7 @@ use super::coded_write;
 use super::graph::CENTROID_DEGREE;
 use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
 use super::options::SpannOptions;
-use super::work::Shape;
+use super::work::ListShape;
 use crate::build::options::BuildOptions;
 use crate::families::graph::adjacency::Adjacency;
 use crate::format::postings::Postings;
@@ -34,7 +34,6 @@ const WHERE_BYTES: u64 = 1000 * 101 * 120;
 /// How much is placed at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) shape: Shape,
     /// Bytes at the peak.
     pub(crate) planned: u64,
     /// Most vectors that are placed together, whole leaves; all of them where the set fits.
@@ -45,7 +44,7 @@ impl Plan {
     /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
     /// What is planned is above the budget only if no plan keeps within it.
     pub(crate) fn new(data: &VectorFile, own: &SpannOptions, options: &BuildOptions) -> Plan {
-        let (count, shape) = (data.count(), Shape::of(own));
+        let (count, shape) = (data.count(), ListShape::of(own, data));
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
         let sizes = Sizes::of(data, options, &shape);
@@ -57,14 +56,14 @@ impl Plan {
         let rest = sizes.rest(data, own, threads);
         let whole = fixed + rest.max(placing(count));
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
-            return Plan { shape, planned: whole, rows: count };
+            return Plan { planned: whole, rows: count };
         };
         let leaves = count.next_multiple_of(shape.leaf);
         let least = (2 * count / MOST_PARTS).next_multiple_of(shape.leaf).min(leaves);
         let free = budget.saturating_sub(fixed + sizes.centroids + halving);
         let rows = (free / (row + means)) as usize / shape.leaf * shape.leaf;
         let rows = rows.clamp(least, leaves);
-        Plan { shape, planned: fixed + rest.max(placing(rows)), rows }
+        Plan { planned: fixed + rest.max(placing(rows)), rows }
     }
 }
 
@@ -77,7 +76,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(data: &VectorFile, options: &BuildOptions, shape: &Shape) -> Sizes {
+    fn of(data: &VectorFile, options: &BuildOptions, shape: &ListShape) -> Sizes {
         let lists = data.count() / shape.leaf + 1 + 2 * MOST_PARTS;
         let element = centroid_element(data.element(), options.metric);
         let centroid_row = data.dim() * element.size();

@@ -4,26 +4,30 @@ use super::options::SpannOptions;
 use crate::error::IndexError;
 use crate::format::postings::{MOST_LIST_BYTES, PostingLayout};
 use crate::partition;
+use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
 
 /// What all stages of a build read.
-pub(crate) type Work<'a> = partition::Work<'a, Shape, SpannOptions>;
+pub(crate) type Work<'a> = partition::Work<'a, ListShape, SpannOptions>;
 
 /// What is built, as far as it follows from the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ListShape {
     /// Vectors of a leaf, so vectors for each centroid.
     pub(crate) leaf: usize,
     /// Vectors that a list admits at most; its own leaf's come on top where no list admits them.
     pub(crate) list_limit: usize,
     pub(crate) postings: PostingLayout,
+    /// Of the vectors.
+    pub(crate) element: Element,
 }
 
-impl Shape {
-    pub(super) fn of(own: &SpannOptions) -> Shape {
+impl ListShape {
+    pub(super) fn of(own: &SpannOptions, data: &VectorFile) -> ListShape {
         let leaf = ((1.0 / f64::from(own.centroid_share)).round() as usize).max(1);
         let list_limit = own.list_limit.map_or(leaf * own.list_replicas() as usize, |limit| limit as usize);
-        Shape { leaf, list_limit: list_limit.max(1), postings: own.layout }
+        let element = data.element();
+        ListShape { leaf, list_limit: list_limit.max(1), postings: own.layout, element }
     }
 
     /// Checks that the longest list can be read at once.
