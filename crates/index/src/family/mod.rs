@@ -8,6 +8,7 @@
 pub(crate) mod answers;
 mod loaded;
 mod memory;
+pub(crate) mod pages;
 pub mod reports;
 
 pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher};

@@ -166,12 +166,12 @@ impl Measured<'_> {
         ranks.pages.clear();
         ranks.places.clear();
         for (hit, rank) in others.zip(0..) {
-            ranks.pages.entry(self.cluster.layout.page_of(hit.id)).or_insert(rank);
+            ranks.pages.entry(self.cluster.pages.layout.page_of(hit.id)).or_insert(rank);
             ranks.places.insert(hit.id, rank);
         }
         for (counted, id) in self.trial.neighbors(query).enumerate() {
             let place = self.places.get(&id);
-            let page = place.and_then(|place| ranks.pages.get(&self.cluster.layout.page_of(*place)));
+            let page = place.and_then(|place| ranks.pages.get(&self.cluster.pages.layout.page_of(*place)));
             let alone = place.and_then(|place| ranks.places.get(place));
             let at = |rank: Option<&u32>| rank.map_or(longest, |rank| *rank as usize);
             let lists = histogram.first_found.iter_mut().zip(&mut histogram.first_named);

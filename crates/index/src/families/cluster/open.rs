@@ -7,10 +7,11 @@ use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use super::verify;
 use crate::error::IndexError;
+use crate::family::pages::{MOST_LONE_GRANULARITY, Pages, Reading, walk};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
-use crate::format::groups::{GroupLayout, NO_ID};
+use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
@@ -20,10 +21,6 @@ use bathyal_kernels::Metric;
 use bathyal_store::{Generation, ObjectExt};
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
-
-/// Coarsest granularity of a tier from which vectors are read alone; one that moves whole pages gives what else is on
-/// them for nothing.
-const MOST_LONE_GRANULARITY: u32 = 512;
 
 /// A cluster index as its manifest describes it.
 pub(super) struct StoredCluster {
@@ -101,22 +98,22 @@ impl Stored for StoredCluster {
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
         let Loading { directory, manifest, split, profile, .. } = *loading;
         let mut cluster = load_cluster(directory, manifest, self.entry.clone(), split.codes)?;
-        cluster.check_pages = loading.pages.is_none();
         if let Some(pages) = loading.pages {
-            cluster.check_loaded(pages)?;
+            let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
+            on_pages.check_loaded(set, pages, centroids.groups(), |group| centroids.count(group))?;
         }
         if !profile.addressable || profile.granularity > MOST_LONE_GRANULARITY {
-            cluster.ids = Vec::new();
+            cluster.pages.reading = Reading::Pages;
         }
-        cluster.cost = match cluster.ids.is_empty() {
-            true => EffortCost::of_pages(profile.addressable),
-            false => EffortCost::of_vectors(self.entry.group_codes()),
+        cluster.cost = match cluster.pages.reading {
+            Reading::Pages => EffortCost::of_pages(profile.addressable),
+            Reading::Alone(_) => EffortCost::of_vectors(self.entry.group_codes()),
         };
         Ok(Arc::new(cluster))
     }
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
-        let held = verify::walk_groups(verifying, &self.entry, report)?;
+        let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, report)?;
         if report.sound {
             match load_for_scan(verifying.directory, verifying.manifest, self.entry.clone()) {
                 Err(damage) => report.fault(damage.to_string()),
@@ -133,33 +130,6 @@ impl Stored for StoredCluster {
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
         Ok(inspect::describe(manifest, &self.entry, &self.layout))
-    }
-}
-
-impl Cluster {
-    /// Checks pages that were loaded into memory, since searches will not check them, and notes whose vectors they hold.
-    fn check_loaded(&mut self, pages: &[u8]) -> Result<(), IndexError> {
-        let cluster = self;
-        let layout = cluster.layout;
-        let groups = cluster.centroids.groups();
-        let mut ids = Vec::with_capacity(layout.places(groups));
-        // Zeros may follow the last page.
-        let count = groups * layout.group_pages();
-        for (number, page) in pages.chunks(layout.page_bytes()).take(count).enumerate() {
-            let damaged = |reason| cluster.set.damaged(format!("page {number}"), reason);
-            layout.check(number as u32, page).map_err(damaged)?;
-            for slot in 0..layout.page_vectors() {
-                let id = layout.id(page, slot);
-                let (group, rank) = layout.group_rank(ids.len() as u32);
-                // Places of no vector are at the end of a group, and are never asked for.
-                if (rank < cluster.centroids.count(group)) != id.is_some_and(|id| id < cluster.set.vectors) {
-                    return Err(damaged(format!("place {slot} does not hold what the centroids say")));
-                }
-                ids.push(id.unwrap_or(NO_ID));
-            }
-        }
-        cluster.ids = ids;
-        Ok(())
     }
 }
 
@@ -200,14 +170,12 @@ fn load_cluster(
         load_first_codes(directory, manifest, &entry, (layout.identity(), &centroids), resident_codes)?
     };
     Ok(Cluster {
-        layout,
+        pages: Pages { layout, check: true, reading: Reading::Pages },
         set,
         codec,
         codes,
         codes_offset: entry.file.bytes,
         centroids,
-        check_pages: true,
-        ids: Vec::new(),
         cost: EffortCost::of_pages(false),
         entry,
     })

@@ -5,21 +5,15 @@ use super::effort::EffortCost;
 use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
+use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages};
 use crate::family::{Scanned, Searcher};
-use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
-use crate::query::visited::VisitedSet;
 use crate::query::{Phase, SearchParams, spread};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
 use bathyal_tier::{Cx, Span};
 
-/// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
-/// interleaved queries stay small.
-pub(crate) const PAGES_AT_ONCE: usize = 64;
-/// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
-const VECTORS_AT_ONCE: usize = 128;
 /// How many groups ahead codes are asked for: one is too late for DRAM.
 const GROUPS_AHEAD: usize = 2;
 /// Candidates are collected up to so many times the list before the worst are dropped.
@@ -27,7 +21,7 @@ const SLACK: usize = 4;
 
 /// The part of an open index that a search reads.
 pub(crate) struct Cluster {
-    pub(crate) layout: GroupLayout,
+    pub(crate) pages: Pages,
     pub(crate) set: VectorSet,
     pub(crate) codec: Codec,
     /// The codes of the first groups, as many as the budget holds: all of them, as a rule.
@@ -35,10 +29,6 @@ pub(crate) struct Cluster {
     /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
     pub(crate) codes_offset: u64,
     pub(crate) centroids: Centroids,
-    /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
-    pub(crate) check_pages: bool,
-    /// The ids by place, where candidates are read alone: their pages' heads are then not read. Empty elsewhere.
-    pub(crate) ids: Vec<u32>,
     /// What scanning and reading cost here.
     pub(crate) cost: EffortCost,
     pub(crate) entry: ClusterEntry,
@@ -47,7 +37,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Bytes of the codes of a group.
     pub(crate) fn group_codes(&self) -> usize {
-        self.layout.group_blocks() * self.codec.block_bytes()
+        self.pages.layout.group_blocks() * self.codec.block_bytes()
     }
 
     /// The codes of a group, if they are in memory.
@@ -74,10 +64,8 @@ pub(crate) struct Scratch {
     worst: f32,
     /// Groups whose codes are not in memory.
     absent: Vec<Neighbor>,
-    pages: Vec<u32>,
-    listed: VisitedSet,
     spans: Vec<Span>,
-    scores: Vec<f32>,
+    reads: PageReads,
 }
 
 impl Default for Scratch {
@@ -89,10 +77,8 @@ impl Default for Scratch {
             hits: Vec::new(),
             worst: f32::INFINITY,
             absent: Vec::new(),
-            pages: Vec::new(),
-            listed: VisitedSet::new(PAGES_AT_ONCE),
             spans: Vec::new(),
-            scores: Vec::new(),
+            reads: PageReads::default(),
         }
     }
 }
@@ -112,6 +98,7 @@ impl Scratch {
     /// Finds the groups to scan and makes the query ready.
     fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.query.begin(&cluster.set, query, params);
+        self.reads.begin();
         let navigation = &mut self.navigation;
         cluster.centroids.begin(&self.query.floats, navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
@@ -145,7 +132,7 @@ impl Scratch {
             count,
             centroid_distance: group.distance,
             threshold: self.worst,
-            first: group.id * cluster.layout.group_vectors() as u32,
+            first: group.id * cluster.pages.layout.group_vectors() as u32,
             next,
         };
         let hits = &mut self.hits;
@@ -174,7 +161,7 @@ impl Scratch {
     fn take_unordered(&mut self, cluster: &Cluster) {
         self.hits.clear();
         for group in &self.navigation.groups {
-            let first = group.id * cluster.layout.group_vectors() as u32;
+            let first = group.id * cluster.pages.layout.group_vectors() as u32;
             let places = (0..cluster.centroids.count(group.id)).map(|slot| first.wrapping_add(slot as u32));
             self.hits.extend(places.map(|id| Neighbor { distance: f32::INFINITY, id }));
         }
@@ -185,44 +172,6 @@ impl Scratch {
         self.navigate(cluster, query, params);
         self.scan_resident(cluster, params.wanted());
         self.rank(cluster, params.wanted());
-    }
-
-    /// Lists the pages of the candidates, each once, in the order of its best candidate.
-    fn list_pages(&mut self, cluster: &Cluster) {
-        self.pages.clear();
-        self.listed.clear();
-        for hit in &self.hits {
-            let page = cluster.layout.page_of(hit.id);
-            if self.listed.insert(page) {
-                self.pages.push(page);
-            }
-        }
-    }
-
-    /// Scores the candidate of rank `rank`, whose vector has arrived alone.
-    #[inline]
-    fn score_vector(&mut self, cluster: &Cluster, rank: usize, bytes: &[u8]) {
-        // Every place below a group's count holds a vector: it was looked at when the pages were loaded.
-        let Some(id) = cluster.ids.get(self.hits[rank].id as usize) else { return };
-        self.query.offer(*id, cluster.set.exact.between(&self.query.bytes, bytes));
-    }
-
-    /// Scores all vectors of a page that has arrived.
-    fn score_page(&mut self, cluster: &Cluster, page: u32, bytes: &[u8]) -> Result<(), IndexError> {
-        let layout = &cluster.layout;
-        if cluster.check_pages {
-            layout
-                .check(page, bytes)
-                .map_err(|reason| cluster.set.damaged(format!("page {page}"), reason))?;
-        }
-        self.scores.resize(layout.page_vectors(), 0.0);
-        cluster.set.exact.score_block(&self.query.bytes, layout.vectors(bytes), &mut self.scores);
-        for (slot, distance) in self.scores.iter().enumerate() {
-            let Some(id) = layout.id(bytes, slot) else { break };
-            cluster.set.check_id(id, || format!("page {page}"))?;
-            self.query.offer(id, *distance);
-        }
-        Ok(())
     }
 }
 
@@ -259,11 +208,8 @@ impl Searcher for Cluster {
         scratch.scan_resident(self, wanted);
         scan_absent(&cx, self, wanted, scratch).await?;
         scratch.rank(self, wanted);
-        if self.ids.is_empty() {
-            read_pages(&cx, self, scratch).await
-        } else {
-            read_vectors(&cx, self, scratch).await
-        }
+        let Scratch { query, hits, reads, .. } = scratch;
+        self.pages.compare(&cx, &self.set, hits, query, reads).await
     }
 
     fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
@@ -302,45 +248,10 @@ async fn scan_absent(
             let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
             cluster
                 .centroids
-                .check_codes(cluster.layout.identity(), group.id, codes)
+                .check_codes(cluster.pages.layout.identity(), group.id, codes)
                 .map_err(|reason| cluster.set.damaged(format!("the codes of group {}", group.id), reason))?;
             scratch.scan_group(cluster, group, codes, &[], wanted);
         }
-    }
-    Ok(())
-}
-
-/// Reads the candidates' pages and scores all that is on them.
-async fn read_pages(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
-    scratch.list_pages(cluster);
-    for first in (0..scratch.pages.len()).step_by(PAGES_AT_ONCE) {
-        let last = scratch.pages.len().min(first + PAGES_AT_ONCE);
-        scratch.spans.clear();
-        scratch.spans.extend(scratch.pages[first..last].iter().map(|page| cluster.layout.span(*page, 1)));
-        scratch.query.count_round(&scratch.spans, cx.alignment());
-        let pages = cx.read(&scratch.spans).await.map_err(|source| cluster.set.failed(source))?;
-        scratch.query.clock.spent(Phase::Read);
-        for i in first..last {
-            scratch.score_page(cluster, scratch.pages[i], pages.bytes(i - first))?;
-        }
-        scratch.query.clock.spent(Phase::Rerank);
-    }
-    Ok(())
-}
-
-/// Reads the candidates alone: where a read is a few loads, those of a whole page cost more than a longer list does.
-async fn read_vectors(cx: &Cx, cluster: &Cluster, scratch: &mut Scratch) -> Result<(), IndexError> {
-    for first in (0..scratch.hits.len()).step_by(VECTORS_AT_ONCE) {
-        let last = scratch.hits.len().min(first + VECTORS_AT_ONCE);
-        scratch.spans.clear();
-        scratch.spans.extend(scratch.hits[first..last].iter().map(|hit| cluster.layout.vector_span(hit.id)));
-        scratch.query.count_round(&scratch.spans, cx.alignment());
-        let vectors = cx.read(&scratch.spans).await.map_err(|source| cluster.set.failed(source))?;
-        scratch.query.clock.spent(Phase::Read);
-        for rank in first..last {
-            scratch.score_vector(cluster, rank, vectors.bytes(rank - first));
-        }
-        scratch.query.clock.spent(Phase::Rerank);
     }
     Ok(())
 }

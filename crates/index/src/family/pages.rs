@@ -1,0 +1,235 @@
+//! Vectors on pages ([`GroupLayout`]), as several families have them: what a search reads of its candidates, and what a
+//! verification looks at.
+
+use super::{VerifyReport, Verifying};
+use crate::error::IndexError;
+use crate::format::groups::{GroupLayout, NO_ID};
+use crate::format::manifest::FileEntry;
+use crate::format::walk::{Marks, read_through};
+use crate::query::Phase;
+use crate::query::set::VectorSet;
+use crate::query::under_way::Query;
+use crate::query::visited::VisitedSet;
+use bathyal_kernels::{Neighbor, first_non_finite};
+use bathyal_tier::{Cx, Span};
+
+/// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
+/// interleaved queries stay small.
+pub(crate) const PAGES_AT_ONCE: usize = 64;
+/// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
+const VECTORS_AT_ONCE: usize = 128;
+/// Coarsest granularity of a tier from which vectors are read alone; one that moves whole pages gives what else is on
+/// them for nothing.
+pub(crate) const MOST_LONE_GRANULARITY: u32 = 512;
+
+/// How candidates are read.
+pub(crate) enum Reading {
+    /// With all that is on their pages.
+    Pages,
+    /// Alone: where a read is a few loads, those of a whole page cost more than a longer list does. The ids by place.
+    Alone(Vec<u32>),
+}
+
+/// The pages of an open index.
+pub(crate) struct Pages {
+    pub(crate) layout: GroupLayout,
+    /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
+    pub(crate) check: bool,
+    pub(crate) reading: Reading,
+}
+
+/// What a query keeps of its reads of pages.
+pub(crate) struct PageReads {
+    pages: Vec<u32>,
+    listed: VisitedSet,
+    spans: Vec<Span>,
+    scores: Vec<f32>,
+}
+
+impl Default for PageReads {
+    fn default() -> PageReads {
+        let listed = VisitedSet::new(PAGES_AT_ONCE);
+        PageReads { pages: Vec::new(), listed, spans: Vec::new(), scores: Vec::new() }
+    }
+}
+
+impl PageReads {
+    /// Forgets the pages of the query before.
+    pub(crate) fn begin(&mut self) {
+        self.listed.clear();
+    }
+}
+
+impl Pages {
+    /// Reads `candidates` (their places, the best first) and compares them, and whatever comes with them, exactly. No page
+    /// is read twice for a query.
+    pub(crate) async fn compare(
+        &self,
+        cx: &Cx,
+        set: &VectorSet,
+        candidates: &[Neighbor],
+        query: &mut Query,
+        reads: &mut PageReads,
+    ) -> Result<(), IndexError> {
+        match &self.reading {
+            Reading::Pages => self.compare_pages(cx, set, candidates, query, reads).await,
+            Reading::Alone(ids) => self.compare_alone(cx, set, ids, candidates, query, reads).await,
+        }
+    }
+
+    async fn compare_pages(
+        &self,
+        cx: &Cx,
+        set: &VectorSet,
+        candidates: &[Neighbor],
+        query: &mut Query,
+        reads: &mut PageReads,
+    ) -> Result<(), IndexError> {
+        let PageReads { pages, listed, spans, scores } = reads;
+        pages.clear();
+        let of_candidates = candidates.iter().map(|candidate| self.layout.page_of(candidate.id));
+        pages.extend(of_candidates.filter(|page| listed.insert(*page)));
+        for some in pages.chunks(PAGES_AT_ONCE) {
+            spans.clear();
+            spans.extend(some.iter().map(|page| self.layout.span(*page, 1)));
+            query.count_round(spans, cx.alignment());
+            let arrived = cx.read(spans).await.map_err(|source| set.failed(source))?;
+            query.clock.spent(Phase::Read);
+            for (i, page) in some.iter().enumerate() {
+                self.score(set, *page, arrived.bytes(i), query, scores)?;
+            }
+            query.clock.spent(Phase::Rerank);
+        }
+        Ok(())
+    }
+
+    async fn compare_alone(
+        &self,
+        cx: &Cx,
+        set: &VectorSet,
+        ids: &[u32],
+        candidates: &[Neighbor],
+        query: &mut Query,
+        reads: &mut PageReads,
+    ) -> Result<(), IndexError> {
+        let spans = &mut reads.spans;
+        for some in candidates.chunks(VECTORS_AT_ONCE) {
+            spans.clear();
+            spans.extend(some.iter().map(|candidate| self.layout.vector_span(candidate.id)));
+            query.count_round(spans, cx.alignment());
+            let arrived = cx.read(spans).await.map_err(|source| set.failed(source))?;
+            query.clock.spent(Phase::Read);
+            for (i, candidate) in some.iter().enumerate() {
+                // Every place of a candidate holds a vector: it was looked at when the pages were loaded.
+                let Some(id) = ids.get(candidate.id as usize) else { continue };
+                query.offer(*id, set.exact.between(&query.bytes, arrived.bytes(i)));
+            }
+            query.clock.spent(Phase::Rerank);
+        }
+        Ok(())
+    }
+
+    /// Compares all vectors of a page that has arrived.
+    #[inline]
+    pub(crate) fn score(
+        &self,
+        set: &VectorSet,
+        page: u32,
+        bytes: &[u8],
+        query: &mut Query,
+        scores: &mut Vec<f32>,
+    ) -> Result<(), IndexError> {
+        let layout = &self.layout;
+        if self.check {
+            layout.check(page, bytes).map_err(|reason| set.damaged(format!("page {page}"), reason))?;
+        }
+        scores.resize(layout.page_vectors(), 0.0);
+        set.exact.score_block(&query.bytes, layout.vectors(bytes), scores);
+        for (slot, distance) in scores.iter().enumerate() {
+            let Some(id) = layout.id(bytes, slot) else { break };
+            set.check_id(id, || format!("page {page}"))?;
+            query.offer(id, *distance);
+        }
+        Ok(())
+    }
+
+    /// Checks pages that were loaded into memory, since searches will not check them, and notes whose vectors they hold.
+    /// `count` is the number of vectors of each group, for which its first places are.
+    pub(crate) fn check_loaded(
+        &mut self,
+        set: &VectorSet,
+        pages: &[u8],
+        groups: usize,
+        count: impl Fn(u32) -> usize,
+    ) -> Result<(), IndexError> {
+        let layout = self.layout;
+        let mut ids = Vec::with_capacity(layout.places(groups));
+        // Zeros may follow the last page.
+        let all = groups * layout.group_pages();
+        for (number, page) in pages.chunks(layout.page_bytes()).take(all).enumerate() {
+            let damaged = |reason| set.damaged(format!("page {number}"), reason);
+            layout.check(number as u32, page).map_err(damaged)?;
+            for slot in 0..layout.page_vectors() {
+                let id = layout.id(page, slot);
+                let (group, rank) = layout.group_rank(ids.len() as u32);
+                // Places of no vector are at the end of a group, and are never asked for.
+                if (rank < count(group)) != id.is_some_and(|id| id < set.vectors) {
+                    return Err(damaged(format!("place {slot} does not hold what the index says")));
+                }
+                ids.push(id.unwrap_or(NO_ID));
+            }
+        }
+        (self.reading, self.check) = (Reading::Alone(ids), false);
+        Ok(())
+    }
+}
+
+/// Checks every page of `groups` groups in `file`: its checksum, and that each vector is there once. Returns the vectors of
+/// each group.
+pub(crate) fn walk(
+    verifying: &Verifying<'_>,
+    file: &FileEntry,
+    layout: &GroupLayout,
+    groups: u32,
+    report: &mut VerifyReport,
+) -> Result<Vec<u32>, IndexError> {
+    let Verifying { object, manifest, progress, .. } = *verifying;
+    let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
+    let element = manifest.element().map_err(wrong)?;
+    let mut seen = Marks::new(manifest.vectors);
+    let mut held = vec![0_u32; groups as usize];
+    let pages = u64::from(groups) * layout.group_pages() as u64;
+    let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
+        if number >= pages {
+            if page.iter().any(|byte| *byte != 0) {
+                report.fault("unused bytes behind the last page are not zero".into());
+            }
+            return;
+        }
+        if let Err(reason) = layout.check(number as u32, page) {
+            return report.fault(format!("page {number}: {reason}"));
+        }
+        let vectors = layout.vectors(page).chunks_exact(layout.vector_bytes());
+        for (slot, vector) in vectors.enumerate() {
+            let Some(id) = layout.id(page, slot) else { continue };
+            report.vectors += 1;
+            held[number as usize / layout.group_pages()] += 1;
+            if u64::from(id) >= manifest.vectors || !seen.mark(id) {
+                let all = manifest.vectors;
+                report.fault(format!("page {number}: vector {id} is there twice or none of {all}"));
+                continue;
+            }
+            if let Some(at) = first_non_finite(element, vector) {
+                report.fault(format!("vector {id}: component {at} is not finite"));
+            }
+        }
+    })?;
+    report.bytes += file.bytes;
+    if crc != file.crc32c {
+        report.fault(format!("{}: checksum {crc:08x}, the manifest says {:08x}", file.name, file.crc32c));
+    }
+    if report.vectors != manifest.vectors {
+        report.fault(format!("the pages hold {} vectors of {}", report.vectors, manifest.vectors));
+    }
+    Ok(held)
+}
