@@ -1,5 +1,6 @@
 //! What every family's search is told and what it reports, and what all searchers have in common.
 
+pub(crate) mod codes;
 pub(crate) mod counters;
 pub(crate) mod set;
 pub(crate) mod under_way;
@@ -128,8 +129,5 @@ impl SearchParams {
     /// Candidates that are read.
     pub(crate) fn wanted(&self) -> usize {
         self.search_list.max(self.k)
-    }
-}
-
     }
 }

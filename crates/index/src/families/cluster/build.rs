@@ -1,6 +1,6 @@
 //! Building a cluster index, in stages that a killed build continues from: parts, pages, codes, calibration.
 
-use super::centroids::{Centroids, GROUPS_A_RUN, codes_metric};
+use super::centroids::{Centroids, GROUPS_A_RUN};
 use super::options::ClusterOptions;
 use super::plan::Plan;
 use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, VECTORS_NAME};
@@ -19,6 +19,7 @@ use crate::partition::intake::Intake;
 use crate::partition::journal::MEANS_NAME;
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
+use crate::query::codes::plain_metric;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
@@ -235,5 +236,5 @@ fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError
         }
     }
     let mean = sum.iter().map(|m| *m as f32).collect();
-    Ok(Centroids::new(codes_metric(work.options.metric), mean, means, first_groups, counts))
+    Ok(Centroids::new(plain_metric(work.options.metric), mean, means, first_groups, counts))
 }

@@ -69,9 +69,9 @@ pub(crate) struct Navigation {
 }
 
 impl Centroids {
-    /// `codes_metric` is L2 or the inner product. `centroids` are `groups x dim`, `first_groups` rise from 0.
+    /// `plain_metric` is L2 or the inner product. `centroids` are `groups x dim`, `first_groups` rise from 0.
     pub(crate) fn new(
-        codes_metric: Metric,
+        plain_metric: Metric,
         mean: Vec<f32>,
         centroids: Vec<f32>,
         first_groups: Vec<u32>,
@@ -98,11 +98,11 @@ impl Centroids {
             }
         }
         let runs = half(&means);
-        let distance = Distance::new(Element::F16, codes_metric, dim);
+        let distance = Distance::new(Element::F16, plain_metric, dim);
         let code_checksums = vec![0; counts.len()];
         Centroids {
             dim,
-            metric: codes_metric,
+            metric: plain_metric,
             mean,
             unit,
             groups,
@@ -182,7 +182,7 @@ impl Centroids {
         bytes: &[u8],
         entry: &ClusterEntry,
         layout: &GroupLayout,
-        codes_metric: Metric,
+        plain_metric: Metric,
         vectors: u64,
         code_bytes: u64,
     ) -> Result<Centroids, String> {
@@ -220,7 +220,7 @@ impl Centroids {
         }
         Ok(Centroids {
             dim,
-            metric: codes_metric,
+            metric: plain_metric,
             mean,
             unit,
             groups: group_rows.to_vec(),
@@ -229,7 +229,7 @@ impl Centroids {
             counts,
             code_checksums,
             centroid_codes,
-            distance: Distance::new(Element::F16, codes_metric, dim),
+            distance: Distance::new(Element::F16, plain_metric, dim),
             behind: Vec::new(),
         })
     }
@@ -416,14 +416,6 @@ fn order_nearest(found: &mut [Neighbor]) {
     }
     let ordered = found.len().min(IN_ORDER);
     found[..ordered].sort_unstable();
-}
-
-/// The metric that codes and centroids are compared by: normalised vectors are ordered alike by cosine and L2.
-pub(crate) fn codes_metric(metric: Metric) -> Metric {
-    match metric {
-        Metric::Cosine | Metric::L2 => Metric::L2,
-        Metric::InnerProduct => Metric::InnerProduct,
-    }
 }
 
 /// An error that a centroid file is damaged.

@@ -1,7 +1,7 @@
 //! The codes of a cluster index: residuals to the centroids, group by group, made from the pages just written.
 
 use super::build::{Journal, Work};
-use super::centroids::{Centroids, codes_metric};
+use super::centroids::Centroids;
 use super::section::{CODES_NAME, VECTORS_NAME};
 use crate::build::Stages;
 use crate::build::journal::JOURNAL_NAME;
@@ -11,6 +11,7 @@ use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
 use crate::partition::intake::Intake;
 use crate::partition::sample_rows;
+use crate::query::codes::plain_metric;
 use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_store::Object;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> 
         shifted.vector(&page, slot, row);
         row.iter_mut().zip(&centroid).for_each(|(value, centre)| *value -= centre);
     }
-    Ok(Codec::train(kind, bytes, codes_metric(options.metric), &sample, dim, options.seed, work.threads)?)
+    Ok(Codec::train(kind, bytes, plain_metric(options.metric), &sample, dim, options.seed, work.threads)?)
 }
 
 /// Writes the blocks of all groups that have none yet; returns the checksum of each group's too.

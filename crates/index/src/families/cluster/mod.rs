@@ -26,6 +26,7 @@ pub use section::ClusterEntry;
 use crate::family::Family;
 use crate::format::groups::GroupLayout;
 use crate::partition::staged::Shape;
+use crate::query::codes::plain_metric;
 use bathyal_kernels::Metric;
 
 /// The family, for the registry.
@@ -50,7 +51,7 @@ pub fn check_centroids(
     vectors: u64,
     code_bytes: u64,
 ) -> Result<(), String> {
-    let metric = centroids::codes_metric(metric);
+    let metric = plain_metric(metric);
     centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes).map(|_| ())
 }
 

@@ -1,6 +1,6 @@
 //! Opening a cluster index: what stays in memory, and what that takes.
 
-use super::centroids::{self, Centroids, codes_metric};
+use super::centroids::{self, Centroids};
 use super::effort::{self, EffortCost};
 use super::inspect;
 use super::search::{Cluster, Scratch};
@@ -15,6 +15,7 @@ use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
+use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
 use bathyal_kernels::Metric;
@@ -148,7 +149,7 @@ fn load_cluster(
         let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
         return Err(wrong(reason));
     }
-    if codec.metric() != codes_metric(metric) {
+    if codec.metric() != plain_metric(metric) {
         let reason = format!("it is for the metric {}, the index has {metric}", codec.metric());
         return Err(IndexError::damaged(
             directory.address().join(&entry.codes.codec.name),
@@ -159,7 +160,7 @@ fn load_cluster(
     let bytes = load(directory, manifest, &entry.centroids)?;
     let code_bytes = u64::from(entry.codes.code_bytes);
     let centroids =
-        Centroids::from_bytes(&bytes, &entry, &layout, codes_metric(metric), manifest.vectors, code_bytes)
+        Centroids::from_bytes(&bytes, &entry, &layout, plain_metric(metric), manifest.vectors, code_bytes)
             .map_err(|reason| centroids::damaged(directory.address().join(&entry.centroids.name), reason))?;
     let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors() } else { centroids };
     // The codes follow: the peak must not hold the file of centroids beside them.

@@ -25,14 +25,6 @@ pub(crate) fn centroid_element(element: Element, metric: Metric) -> Element {
     }
 }
 
-/// What centroids are compared by: means of normalised vectors by L2.
-pub(crate) fn centroid_metric(metric: Metric) -> Metric {
-    match metric {
-        Metric::L2 | Metric::Cosine => Metric::L2,
-        Metric::InnerProduct => Metric::InnerProduct,
-    }
-}
-
 /// The links of the graph over centroids.
 #[derive(Debug, Clone)]
 pub(crate) struct CentroidLinks {

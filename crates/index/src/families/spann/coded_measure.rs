@@ -5,7 +5,6 @@
 //! measures all numbers of candidates and all prunings at once.
 
 use super::centroids::{Centroids, Navigation};
-use super::coded::{ListCodes, ListQuery};
 use super::coded_write::CodedVectors;
 use super::effort::ListPoint;
 use super::measure::{PROBES, centroids, most_probes};
@@ -17,6 +16,7 @@ use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
 use crate::format::postings::Postings;
 use crate::query::QueryStats;
+use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::visited::VisitedSet;
 use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
 use bathyal_store::Object;
@@ -166,7 +166,7 @@ impl Found {
 /// What a calibration run reads.
 struct Measured<'a> {
     centroids: &'a Centroids,
-    codes: &'a ListCodes,
+    codes: &'a VectorCodes,
     trial: &'a Trial,
     /// The slots of true neighbours and queries, by id.
     slots: &'a HashMap<u32, u32>,
@@ -179,7 +179,7 @@ struct Measured<'a> {
 struct Scratch {
     floats: Vec<f32>,
     navigation: Navigation,
-    query: ListQuery,
+    query: CodedQuery,
     list: Vec<u8>,
     hits: Vec<Neighbor>,
     /// What is estimated no worse than the worst of the true neighbours, with the first list that holds it.
@@ -196,7 +196,7 @@ impl Measured<'_> {
             Ok(Scratch {
                 floats: vec![0.0; work.data.dim()],
                 navigation: Navigation::new(),
-                query: ListQuery::new(),
+                query: CodedQuery::new(),
                 list: Vec::new(),
                 hits: Vec::new(),
                 near: Vec::new(),

@@ -1,6 +1,6 @@
 //! The candidates of a query among the codes of its lists.
 
-use super::coded::{ListCodes, ListQuery};
+use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::visited::VisitedSet;
 use bathyal_kernels::Neighbor;
 
@@ -9,7 +9,7 @@ const SLACK: usize = 4;
 
 /// What the codes of a query's lists have come to so far.
 pub(crate) struct Candidates {
-    query: ListQuery,
+    query: CodedQuery,
     /// The best estimates, by place; no place twice.
     hits: Vec<Neighbor>,
     /// Those of one list, by their number in it.
@@ -23,7 +23,7 @@ pub(crate) struct Candidates {
 impl Candidates {
     pub(crate) fn new() -> Candidates {
         Candidates {
-            query: ListQuery::new(),
+            query: CodedQuery::new(),
             hits: Vec::new(),
             of_list: Vec::new(),
             seen: VisitedSet::new(64),
@@ -39,7 +39,7 @@ impl Candidates {
     }
 
     /// Begins a query, normalised under cosine, of which the `wanted` best are to be compared exactly.
-    pub(crate) fn begin(&mut self, codes: &ListCodes, floats: &[f32], wanted: usize) {
+    pub(crate) fn begin(&mut self, codes: &VectorCodes, floats: &[f32], wanted: usize) {
         codes.begin(floats, &mut self.query);
         self.wanted = wanted.max(1);
         self.forget();
@@ -59,7 +59,7 @@ impl Candidates {
     #[inline]
     pub(crate) fn take(
         &mut self,
-        codes: &ListCodes,
+        codes: &VectorCodes,
         list: &[u8],
         count: usize,
         vectors: u32,

@@ -1,7 +1,5 @@
 //! Making and writing lists of codes: the codec, the codes of all vectors in the order of their leaves, the file of postings.
 
-use super::centroids::centroid_metric;
-use super::coded::ListCodes;
 use super::members::Memberships;
 use super::place::Leaves;
 use super::section::{LIST_CODEC_NAME, ListCodesEntry};
@@ -12,7 +10,8 @@ use crate::format::appender::Appender;
 use crate::format::postings::{ListEntry, Postings};
 use crate::partition::intake::Intake;
 use crate::partition::{RELEASE_BYTES, sample_rows};
-use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
+use crate::query::codes::VectorCodes;
+use bathyal_kernels::quantize::{EncodeScratch, SCAN_BLOCK};
 use bathyal_store::Object;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
 
 /// The codes of all vectors, while the index is built.
 pub(crate) struct CodedVectors {
-    pub(crate) codes: ListCodes,
+    pub(crate) codes: VectorCodes,
     pub(crate) entry: ListCodesEntry,
     file: Arc<dyn Object>,
 }
@@ -74,29 +73,21 @@ pub(crate) fn encode(
 }
 
 /// Trains the codec on vectors from all leaves.
-fn train(work: &Work<'_>, intake: &Intake, leaves: &Leaves) -> Result<ListCodes, IndexError> {
+fn train(work: &Work<'_>, intake: &Intake, leaves: &Leaves) -> Result<VectorCodes, IndexError> {
     work.progress.stage("training codes", 1);
     let (dim, count) = (intake.dim, leaves.rows.count());
     let rows = sample_rows(count, dim);
     let mut sample = vec![0.0_f32; rows * dim];
-    let mut sums = vec![0.0_f64; dim];
     for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
         if i % 4096 == 0 {
             work.go_on()?;
             leaves.rows.release();
         }
         intake.floats(leaves.rows.row((i as u64 * count as u64 / rows as u64) as usize), row);
-        sums.iter_mut().zip(&*row).for_each(|(sum, value)| *sum += f64::from(*value));
     }
     leaves.rows.release();
-    let shift: Vec<f32> = sums.iter().map(|sum| (sum / rows as f64) as f32).collect();
-    for row in sample.chunks_exact_mut(dim) {
-        row.iter_mut().zip(&shift).for_each(|(value, shift)| *value -= shift);
-    }
-    let (kind, bytes) = work.own.codes().of_groups(dim);
-    let metric = centroid_metric(intake.metric);
-    let codec = Codec::train(kind, bytes, metric, &sample, dim, work.options.seed, work.threads)?;
-    Ok(ListCodes { codec, shift })
+    let (choice, seed) = (work.own.codes().of_groups(dim), work.options.seed);
+    VectorCodes::train(choice, intake.metric, &mut sample, dim, seed, work.threads)
 }
 
 /// Encodes the vectors from slot `first` on, split over threads.
@@ -104,7 +95,7 @@ fn encode_slots(
     work: &Work<'_>,
     intake: &Intake,
     leaves: &Leaves,
-    codes: &ListCodes,
+    codes: &VectorCodes,
     first: usize,
     bytes: &mut [u8],
 ) {

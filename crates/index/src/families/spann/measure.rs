@@ -4,7 +4,7 @@
 //! those that the walk through the centroids chose: no list has to be read. Vectors of the data stand in for queries,
 //! each absent from its own answer.
 
-use super::centroids::{CentroidLinks, Centroids, Navigation, centroid_element, centroid_metric};
+use super::centroids::{CentroidLinks, Centroids, Navigation, centroid_element};
 use super::effort::ListPoint;
 use super::members::Memberships;
 use super::place::Leaves;
@@ -14,6 +14,7 @@ use crate::calibrate::trial::{StandIns, Trial, climb};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
 use crate::query::QueryStats;
+use crate::query::codes::plain_metric;
 use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
 use bathyal_store::GenerationExt;
 use std::collections::HashMap;
@@ -86,7 +87,7 @@ pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids
         .map_err(|reason| IndexError::Internal(format!("the links as written are wrong: {reason}")))?;
     Ok(Centroids::exact(
         centroid_element(element, metric),
-        centroid_metric(metric),
+        plain_metric(metric),
         work.data.dim(),
         load(&entry.centroids.name)?,
         links,

@@ -8,7 +8,6 @@
 mod assign;
 mod build;
 mod centroids;
-mod coded;
 mod coded_measure;
 mod coded_search;
 mod coded_verify;
@@ -43,6 +42,7 @@ pub use section::{ListCodesEntry, SpannEntry};
 use crate::family::Family;
 use crate::format::postings::PostingLayout;
 use crate::partition::staged::Shape;
+use crate::query::codes::VectorCodes;
 use bathyal_kernels::{Element, Metric};
 
 /// The family, for the registry.
@@ -88,5 +88,5 @@ pub fn check_links(bytes: &[u8], lists: u32) -> Result<(), String> {
 /// # Errors
 /// A sentence.
 pub fn check_list_codec(bytes: &[u8], dim: usize, metric: Metric, code_bytes: u32) -> Result<(), String> {
-    coded::ListCodes::from_bytes(bytes, dim, metric, code_bytes).map(|_| ())
+    VectorCodes::from_bytes(bytes, dim, metric, code_bytes).map(|_| ())
 }

@@ -1,7 +1,6 @@
 //! Opening posting lists: what stays in memory, read and checked.
 
-use super::centroids::{CentroidLinks, Centroids, centroid_element, centroid_metric};
-use super::coded::ListCodes;
+use super::centroids::{CentroidLinks, Centroids, centroid_element};
 use super::coded_search::Candidates;
 use super::effort::{self, CodedCost};
 use super::search::{Lists, Scratch, Submission};
@@ -15,6 +14,8 @@ use crate::family::{
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::postings::{BLOCK_BYTES, PackedIds, Postings, checksums};
+use crate::query::codes::VectorCodes;
+use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_kernels::first_non_finite;
@@ -228,7 +229,7 @@ pub(crate) fn open(
     let links = load(directory, manifest, &entry.links)?;
     let links = CentroidLinks::from_bytes(&links, entry.list_count)
         .map_err(|reason| damaged(&entry.links, "the links", reason))?;
-    let (of, by, start) = (centroid_element(element, metric), centroid_metric(metric), entry.entry_point);
+    let (of, by, start) = (centroid_element(element, metric), plain_metric(metric), entry.entry_point);
     let centroids = if opening.exact {
         let rows = load(directory, manifest, &entry.centroids)?;
         if first_non_finite(of, &rows).is_some() {
@@ -251,7 +252,7 @@ pub(crate) fn open(
     let codes = match &entry.list_codes {
         Some(codes) => {
             let bytes = load(directory, manifest, &codes.codec)?;
-            let codec = ListCodes::from_bytes(&bytes, dim, metric, codes.code_bytes);
+            let codec = VectorCodes::from_bytes(&bytes, dim, metric, codes.code_bytes);
             Some(codec.map_err(|reason| damaged(&codes.codec, "the codec of the lists", reason))?)
         }
         None => None,

@@ -4,7 +4,7 @@
 //! vectors are written again in the order of the leaves, so that what later stages read lies close together however
 //! large the set is; a vector's number in that order is its *slot*.
 
-use super::centroids::{centroid_element, centroid_metric};
+use super::centroids::centroid_element;
 use super::steps::Journal;
 use super::work::Work;
 use crate::error::IndexError;
@@ -13,6 +13,7 @@ use crate::partition::intake::Intake;
 use crate::partition::journal::{MEANS_NAME, ORDER_NAME};
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::space::Space;
+use crate::query::codes::plain_metric;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::{Backing, Object, ObjectExt};
 use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
@@ -137,7 +138,7 @@ pub(crate) fn write(
 /// The centroids of `leaves` leaves, from their means as written.
 fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) -> Result<Space, IndexError> {
     let element = centroid_element(intake.element, intake.metric);
-    let metric = centroid_metric(intake.metric);
+    let metric = plain_metric(intake.metric);
     let mut centroids = Space::blank(leaves, intake.dim, element, metric);
     let mut file = ReadBack::open(work.directory, MEANS_NAME, means)?;
     let (mut bytes, mut mean) = (vec![0_u8; 4 * intake.dim], vec![0.0_f32; intake.dim]);

@@ -2,7 +2,7 @@
 //! placed at a time.
 
 use super::assign::ROUND_VECTORS;
-use super::centroids::{centroid_element, centroid_metric};
+use super::centroids::centroid_element;
 use super::coded_write;
 use super::graph::CENTROID_DEGREE;
 use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
@@ -13,6 +13,7 @@ use crate::families::graph::adjacency::Adjacency;
 use crate::format::postings::Postings;
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
+use crate::query::codes::plain_metric;
 use bathyal_vectors::VectorFile;
 
 /// The program itself, thread stacks, and what the allocator keeps.
@@ -81,7 +82,7 @@ impl Sizes {
         let element = centroid_element(data.element(), options.metric);
         let centroid_row = data.dim() * element.size();
         let centroids =
-            Space::planned_rows(lists, centroid_row, centroid_metric(options.metric)) + 4 * lists as u64;
+            Space::planned_rows(lists, centroid_row, plain_metric(options.metric)) + 4 * lists as u64;
         Sizes { lists: lists as u64, centroid_row: centroid_row as u64, centroids }
     }
 

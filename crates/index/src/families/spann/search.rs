@@ -4,7 +4,6 @@
 //! codes a list brought, make a second submission, in the order of the file, so that neighbours there share a read.
 
 use super::centroids::{Centroids, Navigation};
-use super::coded::ListCodes;
 use super::coded_search::Candidates;
 use super::effort::{self, CodedCost};
 use super::gather::{Gather, Joining};
@@ -15,6 +14,7 @@ use crate::error::IndexError;
 use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
+use crate::query::codes::VectorCodes;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
@@ -42,7 +42,7 @@ pub(crate) struct Lists {
     pub(crate) set: VectorSet,
     pub(crate) centroids: Centroids,
     /// Where lists hold codes: what makes and scores them.
-    pub(crate) codes: Option<ListCodes>,
+    pub(crate) codes: Option<VectorCodes>,
     /// Ids by place, of the grouped layout.
     pub(crate) ids: PackedIds,
     /// Checksums of the blocks of the file; none where all of it was checked when it was loaded.
@@ -302,7 +302,7 @@ impl Scratch {
     fn take_codes(
         &mut self,
         lists: &Lists,
-        codes: &ListCodes,
+        codes: &VectorCodes,
         list: u32,
         bytes: &[u8],
     ) -> Result<(), IndexError> {

@@ -1,47 +1,76 @@
-//! Codes within coupled lists: a list holds a code of each of its vectors instead of a copy, and the vectors themselves lie
-//! once in the same file, in the order of the leaves, so that near ones share blocks.
+//! Codes of whole vectors around their mean, scanned in blocks: of lists in which several hold the same vector, and of sets
+//! that are not grouped.
 //!
-//! A query scores the codes of the lists as they arrive, and reads the vectors of the best in a second submission. Codes
-//! are of whole vectors, not of residuals: all replicas of a vector then have one estimate, whatever list they are in, and
-//! answers do not depend on which list arrives first. Codes are made in blocks and scanned as those of the cluster family.
+//! Codes are of whole vectors, not of residuals: a vector has one estimate, whatever list it is in, and answers do not depend
+//! on what arrives first. They are made in blocks and scanned as those of the cluster family.
 
-use super::centroids::centroid_metric;
-use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
+use crate::error::IndexError;
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Metric, Neighbor};
 
-/// The codec of the vectors in lists.
-#[derive(Debug)]
-pub(crate) struct ListCodes {
-    pub(super) codec: Codec,
-    /// What is taken from every vector before it is coded: their mean, about which codes err least.
-    pub(super) shift: Vec<f32>,
+/// What codes and means are compared by: those of normalised vectors by L2.
+pub(crate) fn plain_metric(metric: Metric) -> Metric {
+    match metric {
+        Metric::L2 | Metric::Cosine => Metric::L2,
+        Metric::InnerProduct => Metric::InnerProduct,
+    }
 }
 
-/// A query made ready for lists of codes; reused.
+/// The codec of vectors, and what is taken from each before.
 #[derive(Debug)]
-pub(crate) struct ListQuery {
+pub(crate) struct VectorCodes {
+    pub(crate) codec: Codec,
+    /// What is taken from every vector before it is coded: their mean, about which codes err least.
+    pub(crate) shift: Vec<f32>,
+}
+
+/// A query made ready for such codes; reused.
+#[derive(Debug)]
+pub(crate) struct CodedQuery {
     shifted: Vec<f32>,
     codes: CodeQuery,
     /// The distance from the query to the shift.
     base: f32,
-    /// The last block of a list.
+    /// The last block of a series.
     block: Vec<u8>,
 }
 
-impl ListQuery {
-    pub(crate) fn new() -> ListQuery {
-        ListQuery { shifted: Vec::new(), codes: CodeQuery::new(), base: 0.0, block: Vec::new() }
+impl CodedQuery {
+    pub(crate) fn new() -> CodedQuery {
+        CodedQuery { shifted: Vec::new(), codes: CodeQuery::new(), base: 0.0, block: Vec::new() }
     }
 }
 
-impl ListCodes {
+impl VectorCodes {
+    /// Trains a codec on `sample` (row-major, `dim` values each), from which its mean is taken here.
+    pub(crate) fn train(
+        (kind, bytes): (CodeKind, usize),
+        metric: Metric,
+        sample: &mut [f32],
+        dim: usize,
+        seed: u64,
+        threads: usize,
+    ) -> Result<VectorCodes, IndexError> {
+        let rows = sample.len() / dim;
+        let mut sums = vec![0.0_f64; dim];
+        for row in sample.chunks_exact(dim) {
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+        }
+        let shift: Vec<f32> = sums.iter().map(|sum| (sum / rows as f64) as f32).collect();
+        for row in sample.chunks_exact_mut(dim) {
+            row.iter_mut().zip(&shift).for_each(|(value, shift)| *value -= shift);
+        }
+        let codec = Codec::train(kind, bytes, plain_metric(metric), sample, dim, seed, threads)?;
+        Ok(VectorCodes { codec, shift })
+    }
+
     /// The file: the shift, then the codec.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let shift = self.shift.iter().flat_map(|value| value.to_le_bytes());
         shift.chain(self.codec.to_bytes()).collect()
     }
 
-    /// Reads what [`ListCodes::to_bytes`] wrote for vectors of `dim` dimensions under `metric`.
+    /// Reads what [`VectorCodes::to_bytes`] wrote for vectors of `dim` dimensions under `metric`.
     ///
     /// # Errors
     /// A sentence when the bytes are of no codec, or of one that does not fit.
@@ -50,7 +79,7 @@ impl ListCodes {
         dim: usize,
         metric: Metric,
         code_bytes: u32,
-    ) -> Result<ListCodes, String> {
+    ) -> Result<VectorCodes, String> {
         let (shift, codec) = bytes.split_at_checked(4 * dim).ok_or("it ends within the shift")?;
         let shift: Vec<f32> =
             shift.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
@@ -65,14 +94,14 @@ impl ListCodes {
                 codec.dim()
             ));
         }
-        if codec.metric() != centroid_metric(metric) || !codec.has_groups() {
+        if codec.metric() != plain_metric(metric) || !codec.has_groups() {
             return Err(format!(
-                "codes of kind {} for {} cannot be in these lists",
+                "codes of kind {} for {} cannot be scanned for this index",
                 codec.kind(),
                 codec.metric()
             ));
         }
-        Ok(ListCodes { codec, shift })
+        Ok(VectorCodes { codec, shift })
     }
 
     /// Bytes of a code.
@@ -81,7 +110,7 @@ impl ListCodes {
     }
 
     /// Encodes `rows` (row-major, which are shifted here) as codes that lie one after the other.
-    pub(super) fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+    pub(crate) fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
         let (dim, bytes) = (self.shift.len(), self.codec.code_bytes());
         rows.chunks_exact_mut(dim).for_each(|row| row.iter_mut().zip(&self.shift).for_each(|(v, s)| *v -= s));
         // Around the mean there is no centroid to speak of.
@@ -92,8 +121,8 @@ impl ListCodes {
         }
     }
 
-    /// Appends codes that lie one after the other as a list holds them: in blocks of 32, and one of what is left.
-    pub(super) fn append_blocks(&self, codes: &[u8], out: &mut Vec<u8>) {
+    /// Appends codes that lie one after the other as they are scanned: in blocks of 32, and one of what is left.
+    pub(crate) fn append_blocks(&self, codes: &[u8], out: &mut Vec<u8>) {
         for codes in codes.chunks(self.codec.block_bytes()) {
             let before = out.len();
             out.resize(before + codes.len(), 0);
@@ -102,7 +131,7 @@ impl ListCodes {
     }
 
     /// Makes `query` ready for a query, which is normalised under cosine.
-    pub(crate) fn begin(&self, floats: &[f32], query: &mut ListQuery) {
+    pub(crate) fn begin(&self, floats: &[f32], query: &mut CodedQuery) {
         query.shifted.clear();
         query.shifted.extend_from_slice(floats);
         query.base = match self.codec.metric() {
@@ -116,10 +145,16 @@ impl ListCodes {
         query.block.resize(self.codec.block_bytes(), 0);
     }
 
-    /// Appends what is estimated below `threshold` of a list's codes to `hits`, by their number in the list. An estimate
+    /// Appends what is estimated below `threshold` of some codes to `hits`, by their number among these. An estimate
     /// that no number holds is never below.
     #[inline]
-    pub(crate) fn scan(&self, query: &mut ListQuery, codes: &[u8], threshold: f32, hits: &mut Vec<Neighbor>) {
+    pub(crate) fn scan(
+        &self,
+        query: &mut CodedQuery,
+        codes: &[u8],
+        threshold: f32,
+        hits: &mut Vec<Neighbor>,
+    ) {
         let count = codes.len() / self.codec.code_bytes();
         let whole = count / SCAN_BLOCK * SCAN_BLOCK;
         let (blocks, short) = codes.split_at(whole * self.codec.code_bytes());
