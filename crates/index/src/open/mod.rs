@@ -465,6 +465,7 @@ impl Index {
     fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
         let known = self.stored.knobs();
         let given = [
+            (Knob::SearchList, matches!(options.effort, Effort::SearchList(_))),
             (Knob::Probes, options.probes.is_some()),
             (Knob::Prune, options.prune.is_some()),
             (Knob::BeamWidth, options.beam_width.is_some()),
@@ -475,11 +476,11 @@ impl Index {
         };
         let known: Vec<&str> = known.iter().map(|knob| knob.name()).collect();
         Err(IndexError::Parameter(format!(
-            "{}: a search of a {} index knows no {}; it knows {}",
+            "{}: a search of this {} index knows no {}; it knows {}",
             self.directory.display(),
             self.manifest.family,
             knob.name(),
-            known.join(", ")
+            if known.is_empty() { "none".into() } else { known.join(", ") }
         )))
     }
 
