@@ -325,11 +325,11 @@ fn manifest(layout: PostingLayout, codes: Option<ListCodesEntry>) -> Manifest {
 const JOURNALS: [(usize, &str); 2] = [
     (
         60,
-        r#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"rows":{"bytes":968,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":240,"crc32c":9},"admitted":null}"#,
+        r#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"vectors":{"bytes":968,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":240,"crc32c":9},"own":{"admitted":null}}"#,
     ),
     (
         100,
-        r#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"rows":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},"order":{"bytes":400,"crc32c":9},"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},"links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin","bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},"entry":{"kind":"axes","code_bytes":16}},"entry_point":3,"members":{"bytes":816,"crc32c":5},"slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}"#,
+        r#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"vectors":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},"order":{"bytes":400,"crc32c":9},"own":{"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},"links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin","bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},"entry":{"kind":"axes","code_bytes":16}},"entry_point":3,"members":{"bytes":816,"crc32c":5},"slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}}"#,
     ),
 ];
 
