@@ -90,7 +90,7 @@ fn answer_some<S: Searcher>(
         if query >= queries.count() {
             return None;
         }
-        let mut scratch: S::Scratch = pool.borrow_mut().pop().unwrap_or_else(|| S::Scratch::default());
+        let mut scratch: S::Scratch = pool.borrow_mut().pop().unwrap_or_default();
         let cx = cx.clone();
         Some(async move {
             let outcome = searcher.search(cx, queries.row(query), params, &mut scratch).await;
