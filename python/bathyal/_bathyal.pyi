@@ -38,43 +38,39 @@ class _SearchArguments(TypedDict):
     timeout: float | None
     in_flight: int | None
 
-class _Answers(TypedDict):
-    ids: NDArray[np.uint32]
-    distances: NDArray[np.float32]
-    hops: NDArray[np.uint64]
-    reads: NDArray[np.uint64]
-    bytes: NDArray[np.uint64]
-    code_distances: NDArray[np.uint64]
-    full_distances: NDArray[np.uint64]
-    own: dict[str, NDArray[np.uint64]]
-    latencies_ns: NDArray[np.uint64]
-    seconds: float
-    search_list: int
-    threads: int
-    notes: list[str]
+_Ids = NDArray[np.uint32]
+_Distances = NDArray[np.float32]
+_Counts = NDArray[np.uint64]
 
-class _Costs(TypedDict):
-    hops: NDArray[np.uint64]
-    reads: NDArray[np.uint64]
-    bytes: NDArray[np.uint64]
-    code_distances: NDArray[np.uint64]
-    full_distances: NDArray[np.uint64]
-    own: dict[str, NDArray[np.uint64]]
-    latencies_ns: NDArray[np.uint64]
-    seconds: float
-    threads: int
-    notes: list[str]
+@final
+class Costs:
+    """Its arrays are made when they are first asked for, and the same from then on."""
 
-class _Ranges(_Costs):
-    offsets: NDArray[np.int64]
-    ids: NDArray[np.uint32]
-    distances: NDArray[np.float32]
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def latencies_ns(self) -> _Counts: ...
+    @property
+    def hops(self) -> _Counts: ...
+    @property
+    def reads(self) -> _Counts: ...
+    @property
+    def bytes(self) -> _Counts: ...
+    @property
+    def code_distances(self) -> _Counts: ...
+    @property
+    def full_distances(self) -> _Counts: ...
+    @property
+    def own(self) -> dict[str, _Counts]: ...
 
-class _ManyAnswers(_Costs):
-    search_list: int
-    indexes: NDArray[np.uint32]
-    ids: NDArray[np.uint32]
-    distances: NDArray[np.float32]
+# ids, distances, notes, costs, search_list, dram_bytes
+_Answers = tuple[_Ids, _Distances, list[str], Costs, int, int]
+# offsets, ids, distances, notes, costs
+_Ranges = tuple[NDArray[np.int64], _Ids, _Distances, list[str], Costs]
+# indexes, ids, distances, notes, costs
+_ManyAnswers = tuple[_Ids, _Ids, _Distances, list[str], Costs]
 
 @final
 class IndexHandle:
@@ -93,7 +89,8 @@ class IndexHandle:
     def element(self) -> str: ...
     @property
     def metric(self) -> str: ...
-    def dram_bytes(self, threads: int, search_list: int, in_flight: int | None) -> int: ...
+    @property
+    def dram_bytes(self) -> int: ...
     def manifest(self) -> str: ...
     def search(self, queries: NDArray[Any], arguments: _SearchArguments) -> _Answers: ...
 

@@ -105,7 +105,7 @@ def family_options(options: Mapping[str, object]) -> dict[str, int | float | str
 
 
 def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:
-    """``queries`` as a C-contiguous matrix of ``element``, and whether it was a single vector.
+    """``queries`` as a C-contiguous array of ``element``, and whether they are a single vector: of one dimension.
 
     Lists and arrays of numpy's default types (float64, int64) are converted if their values allow it. An array
     of one of Bathyal's elements has to have the right one: another is a mistake and not converted in silence.
@@ -115,13 +115,10 @@ def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:
         raise ValueError(
             f"the queries have {array.ndim} dimensions, expected 2 (queries x dim) or 1 (one query)"
         )
-    single = array.ndim == 1
-    if single:
-        array = array.reshape(1, -1)
     dtype = DTYPES[element]
     if array.dtype != dtype:
         array = _converted(array, dtype)
-    return np.ascontiguousarray(array), single
+    return np.ascontiguousarray(array), array.ndim == 1
 
 
 def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction, signature
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bathyal import _bathyal, awaiting
-from bathyal.arguments import Data, Path, family_options, memory_bytes, query_rows, refuse_renamed, whole
-from bathyal.files import read_vectors, source
+from bathyal.arguments import Data, Path, family_options, memory_bytes, refuse_renamed, whole
+from bathyal.asking import Asked, Mode, asked
+from bathyal.files import source
 from bathyal.progress import Receiver, shown
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 
 Metric = Literal["l2", "ip", "cosine"]
 Family = str
 Tier = str
-Mode = Literal["batched", "pipelined"]
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def _asks(
+    request: Callable[_Arguments, Asked],
+) -> Callable[[Callable[[Index, Asked], _Answer]], Callable[Concatenate[Index, _Arguments], _Answer]]:
+    """Gives a method the arguments of ``request``, and hands it what they come to: searches that are asked the same
+    have one list of arguments and defaults, and one check of them."""
+
+    def give(
+        answer: Callable[[Index, Asked], _Answer],
+    ) -> Callable[Concatenate[Index, _Arguments], _Answer]:
+        if iscoroutinefunction(answer):
+
+            async def begun(self: Index, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
+                return await answer(self, request(*args, **kwargs))
+
+            method: Any = functools.wraps(answer)(begun)
+        else:
+
+            def called(self: Index, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+                return answer(self, request(*args, **kwargs))
+
+            method = functools.wraps(answer)(called)
+        told, given = signature(answer), signature(request)
+        parameters = [told.parameters["self"], *given.parameters.values()]
+        method.__signature__ = told.replace(parameters=parameters)
+        return cast("Callable[Concatenate[Index, _Arguments], _Answer]", method)
+
+    return give
 
 
 class Index:
@@ -45,24 +78,13 @@ class Index:
         emulated: str | None = None,
     ) -> None:
         self._handle = handle
+        self._element = handle.element
         self._path = os.fspath(path)
         self._report = report
         self._emulated = emulated
 
-    def search(
-        self,
-        queries: ArrayLike | Path,
-        k: int = 10,
-        recall: float = 0.95,
-        search_list: int | None = None,
-        probes: int | None = None,
-        beam_width: int | None = None,
-        threads: int = 0,
-        mode: Mode | None = None,
-        timeout: float | None = None,
-        prune: float | None = None,
-        in_flight: int | None = None,
-    ) -> Found:
+    @_asks(asked)
+    def search(self, request: Asked) -> Found:
         """Finds the ``k`` nearest vectors of each query.
 
         Args:
@@ -99,28 +121,11 @@ class Index:
         >>> index.search([3.0, 4.0], k=3).distances.tolist()
         [0.0, 1.0, 1.0]
         """
-        rows, single = _rows(queries, self.element)
-        arguments = _arguments(
-            k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
-        )
-        answers = self._handle.search(rows, arguments)
-        notes = _warned(answers["notes"])
-        return self._found(answers, notes, single, arguments)
+        rows, single = request.rows(self._element)
+        return _found(self._handle.search(rows, request.arguments), single)
 
-    async def search_async(
-        self,
-        queries: ArrayLike | Path,
-        k: int = 10,
-        recall: float = 0.95,
-        search_list: int | None = None,
-        probes: int | None = None,
-        beam_width: int | None = None,
-        threads: int = 0,
-        mode: Mode | None = None,
-        timeout: float | None = None,
-        prune: float | None = None,
-        in_flight: int | None = None,
-    ) -> Found:
+    @_asks(asked)
+    async def search_async(self, request: Asked) -> Found:
         """:meth:`search`, awaited under asyncio: the event loop goes on meanwhile, and any number of searches
         may be awaited at once. Arguments, answers and exceptions are the same. What is cancelled is given up.
 
@@ -133,42 +138,8 @@ class Index:
         >>> asyncio.run(ask()) == list(range(20))
         True
         """
-        rows, single = _rows(queries, self.element)
-        arguments = _arguments(
-            k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
-        )
-        answers = await awaiting.search(self._handle, rows, arguments)
-        notes = _warned(answers["notes"])
-        return self._found(answers, notes, single, arguments)
-
-    def _found(
-        self,
-        answers: _bathyal._Answers,
-        notes: tuple[str, ...],
-        single: bool,
-        arguments: _bathyal._SearchArguments,
-    ) -> Found:
-        ids, distances = answers["ids"], answers["distances"]
-        stats = SearchStats(
-            queries=ids.shape[0],
-            k=ids.shape[1],
-            threads=answers["threads"],
-            search_list=answers["search_list"],
-            seconds=answers["seconds"],
-            dram_bytes=self._handle.dram_bytes(
-                answers["threads"], answers["search_list"], arguments["in_flight"]
-            ),
-            latencies_ns=answers["latencies_ns"],
-            hops=answers["hops"],
-            reads=answers["reads"],
-            bytes=answers["bytes"],
-            code_distances=answers["code_distances"],
-            full_distances=answers["full_distances"],
-            own=answers["own"],
-        )
-        if single:
-            ids, distances = ids[0], distances[0]
-        return Found(ids, distances, stats, notes)
+        rows, single = request.rows(self._element)
+        return _found(await awaiting.search(self._handle, rows, request.arguments), single)
 
     def range_search(
         self,
@@ -200,12 +171,15 @@ class Index:
         >>> [sorted(found[query][0].tolist()) for query in range(len(found))]
         [[1, 2, 3, 4, 5], [97, 98, 99], []]
         """
-        rows, _ = _rows(queries, self.element)
-        arguments = _arguments(10, recall, None, None, None, threads, mode, timeout, None, in_flight)
+        request = asked(
+            queries, recall=recall, threads=threads, mode=mode, timeout=timeout, in_flight=in_flight
+        )
+        rows, _ = request.rows(self._element)
         most = None if limit is None else whole("limit", limit, least=1)
-        answers = _bathyal.range_search(self._handle, rows, float(radius), most, arguments)
-        notes = _warned(answers["notes"])
-        return FoundRanges(answers["offsets"], answers["ids"], answers["distances"], _costs(answers), notes)
+        offsets, ids, distances, notes, costs = _bathyal.range_search(
+            self._handle, rows, float(radius), most, request.arguments
+        )
+        return FoundRanges(offsets, ids, distances, Costs(costs), _warned(notes))
 
     def search_file(
         self,
@@ -237,8 +211,9 @@ class Index:
         >>> ids[:4, 0].tolist()
         [0, 1, 2, 3]
         """
-        arguments = _arguments(k, recall, search_list, probes, None, threads, None, None, None, in_flight)
-        text = _bathyal.search_file(self._handle, queries, output, whole("block", block, least=1), arguments)
+        request = asked(queries, k, recall, search_list, probes, threads=threads, in_flight=in_flight)
+        most = whole("block", block, least=1)
+        text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
         report: dict[str, Any] = json.loads(text)
         report["notes"] = list(_warned(report["notes"]))
         return report
@@ -256,8 +231,8 @@ class Index:
         >>> index.warm(threads=1)["queries"] > 0
         True
         """
-        arguments = _arguments(k, recall, None, None, None, threads, None, None, None, in_flight)
-        report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, arguments))
+        request = asked((), k, recall, threads=threads, in_flight=in_flight)
+        report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, request.arguments))
         return report
 
     def explain(
@@ -285,9 +260,9 @@ class Index:
         >>> told["ids"][0], [phase["phase"] for phase in told["phases"]]
         (7, ['navigate', 'scan', 'read', 'rerank'])
         """
-        rows, _ = _rows(query, self.element)
-        arguments = _arguments(k, recall, search_list, probes, beam_width, 1, mode, None, prune)
-        told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, arguments))
+        request = asked(query, k, recall, search_list, probes, beam_width, 1, mode, prune=prune)
+        rows, _ = request.rows(self._element)
+        told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, request.arguments))
         return told
 
     def stats(self) -> dict[str, Any]:
@@ -340,7 +315,7 @@ class Index:
     @property
     def dram_bytes(self) -> int:
         """Bytes of memory that the open index holds between searches."""
-        return self._handle.dram_bytes(0, 0, None)
+        return self._handle.dram_bytes
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -381,56 +356,19 @@ class Index:
         return text + (f", emulated {self._emulated}>" if self._emulated else ">")
 
 
-def _rows(queries: ArrayLike | Path, element: str) -> tuple[NDArray[Any], bool]:
-    if isinstance(queries, str | os.PathLike):
-        queries = read_vectors(queries)
-    return query_rows(queries, element)
-
-
-def _arguments(
-    k: int,
-    recall: float,
-    search_list: int | None,
-    probes: int | None,
-    beam_width: int | None,
-    threads: int,
-    mode: str | None,
-    timeout: float | None,
-    prune: float | None = None,
-    in_flight: int | None = None,
-) -> _bathyal._SearchArguments:
-    return {
-        "k": whole("k", k),
-        "recall": float(recall),
-        "search_list": None if search_list is None else whole("search_list", search_list),
-        "probes": None if probes is None else whole("probes", probes),
-        "prune": None if prune is None else float(prune),
-        "beam_width": None if beam_width is None else whole("beam_width", beam_width),
-        "threads": whole("threads", threads, most=4096),
-        "mode": mode,
-        "timeout": None if timeout is None else float(timeout),
-        "in_flight": None if in_flight is None else whole("in_flight", in_flight, least=1),
-    }
-
-
-def _warned(notes: list[str]) -> tuple[str, ...]:
+def _warned(notes: list[str], above: int = 1) -> tuple[str, ...]:
+    """Notes, of which the caller of the caller has been warned; ``above`` calls lie between that one and this."""
     for note in notes:
-        warnings.warn(note, SearchWarning, stacklevel=3)
+        warnings.warn(note, SearchWarning, stacklevel=above + 2)
     return tuple(notes)
 
 
-def _costs(answers: _bathyal._Costs) -> Costs:
-    return Costs(
-        seconds=answers["seconds"],
-        threads=answers["threads"],
-        latencies_ns=answers["latencies_ns"],
-        hops=answers["hops"],
-        reads=answers["reads"],
-        bytes=answers["bytes"],
-        code_distances=answers["code_distances"],
-        full_distances=answers["full_distances"],
-        own=answers["own"],
-    )
+def _found(answers: _bathyal._Answers, single: bool) -> Found:
+    ids, distances, notes, costs, search_list, dram_bytes = answers
+    stats = SearchStats(costs, ids.shape[0], ids.shape[1], search_list, dram_bytes)
+    if single:
+        ids, distances = ids[0], distances[0]
+    return Found(ids, distances, stats, _warned(notes, above=3) if notes else ())
 
 
 def search(
@@ -465,16 +403,16 @@ def search(
     """
     if not indexes:
         raise ValueError("no index to search; give at least one")
-    rows, single = _rows(queries, indexes[0].element)
-    arguments = _arguments(
-        k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
+    request = asked(
+        queries, k, recall, search_list, probes, beam_width, threads, mode, timeout, prune, in_flight
     )
-    answers = _bathyal.search_many([index._handle for index in indexes], rows, arguments)
-    notes = _warned(answers["notes"])
-    numbers, ids, distances = answers["indexes"], answers["ids"], answers["distances"]
+    rows, single = request.rows(indexes[0].element)
+    numbers, ids, distances, notes, costs = _bathyal.search_many(
+        [index._handle for index in indexes], rows, request.arguments
+    )
     if single:
         numbers, ids, distances = numbers[0], ids[0], distances[0]
-    return FoundMany(numbers, ids, distances, _costs(answers), notes)
+    return FoundMany(numbers, ids, distances, Costs(costs), _warned(notes))
 
 
 def build(

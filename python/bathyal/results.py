@@ -3,59 +3,118 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bathyal import _bathyal
 
 
 class SearchWarning(UserWarning):
     """Something that the caller should know about an answer: fewer neighbours, a recall out of reach."""
 
 
-def _own_counter(costs: SearchStats | Costs, name: str) -> NDArray[np.uint64]:
-    # What is being copied or unpickled has no attributes yet.
-    own: dict[str, NDArray[np.uint64]] = costs.__dict__.get("own", {})
-    if name in own:
-        return own[name]
-    counters = f"; this family counts {', '.join(own)} besides" if own else ""
-    raise AttributeError(f"{type(costs).__name__!r} has no {name!r}{counters}", name=name, obj=costs)
+class Costs:
+    """What each query of a batch cost. Arrays have one entry a query, in the order of the queries.
+
+    Each is made when it is first asked for.
+    """
+
+    __slots__ = ("_told",)
+
+    def __init__(self, told: _bathyal.Costs) -> None:
+        self._told = told
+
+    @property
+    def seconds(self) -> float:
+        """From the first query's start to the last one's end."""
+        return self._told.seconds
+
+    @property
+    def threads(self) -> int:
+        """Threads used."""
+        return self._told.threads
+
+    @property
+    def latencies_ns(self) -> NDArray[np.uint64]:
+        """Nanoseconds from each query's start to its answer."""
+        return self._told.latencies_ns
+
+    @property
+    def hops(self) -> NDArray[np.uint64]:
+        """Dependent rounds of reads."""
+        return self._told.hops
+
+    @property
+    def reads(self) -> NDArray[np.uint64]:
+        """Reads."""
+        return self._told.reads
+
+    @property
+    def bytes(self) -> NDArray[np.uint64]:
+        """Bytes read."""
+        return self._told.bytes
+
+    @property
+    def code_distances(self) -> NDArray[np.uint64]:
+        """Distances estimated from codes."""
+        return self._told.code_distances
+
+    @property
+    def full_distances(self) -> NDArray[np.uint64]:
+        """Distances computed from full vectors."""
+        return self._told.full_distances
+
+    @property
+    def own(self) -> dict[str, NDArray[np.uint64]]:
+        """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
+        attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
+        return self._told.own
+
+    def __getattr__(self, name: str) -> NDArray[np.uint64]:
+        # What is being copied or unpickled has no attributes yet.
+        own = {} if name == "_told" else self.own
+        if name in own:
+            return own[name]
+        counters = f"; this family counts {', '.join(own)} besides" if own else ""
+        raise AttributeError(f"{type(self).__name__!r} has no {name!r}{counters}", name=name, obj=self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _TOLD}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._told = cast(_bathyal.Costs, SimpleNamespace(**{name: state[name] for name in _TOLD}))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(seconds={self.seconds!r}, threads={self.threads!r})"
 
 
-@dataclass(frozen=True)
-class SearchStats:
+_TOLD = tuple(name for name, value in vars(Costs).items() if isinstance(value, property))
+"""What the compiled half tells of a batch: what a copy of it has to hold."""
+
+
+class SearchStats(Costs):
     """What a batch of queries cost. Arrays have one entry a query, in the order of the queries."""
+
+    __slots__ = ("dram_bytes", "k", "queries", "search_list")
 
     queries: int
     """Number of queries."""
     k: int
     """Neighbours found for each."""
-    threads: int
-    """Threads used."""
     search_list: int
     """Size of the candidate list (L in DiskANN): what was given, or what the recall took."""
-    seconds: float
-    """From the first query's start to the last one's end."""
     dram_bytes: int
     """Memory of the open index during the search."""
-    latencies_ns: NDArray[np.uint64] = field(repr=False)
-    """Nanoseconds from each query's start to its answer."""
-    hops: NDArray[np.uint64] = field(repr=False)
-    """Dependent rounds of reads."""
-    reads: NDArray[np.uint64] = field(repr=False)
-    """Reads."""
-    bytes: NDArray[np.uint64] = field(repr=False)
-    """Bytes read."""
-    code_distances: NDArray[np.uint64] = field(repr=False)
-    """Distances estimated from codes."""
-    full_distances: NDArray[np.uint64] = field(repr=False)
-    """Distances computed from full vectors."""
-    own: dict[str, NDArray[np.uint64]] = field(repr=False, default_factory=dict)
-    """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
-    attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
 
-    def __getattr__(self, name: str) -> NDArray[np.uint64]:
-        return _own_counter(self, name)
+    def __init__(self, told: _bathyal.Costs, queries: int, k: int, search_list: int, dram_bytes: int) -> None:
+        self._told = told
+        self.queries = queries
+        self.k = k
+        self.search_list = search_list
+        self.dram_bytes = dram_bytes
 
     @property
     def qps(self) -> float:
@@ -98,6 +157,18 @@ class SearchStats:
         told = {name: getattr(self, name) for name in names.split()}
         return told | {f"{name}_per_query": float(counts.mean()) for name, counts in self.own.items()}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in SearchStats.__slots__}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for name in SearchStats.__slots__:
+            setattr(self, name, state[name])
+
+    def __repr__(self) -> str:
+        names = ("queries", "k", "threads", "search_list", "seconds", "dram_bytes")
+        return f"SearchStats({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
 
 @dataclass(frozen=True)
 class Found:
@@ -111,34 +182,6 @@ class Found:
     """What it cost."""
     notes: tuple[str, ...] = ()
     """What was also raised as a :class:`SearchWarning`."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What each query of a batch cost. Arrays have one entry a query, in the order of the queries."""
-
-    seconds: float
-    """From the first query's start to the last one's end."""
-    threads: int
-    """Threads used."""
-    latencies_ns: NDArray[np.uint64] = field(repr=False)
-    """Nanoseconds from each query's start to its answer."""
-    hops: NDArray[np.uint64] = field(repr=False)
-    """Dependent rounds of reads."""
-    reads: NDArray[np.uint64] = field(repr=False)
-    """Reads."""
-    bytes: NDArray[np.uint64] = field(repr=False)
-    """Bytes read."""
-    code_distances: NDArray[np.uint64] = field(repr=False)
-    """Distances estimated from codes."""
-    full_distances: NDArray[np.uint64] = field(repr=False)
-    """Distances computed from full vectors."""
-    own: dict[str, NDArray[np.uint64]] = field(repr=False, default_factory=dict)
-    """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
-    attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
-
-    def __getattr__(self, name: str) -> NDArray[np.uint64]:
-        return _own_counter(self, name)
 
 
 @dataclass(frozen=True)

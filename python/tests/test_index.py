@@ -1,5 +1,8 @@
 """Building, opening and searching."""
 
+import copy
+import inspect
+import pickle
 import threading
 
 import numpy as np
@@ -114,6 +117,18 @@ def test_stats_add_up(index, queries):
     assert stats.qps > 0 and stats.dram_bytes > 0
     assert stats.latency_us["p50"] <= stats.latency_us["p95"] <= stats.latency_us["p99"]
     assert set(stats.as_dict()) >= {"qps", "latency_us", "reads_per_query", "hops_per_query", "dram_bytes"}
+    assert stats.hops is stats.hops
+    for copied in (pickle.loads(pickle.dumps(stats)), copy.deepcopy(stats)):
+        assert copied.as_dict() == stats.as_dict() and repr(copied) == repr(stats)
+        assert np.array_equal(copied.full_distances, stats.full_distances)
+
+
+def test_awaited_searches_take_the_same_arguments(index):
+    awaited, plain = (inspect.signature(ask) for ask in (bathyal.Index.search_async, bathyal.Index.search))
+    assert awaited == plain and plain.parameters["recall"].default == 0.95
+    assert inspect.iscoroutinefunction(bathyal.Index.search_async)
+    with pytest.raises(TypeError, match="neighbours"):
+        index.search([0.0], neighbours=3)
 
 
 def test_pipelined_mode_finds_the_same_neighbours(index, vectors, queries):

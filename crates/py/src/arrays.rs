@@ -1,9 +1,11 @@
 //! numpy arrays as vectors, without a copy, and back.
 
 use crate::errors::Failure;
+use bathyal_index::IndexError;
 use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
-use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::ndarray::Array2;
+use numpy::{PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -57,13 +59,26 @@ pub(crate) fn vectors(data: &Bound<'_, PyAny>) -> PyResult<VectorFile> {
         })?;
         return Ok(VectorFile::open(path).map_err(Failure::from)?);
     };
-    let element = element_of(array)?;
     let &[count, dim] = array.shape() else {
         return Err(PyValueError::new_err(format!(
             "the array has {} dimensions, expected 2: vectors x components",
             array.ndim()
         )));
     };
+    lend(array, count, dim)
+}
+
+/// The same of queries, which may also be a single one: an array of one dimension.
+pub(crate) fn queries(data: &Bound<'_, PyAny>) -> PyResult<VectorFile> {
+    match data.cast::<PyUntypedArray>() {
+        Ok(array) if array.ndim() == 1 => lend(array, 1, array.len()),
+        _ => vectors(data),
+    }
+}
+
+/// The `count x dim` elements of an array.
+fn lend(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize) -> PyResult<VectorFile> {
+    let element = element_of(array)?;
     if !array.is_c_contiguous() {
         return Err(PyValueError::new_err(
             "the rows of the array do not lie one after the other (it is a slice or transposed): pass \
@@ -83,5 +98,7 @@ pub(crate) fn matrix<T: numpy::Element>(
     columns: usize,
 ) -> PyResult<Bound<'_, PyArray2<T>>> {
     let rows = values.len().checked_div(columns).unwrap_or(0);
-    PyArray1::from_vec(py, values).reshape([rows, columns])
+    let matrix = Array2::from_shape_vec((rows, columns), values);
+    let matrix = matrix.map_err(|e| Failure::from(IndexError::Internal(e.to_string())))?;
+    Ok(PyArray2::from_owned_array(py, matrix))
 }

@@ -3,13 +3,13 @@
 //! A search thread that has ended one takes no lock of the interpreter: it notes the search's number and writes a byte to
 //! the socket, which the event loop watches as it does all others.
 
-use crate::arrays::vectors;
+use crate::answers::{Answers, answers};
+use crate::arrays::queries as queries_of;
 use crate::errors::Failure;
-use crate::index::{IndexHandle, SearchArguments, answers};
-use bathyal_index::{Index, IndexError, SearchResult, Searching};
+use crate::index::{IndexHandle, SearchArguments, memory_of};
+use bathyal_index::{Index, IndexError, SearchOptions, SearchResult, Searching};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -46,13 +46,20 @@ impl Wake for Call {
 struct Asked {
     search: Pin<Box<Searching>>,
     waker: Waker,
-    _index: Arc<Index>,
+    options: SearchOptions,
+    index: Arc<Index>,
 }
 
+/// What was found, and the bytes of memory that the index held meanwhile; or why nothing was.
+type Outcome = Result<(SearchResult, u64), IndexError>;
+
 impl Asked {
-    fn poll(&mut self) -> Option<Result<SearchResult, IndexError>> {
+    fn poll(&mut self) -> Option<Outcome> {
         match self.search.as_mut().poll(&mut Context::from_waker(&self.waker)) {
-            Poll::Ready(outcome) => Some(outcome),
+            Poll::Ready(outcome) => Some(outcome.map(|found| {
+                let dram_bytes = memory_of(&self.index, &found, &self.options);
+                (found, dram_bytes)
+            })),
             Poll::Pending => None,
         }
     }
@@ -63,7 +70,7 @@ struct Searches {
     begun: u64,
     asked: HashMap<u64, Asked>,
     /// Ended before the event loop came to look.
-    ended: Vec<(u64, Result<SearchResult, IndexError>)>,
+    ended: Vec<(u64, Outcome)>,
 }
 
 /// The searches that one event loop awaits.
@@ -75,7 +82,7 @@ pub(crate) struct Awaited {
 }
 
 /// A search's number, and its answers or why there are none.
-type Ended<'py> = (u64, Option<Bound<'py, PyDict>>, Option<PyErr>);
+type Ended<'py> = (u64, Option<Answers<'py>>, Option<PyErr>);
 
 impl Awaited {
     fn searches(&self) -> MutexGuard<'_, Searches> {
@@ -87,7 +94,7 @@ impl Awaited {
     }
 
     /// All that has ended since the last look.
-    fn ended(&self) -> Vec<(u64, Result<SearchResult, IndexError>)> {
+    fn ended(&self) -> Vec<(u64, Outcome)> {
         let mut bytes = [0; 64];
         while (&self.socket).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         let numbers = {
@@ -135,12 +142,12 @@ impl Awaited {
     ) -> PyResult<u64> {
         let index = handle.index()?;
         let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-        let search = index.search_async(&vectors(queries)?, &options, deadline);
+        let search = index.search_async(&queries_of(queries)?, &options, deadline);
         let mut searches = self.searches();
         searches.begun += 1;
         let number = searches.begun;
         let waker = self.waker(number);
-        let mut asked = Asked { search: Box::pin(search), waker: waker.clone(), _index: index };
+        let mut asked = Asked { search: Box::pin(search), waker: waker.clone(), options, index };
         match asked.poll() {
             None => drop(searches.asked.insert(number, asked)),
             Some(outcome) => {
@@ -153,9 +160,9 @@ impl Awaited {
 
     /// The searches that have ended since the last call.
     fn take<'py>(&self, py: Python<'py>) -> Vec<Ended<'py>> {
-        let tell = |(number, outcome): (u64, Result<SearchResult, IndexError>)| match outcome
+        let tell = |(number, outcome): (u64, Outcome)| match outcome
             .map_err(|error| PyErr::from(Failure::from(error)))
-            .and_then(|found| answers(py, found))
+            .and_then(|(found, dram_bytes)| answers(py, found, dram_bytes))
         {
             Ok(found) => (number, Some(found), None),
             Err(error) => (number, None, Some(error)),

@@ -1,6 +1,7 @@
 //! Building, opening, searching and looking at an index.
 
-use crate::arrays::{matrix, vectors};
+use crate::answers::{Answers, answers};
+use crate::arrays::{queries as queries_of, vectors};
 use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
@@ -8,15 +9,13 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, OwnCosts,
-    QueryStats, SearchMode, SearchOptions, SearchResult, TierChoice,
+    BuildOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, SearchMode,
+    SearchOptions, SearchResult, TierChoice,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
-use numpy::PyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -243,13 +242,10 @@ impl IndexHandle {
         Ok(self.index()?.metric().name())
     }
 
-    /// Bytes of memory while `threads` threads search with a candidate list of `search_list`, so many queries each as are
-    /// in flight or as suit the tier.
-    #[pyo3(signature = (threads, search_list, in_flight))]
-    fn dram_bytes(&self, threads: usize, search_list: u32, in_flight: Option<usize>) -> PyResult<u64> {
-        let index = self.index()?;
-        let in_flight = in_flight.unwrap_or_else(|| index.default_in_flight(search_list));
-        Ok(index.dram_bytes(threads, in_flight, search_list))
+    /// Bytes of memory between searches.
+    #[getter]
+    fn dram_bytes(&self) -> PyResult<u64> {
+        Ok(self.index()?.dram_bytes(0, 0, 0))
     }
 
     /// The manifest as JSON.
@@ -257,56 +253,27 @@ impl IndexHandle {
         Ok(serde_json::to_string(self.index()?.manifest()).map_err(Failure::from)?)
     }
 
-    /// Answers `queries`, an array of `queries x dim`.
+    /// Answers `queries`, an array of `queries x dim` or a single query.
     fn search<'py>(
         &self,
         py: Python<'py>,
         queries: &Bound<'_, PyAny>,
         arguments: SearchArguments,
-    ) -> PyResult<Bound<'py, PyDict>> {
+    ) -> PyResult<Answers<'py>> {
         let index = self.index()?;
         let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-        let queries = vectors(queries)?;
+        let queries = queries_of(queries)?;
         let found = attend_search(py, |cancel, look| {
             let control = Control { cancel: Some(cancel), deadline };
             index.search_attended(&queries, &options, control, look).map_err(Failure::from)
         })?;
-        answers(py, found)
+        let dram_bytes = memory_of(&index, &found, &options);
+        answers(py, found, dram_bytes)
     }
 }
 
-/// A dictionary with what each query cost.
-pub(crate) fn per_query<'py>(
-    py: Python<'py>,
-    costs: &[QueryStats],
-    own: &OwnCosts,
-    latencies_ns: Vec<u64>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let answers = PyDict::new(py);
-    let count =
-        |each: fn(&QueryStats) -> u64| PyArray1::from_vec(py, costs.iter().map(each).collect::<Vec<u64>>());
-    answers.set_item("hops", count(|one| one.hops.into()))?;
-    answers.set_item("reads", count(|one| one.reads.into()))?;
-    answers.set_item("bytes", count(|one| one.bytes))?;
-    answers.set_item("code_distances", count(|one| one.code_distances.into()))?;
-    answers.set_item("full_distances", count(|one| one.full_distances.into()))?;
-    let by_name = PyDict::new(py);
-    for (counter, counts) in own.columns() {
-        let counts = counts.iter().map(|count| u64::from(*count)).collect();
-        by_name.set_item(counter.name, PyArray1::<u64>::from_vec(py, counts))?;
-    }
-    answers.set_item("own", by_name)?;
-    answers.set_item("latencies_ns", PyArray1::from_vec(py, latencies_ns))?;
-    Ok(answers)
-}
-
-pub(crate) fn answers(py: Python<'_>, found: SearchResult) -> PyResult<Bound<'_, PyDict>> {
-    let answers = per_query(py, &found.per_query, &found.own, found.latencies_ns)?;
-    answers.set_item("seconds", found.seconds)?;
-    answers.set_item("search_list", found.search_list)?;
-    answers.set_item("threads", found.threads)?;
-    answers.set_item("notes", found.notes)?;
-    answers.set_item("ids", matrix(py, found.ids, found.k)?)?;
-    answers.set_item("distances", matrix(py, found.distances, found.k)?)?;
-    Ok(answers)
+/// Bytes of memory that the open index held during a search.
+pub(crate) fn memory_of(index: &Index, found: &SearchResult, options: &SearchOptions) -> u64 {
+    let in_flight = options.in_flight.unwrap_or_else(|| index.default_in_flight(found.search_list));
+    index.dram_bytes(found.threads, in_flight, found.search_list)
 }

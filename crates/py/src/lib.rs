@@ -3,6 +3,7 @@
 //! Everything here is private to the Python package in `python/bathyal`, which checks arguments, names them and
 //! documents them. What a family is told has its defaults in the family, and nowhere else.
 
+mod answers;
 mod arrays;
 mod attend;
 mod awaited;
@@ -24,6 +25,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<index::IndexHandle>()?;
     module.add_class::<awaited::Awaited>()?;
+    module.add_class::<answers::Costs>()?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
     module.add_function(wrap_pyfunction!(index::list_families, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;

@@ -1,20 +1,28 @@
 //! What an open index does besides the nearest k: ranges, several indexes, files of queries, warm-up, explanations,
 //! counters.
 
-use crate::arrays::{matrix, vectors};
+use crate::answers::Costs;
+use crate::arrays::{matrix, queries as queries_of};
 use crate::attend::attend;
 use crate::errors::Failure;
-use crate::index::{IndexHandle, SearchArguments, per_query};
+use crate::index::{IndexHandle, SearchArguments};
 use bathyal_index::{Index, RangeOptions, SearchTotals};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdWriter, VectorFile};
-use numpy::PyArray1;
+use numpy::{PyArray1, PyArray2};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Where each query's neighbours begin, their ids and distances, notes, and costs.
+type Ranges<'py> =
+    (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f32>>, Vec<String>, Costs);
+
+/// Numbers of indexes, ids and distances (`queries x k`), notes, and costs.
+type ManyAnswers<'py> =
+    (Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<f32>>, Vec<String>, Costs);
 
 /// Finds all vectors within `radius` of each query.
 #[pyfunction]
@@ -25,7 +33,7 @@ pub(crate) fn range_search<'py>(
     radius: f32,
     limit: Option<usize>,
     arguments: SearchArguments,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Ranges<'py>> {
     let index = handle.index()?;
     let (search, deadline) = (arguments.options()?, arguments.deadline()?);
     let options = RangeOptions {
@@ -36,20 +44,15 @@ pub(crate) fn range_search<'py>(
         mode: search.mode,
         in_flight: search.in_flight,
     };
-    let queries = vectors(queries)?;
+    let queries = queries_of(queries)?;
     let found = attend(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         index.range_search(&queries, radius, &options, control).map_err(Failure::from)
     })?;
-    let answers = per_query(py, &found.per_query, &found.own, found.latencies_ns)?;
-    answers.set_item("seconds", found.seconds)?;
-    answers.set_item("threads", found.threads)?;
-    answers.set_item("notes", found.notes)?;
     let offsets = found.offsets.into_iter().map(|offset| offset as i64).collect();
-    answers.set_item("offsets", PyArray1::<i64>::from_vec(py, offsets))?;
-    answers.set_item("ids", PyArray1::from_vec(py, found.ids))?;
-    answers.set_item("distances", PyArray1::from_vec(py, found.distances))?;
-    Ok(answers)
+    let (ids, distances) = (PyArray1::from_vec(py, found.ids), PyArray1::from_vec(py, found.distances));
+    let costs = Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own);
+    Ok((PyArray1::from_vec(py, offsets), ids, distances, found.notes, costs))
 }
 
 /// Answers `queries` from several indexes as if they were one.
@@ -59,25 +62,20 @@ pub(crate) fn search_many<'py>(
     handles: Vec<PyRef<'_, IndexHandle>>,
     queries: &Bound<'_, PyAny>,
     arguments: SearchArguments,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<ManyAnswers<'py>> {
     let indexes: Vec<Arc<Index>> = handles.iter().map(|handle| handle.index()).collect::<PyResult<_>>()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-    let queries = vectors(queries)?;
+    let queries = queries_of(queries)?;
     let found = attend(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         let indexes: Vec<&Index> = indexes.iter().map(|index| &**index).collect();
         bathyal_index::search_many(&indexes, &queries, &options, control).map_err(Failure::from)
     })?;
-    let answers = per_query(py, &found.per_query, &found.own, found.latencies_ns)?;
-    answers.set_item("seconds", found.seconds)?;
-    answers.set_item("search_list", found.search_list)?;
-    answers.set_item("threads", found.threads)?;
-    answers.set_item("notes", found.notes)?;
-    let (indexes, ids) = found.places.iter().map(|place| (place.index, place.id)).unzip();
-    answers.set_item("indexes", matrix(py, indexes, found.k)?)?;
-    answers.set_item("ids", matrix(py, ids, found.k)?)?;
-    answers.set_item("distances", matrix(py, found.distances, found.k)?)?;
-    Ok(answers)
+    let (numbers, ids) = found.places.iter().map(|place| (place.index, place.id)).unzip();
+    let (numbers, ids) = (matrix(py, numbers, found.k)?, matrix(py, ids, found.k)?);
+    let distances = matrix(py, found.distances, found.k)?;
+    let costs = Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own);
+    Ok((numbers, ids, distances, found.notes, costs))
 }
 
 /// Answers the queries of a file block by block into a file of ids; returns the figures as JSON.
@@ -142,7 +140,7 @@ pub(crate) fn explain(
 ) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-    let queries = vectors(queries)?;
+    let queries = queries_of(queries)?;
     attend(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         Ok(serde_json::to_string(&index.explain(&queries, row, &options, control)?)?)

@@ -1,0 +1,120 @@
+//! What searches give back: arrays for what every caller looks at, and counters that become arrays when they are asked for.
+
+use crate::arrays::matrix;
+use bathyal_index::{OwnCosts, QueryStats, SearchResult};
+use numpy::{PyArray1, PyArray2};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+
+/// Counters, one entry a query.
+type Counts = PyArray1<u64>;
+
+/// What each query of a batch cost. An array is made when it is first asked for, since few callers ask for any: to make
+/// all of them takes longer than everything else between a search in memory and its caller.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct Costs {
+    #[pyo3(get)]
+    seconds: f64,
+    #[pyo3(get)]
+    threads: usize,
+    latencies_ns: Vec<u64>,
+    per_query: Vec<QueryStats>,
+    own: OwnCosts,
+    /// Latencies, then counters in the order of the getters.
+    made: [PyOnceLock<Py<Counts>>; 6],
+    made_own: PyOnceLock<Py<PyDict>>,
+}
+
+impl Costs {
+    pub(crate) fn new(
+        seconds: f64,
+        threads: usize,
+        latencies_ns: Vec<u64>,
+        per_query: Vec<QueryStats>,
+        own: OwnCosts,
+    ) -> Costs {
+        Costs {
+            seconds,
+            threads,
+            latencies_ns,
+            per_query,
+            own,
+            made: std::array::from_fn(|_| PyOnceLock::new()),
+            made_own: PyOnceLock::new(),
+        }
+    }
+
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        at: usize,
+        values: impl FnOnce() -> Vec<u64>,
+    ) -> Bound<'py, Counts> {
+        let made = self.made[at].get_or_init(py, || PyArray1::from_vec(py, values()).unbind());
+        made.bind(py).clone()
+    }
+
+    fn count<'py>(&self, py: Python<'py>, at: usize, each: fn(&QueryStats) -> u64) -> Bound<'py, Counts> {
+        self.array(py, at, || self.per_query.iter().map(each).collect())
+    }
+}
+
+#[pymethods]
+impl Costs {
+    #[getter]
+    fn latencies_ns<'py>(&self, py: Python<'py>) -> Bound<'py, Counts> {
+        self.array(py, 0, || self.latencies_ns.clone())
+    }
+
+    #[getter]
+    fn hops<'py>(&self, py: Python<'py>) -> Bound<'py, Counts> {
+        self.count(py, 1, |one| one.hops.into())
+    }
+
+    #[getter]
+    fn reads<'py>(&self, py: Python<'py>) -> Bound<'py, Counts> {
+        self.count(py, 2, |one| one.reads.into())
+    }
+
+    #[getter]
+    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, Counts> {
+        self.count(py, 3, |one| one.bytes)
+    }
+
+    #[getter]
+    fn code_distances<'py>(&self, py: Python<'py>) -> Bound<'py, Counts> {
+        self.count(py, 4, |one| one.code_distances.into())
+    }
+
+    #[getter]
+    fn full_distances<'py>(&self, py: Python<'py>) -> Bound<'py, Counts> {
+        self.count(py, 5, |one| one.full_distances.into())
+    }
+
+    /// What only the families of the searched indexes count, by name.
+    #[getter]
+    fn own<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let made = self.made_own.get_or_try_init(py, || {
+            let by_name = PyDict::new(py);
+            for (counter, counts) in self.own.columns() {
+                let counts = counts.iter().map(|count| u64::from(*count)).collect();
+                by_name.set_item(counter.name, Counts::from_vec(py, counts))?;
+            }
+            Ok::<_, PyErr>(by_name.unbind())
+        })?;
+        Ok(made.bind(py).clone())
+    }
+}
+
+/// Ids and distances (`queries x k`), notes, costs, the candidate list's size and bytes of memory meanwhile.
+pub(crate) type Answers<'py> =
+    (Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<f32>>, Vec<String>, Costs, u32, u64);
+
+/// What a search has found, with the memory that the open index held meanwhile.
+pub(crate) fn answers(py: Python<'_>, found: SearchResult, dram_bytes: u64) -> PyResult<Answers<'_>> {
+    let ids = matrix(py, found.ids, found.k)?;
+    let distances = matrix(py, found.distances, found.k)?;
+    let costs = Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own);
+    Ok((ids, distances, found.notes, costs, found.search_list, dram_bytes))
+}
