@@ -4,7 +4,7 @@ pub mod cluster;
 pub mod graph;
 pub mod spann;
 
-use crate::build::options::{FamilyOptions, GivenOptions};
+use crate::build::options::{BuildOptions, FamilyOptions, GivenOptions};
 use crate::error::IndexError;
 use crate::family::{Family, Stored};
 use crate::format::manifest::Manifest;
@@ -12,6 +12,13 @@ use std::path::Path;
 
 /// All families; the first is built where none is named.
 pub static FAMILIES: &[&Family] = &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY];
+
+/// The options of the first family, as they are by default.
+impl Default for BuildOptions {
+    fn default() -> BuildOptions {
+        BuildOptions::of(cluster::ClusterOptions::default())
+    }
+}
 
 /// The family of this name.
 ///
