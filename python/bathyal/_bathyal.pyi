@@ -24,6 +24,7 @@ class _BuildArguments(TypedDict):
     seed: int | None
     memory: int | None
     overwrite: bool
+    store_as: str | None
     calibration: _Data | None
 
 class _SearchArguments(TypedDict):

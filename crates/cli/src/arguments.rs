@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
-use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, SearchMode, TierChoice};
+use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, SearchMode, StoreAs, TierChoice};
 use bathyal_kernels::{Element, Metric};
 use bathyal_repro::ReproArguments;
 use bathyal_tier::layer::delay::DelayProfile;
@@ -103,6 +103,9 @@ pub struct BuildArguments {
     /// Memory that the build may take, for example 2GB; refused at once if it needs more
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,
+    /// Store vectors of f32 smaller, as f16 or i8 with a scale; what that loses is measured and said [default: as given]
+    #[arg(long, value_name = "FORM")]
+    pub store_as: Option<StoreAs>,
     /// Queries like those to come, to calibrate recall with [default: vectors held out of the data]
     #[arg(long, value_name = "QUERIES")]
     pub calibration: Option<PathBuf>,

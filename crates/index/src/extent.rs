@@ -31,7 +31,7 @@ pub(crate) fn check_set(
     Ok(())
 }
 
-/// Refuses queries for which no distance, or only one of zero, comes out.
+/// Refuses queries for which no distance, or only one of zero, comes out; `scale` is what a stored component of 1 stands for.
 ///
 /// # Errors
 /// [`IndexError::Parameter`] with the first such row.
@@ -39,15 +39,22 @@ pub(crate) fn check_queries(
     queries: &VectorFile,
     mut rows: std::ops::Range<usize>,
     metric: Metric,
+    scale: f32,
 ) -> Result<(), IndexError> {
-    rows.try_for_each(|row| match metric {
-        Metric::Cosine => Ok(()),
+    // Where vectors are stored by a scale, queries are compared in its units.
+    let most = LARGEST * scale.min(1.0);
+    let too_large = |row: usize| queries.largest(row..row + 1).filter(|largest| largest.value > most);
+    rows.try_for_each(|row| match (metric, too_large(row)) {
+        (Metric::Cosine, _) => Ok(()),
+        (_, Some(Largest { row, value })) => {
+            Err(refused(queries, row, &format!("has a value of {value:e}, above {most:e}")))
+        }
         // A query may be as near to zero as it likes, since it is compared with vectors that are not.
-        Metric::L2 => match queries.largest(row..row + 1) {
+        (Metric::L2, None) => match queries.largest(row..row + 1) {
             Some(largest) if largest.value >= SMALLEST => check_set(queries, metric, Some(largest)),
             _ => Ok(()),
         },
-        Metric::InnerProduct => check_set(queries, metric, queries.largest(row..row + 1)),
+        (Metric::InnerProduct, None) => check_set(queries, metric, queries.largest(row..row + 1)),
     })
 }
 

@@ -11,6 +11,7 @@ pub mod error;
 mod extent;
 pub mod families;
 pub mod family;
+mod form;
 pub mod format;
 pub mod open;
 mod partition;
@@ -26,6 +27,7 @@ pub use families::graph::{
 pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
+pub use format::stored::{Loss, StoreAs, StoredEntry};
 pub use open::{
     Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, OpenOptions, RangeOptions,
     RangeResult, SearchOptions, SearchResult, Searching, TierChoice, WarmReport, inspect, inspect_in,

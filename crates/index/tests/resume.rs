@@ -1,7 +1,7 @@
 //! A build that was killed continues where it was, and comes out as if nobody had killed it.
 
 use bathyal_index::build::planned_memory;
-use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, SpannOptions, build, verify};
+use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, SpannOptions, StoreAs, build, verify};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
@@ -66,7 +66,7 @@ impl Progress for Noted {
 }
 
 fn write_data(folder: &Path, kind: &str) {
-    let dim = if kind == CLUSTER { DIM } else { LIST_DIM };
+    let dim = if form_of(kind).0 == CLUSTER { DIM } else { LIST_DIM };
     let mut random = StdRng::seed_from_u64(11);
     for (name, rows) in [("base.fbin", ROWS), ("queries.fbin", QUERIES)] {
         let mut bytes: Vec<u8> = [rows, dim].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -78,8 +78,17 @@ fn write_data(folder: &Path, kind: &str) {
 /// What is built: a cluster index, or posting lists of a layout, some of codes.
 const CLUSTER: &str = "cluster";
 
+/// What is built, and as what its vectors are stored.
+fn form_of(kind: &str) -> (&str, Option<StoreAs>) {
+    match kind.split_once(" as ") {
+        Some((kind, form)) => (kind, Some(form.parse().unwrap())),
+        None => (kind, None),
+    }
+}
+
 /// The least memory that will do, so that the set is built in parts; all of it if `parts` is off.
 fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOptions {
+    let (kind, store_as) = form_of(kind);
     let (layout, coded) = kind.strip_suffix(" codes").map_or((kind, false), |layout| (layout, true));
     let family: FamilyOptions = match kind {
         CLUSTER => ClusterOptions::default().into(),
@@ -95,6 +104,7 @@ fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOpt
         metric: metric.parse().unwrap(),
         threads: 2,
         memory_bytes: Some(1),
+        store_as,
         calibration: Some(VectorFile::open(data.path().with_file_name("queries.fbin")).unwrap()),
         ..BuildOptions::of(family)
     };
@@ -211,6 +221,27 @@ fn posting_lists_continue_after_every_kind_of_step() {
     check("grouped", "l2", true, &deaths, &done);
     check("decoupled", "l2", true, &[("first pass", 1), ("calibrating", 1)], &done);
     check("coupled codes", "l2", true, &[("assigning", 1), ("calibrating", 2)], &done[1..4]);
+}
+
+#[test]
+fn vectors_that_are_stored_smaller_continue_too() {
+    let deaths = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("calibrating", 2)];
+    check("cluster as i8", "ip", true, &deaths, &["spreading", "grouping", "training codes"]);
+    check("grouped as f16", "cosine", true, &deaths[1..], &["spreading", "grouping"]);
+}
+
+#[test]
+fn another_form_is_another_build() {
+    let folder = tempfile::tempdir().unwrap();
+    write_data(folder.path(), CLUSTER);
+    die(folder.path(), "cluster as f16", "l2", true, "encoding", 1);
+    let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
+    let noted = Noted::default();
+    build(&data, &folder.path().join("killed"), &options(&data, "cluster as i8", "l2", true), &noted)
+        .unwrap();
+    assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));
+    assert_eq!(building(folder.path()), [""; 0]);
+    assert!(verify(folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
 }
 
 #[test]

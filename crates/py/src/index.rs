@@ -10,7 +10,7 @@ use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, SearchMode,
-    SearchOptions, SearchResult, TierChoice,
+    SearchOptions, SearchResult, StoreAs, TierChoice,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier};
@@ -32,6 +32,7 @@ pub(crate) struct BuildArguments<'py> {
     seed: Option<u64>,
     memory: Option<u64>,
     overwrite: bool,
+    store_as: Option<String>,
     calibration: Option<Bound<'py, PyAny>>,
 }
 
@@ -47,9 +48,15 @@ impl BuildArguments<'_> {
             seed: self.seed.unwrap_or(DEFAULT_SEED),
             memory_bytes: self.memory,
             overwrite: self.overwrite,
+            store_as: self.store_as.as_deref().map(store_as).transpose()?,
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
         })
     }
+}
+
+/// As what vectors are stored, by its name.
+fn store_as(name: &str) -> PyResult<StoreAs> {
+    name.parse().map_err(|what| Failure::from(IndexError::Parameter(what)).into())
 }
 
 /// The index families as JSON: name, what it is, the options of a build, and the counters of its own.

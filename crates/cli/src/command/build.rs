@@ -36,6 +36,7 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         seed: arguments.seed,
         memory_bytes: arguments.memory,
         overwrite: arguments.overwrite,
+        store_as: arguments.store_as,
         calibration,
     })
 }
@@ -43,9 +44,10 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
 fn text(answer: &Answer) -> String {
     let Answer { index, report, peak_rss_bytes } = answer;
     let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
+    let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
     format!(
         "{index}: {} vectors of {} {} ({}), built in {:.1} s\n\
-         index {}, data {}, amplification {:.2}, peak memory {peak}",
+         index {}, data {}, amplification {:.2}, peak memory {peak}{stored}",
         report.vectors,
         report.dim,
         report.element,

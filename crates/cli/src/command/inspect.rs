@@ -45,6 +45,9 @@ fn text(report: &InspectReport) -> String {
         manifest.build_seconds,
     );
     // Writing to a string does not fail.
+    if let Some(stored) = manifest.stored {
+        let _ = writeln!(text, "stored as     {stored}");
+    }
     for line in &told.calibration {
         let _ = writeln!(text, "calibration   {line}");
     }

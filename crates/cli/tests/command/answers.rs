@@ -47,6 +47,32 @@ fn build_reports_what_it_cost() {
 }
 
 #[test]
+fn smaller_vectors_say_what_they_lose() {
+    let folder = copy();
+    for family in ["graph", "cluster", "spann"] {
+        for form in ["f16", "i8"] {
+            let name = format!("{family}-{form}");
+            let line = format!("build base.fbin {name} --metric l2 --family {family} --store-as {form}");
+            let said = bathyal(folder.path(), &line).good();
+            let words = format!("stored as {form}; exact search of them finds ");
+            assert!(said.contains(&words) && said.contains(" of the 10 nearest"), "{said}");
+            let shown = bathyal(folder.path(), &format!("inspect {name}")).good();
+            assert!(shown.contains("stored as     ") && shown.contains("f32 l2"), "{shown}");
+            let told = bathyal(folder.path(), &format!("inspect {name} --json")).json();
+            let stored = &told["manifest"]["stored"];
+            assert_eq!((&stored["element"], &stored["loss"]["k"]), (&form.into(), &10.into()));
+            let line = format!("search {name} queries.fbin --search-list 200 --groundtruth gt.ibin --json");
+            let recall = bathyal(folder.path(), &line).json()["recall"].as_f64().unwrap();
+            assert!(recall > 0.9, "{name}: {recall}");
+            bathyal(folder.path(), &format!("verify {name}")).good();
+        }
+    }
+    bathyal(folder.path(), "convert base.fbin base.f16bin").good();
+    let refused = bathyal(folder.path(), "build base.f16bin half --metric l2 --store-as i8");
+    refused.fails(1, &["store_as is i8", "the data is f16"]);
+}
+
+#[test]
 fn every_kind_of_code_is_built_and_searched() {
     let folder = copy();
     let cases = [

@@ -4,7 +4,7 @@ use crate::workshop::{VECTORS, bathyal, shared};
 
 #[test]
 fn nonsense_is_a_usage_error() {
-    let cases: [(&str, &[&str]); 19] = [
+    let cases: [(&str, &[&str]); 20] = [
         ("", &["Usage: bathyal"]),
         ("polish idx", &["unrecognized subcommand 'polish'"]),
         ("search idx", &["<QUERIES>"]),
@@ -21,6 +21,7 @@ fn nonsense_is_a_usage_error() {
         ("build base.fbin other --metric manhattan", &["unknown metric 'manhattan'", "l2, ip, cosine"]),
         ("build base.fbin other --metric l2 --memory lots", &["'lots' is no size", "2GB"]),
         ("build base.fbin other --metric l2 --code-kind morse", &["morse"]),
+        ("build base.fbin other --metric l2 --store-as u8", &["unknown form 'u8'", "f16 or i8"]),
         ("build base.fbin other --metric l2 --code pq", &["--code-kind"]),
         ("search idx queries.fbin --width 4", &["--in-flight"]),
         ("convert base.fbin other.fbin --rows 5..5", &["FIRST..LAST"]),

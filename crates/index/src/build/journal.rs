@@ -3,6 +3,7 @@
 
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use crate::format::seal;
@@ -51,7 +52,7 @@ pub(crate) fn holds(directory: &dyn Generation, name: &str, written: &Written) -
 /// What a build is made from: the data, everything that its result follows from, and the version `steps` of what a family
 /// writes on the way. `None` for vectors in memory, which nobody can recognise.
 pub(crate) fn fingerprint(
-    data: &VectorFile,
+    data: &Source<'_>,
     options: &BuildOptions,
     identity: Identity,
     steps: u32,
@@ -61,7 +62,7 @@ pub(crate) fn fingerprint(
         "{}, steps {steps} of {}; {}; {:?} bytes, {} threads",
         options.family.family(),
         env!("CARGO_PKG_VERSION"),
-        source(data, options, identity)?,
+        source(data.given(), options, identity)?,
         options.memory_bytes,
         options.thread_count(),
     ))

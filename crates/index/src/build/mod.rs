@@ -6,12 +6,15 @@ pub mod options;
 pub(crate) mod publishing;
 
 use crate::error::IndexError;
+use crate::form::loss::Measurement;
+use crate::form::source::Source;
+use crate::form::{self, Form};
 use crate::format::identity::Identity;
-use crate::format::manifest::{FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest};
+use crate::format::manifest::{FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest, version_of};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Replace, Store};
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
+use bathyal_vectors::{Largest, VectorFile};
 use options::{BuildOptions, BuildReport, Details, Job, Target};
 use serde_json::Value;
 use std::path::Path;
@@ -20,7 +23,7 @@ use std::time::Instant;
 /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
 /// that would do.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    options.family.builder().planned_memory(data, options)
+    options.family.builder().planned_memory(&planned_source(data, options), options)
 }
 
 /// Builds an index over `data` at `target`.
@@ -57,57 +60,94 @@ pub fn build_in(
     check_data(data, options)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     store.check(name, replace)?;
-    let planned = builder.planned_memory(data, options);
+    let planned = planned_memory(data, options);
     if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
         let (what, advice) = ("building this index", builder.memory_advice());
         return Err(IndexError::Memory { what, needed: planned, given, advice });
     }
     progress.stage("checking vectors", data.count() as u64);
-    let identity = identity(data, options, progress)?;
+    let (identity, largest) = identity(data, options, progress)?;
+    let source = source(data, options, largest, progress)?;
     let target = Target { store, name, replace };
-    builder.build(Job { data, target: &target, options, identity, planned, progress })
+    builder.build(Job { data: &source, target: &target, options, identity, planned, progress })
 }
 
-/// Checks every vector, and gives the index an identity that follows from all that shapes it.
+/// The vectors in the form that the index will have, without its scale: all that memory follows from.
+fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a> {
+    let form = match options.store_as {
+        Some(store_as) => Form::smaller(store_as, options.metric, 1.0),
+        None => Form::as_given(data.element(), options.metric),
+    };
+    Source::new(data, form, None)
+}
+
+/// The vectors in the form that the index will have, and what that loses.
+fn source<'a>(
+    data: &'a VectorFile,
+    options: &BuildOptions,
+    largest: Option<Largest>,
+    progress: &dyn Progress,
+) -> Result<Source<'a>, IndexError> {
+    let Some(store_as) = options.store_as else { return Ok(planned_source(data, options)) };
+    let form = Form::smaller(store_as, options.metric, largest.map_or(0.0, |largest| largest.value));
+    let (queries, threads) = (options.calibration.as_ref(), options.thread_count());
+    let loss = Measurement { data, form, queries, seed: options.seed, threads, progress }.run()?;
+    Ok(Source::new(data, form, loss))
+}
+
+/// Checks every vector, and gives the index an identity that follows from all that shapes it; with the largest value.
 fn identity(
     data: &VectorFile,
     options: &BuildOptions,
     progress: &dyn Progress,
-) -> Result<Identity, IndexError> {
+) -> Result<(Identity, Option<Largest>), IndexError> {
     // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
     // add; threads and what is replaced shape nothing.
-    let BuildOptions { metric, family, threads: _, seed, memory_bytes: _, overwrite: _, calibration } =
-        options;
+    let BuildOptions {
+        metric,
+        family,
+        threads: _,
+        seed,
+        memory_bytes: _,
+        overwrite: _,
+        store_as,
+        calibration,
+    } = options;
     let content = |vectors: &VectorFile| match vectors.check_content(&|| progress.cancelled()) {
         Some(content) => {
             let content = content?;
             crate::extent::check_set(vectors, *metric, content.largest)?;
-            Ok(content.hash)
+            Ok(content)
         }
         None => Err(IndexError::Cancelled),
     };
-    let queries = calibration.as_ref().map(content).transpose()?;
-    Ok(Identity::of(&format!(
+    let queries = calibration.as_ref().map(content).transpose()?.map(|content| content.hash);
+    let of_data = content(data)?;
+    let identity = Identity::of(&format!(
         "format {FORMAT_VERSION}; {} {:016x}; queries {queries:x?}; {metric} {seed}; {} {:?}",
         data.element(),
-        content(data)?,
+        of_data.hash,
         family.family(),
         family.builder(),
-    )))
+    ));
+    let stored = store_as.map(|store_as| identity.and(&format!("stored as {store_as}")));
+    Ok((stored.unwrap_or(identity), of_data.largest))
 }
 
 /// The manifest of an index of which the family has not said anything yet.
-pub(crate) fn least_manifest(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Manifest {
+pub(crate) fn least_manifest(data: &Source<'_>, options: &BuildOptions, identity: Identity) -> Manifest {
+    let stored = data.form().entry(data.loss().map(|measured| measured.loss));
     Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: version_of(&stored),
         identity: Some(identity.to_string()),
         written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
         family: options.family.family().into(),
         vectors: data.count() as u64,
         dim: data.dim() as u32,
-        element: data.element().name().into(),
+        element: data.given().element().name().into(),
+        stored,
         metric: options.metric.name().into(),
-        data_bytes: data.data_bytes(),
+        data_bytes: data.given().data_bytes(),
         seed: options.seed,
         build_seconds: 0.0,
         files: Vec::new(),
@@ -132,6 +172,7 @@ impl BuildReport {
             vectors: manifest.vectors,
             dim: manifest.dim,
             element: manifest.element.clone(),
+            stored: manifest.stored,
             metric: manifest.metric.clone(),
             details,
             threads,
@@ -191,6 +232,7 @@ fn check_data(data: &VectorFile, options: &BuildOptions) -> Result<(), IndexErro
             data.dim()
         )));
     }
+    form::check(options.store_as, data.element())?;
     if let Some(queries) = &options.calibration
         && (queries.dim() != data.dim() || queries.element() != data.element())
     {

@@ -1,7 +1,9 @@
 //! What every build is told, whatever its family, and what it reports.
 
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::identity::Identity;
+use crate::format::stored::{StoreAs, StoredEntry};
 use bathyal_kernels::Metric;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::VectorFile;
@@ -31,6 +33,9 @@ pub struct BuildOptions {
     pub memory_bytes: Option<u64>,
     /// Whether to replace an index that is already there.
     pub overwrite: bool,
+    /// As what vectors of f32 are stored; `None` stores vectors as they are given. Queries stay f32, and so do distances
+    /// theirs; what is lost is measured by the vectors as given, and said.
+    pub store_as: Option<StoreAs>,
     /// Queries like those to come, for the calibration; `None` holds out vectors of the data.
     pub calibration: Option<VectorFile>,
 }
@@ -45,6 +50,7 @@ impl BuildOptions {
             seed: DEFAULT_SEED,
             memory_bytes: None,
             overwrite: false,
+            store_as: None,
             calibration: None,
         }
     }
@@ -68,7 +74,7 @@ pub(crate) trait Builder: Debug + Send + Sync {
 
     /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
     /// that would do.
-    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64;
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64;
 
     /// What to change where a budget is too small.
     fn memory_advice(&self) -> &'static str;
@@ -88,7 +94,7 @@ pub(crate) struct Target<'a> {
 /// What a builder works on.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
-    pub(crate) data: &'a VectorFile,
+    pub(crate) data: &'a Source<'a>,
     pub(crate) target: &'a Target<'a>,
     pub(crate) options: &'a BuildOptions,
     /// What the checksums of the index begin with.
@@ -184,8 +190,11 @@ pub struct BuildReport {
     pub vectors: u64,
     /// Dimensions.
     pub dim: u32,
-    /// Element name.
+    /// Element name of the vectors as they were given.
     pub element: String,
+    /// How the vectors are stored and what that loses, where not as they were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored: Option<StoredEntry>,
     /// Metric name.
     pub metric: String,
     /// What only this family has to say: kind and bytes of codes, degrees.

@@ -4,6 +4,7 @@ use super::{Calibration, Curve};
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
 use crate::extent::has_direction;
+use crate::form::source::Source;
 use crate::query::ROWS_A_RELEASE;
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
@@ -53,12 +54,14 @@ pub(crate) struct Trial {
     /// The numbers of neighbours that get a curve, rising.
     pub(crate) k: Vec<u32>,
     source: &'static str,
+    /// For each k the share of the true neighbours that exact search of the stored vectors finds.
+    left: Vec<f32>,
 }
 
 impl Trial {
-    /// Finds the true neighbours of queries; `None` where there are too few vectors to measure anything.
+    /// Finds the true neighbours of queries, by the vectors as they were given; `None` where there are too few vectors to measure anything.
     pub(crate) fn prepare(
-        data: &VectorFile,
+        data: &Source<'_>,
         options: &BuildOptions,
         stand_ins: StandIns<'_>,
         progress: &dyn Progress,
@@ -83,7 +86,8 @@ impl Trial {
             (false, true) => "given queries",
             (false, false) => "held-out vectors",
         };
-        Ok(Some(Trial { queries, own: own.then_some(ids), truth, wide, k, source }))
+        let left = k.iter().map(|k| data.loss().map_or(1.0, |loss| loss.share(*k as usize))).collect();
+        Ok(Some(Trial { queries, own: own.then_some(ids), truth, wide, k, source, left }))
     }
 
     /// The true neighbours of a query, itself left out.
@@ -91,6 +95,18 @@ impl Trial {
         let own = self.own.as_ref().map(|own| own[query]);
         let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
         truth.iter().copied().filter(move |id| Some(*id) != own)
+    }
+
+    /// The recall of the curve number `curve` where `found` true neighbours of all queries are among the candidates that are
+    /// compared. Of vectors stored as something smaller some of these are not among the nearest any more.
+    pub(crate) fn recall(&self, curve: usize, found: u64) -> f32 {
+        let of = self.queries.count() as f64 * f64::from(self.k[curve]);
+        (found as f64 / of * f64::from(self.left[curve])) as f32
+    }
+
+    /// What of a recall is left to be found by the curve number `curve`.
+    pub(crate) fn left(&self, curve: usize) -> f32 {
+        self.left[curve]
     }
 
     /// Curves without points.
@@ -152,12 +168,12 @@ impl Trial {
 
 /// The queries of a calibration and their ids: the vectors named, or a sample of what the caller gave.
 fn queries(
-    data: &VectorFile,
+    data: &Source<'_>,
     ids: Vec<u32>,
     options: &BuildOptions,
 ) -> Result<Option<(VectorFile, Vec<u32>)>, IndexError> {
     let (source, mut ids) = match &options.calibration {
-        None => (data, ids),
+        None => (data.given(), ids),
         Some(given) => {
             let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
             let chosen = sample(&mut random, given.count(), given.count().min(MOST_QUERIES));
@@ -185,12 +201,12 @@ fn queries(
         }
     }
     source.release();
-    Ok(Some((VectorFile::from_rows(data.element(), data.dim(), rows)?, ids)))
+    Ok(Some((VectorFile::from_rows(source.element(), source.dim(), rows)?, ids)))
 }
 
 /// The true neighbours of each query among the vectors not held out: `queries x k`.
 fn truth(
-    data: &VectorFile,
+    data: &Source<'_>,
     queries: &VectorFile,
     held_out: &[u32],
     options: &BuildOptions,
@@ -200,8 +216,14 @@ fn truth(
     // Held-out vectors are a small share; room for twice their share among the nearest, and for chance.
     let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
     let threads = NonZeroUsize::new(options.thread_count());
-    let exact =
-        exact_neighbors(data, queries, options.metric, (k + extra).min(data.count()), threads, progress);
+    let exact = exact_neighbors(
+        data.given(),
+        queries,
+        options.metric,
+        (k + extra).min(data.count()),
+        threads,
+        progress,
+    );
     let exact = exact.map_err(|error| match error {
         GroundTruthError::Cancelled => IndexError::Cancelled,
         other => IndexError::Internal(other.to_string()),

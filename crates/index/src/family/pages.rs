@@ -195,7 +195,7 @@ pub(crate) fn walk(
 ) -> Result<Vec<u32>, IndexError> {
     let Verifying { object, manifest, progress, .. } = *verifying;
     let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
-    let element = manifest.element().map_err(wrong)?;
+    let element = manifest.stored_element().map_err(wrong)?;
     let mut seen = Marks::new(manifest.vectors);
     let mut held = vec![0_u32; groups as usize];
     let pages = u64::from(groups) * layout.group_pages() as u64;

@@ -2,6 +2,7 @@
 
 use super::identity::Identity;
 use super::seal;
+use super::stored::StoredEntry;
 use super::version1;
 use crate::error::IndexError;
 use bathyal_kernels::{Element, Metric};
@@ -15,8 +16,11 @@ use std::sync::Arc;
 
 /// Name of the manifest within an index directory.
 pub const MANIFEST_NAME: &str = "manifest.json";
-/// The format version that this program writes, and the latest that it reads.
+/// The format version that this program writes of vectors that are stored as they were given.
 pub const FORMAT_VERSION: u32 = 2;
+/// The format version of indexes whose vectors are stored as something smaller than they were given: the latest that this
+/// program reads.
+pub const SMALLER_VERSION: u32 = 3;
 /// The first format version of indexes that have an identity.
 const FIRST_IDENTIFIED: u32 = 2;
 /// A manifest is a few kilobytes; anything beyond this is not one.
@@ -84,11 +88,14 @@ pub struct Manifest {
     pub vectors: u64,
     /// Dimensions of a vector.
     pub dim: u32,
-    /// Element name (f32, f16, u8, i8).
+    /// Element name (f32, f16, u8, i8) of the vectors as they were given, and of queries.
     pub element: String,
+    /// How the vectors are stored, where not as they were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<StoredEntry>,
     /// Metric name (l2, ip, cosine).
     pub metric: String,
-    /// Bytes of the vectors alone: `vectors x dim x element size`.
+    /// Bytes of the vectors alone, as they were given: `vectors x dim x element size`.
     pub data_bytes: u64,
     /// Seed of the build.
     pub seed: u64,
@@ -100,14 +107,37 @@ pub struct Manifest {
     pub structure: Value,
 }
 
+/// The format version of an index whose vectors are stored like this.
+pub(crate) fn version_of(stored: &Option<StoredEntry>) -> u32 {
+    if stored.is_some() { SMALLER_VERSION } else { FORMAT_VERSION }
+}
+
 pub(crate) fn require(holds: bool, what: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_string()) }
 }
 
 impl Manifest {
-    /// The element type.
+    /// The element type of the vectors as they were given, and of queries.
     pub fn element(&self) -> Result<Element, String> {
         self.element.parse().map_err(|_| format!("unknown element {:?}", self.element))
+    }
+
+    /// The element type of the vectors as they are stored.
+    pub fn stored_element(&self) -> Result<Element, String> {
+        match &self.stored {
+            Some(stored) => Ok(stored.element.element()),
+            None => self.element(),
+        }
+    }
+
+    /// What a stored component of 1 stands for.
+    pub fn stored_scale(&self) -> f32 {
+        self.stored.map_or(1.0, |stored| stored.scale)
+    }
+
+    /// Bytes of a vector as it is stored.
+    pub fn stored_row_bytes(&self) -> Result<usize, String> {
+        Ok(self.dim as usize * self.stored_element()?.size())
     }
 
     /// The metric.
@@ -224,11 +254,11 @@ impl Manifest {
             format_version: u32,
         }
         let version: Version = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
-        if version.format_version > FORMAT_VERSION {
+        if version.format_version > SMALLER_VERSION {
             return Err(IndexError::LaterVersion {
                 path: directory.to_path_buf(),
                 found: version.format_version,
-                known: FORMAT_VERSION,
+                known: SMALLER_VERSION,
             });
         }
         let manifest: Manifest = match version.format_version {
@@ -241,12 +271,16 @@ impl Manifest {
 
     /// Checks what all families have in common; what a family says of itself is checked by it.
     fn check(&self) -> Result<(), String> {
-        let element = self.element()?;
-        self.metric()?;
+        let (element, metric) = (self.element()?, self.metric()?);
         require(
             self.identity()?.is_none() == (self.format_version < FIRST_IDENTIFIED),
             "an index has an identity from version 2 on, and none before",
         )?;
+        require(
+            self.stored.is_some() == (self.format_version == SMALLER_VERSION),
+            "an index of version 3 says how its vectors are stored, and no other does",
+        )?;
+        self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
         require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
         let data_bytes = self.vectors * u64::from(self.dim) * element.size() as u64;

@@ -17,5 +17,6 @@ pub mod pages;
 pub mod postings;
 pub mod runs;
 pub(crate) mod seal;
+pub mod stored;
 mod version1;
 pub(crate) mod walk;

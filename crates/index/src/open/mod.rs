@@ -297,7 +297,7 @@ impl Index {
         self.manifest.dim as usize
     }
 
-    /// Element type of vectors and queries.
+    /// Element type of the vectors as they were given, and of queries; [`Manifest::stored`] says whether they are stored so.
     pub fn element(&self) -> Element {
         self.element
     }
@@ -394,7 +394,7 @@ impl Index {
         } else {
             queries.check_rows(rows.clone())?
         }
-        extent::check_queries(queries, rows.clone(), self.metric())?;
+        extent::check_queries(queries, rows.clone(), self.metric(), self.manifest.stored_scale())?;
         if self.metric() == Metric::Cosine {
             let zero = |row: &usize| !extent::has_direction(self.element(), queries.row(*row));
             if let Some(row) = rows.clone().find(zero) {
@@ -486,7 +486,11 @@ impl Index {
 
     /// The effort for a recall.
     fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> query::Effort {
-        let Some(solved) = self.opened.effort(k, recall) else {
+        let solved = self.opened.effort(k, recall);
+        if solved.is_none_or(|solved| !solved.reached) {
+            notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
+        }
+        let Some(solved) = solved else {
             // Too few vectors to calibrate: looking at all of them is exact and cheap.
             return query::Effort { search_list: self.len(), probes: self.len(), prune: 0.0 };
         };

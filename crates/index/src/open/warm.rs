@@ -39,6 +39,8 @@ impl Index {
         // As codes and centroids remember them: no page is read.
         let mut samples = Vec::new();
         self.opened.samples(WARM_QUERIES, &mut samples);
+        // They are in the units of what is stored, queries in those of what was given.
+        samples.iter_mut().for_each(|value| *value *= self.manifest.stored_scale());
         let count = samples.len() / self.dim().max(1);
         let mut bytes = Vec::with_capacity(samples.len() * self.element().size());
         encode(self.element(), &samples, &mut bytes);

@@ -1,11 +1,13 @@
 //! How vectors of the data become vectors of an index: normalised for cosine, and as the points that they are placed by.
 
-use crate::query::set::normalize;
+use crate::form::Form;
 use bathyal_kernels::{Element, Metric, normalize_f32, to_f32};
 
 /// What is done to each vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Intake {
+    pub(crate) form: Form,
+    /// Of the vectors in the index.
     pub(crate) element: Element,
     pub(crate) metric: Metric,
     pub(crate) dim: usize,
@@ -19,10 +21,9 @@ impl Intake {
         self.dim + usize::from(self.longest.is_some())
     }
 
-    /// Copies a row of the data as it goes into the index; false for a vector that has no direction and needs one.
+    /// Makes a row of the data what goes into the index; false for a vector that has no direction and needs one.
     pub(crate) fn take(&self, row: &[u8], out: &mut [u8]) -> bool {
-        out.copy_from_slice(row);
-        self.metric != Metric::Cosine || normalize(self.element, out)
+        self.form.take(row, out)
     }
 
     /// A taken row as floats, as codes are trained on: `dim` values.

@@ -14,10 +14,10 @@ pub(crate) mod staged;
 
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use bathyal_store::Draft;
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use intake::Intake;
 use pieces::Part;
@@ -40,7 +40,7 @@ pub(crate) fn sample_rows(count: usize, dim: usize) -> usize {
 
 /// What all stages of a build read; `L` is what its family lays out.
 pub(crate) struct Work<'a, L, O> {
-    pub(crate) data: &'a VectorFile,
+    pub(crate) data: &'a Source<'a>,
     pub(crate) options: &'a BuildOptions,
     /// What only its family is told.
     pub(crate) own: &'a O,
@@ -68,8 +68,8 @@ impl<L, O> Work<'_, L, O> {
 
     /// How vectors are taken in, before the longest is known.
     pub(crate) fn intake(&self) -> Intake {
-        let (element, dim) = (self.data.element(), self.data.dim());
-        Intake { element, metric: self.options.metric, dim, longest: None }
+        let (form, dim) = (self.data.form(), self.data.dim());
+        Intake { form, element: form.stored(), metric: form.metric(), dim, longest: None }
     }
 
     /// Sends the vectors to parts, where they are not placed all at once; `intake` then knows the longest.

@@ -6,11 +6,10 @@
 //! product. The extra coordinate is kept beside the rows and never written.
 
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::partition::placement::Points;
 use crate::partition::placement::project::{dot, dot_u8};
-use crate::query::set::normalize;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use std::sync::Mutex;
 
@@ -36,7 +35,7 @@ pub(crate) struct Space {
 
 impl Space {
     /// Bytes that a space over `data` takes.
-    pub(crate) fn planned_bytes(data: &VectorFile, metric: Metric) -> u64 {
+    pub(crate) fn planned_bytes(data: &Source<'_>, metric: Metric) -> u64 {
         Space::planned_rows(data.count(), data.row_bytes(), metric)
     }
 
@@ -73,9 +72,9 @@ impl Space {
         self.lift = Some((lift, 2.0 * longest));
     }
 
-    /// Copies the rows of `data`, normalised for cosine where the element can hold that.
+    /// Takes in the rows of `data`, normalised for cosine where the element can hold that.
     pub(crate) fn load(
-        data: &VectorFile,
+        data: &Source<'_>,
         metric: Metric,
         threads: usize,
         progress: &dyn Progress,
@@ -84,7 +83,7 @@ impl Space {
         let mut space = Space::blank(count, data.dim(), element, metric);
         let (stride, lead) = (space.stride, space.lead);
         // Mapped rows count as this process's memory until they are given back.
-        let release_rows = (RELEASE_BYTES / row_bytes).max(1);
+        let release_rows = (RELEASE_BYTES / data.given_row_bytes()).max(1);
         let zeros = Mutex::new((0_u64, Vec::new()));
         let rows_a_thread = count.div_ceil(threads.max(1)).max(1);
         std::thread::scope(|scope| {
@@ -101,8 +100,7 @@ impl Space {
                                 return;
                             }
                         }
-                        slot[..row_bytes].copy_from_slice(data.row(first + i));
-                        if metric == Metric::Cosine && !normalize(element, &mut slot[..row_bytes]) {
+                        if !data.form().take(data.given_row(first + i), &mut slot[..row_bytes]) {
                             note_zero(zeros, (first + i) as u64);
                         }
                     }

@@ -46,12 +46,14 @@ pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexE
     if work.options.metric != Metric::InnerProduct {
         return Ok(None);
     }
-    let at_once = (RELEASE_BYTES / work.data.row_bytes()).max(1);
-    let mut longest = 0.0_f32;
+    let at_once = (RELEASE_BYTES / work.data.given_row_bytes()).max(1);
+    let (intake, mut taken) = (work.intake(), vec![0; work.data.row_bytes()]);
+    let (taken_as, mut longest) = (intake.element, 0.0_f32);
     for first in (0..work.data.count()).step_by(at_once) {
         work.go_on()?;
         for row in first..work.data.count().min(first + at_once) {
-            longest = longest.max(squared_norm(work.data.element(), work.data.row(row)));
+            intake.take(work.data.given_row(row), &mut taken);
+            longest = longest.max(squared_norm(taken_as, &taken));
         }
         work.data.release();
     }
@@ -67,9 +69,9 @@ fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Planes {
     chosen.sort_unstable();
     let mut sample = Sample { rows: vec![0.0; rows * dim], dim };
     let mut taken = vec![0; work.data.row_bytes()];
-    let often = (RELEASE_BYTES / work.data.row_bytes().max(4096)).max(1);
+    let often = (RELEASE_BYTES / work.data.given_row_bytes().max(4096)).max(1);
     for (i, (id, row)) in chosen.iter().zip(sample.rows.chunks_exact_mut(dim)).enumerate() {
-        intake.take(work.data.row(*id), &mut taken);
+        intake.take(work.data.given_row(*id), &mut taken);
         intake.point(&taken, row);
         if i % often == 0 {
             work.data.release();
@@ -127,7 +129,7 @@ pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec
     work.progress.stage("spreading", data.count() as u64);
     let planes = planes(work, intake);
     let mut spills = Spills::create(work.directory, planes.parts())?;
-    let at_once = (TAKEN_BYTES / row_bytes).max(1);
+    let at_once = (TAKEN_BYTES / data.given_row_bytes()).max(1);
     let a_thread = at_once.div_ceil(work.threads).max(1);
     let mut taken = vec![0_u8; at_once * row_bytes];
     // The part of each row; none for a vector without a direction.
@@ -145,7 +147,7 @@ pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec
                     let mut point = vec![0.0; intake.point_dim()];
                     let first = first + number * a_thread;
                     for (i, (out, part)) in taken.chunks_exact_mut(row_bytes).zip(parts).enumerate() {
-                        let sound = intake.take(data.row(first + i), out);
+                        let sound = intake.take(data.given_row(first + i), out);
                         intake.point(out, &mut point);
                         *part = sound.then(|| planes.part(&point) as u16);
                     }

@@ -9,10 +9,10 @@ use crate::build::options::{BuildOptions, BuildReport, Builder, Details, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, journal};
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::appender::{Appender, Written};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
-use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,10 +30,10 @@ pub(crate) trait Staged: Builder + Sized {
     const STEPS_VERSION: u32;
 
     /// Most vectors that are placed together.
-    fn rows(&self, data: &VectorFile, options: &BuildOptions) -> Result<usize, IndexError>;
+    fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError>;
 
     /// The layout of an index of this identity.
-    fn layout(&self, data: &VectorFile, identity: Identity) -> Result<Self::Layout, IndexError>;
+    fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<Self::Layout, IndexError>;
 
     /// How vectors are placed.
     fn placing(layout: &Self::Layout) -> Placing;

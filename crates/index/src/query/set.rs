@@ -1,19 +1,22 @@
 //! The vectors of an index as every searcher sees them, and the exact distance that all of them re-rank by.
 
 use crate::error::IndexError;
+use crate::form::Form;
 use crate::format::manifest::{FileEntry, Manifest};
-use bathyal_kernels::{Distance, Element, Metric, Rows, normalize_f16, normalize_f32};
+use bathyal_kernels::{Distance, Element, Metric, Rows};
 use bathyal_store::Generation;
 use bathyal_tier::ReadError;
-use half::f16;
 use std::path::PathBuf;
 
 /// The vectors of an index, and the file that searches read.
 pub(crate) struct VectorSet {
     pub(crate) vectors: u32,
     pub(crate) dim: usize,
+    /// Of the stored vectors.
     pub(crate) element: Element,
     pub(crate) metric: Metric,
+    /// How queries become what stored vectors are compared with.
+    pub(crate) form: Form,
     pub(crate) exact: Exact,
     pub(crate) file: PathBuf,
 }
@@ -26,14 +29,15 @@ impl VectorSet {
         file: &FileEntry,
     ) -> Result<VectorSet, IndexError> {
         let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-        let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
+        let form = Form::of(manifest).map_err(wrong)?;
         let dim = manifest.dim as usize;
         Ok(VectorSet {
             vectors: manifest.vectors as u32,
             dim,
-            element,
-            metric,
-            exact: Exact::new(element, metric, dim),
+            element: form.stored(),
+            metric: form.metric(),
+            form,
+            exact: Exact::new(form, dim),
             file: directory.address().join(&file.name),
         })
     }
@@ -63,25 +67,30 @@ impl VectorSet {
     }
 }
 
-/// The distance between a query and stored vectors, which under cosine are normalised where the element allows it.
+/// The distance between a query and stored vectors, which under cosine are normalised where the element allows it; in the
+/// units of the vectors as they were given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exact {
     distance: Distance,
+    scale: f32,
     shift: f32,
 }
 
 impl Exact {
-    pub(crate) fn new(element: Element, metric: Metric, dim: usize) -> Exact {
+    pub(crate) fn new(form: Form, dim: usize) -> Exact {
+        let (element, metric) = (form.stored(), form.metric());
         // The cosine distance of normalised vectors is 1 minus their product.
         let normalised = metric == Metric::Cosine && element.is_float();
         let kernel = if normalised { Metric::InnerProduct } else { metric };
-        Exact { distance: Distance::new(element, kernel, dim), shift: if normalised { 1.0 } else { 0.0 } }
+        let of_kind = if form.is_smaller() { Distance::of_floats } else { Distance::new };
+        let shift = if normalised { 1.0 } else { 0.0 };
+        Exact { distance: of_kind(element, kernel, dim), scale: form.distance_scale(), shift }
     }
 
-    /// The distance of a query, normalised under cosine, to one stored vector.
+    /// The distance of a query, as [`Form::query`] makes it, to one stored vector.
     #[inline]
     pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
-        self.shift + self.distance.between(query, vector)
+        self.shift + self.scale * self.distance.between(query, vector)
     }
 
     /// The distances to the vectors `ids` of those that lie one after the other.
@@ -89,42 +98,24 @@ impl Exact {
     pub(crate) fn score_some(&self, query: &[u8], vectors: &[u8], ids: &[u32], out: &mut [f32]) {
         let rows = Rows { bytes: vectors, stride: self.distance.row_bytes() };
         self.distance.score(query, rows, ids, out);
-        if self.shift != 0.0 {
-            out.iter_mut().for_each(|distance| *distance += self.shift);
-        }
+        self.finish(out);
     }
 
     /// The distances to vectors that lie one after the other.
     #[inline]
     pub(crate) fn score_block(&self, query: &[u8], vectors: &[u8], out: &mut [f32]) {
         self.distance.score_block(query, vectors, out);
+        self.finish(out);
+    }
+
+    /// Makes distances by the kernel those of the vectors as they were given.
+    #[inline]
+    fn finish(&self, out: &mut [f32]) {
+        if self.scale != 1.0 {
+            out.iter_mut().for_each(|distance| *distance *= self.scale);
+        }
         if self.shift != 0.0 {
             out.iter_mut().for_each(|distance| *distance += self.shift);
         }
-    }
-}
-
-/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
-pub(crate) fn normalize(element: Element, row: &mut [u8]) -> bool {
-    match element {
-        Element::F32 => {
-            let mut values: Vec<f32> =
-                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            let sound = normalize_f32(&mut values);
-            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::F16 => {
-            let mut values: Vec<f16> =
-                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-            let sound = normalize_f16(&mut values);
-            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
     }
 }

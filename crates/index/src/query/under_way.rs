@@ -1,13 +1,13 @@
 //! A query that is under way: what searchers of all families keep of it.
 
-use super::set::{VectorSet, normalize};
+use super::set::VectorSet;
 use super::{Clock, QueryStats, SearchParams};
-use bathyal_kernels::{Metric, TopK, normalize_f32, to_f32};
+use bathyal_kernels::TopK;
 use bathyal_tier::Span;
 
 /// A query, what it has found so far and what it has cost; its memory is reused by the next.
 pub(crate) struct Query {
-    /// The query as stored vectors are: its bytes, normalised under cosine.
+    /// The query as stored vectors are compared with it: [`Form::query`](crate::form::Form::query).
     pub(crate) bytes: Vec<u8>,
     /// The same as floats.
     pub(crate) floats: Vec<f32>,
@@ -28,19 +28,14 @@ impl Query {
         }
     }
 
-    /// Begins with `query`, a vector of the set's element and dimension.
+    /// Begins with `query`, a vector as the set's were given.
     pub(crate) fn begin(&mut self, set: &VectorSet, query: &[u8], params: &SearchParams) {
         self.stats = QueryStats::default();
         self.clock = Clock::begin(params.timed);
         self.found.reset(params.k);
         self.floats.resize(set.dim, 0.0);
-        to_f32(set.element, query, &mut self.floats);
-        self.bytes.clear();
-        self.bytes.extend_from_slice(query);
-        if set.metric == Metric::Cosine {
-            normalize(set.element, &mut self.bytes);
-            normalize_f32(&mut self.floats);
-        }
+        set.form.floats(query, &mut self.floats);
+        set.form.query(query, &self.floats, &mut self.bytes);
     }
 
     /// Counts a round of reads; the tier aligns each to `alignment` bytes.

@@ -15,14 +15,23 @@ fn without_bytes(found: &SearchResult) -> Vec<QueryStats> {
     found.per_query.iter().map(|stats| QueryStats { bytes: 0, ..*stats }).collect()
 }
 
+/// The least recall, and how far distances may be off, as a share of them.
+pub struct Allowed {
+    pub recall: f64,
+    pub error: f32,
+}
+
+const NEARLY_ALL: Allowed = Allowed { recall: 0.95, error: 1e-2 };
+
 /// Searches on every tier: batched and pipelined, and of each kind of tier all find the same at the same cost.
 /// Returns what files find.
-fn same_everywhere<'a>(
+pub fn same_everywhere<'a>(
     kind: Kind,
     places: impl IntoIterator<Item = &'a Place>,
     path: &Path,
     queries: &VectorFile,
     truth: &IdFile,
+    allowed: &Allowed,
     what: &str,
 ) -> SearchResult {
     let mut expected: [Option<SearchResult>; 2] = [None, None];
@@ -42,20 +51,20 @@ fn same_everywhere<'a>(
         }
         for found in [&found, &piped] {
             let share = recall(found, truth);
-            assert!(share >= 0.95, "{what}: recall {share}");
-            at_true_distances(found, truth, &what);
+            assert!(share >= allowed.recall, "{what}: recall {share}");
+            at_true_distances(found, truth, allowed.error, &what);
         }
     }
     expected[0].take().unwrap()
 }
 
-fn at_true_distances(found: &SearchResult, truth: &IdFile, what: &str) {
+fn at_true_distances(found: &SearchResult, truth: &IdFile, error: f32, what: &str) {
     for (q, row) in found.distances.chunks(found.k).enumerate() {
         assert!(row.is_sorted(), "{what} query {q}: {row:?}");
         for (id, distance) in found.ids[q * found.k..].iter().zip(row) {
             let Some(rank) = truth.ids(q).iter().position(|near| near == id) else { continue };
             let exact = truth.distances(q).unwrap()[rank];
-            assert!((distance - exact).abs() <= 1e-2 * exact.abs().max(0.1), "{what}: {distance}");
+            assert!((distance - exact).abs() <= error * exact.abs().max(0.1), "{what}: {distance}");
         }
     }
 }
@@ -74,7 +83,7 @@ fn every_metric_and_element_reaches_its_recall_in_every_layout_on_every_tier() {
             let what = format!("{metric} {element} {}", kind.name);
             let path = dir.path().join(kind.name);
             kind.build(&path, &data, metric);
-            let found = same_everywhere(kind, &PLACES, &path, &queries, &truth, &what);
+            let found = same_everywhere(kind, &PLACES, &path, &queries, &truth, &NEARLY_ALL, &what);
             // Where the vectors of lists lie changes nothing but the reads; codes may miss one.
             if kind.is_lists() && kind.code.is_none() {
                 let same = of_lists.get_or_insert_with(|| found.clone());
@@ -94,6 +103,7 @@ fn answers_and_counters_are_the_same_on_every_tier() {
             &shared.path(number),
             &shared.queries,
             &shared.truth,
+            &NEARLY_ALL,
             kind.name,
         );
     }

@@ -14,5 +14,6 @@ mod golden;
 mod kinds;
 mod odd_data;
 mod places;
+mod smaller;
 mod soak;
 mod stops;

@@ -470,6 +470,7 @@ fn manifest_of(family: &str, structure: &impl Serialize, files: Vec<FileEntry>) 
         vectors: 100,
         dim: 16,
         element: "u8".into(),
+        stored: None,
         metric: "l2".into(),
         data_bytes: 1600,
         seed: 7,

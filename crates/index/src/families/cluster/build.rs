@@ -10,6 +10,7 @@ use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyO
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
@@ -21,13 +22,12 @@ use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
 use crate::query::codes::plain_metric;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
-use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
 
 /// What all stages of a build read.
 pub(crate) type Work<'a> = partition::Work<'a, GroupLayout, ClusterOptions>;
 
-fn layout_of(data: &VectorFile, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
+fn layout_of(data: &Source<'_>, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
     GroupLayout::choose(data.element(), data.dim() as u32, own.group_vectors as usize)
         .map_err(IndexError::Parameter)
 }
@@ -47,7 +47,7 @@ impl Builder for ClusterOptions {
         ClusterOptions::check(self)
     }
 
-    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         layout_of(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
     }
 
@@ -76,11 +76,11 @@ impl Staged for ClusterOptions {
 
     const STEPS_VERSION: u32 = 4;
 
-    fn rows(&self, data: &VectorFile, options: &BuildOptions) -> Result<usize, IndexError> {
+    fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(Plan::new(data, self, options, &layout_of(data, self)?).rows)
     }
 
-    fn layout(&self, data: &VectorFile, identity: Identity) -> Result<GroupLayout, IndexError> {
+    fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<GroupLayout, IndexError> {
         Ok(layout_of(data, self)?.identified(identity))
     }
 

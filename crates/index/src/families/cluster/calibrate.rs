@@ -69,15 +69,16 @@ pub(crate) fn calibrate(
     climb(&PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
         let histogram = measured.run(work, probes)?;
         let (mut best, only) = (0.0_f32, curves.len() == 1);
-        let queries = trial.queries.count();
         let measured = histogram.first_found.iter().zip(&histogram.first_named);
-        for ((curve, lone), (found, named)) in curves.iter_mut().zip(&mut lone_curves).zip(measured) {
-            let points = points(found, curve.k, probes, queries);
+        let both = curves.iter_mut().zip(&mut lone_curves).zip(measured);
+        for (at, ((curve, lone), (found, named))) in both.enumerate() {
+            let points = |found: &[u32], k| points(found, k, probes, |sum| trial.recall(at, sum));
+            let points_of_pages = points(found, curve.k);
             if curve.k == 10 || only {
-                best = points.last().map_or(0.0, |p| p.recall);
+                best = points_of_pages.last().map_or(0.0, |p: &ClusterPoint| p.recall) / trial.left(at);
             }
-            curve.points.extend(points);
-            lone.points.extend(self::points(named, lone.k, probes, queries));
+            curve.points.extend(points_of_pages);
+            lone.points.extend(points(named, lone.k));
         }
         Ok(best)
     })?;
@@ -103,7 +104,7 @@ fn places(work: &Work<'_>, order: Written, wanted: HashSet<u32>) -> Result<HashM
 }
 
 /// The recorded points of one number of probes: recall by list length, where it rises.
-fn points(found: &[u32], k: u32, probes: u32, queries: usize) -> Vec<ClusterPoint> {
+fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ClusterPoint> {
     let mut points: Vec<ClusterPoint> = Vec::new();
     let (mut sum, mut next) = (0_u64, 0_usize);
     for list in LISTS.into_iter().filter(|list| *list >= k) {
@@ -111,7 +112,7 @@ fn points(found: &[u32], k: u32, probes: u32, queries: usize) -> Vec<ClusterPoin
             sum += u64::from(found[next]);
             next += 1;
         }
-        let recall = (sum as f64 / (queries as f64 * f64::from(k))) as f32;
+        let recall = recall_of(sum);
         // On a plateau the next candidates lie on pages that are read already; longer lists may rise again.
         if points.last().is_none_or(|p| recall > p.recall) {
             points.push(ClusterPoint { probes, search_list: list, recall });

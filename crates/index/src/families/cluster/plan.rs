@@ -3,11 +3,11 @@
 use super::centroids::GROUPS_A_RUN;
 use super::options::ClusterOptions;
 use crate::build::options::BuildOptions;
+use crate::form::source::Source;
 use crate::format::groups::GroupLayout;
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use bathyal_kernels::quantize::SCAN_BLOCK;
-use bathyal_vectors::VectorFile;
 
 /// The program itself, thread stacks, and what the allocator keeps.
 const PROGRAM_BYTES: u64 = 24 << 20;
@@ -36,7 +36,7 @@ impl Plan {
     /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
     /// What is planned is above the budget only if no plan keeps within it.
     pub(crate) fn new(
-        data: &VectorFile,
+        data: &Source<'_>,
         own: &ClusterOptions,
         options: &BuildOptions,
         layout: &GroupLayout,
@@ -67,7 +67,7 @@ fn halving_bytes(dim: usize) -> u64 {
 }
 
 /// Bytes of the largest of the stages that do not place vectors.
-fn rest(data: &VectorFile, own: &ClusterOptions, layout: &GroupLayout, threads: u64) -> u64 {
+fn rest(data: &Source<'_>, own: &ClusterOptions, layout: &GroupLayout, threads: u64) -> u64 {
     let (count, dim) = (data.count(), data.dim() as u64);
     let groups = (count / layout.group_vectors() + 1 + 2 * MOST_PARTS) as u64;
     let sample = sample_rows(count, data.dim()) as u64 * (dim + 1) * 4;
@@ -79,7 +79,7 @@ fn rest(data: &VectorFile, own: &ClusterOptions, layout: &GroupLayout, threads: 
     let training = centroids + 2 * sample + 2 * dim.min(1024).pow(2) * 8;
     let making_centroids = groups * dim * 4 + centroids;
     let spreading = sample + sample_rows(count, data.dim()) as u64 * 32;
-    let queries = 1000 * (data.row_bytes() as u64 + 8 * dim);
+    let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim);
     // The centroids are read as bytes and then kept apart.
     let scanning = codes + 2 * centroids + groups * 24 * threads;
     let calibrating = scanning.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;

@@ -69,7 +69,8 @@ impl ClusterEntry {
     /// # Errors
     /// A sentence.
     pub fn layout(&self, manifest: &Manifest) -> Result<GroupLayout, String> {
-        let layout = GroupLayout::new(manifest.element()?, manifest.dim, self.page_bytes, self.group_pages)?;
+        let layout =
+            GroupLayout::new(manifest.stored_element()?, manifest.dim, self.page_bytes, self.group_pages)?;
         Ok(layout.identified(manifest.identity()?))
     }
 

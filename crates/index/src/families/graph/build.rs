@@ -14,6 +14,7 @@ use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, journal, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
 use crate::format::local::LocalLayout;
@@ -21,7 +22,6 @@ use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::format::pages::PageLayout;
 use crate::partition::space::Space;
 use bathyal_store::Draft;
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 
 /// Memory of a graph's build besides what grows with the vectors: buffers, samples, code tables, thread stacks.
@@ -47,7 +47,7 @@ impl Builder for GraphOptions {
         GraphOptions::check(self)
     }
 
-    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         planned_memory(data, self, options)
     }
 
@@ -61,13 +61,13 @@ impl Builder for GraphOptions {
 }
 
 /// Bytes of memory at the build's peak.
-fn planned_memory(data: &VectorFile, own: &GraphOptions, options: &BuildOptions) -> u64 {
+fn planned_memory(data: &Source<'_>, own: &GraphOptions, options: &BuildOptions) -> u64 {
     let count = data.count() as u64;
     let codes = count * u64::from(own.codes().bytes(data.dim()));
     let sample = write::sample_bytes(data.count(), data.dim());
     // A mapped file's pages count as resident while they are copied, and once more when calibration computes
     // its exact answers; in between they are given back.
-    let mapped = data.data_bytes();
+    let mapped = data.given().data_bytes();
     let growing = Adjacency::planned_bytes(count, own.max_degree) + count * 4 + repair::planned_bytes(count);
     let placed = match own.layout {
         GraphLayoutChoice::Padded => 0,
@@ -168,7 +168,7 @@ type GraphFiles = (FileEntry, Option<FileEntry>);
 
 impl Layout {
     fn new(
-        data: &VectorFile,
+        data: &Source<'_>,
         space: &Space,
         own: &GraphOptions,
         seed: u64,
@@ -265,7 +265,7 @@ impl Layout {
     }
 }
 
-fn local_layout(data: &VectorFile, own: &GraphOptions) -> Result<LocalLayout, IndexError> {
+fn local_layout(data: &Source<'_>, own: &GraphOptions) -> Result<LocalLayout, IndexError> {
     LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, own.max_degree)
         .map_err(IndexError::Parameter)
 }

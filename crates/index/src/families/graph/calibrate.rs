@@ -11,6 +11,7 @@ use crate::calibrate::trial::{LEAST_VECTORS, StandIns, Trial, sample_ids};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
 use crate::family::answers::answer_all;
+use crate::form::source::Source;
 use crate::format::loading::load;
 use crate::format::manifest::Manifest;
 use crate::query::{DEFAULT_BEAM_WIDTH, SearchMode, SearchParams};
@@ -19,7 +20,6 @@ use bathyal_store::Generation;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const LADDER: [u32; 26] = [
 const ENOUGH_RECALL: f32 = 0.999;
 
 /// The ids of the vectors that the build inserts only after calibration, rising; `entry` is none of them.
-pub(crate) fn hold_out(data: &VectorFile, entry: u32, options: &BuildOptions) -> Vec<u32> {
+pub(crate) fn hold_out(data: &Source<'_>, entry: u32, options: &BuildOptions) -> Vec<u32> {
     if options.calibration.is_some() || data.count() < LEAST_VECTORS {
         return Vec::new();
     }
@@ -54,7 +54,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) directory: &'a dyn Generation,
     pub(crate) manifest: &'a Manifest,
     pub(crate) entry: &'a GraphEntry,
-    pub(crate) data: &'a VectorFile,
+    pub(crate) data: &'a Source<'a>,
     /// Whether there is memory for all pages; else they are read through the page cache.
     pub(crate) in_memory: bool,
 }
@@ -82,14 +82,15 @@ pub(crate) fn calibrate(
     let mut curves: Vec<Curve<GraphPoint>> = trial.curves();
     progress.stage("calibrating", LADDER.len() as u64);
     for (step, search_list) in LADDER.into_iter().enumerate() {
-        let wanted = |c: &Curve<GraphPoint>| search_list >= c.k && !is_finished(c);
-        if search_list as usize > largest_k && !curves.iter().any(wanted) {
+        let wanted =
+            |(at, c): (usize, &Curve<GraphPoint>)| search_list >= c.k && !is_finished(c, trial.left(at));
+        if search_list as usize > largest_k && !curves.iter().enumerate().any(wanted) {
             break;
         }
         let params = params(largest_k.min(search_list as usize), search_list);
         let threads = options.thread_count();
         let found = answer_all(&graph, &tier, buffers, &trial.queries, params, threads, progress)?;
-        for curve in curves.iter_mut().filter(|c| wanted(c)) {
+        for (_, curve) in curves.iter_mut().enumerate().filter(|(at, c)| wanted((*at, c))) {
             let recall = recall_at(curve.k as usize, &found, &trial.truth);
             curve.points.push(GraphPoint { search_list: with_all(search_list), recall });
         }
@@ -112,8 +113,9 @@ impl Measured<'_> {
     }
 }
 
-fn is_finished(curve: &Curve<GraphPoint>) -> bool {
-    curve.points.last().is_some_and(|p| p.recall >= ENOUGH_RECALL)
+/// Whether more effort would hardly find more of what is `left` to be found.
+fn is_finished(curve: &Curve<GraphPoint>, left: f32) -> bool {
+    curve.points.last().is_some_and(|p| p.recall >= ENOUGH_RECALL * left)
 }
 
 fn params(k: usize, search_list: u32) -> SearchParams {

@@ -18,7 +18,7 @@ use crate::format::appender::Appender;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
-use crate::format::manifest::{CodesEntry, FORMAT_VERSION, MANIFEST_NAME, Manifest};
+use crate::format::manifest::{CodesEntry, MANIFEST_NAME, Manifest, version_of};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::partition::placement::Points;
@@ -136,7 +136,7 @@ pub fn convert_layout_in(
     entry.calibration.curves.iter_mut().for_each(|curve| curve.keep_rising(|_| ()));
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
-    converted.format_version = FORMAT_VERSION;
+    converted.format_version = version_of(&converted.stored);
     converted.identity = Some(identity.to_string());
     converted.set_structure(&entry, entry.files())?;
     let conversion = conversion(&converted, links);
@@ -368,7 +368,7 @@ fn pack(
     let coded = Coded { codec: &old.codec, codes: &old.codes };
     let places = Places::new(&coded, count as usize, 1, old.manifest.seed, to.threads, progress)?;
     let codes = old.write_codes(to.directory, places.ids.iter().copied(), &graph.codes, progress)?;
-    let element = old.manifest.element().map_err(IndexError::Parameter)?;
+    let element = old.manifest.stored_element().map_err(IndexError::Parameter)?;
     let new = CsrLayout::new(element, old.manifest.dim, count, graph.max_degree, LINE_BYTES);
     let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
     let mut packer = Packer::create(to.directory, new, count as usize)?;
@@ -432,7 +432,7 @@ fn spread(
     let places = order(old, layout, progress)?;
     let order = (0..count).map(|id| places.place_of(id));
     let codes = old.write_codes(to.directory, order, &graph.codes, progress)?;
-    let element = old.manifest.element().map_err(IndexError::Parameter)?;
+    let element = old.manifest.stored_element().map_err(IndexError::Parameter)?;
     let new = PageLayout::choose(element, old.manifest.dim, graph.max_degree);
     let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
     let window = Window::new(old.manifest.dim as usize * element.size(), graph.max_degree, count as usize);

@@ -77,7 +77,7 @@ impl GraphEntry {
     /// # Errors
     /// A sentence.
     pub fn layout(&self, manifest: &Manifest) -> Result<GraphLayout, String> {
-        let layout = GraphLayout::of(self, manifest.element()?, manifest.dim, manifest.vectors)?;
+        let layout = GraphLayout::of(self, manifest.stored_element()?, manifest.dim, manifest.vectors)?;
         Ok(layout.identified(manifest.identity()?))
     }
 

@@ -31,7 +31,7 @@ pub(super) fn verify(
         Err(other) => return Err(other),
     };
     let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
-    let element = manifest.element().map_err(wrong)?;
+    let element = manifest.stored_element().map_err(wrong)?;
     let layout = graph.layout(manifest).map_err(wrong)?;
     let mut seen = Seen {
         vectors: manifest.vectors as u32,

@@ -113,7 +113,7 @@ fn count_queries(
     let search_list = navigation_list(NOMINAL_PROBES);
     let mut walk = Walk::new(search_list, growth.options.max_degree as usize);
     let mut form = Form::new(intake);
-    let mut taken = vec![0; queries.row_bytes()];
+    let mut taken = vec![0; work.data.row_bytes()];
     for i in 0..count {
         if i % 256 == 0 {
             work.go_on()?;

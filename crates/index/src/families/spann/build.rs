@@ -16,6 +16,7 @@ use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
 use crate::families::graph::write::{Coding, write_codes};
+use crate::form::source::Source;
 use crate::format::appender::{Appender, Written, read_back};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
@@ -23,7 +24,6 @@ use crate::partition::intake::Intake;
 use crate::partition::pieces::{Ordered, Piece};
 use crate::partition::space::Space;
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
-use bathyal_vectors::VectorFile;
 
 impl From<SpannOptions> for FamilyOptions {
     fn from(options: SpannOptions) -> FamilyOptions {
@@ -40,7 +40,7 @@ impl Builder for SpannOptions {
         SpannOptions::check(self)
     }
 
-    fn planned_memory(&self, data: &VectorFile, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         Plan::new(data, self, options).planned
     }
 
@@ -59,11 +59,11 @@ impl Staged for SpannOptions {
 
     const STEPS_VERSION: u32 = 3;
 
-    fn rows(&self, data: &VectorFile, options: &BuildOptions) -> Result<usize, IndexError> {
+    fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(Plan::new(data, self, options).rows)
     }
 
-    fn layout(&self, data: &VectorFile, _identity: Identity) -> Result<ListShape, IndexError> {
+    fn layout(&self, data: &Source<'_>, _identity: Identity) -> Result<ListShape, IndexError> {
         let shape = ListShape::of(self, data);
         shape.check(data, self)?;
         Ok(shape)

@@ -18,7 +18,7 @@ use crate::format::postings::Postings;
 use crate::query::QueryStats;
 use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::visited::VisitedSet;
-use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
+use bathyal_kernels::Neighbor;
 use bathyal_store::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) fn calibrate(
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
         let found = measured.run(work, probes as usize)?;
-        Ok(found.points(&mut curves, probes, trial.queries.count()))
+        Ok(found.points(&mut curves, probes, &trial))
     })?;
     curves.iter_mut().for_each(|curve| keep_useful(&mut curve.points));
     Ok(trial.calibration(curves))
@@ -137,7 +137,7 @@ impl Found {
     }
 
     /// Adds the points of a number of lists to every curve; returns the best recall of the curve of k = 10.
-    fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, queries: usize) -> f32 {
+    fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, trial: &Trial) -> f32 {
         let mut best = 0.0;
         let only = curves.len() == 1;
         for (at, curve) in curves.iter_mut().enumerate() {
@@ -150,11 +150,11 @@ impl Found {
                     if search_list < curve.k || (prune > 0.0 && lists == self.lists[0]) {
                         continue;
                     }
-                    let recall = (*sum as f64 / (queries as f64 * f64::from(curve.k))) as f32;
-                    let lists = (lists as f64 / queries as f64) as f32;
+                    let recall = trial.recall(at, *sum);
+                    let lists = (lists as f64 / trial.queries.count() as f64) as f32;
                     curve.points.push(ListPoint { search_list, probes, recall, prune, lists });
                     if prune == 0.0 && (curve.k == 10 || only) {
-                        best = recall;
+                        best = recall / trial.left(at);
                     }
                 }
             }
@@ -219,11 +219,7 @@ impl Measured<'_> {
         probes: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let queries = &self.trial.queries;
-        to_f32(queries.element(), queries.row(query), &mut scratch.floats);
-        if work.options.metric == Metric::Cosine {
-            normalize_f32(&mut scratch.floats);
-        }
+        work.data.form().floats(self.trial.queries.row(query), &mut scratch.floats);
         let Scratch { floats, navigation, .. } = scratch;
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
         let read = PRUNES.map(|prune| self.centroids.within(floats, &navigation.lists, prune));

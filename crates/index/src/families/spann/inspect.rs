@@ -26,11 +26,10 @@ pub(super) fn describe(manifest: &Manifest, entry: &SpannEntry, postings: &Posti
     // Every stored copy has its bytes, and a coupled one its id.
     let copies = entry.copies - addresses;
     let rows = if addresses > 0 { manifest.vectors } else { copies };
-    let row_bytes = manifest.data_bytes / manifest.vectors + if addresses > 0 { 0 } else { 4 };
+    let stored_bytes = manifest.stored_row_bytes().map_or(0, |bytes| bytes as u64);
+    let row_bytes = stored_bytes + if addresses > 0 { 0 } else { 4 };
     let used = match &entry.list_codes {
-        Some(codes) => {
-            copies * (4 + u64::from(codes.code_bytes)) + manifest.data_bytes + 4 * manifest.vectors
-        }
+        Some(codes) => copies * (4 + u64::from(codes.code_bytes)) + (stored_bytes + 4) * manifest.vectors,
         None => rows * row_bytes + section_bytes,
     };
     let (mean_replicas, mean_list) =

@@ -13,9 +13,10 @@ use super::work::Work;
 use crate::calibrate::trial::{StandIns, Trial, climb};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
+use crate::form::Form;
 use crate::query::QueryStats;
 use crate::query::codes::plain_metric;
-use bathyal_kernels::{Metric, Neighbor, normalize_f32, to_f32};
+use bathyal_kernels::Neighbor;
 use bathyal_store::GenerationExt;
 use std::collections::HashMap;
 
@@ -42,7 +43,7 @@ pub(crate) fn calibrate(
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
         let found = measured.run(work, probes as usize)?;
-        Ok(found.points(&mut curves, probes, trial.queries.count()))
+        Ok(found.points(&mut curves, probes, &trial))
     })?;
     // A longer walk through the centroids may miss a list that a shorter one found.
     curves.iter_mut().for_each(|curve| curve.keep_rising(|point| point.prune));
@@ -113,7 +114,7 @@ struct Found {
 
 impl Found {
     /// Adds a point to every curve for each prune that left lists out; returns the recall of the curve of k = 10.
-    fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, queries: usize) -> f32 {
+    fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, trial: &Trial) -> f32 {
         let mut best = 0.0;
         let only = curves.len() == 1;
         for (at, curve) in curves.iter_mut().enumerate() {
@@ -121,11 +122,11 @@ impl Found {
                 if prune > 0.0 && lists == self.lists[0] {
                     break;
                 }
-                let recall = (neighbors[at] as f64 / (queries as f64 * f64::from(curve.k))) as f32;
-                let lists = (lists as f64 / queries as f64) as f32;
+                let recall = trial.recall(at, neighbors[at]);
+                let lists = (lists as f64 / trial.queries.count() as f64) as f32;
                 curve.points.push(ListPoint { search_list: probes, probes, recall, prune, lists });
                 if prune == 0.0 && (curve.k == 10 || only) {
-                    best = recall;
+                    best = recall / trial.left(at);
                 }
             }
         }
@@ -155,7 +156,7 @@ impl Measured<'_> {
             })
         };
         let parts = self.trial.each(work.threads, work.progress, start, |query, scratch| {
-            self.measure(work.options.metric, query, probes, scratch);
+            self.measure(work.data.form(), query, probes, scratch);
             Ok(())
         })?;
         let mut total = found();
@@ -167,13 +168,9 @@ impl Measured<'_> {
         Ok(total)
     }
 
-    fn measure(&self, metric: Metric, query: usize, probes: usize, scratch: &mut Scratch) {
+    fn measure(&self, form: Form, query: usize, probes: usize, scratch: &mut Scratch) {
         let Scratch { floats, navigation, ranks, found } = scratch;
-        let queries = &self.trial.queries;
-        to_f32(queries.element(), queries.row(query), floats);
-        if metric == Metric::Cosine {
-            normalize_f32(floats);
-        }
+        form.floats(self.trial.queries.row(query), floats);
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
         let lists: &[Neighbor] = &navigation.lists;
         ranks.clear();

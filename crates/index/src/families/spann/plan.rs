@@ -10,11 +10,11 @@ use super::options::SpannOptions;
 use super::work::ListShape;
 use crate::build::options::BuildOptions;
 use crate::families::graph::adjacency::Adjacency;
+use crate::form::source::Source;
 use crate::format::postings::Postings;
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use crate::query::codes::plain_metric;
-use bathyal_vectors::VectorFile;
 
 /// The program itself, thread stacks, and what the allocator keeps.
 const PROGRAM_BYTES: u64 = 28 << 20;
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
     /// What is planned is above the budget only if no plan keeps within it.
-    pub(crate) fn new(data: &VectorFile, own: &SpannOptions, options: &BuildOptions) -> Plan {
+    pub(crate) fn new(data: &Source<'_>, own: &SpannOptions, options: &BuildOptions) -> Plan {
         let (count, shape) = (data.count(), ListShape::of(own, data));
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
@@ -77,7 +77,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(data: &VectorFile, options: &BuildOptions, shape: &ListShape) -> Sizes {
+    fn of(data: &Source<'_>, options: &BuildOptions, shape: &ListShape) -> Sizes {
         let lists = data.count() / shape.leaf + 1 + 2 * MOST_PARTS;
         let element = centroid_element(data.element(), options.metric);
         let centroid_row = data.dim() * element.size();
@@ -87,7 +87,7 @@ impl Sizes {
     }
 
     /// Bytes of the largest of the stages that do not place vectors.
-    fn rest(&self, data: &VectorFile, own: &SpannOptions, threads: u64) -> u64 {
+    fn rest(&self, data: &Source<'_>, own: &SpannOptions, threads: u64) -> u64 {
         let (count, dim) = (data.count() as u64, data.dim() as u64);
         let &Sizes { lists, centroid_row, centroids } = self;
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
@@ -106,7 +106,7 @@ impl Sizes {
         let admitting = count / 8 + 2 * bucket + lists * 8;
         // Owner and place, then place, id by place, and ids in few bits.
         let writing = count / 8 + 12 * count + lists * 24 + Postings::planned_bytes(lists);
-        let queries = 1000 * (data.row_bytes() as u64 + 8 * dim);
+        let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim);
         let finding = 2 * lists * (centroid_row + 4 * u64::from(CENTROID_DEGREE) + 8);
         let calibrating =
             (finding + WHERE_BYTES).max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES + count / 8;

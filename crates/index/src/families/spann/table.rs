@@ -21,7 +21,7 @@ pub(crate) fn open_table(
 
 fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, String> {
     let layout: PostingLayout = entry.layout.parse()?;
-    let row_bytes = manifest.dim as usize * manifest.element()?.size();
+    let row_bytes = manifest.stored_row_bytes()?;
     let postings = match &entry.list_codes {
         Some(codes) => {
             Postings::coded_from_bytes(row_bytes, codes.code_bytes as usize, manifest.vectors, table)?

@@ -49,8 +49,8 @@ pub(super) fn verify(
         }
     };
     let mut walk = ListWalk {
-        element: manifest.element().map_err(wrong)?,
-        row_bytes: manifest.dim as usize * manifest.element().map_err(wrong)?.size(),
+        element: manifest.stored_element().map_err(wrong)?,
+        row_bytes: manifest.stored_row_bytes().map_err(wrong)?,
         vectors: manifest.vectors,
         postings: &postings,
         object,

@@ -2,10 +2,10 @@
 
 use super::options::SpannOptions;
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::postings::{MOST_LIST_BYTES, PostingLayout};
 use crate::partition;
 use bathyal_kernels::Element;
-use bathyal_vectors::VectorFile;
 
 /// What all stages of a build read.
 pub(crate) type Work<'a> = partition::Work<'a, ListShape, SpannOptions>;
@@ -23,7 +23,7 @@ pub(crate) struct ListShape {
 }
 
 impl ListShape {
-    pub(super) fn of(own: &SpannOptions, data: &VectorFile) -> ListShape {
+    pub(super) fn of(own: &SpannOptions, data: &Source<'_>) -> ListShape {
         let leaf = ((1.0 / f64::from(own.centroid_share)).round() as usize).max(1);
         let list_limit = own.list_limit.map_or(leaf * own.list_replicas() as usize, |limit| limit as usize);
         let element = data.element();
@@ -31,7 +31,7 @@ impl ListShape {
     }
 
     /// Checks that the longest list can be read at once.
-    pub(crate) fn check(&self, data: &VectorFile, own: &SpannOptions) -> Result<(), IndexError> {
+    pub(crate) fn check(&self, data: &Source<'_>, own: &SpannOptions) -> Result<(), IndexError> {
         let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
         let row_bytes = match own.code_kind {
             Some(_) => own.codes().of_groups(data.dim()).1,

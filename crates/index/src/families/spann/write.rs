@@ -200,14 +200,14 @@ impl Writer<'_> {
     fn rows_by_id(&self, file: &mut Blocks) -> Result<(), IndexError> {
         let data = self.work.data;
         let mut taken = vec![0; data.row_bytes()];
-        let often = (RELEASE_BYTES / data.row_bytes()).max(1);
+        let often = (RELEASE_BYTES / data.given_row_bytes()).max(1);
         for id in 0..data.count() {
             if id % often == 0 {
                 self.work.go_on()?;
                 data.release();
                 self.work.progress.advance(id as u64);
             }
-            self.intake.take(data.row(id), &mut taken);
+            self.intake.take(data.given_row(id), &mut taken);
             file.append(&taken)?;
         }
         data.release();

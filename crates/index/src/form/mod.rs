@@ -1,0 +1,241 @@
+//! The form that vectors have in an index: as they were given, or f32 made smaller as f16 or bytes. The one place that makes
+//! one of the other; everything below sees vectors of the stored element.
+//!
+//! What is stored is `given / scale`, rounded. Of l2 and ip the scale is one number for all vectors, so that their order is
+//! kept: of bytes the largest value becomes 127; halves keep the values as they are unless these are so large or so small
+//! that a half would lose digits, then the scale is a power of two. Under cosine only directions count: halves store
+//! vectors of length 1, and of bytes each vector has a scale of its own, which nobody needs to know.
+
+pub(crate) mod loss;
+pub(crate) mod source;
+
+use crate::error::IndexError;
+use crate::format::manifest::Manifest;
+use crate::format::stored::{Loss, StoreAs, StoredEntry};
+use bathyal_kernels::{Element, Metric, normalize_f16, normalize_f32, to_f32};
+use half::f16;
+
+/// The largest component of a vector of bytes.
+const LARGEST_BYTE: f32 = 127.0;
+/// Halves keep sets as they are whose largest value is in this range: it is as far from what overflows as from the values
+/// that lose digits.
+const HALVES: std::ops::RangeInclusive<f32> = 0.015_625..=4096.0;
+
+/// What becomes of vectors on their way into an index, and of queries on their way to them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Form {
+    given: Element,
+    stored: Element,
+    metric: Metric,
+    /// What a stored component of 1 stands for; 1 under cosine, where that may differ from vector to vector.
+    scale: f32,
+}
+
+impl Form {
+    /// Vectors are stored as they are given, but for cosine, which normalises floats.
+    pub(crate) fn as_given(element: Element, metric: Metric) -> Form {
+        Form { given: element, stored: element, metric, scale: 1.0 }
+    }
+
+    /// Vectors of f32 whose largest value is `largest` are stored as something smaller.
+    pub(crate) fn smaller(store_as: StoreAs, metric: Metric, largest: f32) -> Form {
+        let scale = match store_as {
+            _ if metric == Metric::Cosine || largest <= 0.0 => 1.0,
+            StoreAs::I8 => largest / LARGEST_BYTE,
+            StoreAs::F16 if HALVES.contains(&largest) => 1.0,
+            StoreAs::F16 => largest.log2().floor().exp2(),
+        };
+        Form { given: Element::F32, stored: store_as.element(), metric, scale }
+    }
+
+    /// The form of an index.
+    ///
+    /// # Errors
+    /// A sentence when the manifest names elements or a metric that there are not.
+    pub(crate) fn of(manifest: &Manifest) -> Result<Form, String> {
+        let (given, stored) = (manifest.element()?, manifest.stored_element()?);
+        Ok(Form { given, stored, metric: manifest.metric()?, scale: manifest.stored_scale() })
+    }
+
+    /// What the manifest says of it; nothing where vectors are stored as they are given.
+    pub(crate) fn entry(&self, loss: Option<Loss>) -> Option<StoredEntry> {
+        let store_as = match self.stored {
+            Element::F16 => StoreAs::F16,
+            _ => StoreAs::I8,
+        };
+        self.is_smaller().then_some(StoredEntry { element: store_as, scale: self.scale, loss })
+    }
+
+    /// Whether vectors are not stored as they are given.
+    pub(crate) fn is_smaller(&self) -> bool {
+        self.given != self.stored
+    }
+
+    /// Type of the components in the index.
+    pub(crate) fn stored(&self) -> Element {
+        self.stored
+    }
+
+    /// The metric.
+    pub(crate) fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// By what a distance between a query and a vector as they are stored is multiplied: l2 is squared, ip has both.
+    pub(crate) fn distance_scale(&self) -> f32 {
+        self.scale * self.scale
+    }
+
+    /// Makes a row of the data one of the index; false for one that has no direction and needs one.
+    pub(crate) fn take(&self, row: &[u8], out: &mut [u8]) -> bool {
+        if !self.is_smaller() {
+            out.copy_from_slice(row);
+            return self.metric != Metric::Cosine || normalize(self.stored, out);
+        }
+        let mut values = vec![0.0; row.len() / self.given.size()];
+        let sound = self.floats(row, &mut values);
+        if self.stored == Element::F16 {
+            for (slot, value) in out.as_chunks_mut::<2>().0.iter_mut().zip(&values) {
+                *slot = f16::from_f32(*value).to_le_bytes();
+            }
+            return sound;
+        }
+        if self.metric == Metric::Cosine {
+            let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            let scale = if largest > 0.0 { LARGEST_BYTE / largest } else { 0.0 };
+            values.iter_mut().for_each(|value| *value *= scale);
+        }
+        for (slot, value) in out.iter_mut().zip(&values) {
+            // Rounding may lead beyond the largest by a hair.
+            *slot = value.round_ties_even().clamp(-LARGEST_BYTE, LARGEST_BYTE) as i8 as u8;
+        }
+        sound
+    }
+
+    /// A row of the data, or a query, as floats where stored vectors are: normalised under cosine. False for one that has
+    /// no direction and needs one.
+    pub(crate) fn floats(&self, row: &[u8], out: &mut [f32]) -> bool {
+        to_f32(self.given, row, out);
+        if self.scale != 1.0 {
+            let scale = f64::from(self.scale);
+            out.iter_mut().for_each(|value| *value = (f64::from(*value) / scale) as f32);
+        }
+        self.metric != Metric::Cosine || normalize_f32(out)
+    }
+
+    /// A query in the form that stored vectors are compared with it in: of their own element, or f32 where they were made
+    /// smaller. `floats` are what [`Form::floats`] made of it.
+    pub(crate) fn query(&self, query: &[u8], floats: &[f32], out: &mut Vec<u8>) {
+        out.clear();
+        if self.is_smaller() {
+            floats.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            return;
+        }
+        out.extend_from_slice(query);
+        if self.metric == Metric::Cosine {
+            normalize(self.stored, out);
+        }
+    }
+
+    /// A stored row in the units of the data, of length 1 under cosine: what a search of it compares.
+    pub(crate) fn decode(&self, stored: &[u8], out: &mut [f32]) {
+        to_f32(self.stored, stored, out);
+        if self.metric == Metric::Cosine {
+            normalize_f32(out);
+        } else {
+            out.iter_mut().for_each(|value| *value *= self.scale);
+        }
+    }
+}
+
+/// Refuses a form that cannot be had of data of `element`.
+///
+/// # Errors
+/// [`IndexError::Parameter`].
+pub(crate) fn check(store_as: Option<StoreAs>, element: Element) -> Result<(), IndexError> {
+    match store_as {
+        Some(store_as) if element != Element::F32 => Err(IndexError::Parameter(format!(
+            "store_as is {store_as}, but the data is {element}: only vectors of f32 can be stored as something smaller; \
+             leave the option out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
+fn normalize(element: Element, row: &mut [u8]) -> bool {
+    match element {
+        Element::F32 => {
+            let mut values: Vec<f32> =
+                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            let sound = normalize_f32(&mut values);
+            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *slot = value.to_le_bytes();
+            }
+            sound
+        }
+        Element::F16 => {
+            let mut values: Vec<f16> =
+                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
+            let sound = normalize_f16(&mut values);
+            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                *slot = value.to_le_bytes();
+            }
+            sound
+        }
+        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn round_trip(form: Form, values: &[f32]) -> Vec<f32> {
+        let mut stored = vec![0; values.len() * form.stored().size()];
+        assert!(form.take(&bytes(values), &mut stored));
+        let mut back = vec![0.0; values.len()];
+        form.decode(&stored, &mut back);
+        back
+    }
+
+    #[test]
+    fn any_magnitude_is_stored_within_half_a_step() {
+        for magnitude in [1e15_f32, 7e4, 1.0, 3e-6, 1e-12] {
+            let values = [magnitude, -magnitude / 3.0, magnitude / 50.0, 0.0];
+            for metric in [Metric::L2, Metric::InnerProduct] {
+                let halves = round_trip(Form::smaller(StoreAs::F16, metric, magnitude), &values);
+                let of_bytes = round_trip(Form::smaller(StoreAs::I8, metric, magnitude), &values);
+                for ((value, half), byte) in values.iter().zip(halves).zip(of_bytes) {
+                    assert!((value - half).abs() <= value.abs() / 2048.0, "{value}: {half}");
+                    assert!((value - byte).abs() <= magnitude / 253.9, "{value}: {byte}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn directions_of_any_length_are_stored_alike() {
+        for store_as in [StoreAs::F16, StoreAs::I8] {
+            let form = Form::smaller(store_as, Metric::Cosine, 1e30);
+            assert_eq!(form.scale, 1.0);
+            let long = round_trip(form, &[3e19, -4e19, 0.0]);
+            assert_eq!(long, round_trip(form, &[3e-30, -4e-30, 0.0]));
+            assert!((long[0] - 0.6).abs() < 0.003 && (long[1] + 0.8).abs() < 0.003, "{long:?}");
+            assert!(!form.take(&bytes(&[0.0, -0.0]), &mut vec![0; 2 * form.stored().size()]), "no direction");
+        }
+    }
+
+    #[test]
+    fn only_f32_is_made_smaller() {
+        assert!(check(Some(StoreAs::I8), Element::F32).is_ok() && check(None, Element::U8).is_ok());
+        let refused = check(Some(StoreAs::F16), Element::I8).expect_err("bytes").to_string();
+        assert!(refused.contains("store_as is f16") && refused.contains("the data is i8"), "{refused}");
+        assert_eq!("i8".parse(), Ok(StoreAs::I8));
+        assert!("f32".parse::<StoreAs>().expect_err("as given").contains("f16 or i8"));
+    }
+}

@@ -1,0 +1,76 @@
+//! The vectors of a build, as its index will hold them.
+
+use super::Form;
+use super::loss::Measured;
+use crate::error::IndexError;
+use bathyal_kernels::Element;
+use bathyal_vectors::VectorFile;
+
+/// Vectors that are given in one form and stored in that of an index: rows are converted as they are read.
+#[derive(Debug, Clone)]
+pub(crate) struct Source<'a> {
+    given: &'a VectorFile,
+    form: Form,
+    loss: Option<Measured>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(given: &'a VectorFile, form: Form, loss: Option<Measured>) -> Source<'a> {
+        Source { given, form, loss }
+    }
+
+    /// The vectors as they were given: what is true is found by them.
+    pub(crate) fn given(&self) -> &'a VectorFile {
+        self.given
+    }
+
+    /// What becomes of them.
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// What their form loses, where that was measured.
+    pub(crate) fn loss(&self) -> Option<&Measured> {
+        self.loss.as_ref()
+    }
+
+    /// Number of vectors.
+    pub(crate) fn count(&self) -> usize {
+        self.given.count()
+    }
+
+    /// Components of a vector.
+    pub(crate) fn dim(&self) -> usize {
+        self.given.dim()
+    }
+
+    /// Type of the components in the index.
+    pub(crate) fn element(&self) -> Element {
+        self.form.stored()
+    }
+
+    /// Bytes of a vector in the index.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.dim() * self.element().size()
+    }
+
+    /// Bytes of a vector as it was given: by these mapped rows are given back.
+    pub(crate) fn given_row_bytes(&self) -> usize {
+        self.given.row_bytes()
+    }
+
+    /// Vector `row` as it was given.
+    pub(crate) fn given_row(&self, row: usize) -> &[u8] {
+        self.given.row(row)
+    }
+
+    /// [`VectorFile::release`].
+    pub(crate) fn release(&self) {
+        self.given.release();
+    }
+
+    /// [`VectorFile::check_length`].
+    pub(crate) fn check_length(&self) -> Result<(), IndexError> {
+        Ok(self.given.check_length()?)
+    }
+}
