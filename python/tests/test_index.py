@@ -36,6 +36,31 @@ def test_search_finds_what_brute_force_finds(family, metric, element, tmp_path):
     assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("store_as", ["f16", "i8"])
+def test_smaller_vectors_are_searched_and_say_what_they_lose(family, metric, store_as, tmp_path):
+    base, queries = clustered("f32", 1200, 24, 1), clustered("f32", 30, 24, 2)
+    with bathyal.build(base, tmp_path / "i", metric=metric, store_as=store_as, **small(family)) as index:
+        assert index.element == "f32" and index.stored["element"] == store_as
+        loss = index.stored["loss"]
+        assert index.build_report["stored"] == index.stored and loss["k"] == 10
+        assert 0.9 < loss["recall"] <= 1 and 0 < loss["distance_error"] < 0.02
+        found = index.search(queries, k=10, search_list=120)
+    truth = np.argsort(distances(metric, base, queries), axis=1, kind="stable")[:, :10]
+    hits = [len(set(of) & set(near)) for of, near in zip(found.ids.tolist(), truth.tolist(), strict=True)]
+    assert np.mean(hits) / 10 >= 0.9
+
+
+def test_only_f32_is_stored_smaller(tmp_path):
+    base = clustered("u8", 300, 8, 1)
+    with pytest.raises(ValueError, match="store_as is f16, but the data is u8"):
+        bathyal.build(base, tmp_path / "i", store_as="f16")
+    with pytest.raises(ValueError, match="unknown form 'f8'"):
+        bathyal.build(base.astype(np.float32), tmp_path / "i", store_as="f8")
+    assert bathyal.build(base, tmp_path / "i").stored is None
+
+
 def test_a_file_and_an_array_make_the_same_index(vectors, queries, tmp_path):
     bathyal.write_vectors(tmp_path / "base.fbin", vectors)
     options = {"family": "graph", "max_degree": 16, "search_list": 40, "threads": 1}
