@@ -141,6 +141,12 @@ pub trait Queue: Send {
     /// the span lies outside it.
     fn map(&self, span: Span) -> Option<&[u8]>;
 
+    /// All bytes of an addressable tier whose reads take a prefetch and nothing else: they lie there, unmoved, until the
+    /// queue is dropped. Its caller may then prefetch and read them itself, without [`Queue::submit`], and asks from time to
+    /// time, by a submission of no reads and at last by [`Queue::reap`], whether all of them were there. `None` where a
+    /// read has to be submitted: to be waited for, counted, or traced.
+    fn lend(&self) -> Option<&[u8]>;
+
     /// Tells the queue that buffers will come from this region, one call a region, so that a device can register it. A
     /// backend without such a notion does nothing, and one without room for another uses it as it is.
     ///

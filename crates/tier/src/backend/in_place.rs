@@ -71,6 +71,10 @@ impl<B: InPlace> Queue for InPlaceQueue<B> {
         self.place.bytes().get(start..start.checked_add(span.len as usize)?)
     }
 
+    fn lend(&self) -> Option<&[u8]> {
+        Some(self.place.bytes())
+    }
+
     unsafe fn register(&mut self, _region: *mut u8, _len: usize) -> Result<(), TierError> {
         Ok(())
     }

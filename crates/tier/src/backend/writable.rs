@@ -237,6 +237,11 @@ impl Queue for WordsQueue {
         None
     }
 
+    /// None: others may be changing the bytes.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, _region: *mut u8, _len: usize) -> Result<(), TierError> {
         Ok(())
     }

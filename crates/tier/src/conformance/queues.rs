@@ -302,6 +302,14 @@ pub(super) fn mapped(tier: &Arc<dyn Tier>) -> Outcome {
             (false, Some(_)) => return Err(Breach("a tier that is not addressable maps bytes".into())),
         }
     }
+    if let Some(bytes) = queue.lend() {
+        ensure!(tier.profile().addressable, "a tier that is not addressable lends bytes");
+        ensure!(bytes.len() as u64 == tier.len(), "{} bytes lent of {}", bytes.len(), tier.len());
+        let same = queue.map(Span::at(0, 1)).is_some_and(|mapped| mapped.as_ptr() == bytes.as_ptr());
+        ensure!(same, "bytes are lent elsewhere than they are mapped");
+        let wrong = first_difference(0, bytes);
+        ensure!(wrong.is_none(), "wrong byte lent at offset {wrong:?}");
+    }
     for (offset, n) in [(len - 1, 2), (len, 1), (0, u32::MAX), (u64::MAX, 1), (u64::MAX - 7, u32::MAX)] {
         ensure!(queue.map(Span::at(offset, n)).is_none(), "span {offset}+{n} lies outside but is mapped");
     }

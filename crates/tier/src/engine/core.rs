@@ -8,6 +8,7 @@ use crate::contract::{Completion, Queue, Read, Tier};
 use crate::error::TierError;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,12 @@ pub(crate) struct Core {
     pub(super) tier_len: u64,
     pub(super) alignment: u64,
     pub(super) addressable: bool,
+    /// First byte of a tier whose bytes are read where they lie, if all of it lies there until the queue goes.
+    pub(super) resident: Option<NonNull<u8>>,
+    /// Reads served in place whose queries have not gone on yet.
+    pub(super) lent: usize,
+    /// Batches served in place since the queue was last asked whether its bytes are there.
+    pub(super) unlooked: u32,
     /// Staged reads that are handed over without waiting for more.
     pub(super) submit_batch: usize,
     pub(super) depth: usize,
@@ -84,12 +91,17 @@ impl Core {
             // SAFETY: the pool outlives the queue (see `Drop`).
             unsafe { queue.register(start, len)? };
         }
+        let resident = queue.lend().filter(|bytes| alignment == 1 && bytes.len() as u64 == tier.len());
+        let resident = resident.map(NonNull::from);
         Ok(Core {
             queue: ManuallyDrop::new(queue),
             pool: ManuallyDrop::new(pool),
             tier_len: tier.len(),
             alignment,
             addressable: profile.addressable,
+            resident: resident.map(NonNull::cast),
+            lent: 0,
+            unlooked: 0,
             submit_batch: if profile.addressable { SUBMIT_LOADS } else { SUBMIT_BATCH },
             depth: depth as usize,
             ops: Vec::with_capacity(depth as usize),

@@ -7,6 +7,9 @@ use crate::error::{RunError, TierError};
 use std::task::Waker;
 use std::time::Duration;
 
+/// Batches served in place between two looks at whether the bytes are there.
+const LOOK_EVERY: u32 = 64;
+
 /// The longest single wait while draining.
 const DRAIN_WAIT: Duration = Duration::from_millis(20);
 
@@ -14,7 +17,18 @@ impl Core {
     /// Hands staged reads over once enough have gathered.
     #[inline]
     pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
-        if self.staged.len() >= self.submit_batch { self.flush() } else { Ok(()) }
+        if self.staged.len() >= self.submit_batch {
+            return self.flush();
+        }
+        if self.unlooked >= LOOK_EVERY { self.look() } else { Ok(()) }
+    }
+
+    /// Asks whether bytes that were lent are there.
+    #[cold]
+    fn look(&mut self) -> Result<(), TierError> {
+        self.unlooked = 0;
+        // SAFETY: no read, so no buffer.
+        unsafe { self.queue.submit(&[]).map(|_| ()) }
     }
 
     /// Hands over as many staged reads as depth, buffers and the device allow.

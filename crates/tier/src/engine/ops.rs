@@ -80,6 +80,8 @@ impl Op {
 /// Reads that one task awaits together ([`super::Batch`]) or one by one ([`super::Stream`]).
 pub(super) struct Group {
     pub(super) task: u32,
+    /// Of a batch that is served in place: its spans, and nothing else is booked.
+    pub(super) lent: Vec<Span>,
     /// Of a batch in order; of a stream in any, without those that have been handed out and given back.
     pub(super) ops: Vec<u32>,
     pub(super) unfinished: u32,

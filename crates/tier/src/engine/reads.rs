@@ -60,6 +60,12 @@ impl Future for Reading<'_> {
         let cx = self.cx;
         let mut core = cx.0.borrow_mut();
         let Some(group) = self.group else {
+            if self.into.is_none()
+                && let Some(group) = core.lend(self.spans)
+            {
+                self.group = Some(group);
+                return Poll::Pending;
+            }
             let group = core.open_group(false);
             if let Some((region, places)) = self.into {
                 for (i, span) in self.spans.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The engine's books from inside: what streams leave behind, who gets buffers, what wakes a sleeper.
 
 use super::{Alarm, Control, Cx, Engine, EngineOptions, Next, Running, Step};
+use crate::backend::dram::DramTier;
 use crate::backend::sim::{Fault, FaultRates, SimClock, SimOptions, SimTier, When};
 use crate::contract::Span;
 use crate::error::ReadError;
@@ -22,6 +23,36 @@ fn device(options: SimOptions) -> Arc<SimTier> {
 
 fn engine(options: EngineOptions) -> Engine {
     Engine::new(device(SimOptions::default()), options).unwrap()
+}
+
+#[test]
+fn reads_in_place_keep_to_the_depth_and_leave_nothing_behind() {
+    let tier = Arc::new(DramTier::new((0..LEN).map(|i| (i / 64) as u8).collect()));
+    let mut engine = Engine::new(tier, EngineOptions { depth: 4, ..EngineOptions::default() }).unwrap();
+    let mut left = 20_u64;
+    let next = |cx: &Cx| {
+        left = left.checked_sub(1)?;
+        let (cx, first) = (cx.clone(), left);
+        Some(async move {
+            // More than the depth has room for, as many as that, and fewer.
+            for reads in [6, 4, 1] {
+                let spans: Vec<_> = (first..first + reads).map(|line| Span::at(line * 64, 64)).collect();
+                // Asked for, and given up before it is answered.
+                let mut given_up = pin!(cx.read(&spans));
+                assert!(given_up.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                let batch = cx.read(&spans).await.unwrap();
+                assert_eq!(batch.len(), spans.len());
+                for (i, line) in (first..first + reads).enumerate() {
+                    assert!(batch.bytes(i).iter().all(|byte| u64::from(*byte) == line));
+                }
+                assert!(batch.bytes(spans.len()).is_empty());
+            }
+        })
+    };
+    engine.run(8, next, |()| (), Control::default()).unwrap();
+    let core = engine.cx.0.borrow();
+    assert!(core.stats.deepest <= 4, "{} at once", core.stats.deepest);
+    assert_eq!((core.lent, core.booked().1, core.free_groups.len()), (0, 0, core.groups.len()));
 }
 
 #[test]

@@ -387,6 +387,11 @@ impl Queue for DelayQueue {
         self.queue.map(span)
     }
 
+    /// None: a read takes its time.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         // SAFETY: passed on under the same contract.
         unsafe { self.queue.register(region, len) }

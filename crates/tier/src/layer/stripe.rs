@@ -373,6 +373,11 @@ impl Queue for StripeQueue {
         None
     }
 
+    /// None: the bytes lie in parts.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         for member in self.members.iter_mut().filter(|m| !m.addressable) {
             // SAFETY: passed on under the same contract.

@@ -94,6 +94,11 @@ impl Queue for SwitchQueue {
         self.queues[self.active].map(span)
     }
 
+    /// None: what it stands for may change.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         for queue in &mut self.queues {
             // SAFETY: passed on under the same contract.

@@ -249,6 +249,11 @@ impl Queue for TraceQueue {
         self.queue.map(span)
     }
 
+    /// None: each read is written down.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         // SAFETY: passed on under the same contract.
         unsafe { self.queue.register(region, len) }

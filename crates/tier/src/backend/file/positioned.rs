@@ -133,6 +133,11 @@ impl Queue for PositionedQueue {
         None
     }
 
+    /// None: a file is read into buffers.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, _region: *mut u8, _len: usize) -> Result<(), TierError> {
         Ok(())
     }

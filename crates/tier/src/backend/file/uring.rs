@@ -270,6 +270,11 @@ impl Queue for UringQueue {
         None
     }
 
+    /// None: a file is read into buffers.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         if self.regions.is_empty() {
             self.table = self.ring.submitter().register_buffers_sparse(MOST_REGIONS).is_ok();

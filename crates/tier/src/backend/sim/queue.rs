@@ -350,6 +350,11 @@ impl Queue for SimQueue {
         bytes.get(start..start.checked_add(span.len as usize)?)
     }
 
+    /// None: a read takes its time.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, _region: *mut u8, _len: usize) -> Result<(), TierError> {
         Ok(())
     }

@@ -91,6 +91,11 @@ impl Queue for WatchedQueue {
         self.queue.map(span)
     }
 
+    /// None: what is not watched is not found.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         // SAFETY: passed on under the same contract.
         unsafe { self.queue.register(region, len) }

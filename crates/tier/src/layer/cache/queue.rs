@@ -222,6 +222,11 @@ impl Queue for CacheQueue {
         None
     }
 
+    /// None: pages come and go.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         // SAFETY: passed on under the same contract.
         unsafe { self.queue.register(region, len) }
