@@ -14,14 +14,21 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
+/// What keeps words where they are.
+pub(crate) trait Memory: Send + Sync {
+    /// Whether some of them are known to be gone: a file was cut, a page has failed. `thorough` where a system call is
+    /// affordable.
+    fn is_lost(&self, thorough: bool) -> bool;
+}
+
 /// Words of memory that any thread may change at any time.
 pub(crate) struct Words {
     start: NonNull<u64>,
     len: usize,
-    _memory: Box<dyn Send + Sync>,
+    memory: Box<dyn Memory>,
 }
 
-// SAFETY: every access is an atomic one, and `_memory`, which may be sent and shared, keeps the words where they are.
+// SAFETY: every access is an atomic one, and `memory`, which may be sent and shared, keeps the words where they are.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
@@ -39,9 +46,9 @@ impl Words {
 
     /// # Safety
     /// From `start` on, `len` bytes rounded up to whole words are initialised, stay where they are until `memory` is
-    /// dropped, and are touched by nobody but through this.
-    pub(crate) unsafe fn over(start: NonNull<u64>, len: usize, memory: Box<dyn Send + Sync>) -> Words {
-        Words { start, len, _memory: memory }
+    /// dropped, and are touched by nobody in this process but through this.
+    pub(crate) unsafe fn over(start: NonNull<u64>, len: usize, memory: Box<dyn Memory>) -> Words {
+        Words { start, len, memory }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -98,11 +105,17 @@ impl Words {
         }
     }
 
-    /// Carries out one operation; how many bytes it moved.
+    /// Carries out one operation, unless bytes are known to be gone; how many bytes it moved.
     ///
     /// What came before on any thread that this one has heard of is seen, and what comes after sees this: a flag that is
     /// changed after the data tells of the data.
     pub(crate) fn act(&self, operation: &Operation) -> Result<u32, ReadFault> {
+        let moved = self.carry_out(operation)?;
+        // Afterwards: an operation may be the first to find that its bytes are gone.
+        if self.memory.is_lost(false) { Err(ReadFault::of(FaultKind::Gone)) } else { Ok(moved) }
+    }
+
+    fn carry_out(&self, operation: &Operation) -> Result<u32, ReadFault> {
         let outside = ReadFault::system(libc::EINVAL);
         let at = usize::try_from(operation.offset).map_err(|_| outside)?;
         let len = operation.action.len();
@@ -148,6 +161,12 @@ unsafe impl Send for Owned {}
 // SAFETY: nothing can be done with a shared reference to it.
 unsafe impl Sync for Owned {}
 
+impl Memory for Owned {
+    fn is_lost(&self, _thorough: bool) -> bool {
+        false
+    }
+}
+
 impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: made by `Box::into_raw` in `Words::of`, and nobody refers to it any more.
@@ -155,11 +174,13 @@ impl Drop for Owned {
     }
 }
 
-/// Memory of any kind whose bytes may be changed. Clones share it.
+/// Memory of any kind whose bytes may be changed, by this process or, where it is opened for reading alone, by others.
+/// Clones share it.
 #[derive(Clone)]
 pub struct WritableTier {
     words: Arc<Words>,
     profile: TierProfile,
+    changeable: bool,
 }
 
 impl WritableTier {
@@ -176,7 +197,12 @@ impl WritableTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
         };
-        WritableTier { words: Arc::new(words), profile }
+        WritableTier { words: Arc::new(words), profile, changeable: true }
+    }
+
+    /// The same; where `changeable` is false, for reading alone.
+    pub(super) fn changeable(self, changeable: bool) -> WritableTier {
+        WritableTier { changeable, ..self }
     }
 }
 
@@ -194,12 +220,16 @@ impl Tier for WritableTier {
     }
 
     fn writable(&self) -> Option<&dyn WriteTier> {
-        Some(self)
+        self.changeable.then_some(self)
     }
 }
 
 impl WriteTier for WritableTier {
     fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError> {
+        if !self.changeable {
+            let what = format!("{}: is mapped for reading alone; map it for writing", self.profile.method);
+            return Err(TierError::Parameter(what));
+        }
         Ok(Box::new(WordsQueue::new(self.words.clone(), depth)))
     }
 }
@@ -229,6 +259,9 @@ impl Queue for WordsQueue {
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, _wait: Option<Duration>) -> Result<(), TierError> {
+        if !self.done.is_empty() && self.words.memory.is_lost(true) {
+            self.done.iter_mut().for_each(|one| one.result = Err(ReadFault::of(FaultKind::Gone)));
+        }
         done.append(&mut self.done);
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! Reads are prefetches of every cache line, completed when other queries have been stepped. Nothing is copied.
 //! Memory that goes away under a reader (a file truncated, a poisoned page) is [`TierError::Lost`], not a crash.
 
+mod file;
 mod header;
 mod load;
 mod lost;
@@ -17,6 +18,7 @@ mod place;
 mod region;
 mod shared;
 
+pub use file::MappedFile;
 pub use load::{GoOn, LoadEvent, Source};
 pub use place::{MappedOptions, Place};
 
@@ -115,14 +117,15 @@ impl MappedTier {
     /// `len` bytes of zeros that may be changed, in memory of this process or on a NUMA node; reads are copies.
     ///
     /// # Errors
-    /// [`TierError::Parameter`] for a path, which holds what was loaded and not what is changed, and where memory is short.
+    /// [`TierError::Parameter`] for a path, whose length is that of the file ([`MappedFile::map`]), and where memory is short.
     pub fn writable_zeros(options: &MappedOptions, len: usize) -> Result<WritableTier, TierError> {
         let node = match &options.place {
             Place::Anonymous => None,
             Place::Node(number) => Some(numa::find(*number, len as u64)?),
             Place::Path(path) => {
                 let what = format!(
-                    "{}: only memory of the process and NUMA nodes can be changed in place, not files",
+                    "{}: zeros are had of the process's memory and of NUMA nodes; a file or device is mapped as it is, by \
+                     MappedFile",
                     path.display()
                 );
                 return Err(TierError::Parameter(what));

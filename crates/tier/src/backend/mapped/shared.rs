@@ -10,7 +10,7 @@ use super::medium::Medium;
 use super::place::MappedOptions;
 use super::region::{Backing, Mapping, Region};
 use crate::error::TierError;
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,12 +73,18 @@ pub(super) fn attach_or_load(
     }
 }
 
-/// Maps up to `len` bytes of what lies at `path`, whatever it is, for reading.
-pub(super) fn look(path: &Path, len: u64) -> Result<Region, TierError> {
-    let file = File::open(path).map_err(|e| match path.starts_with("/dev") && !path.exists() {
+/// Opens what has to be there already.
+pub(super) fn open_there(options: &OpenOptions, path: &Path) -> Result<File, TierError> {
+    let device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+    options.open(path).map_err(|e| match device && !path.exists() {
         true => no_device(path),
         false => TierError::io("open", path, e),
-    })?;
+    })
+}
+
+/// Maps up to `len` bytes of what lies at `path`, whatever it is, for reading.
+pub(super) fn look(path: &Path, len: u64) -> Result<Region, TierError> {
+    let file = open_there(File::options().read(true), path)?;
     let medium = Medium::of(&file, path)?;
     let there = match medium.device_bytes {
         Some(bytes) => bytes,

@@ -1,0 +1,159 @@
+//! Files that are mapped as they are: read and changed by several mappings, cut short, and refused.
+
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::conformance::{Capabilities, check};
+use bathyal_tier::{Action, FaultKind, Operation, ReadFault, Tier, TierError, WriteTier};
+use std::cell::Cell;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A folder in memory if there is one, else on disk.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn file(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join("bytes");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// The suite on files in `folder`, mapped by `map`.
+fn conforms(folder: &tempfile::TempDir, map: fn(MappedFile) -> MappedFile) {
+    let made = Cell::new(0);
+    let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
+        // Nothing cannot be mapped.
+        if bytes.is_empty() {
+            return Arc::new(DramTier::writable_copy(&bytes));
+        }
+        made.set(made.get() + 1);
+        let path = folder.path().join(made.get().to_string());
+        std::fs::write(&path, bytes).unwrap();
+        Arc::new(map(MappedFile::at(path)).map().unwrap())
+    };
+    check(&make, Capabilities::default()).unwrap();
+}
+
+#[test]
+fn files_that_can_be_changed_conform() {
+    conforms(&folder(), MappedFile::for_writing);
+    conforms(&tempfile::tempdir().unwrap(), MappedFile::for_writing);
+}
+
+#[test]
+fn files_that_others_change_conform() {
+    conforms(&folder(), |file| file);
+}
+
+/// Carries one operation out, and says what became of it.
+fn act(tier: &dyn WriteTier, offset: u64, action: Action) -> Result<u32, ReadFault> {
+    let mut queue = tier.open_write(1).unwrap();
+    // SAFETY: what the action points to is there until its completion has been reaped, below.
+    let taken = unsafe { queue.submit_operations(&[Operation { id: 7, offset, action, linked: false }]) };
+    assert_eq!(taken.unwrap(), 1);
+    let mut done = Vec::new();
+    queue.reap(&mut done, None).unwrap();
+    done[0].result
+}
+
+#[test]
+fn mappings_of_a_file_change_it_together() {
+    let folder = folder();
+    let path = file(&folder, &[0; 10_000]);
+    let map = || MappedFile::at(&path).for_writing().map().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let tier = map();
+                for _ in 0..1000 {
+                    let mut old = 0;
+                    let add = Action::FetchAndAdd { by: 3, old: &raw mut old };
+                    assert_eq!(act(&tier, 4096, add), Ok(8));
+                }
+            });
+        }
+    });
+    let text = b"beyond a word";
+    let write = Action::Write { from: text.as_ptr(), len: text.len() as u32 };
+    assert_eq!(act(&map(), 9987, write), Ok(13));
+    // Who only reads sees it too, through a mapping and in the file.
+    let reader = MappedFile::at(&path).map().unwrap();
+    let (mut queue, mut found, mut done) = (reader.open(1).unwrap(), [0; 10_000], Vec::new());
+    let read = bathyal_tier::Read { id: 1, offset: 0, len: 10_000, buffer: found.as_mut_ptr() };
+    // SAFETY: the buffer is there until the completion.
+    unsafe { queue.submit(&[read]).unwrap() };
+    queue.reap(&mut done, None).unwrap();
+    assert_eq!(done[0].result, Ok(10_000));
+    assert_eq!(u64::from_le_bytes(found[4096..4104].try_into().unwrap()), 9000);
+    assert_eq!(&found[9987..], text);
+    assert_eq!(std::fs::read(&path).unwrap(), found);
+}
+
+#[test]
+fn files_are_mapped_for_reading_unless_asked() {
+    let folder = folder();
+    let tier = MappedFile::at(file(&folder, &[1; 100])).map().unwrap();
+    assert!(tier.writable().is_none() && !tier.profile().addressable);
+    let refused = tier.open_write(1).err().unwrap().to_string();
+    assert!(refused.contains("for reading alone"), "{refused}");
+    let part = MappedFile { len: Some(60), ..MappedFile::at(file(&folder, &[1; 100])) };
+    assert_eq!(part.map().unwrap().len(), 60);
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error() {
+    let folder = folder();
+    // Within the page that is left, beyond it, and to nothing.
+    for left in [9000, 4096, 0] {
+        let path = file(&folder, &[1; 10_000]);
+        let tier = MappedFile::at(&path).for_writing().map().unwrap();
+        let mut old = 0;
+        assert_eq!(act(&tier, 9992, Action::FetchAndAdd { by: 1, old: &raw mut old }), Ok(8));
+        File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+        let gone = Err(ReadFault::of(FaultKind::Gone));
+        assert_eq!(
+            act(&tier, 9992, Action::FetchAndAdd { by: 1, old: &raw mut old }),
+            gone,
+            "{left} bytes left"
+        );
+        assert_eq!(act(&tier, 0, Action::Write { from: [2].as_ptr(), len: 1 }), gone);
+    }
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused() {
+    let folder = folder();
+    let refused = |file: MappedFile| file.map().err().unwrap().to_string();
+    let missing = refused(MappedFile::at(folder.path().join("none")).for_writing());
+    assert!(missing.contains("cannot open for writing") && missing.contains("none"), "{missing}");
+    let empty = refused(MappedFile::at(file(&folder, &[])));
+    assert!(empty.contains("nothing to map"), "{empty}");
+    let short = refused(MappedFile { len: Some(101), ..MappedFile::at(file(&folder, &[0; 100])) });
+    assert!(short.contains("101 bytes are to be mapped, only 100"), "{short}");
+    assert!(refused(MappedFile::at(folder.path())).contains("neither a file"));
+    assert!(refused(MappedFile::at("/dev/null").for_writing()).contains("only DAX devices"));
+    assert!(refused(MappedFile::at("/dev/dax77.0")).contains("no such device"));
+    // An index that was loaded to a place is read by others, who trust that it stays as it is.
+    let original = file(&folder, &[5; 9000]);
+    let (place, crc32c) = (folder.path().join("region"), crc32c::crc32c(&[5; 9000]));
+    let source = Source { path: &original, len: 9000, crc32c };
+    drop(MappedTier::load(&MappedOptions::at(Place::Path(place.clone())), &source, &|_| true).unwrap());
+    assert!(refused(MappedFile::at(&place).for_writing()).contains("holds an index"));
+    assert!(MappedFile::at(&place).map().is_ok());
+    let loading = File::open(&place).unwrap();
+    loading.lock().unwrap();
+    assert!(refused(MappedFile::at(&place)).contains("being loaded"));
+    let path = file(&folder, &[0; 100]);
+    let mut rights = std::fs::metadata(&path).unwrap().permissions();
+    rights.set_readonly(true);
+    std::fs::set_permissions(&path, rights).unwrap();
+    // Some users may write everywhere.
+    if File::options().write(true).open(&path).is_err() {
+        let kept = MappedFile::at(&path).for_writing().map().err().unwrap();
+        assert!(matches!(kept, TierError::Io { operation: "open for writing", .. }), "{kept}");
+    }
+    assert_eq!(MappedFile::at(&path).map().unwrap().len(), 100);
+}
