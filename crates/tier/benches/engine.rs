@@ -1,6 +1,6 @@
 //! What the engine costs: a suspend and resume over a tier that is always ready, and under the layer that emulates
-//! devices; and reads a second of one thread on a file beside fio with the same settings in the same run, and from
-//! a cache of its pages.
+//! devices; reads of 4 KiB and of 512 bytes by one thread on a file, beside fio with the same settings in the same run;
+//! and reads from a cache of the file's pages.
 //!
 //! `cargo bench -p bathyal-tier --bench engine`; `BATHYAL_BENCH_DIR` is where the file goes (default: the
 //! current directory), `BATHYAL_BENCH_SECONDS` how long each measurement takes.
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 const REPEATS: usize = 3;
 const BLOCK: u64 = 4096;
+/// The least that most devices read.
+const SECTOR: u64 = 512;
 const FILE_BYTES: u64 = 1 << 30;
 
 fn next_random(state: &mut u64) -> u64 {
@@ -82,20 +84,27 @@ struct Rate {
     processor_ns: f64,
 }
 
-async fn reader(cx: Cx, seed: u64, pages: u64, over: &AtomicBool) -> Result<u64, ReadError> {
+async fn reader(cx: Cx, seed: u64, blocks: Blocks, over: &AtomicBool) -> Result<u64, ReadError> {
     let mut state = seed;
     let mut sum = 0;
     while !over.load(Ordering::Relaxed) {
-        let at = next_random(&mut state) % pages * BLOCK;
-        let batch = cx.read(&[Span::at(at, BLOCK as u32)]).await?;
+        let at = next_random(&mut state) % blocks.count * blocks.bytes;
+        let batch = cx.read(&[Span::at(at, blocks.bytes as u32)]).await?;
         sum ^= u64::from(batch.bytes(0)[0]);
     }
     Ok(sum)
 }
 
-fn ours(path: &Path, depth: u32, time: Duration) -> Rate {
+/// What is read: blocks of `bytes` at multiples of that, the first `count` of a file.
+#[derive(Clone, Copy)]
+struct Blocks {
+    bytes: u64,
+    count: u64,
+}
+
+fn ours(path: &Path, bytes: u64, depth: u32, time: Duration) -> Rate {
     let tier = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
-    measure(tier, FILE_BYTES / BLOCK, depth, time)
+    measure(tier, Blocks { bytes, count: FILE_BYTES / bytes }, depth, time)
 }
 
 /// Hits of a warm cache: random among the first `pages` of the file.
@@ -106,13 +115,13 @@ fn hits(path: &Path, pages: u64, time: Duration) -> Rate {
     let cache = CacheTier::new(file, options).unwrap();
     let spans: Vec<_> = (0..pages).map(|i| Span::at(i * BLOCK, BLOCK as u32)).collect();
     cache.warm(&spans, Control::default()).unwrap();
-    let rate = measure(Arc::new(cache.clone()), pages, 32, time);
+    let rate = measure(Arc::new(cache.clone()), Blocks { bytes: BLOCK, count: pages }, 32, time);
     assert_eq!(cache.counters().misses, 0);
     rate
 }
 
-/// Random reads among the first `pages` of a tier by one thread.
-fn measure(tier: Arc<dyn Tier>, pages: u64, depth: u32, time: Duration) -> Rate {
+/// Random reads of a tier by one thread.
+fn measure(tier: Arc<dyn Tier>, blocks: Blocks, depth: u32, time: Duration) -> Rate {
     let mut engine = Engine::new(tier, EngineOptions { depth, ..EngineOptions::default() }).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -124,7 +133,7 @@ fn measure(tier: Arc<dyn Tier>, pages: u64, depth: u32, time: Duration) -> Rate 
         let mut made = 0;
         let next = |cx: &Cx| {
             made += 1;
-            (made <= depth).then(|| reader(cx.clone(), u64::from(made), pages, &over))
+            (made <= depth).then(|| reader(cx.clone(), u64::from(made), blocks, &over))
         };
         engine.run(depth as usize, next, |sum| drop(std::hint::black_box(sum)), Control::default()).unwrap();
         let reads = engine.stats().reads as f64;
@@ -136,12 +145,13 @@ fn measure(tier: Arc<dyn Tier>, pages: u64, depth: u32, time: Duration) -> Rate 
 }
 
 /// The same with fio; an error says why there is none.
-fn fio(path: &Path, depth: u32, time: Duration) -> Result<Rate, String> {
+fn fio(path: &Path, bytes: u64, depth: u32, time: Duration) -> Result<Rate, String> {
     let output = Command::new("fio")
-        .args(["--name=read", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring"])
+        .args(["--name=read", "--rw=randread", "--direct=1", "--ioengine=io_uring"])
         .args(["--registerfiles=1", "--fixedbufs=1", "--norandommap=1", "--randrepeat=0", "--thread=1"])
         .args(["--time_based=1", "--output-format=json"])
         .arg(format!("--filename={}", path.display()))
+        .arg(format!("--bs={bytes}"))
         .arg(format!("--iodepth={depth}"))
         .arg(format!("--runtime={}", time.as_secs().max(1)))
         .output()
@@ -227,30 +237,37 @@ fn main() {
         let rates = (0..REPEATS).map(|_| hits(&path, (megabytes << 20) / BLOCK, time / 4).processor_ns);
         println!("  {megabytes:>4} MiB of pages: {:>6.0} ns CPU a read", median(rates.collect()));
     }
-    println!("4 KiB random reads of one thread, {seconds} s each, medians of {REPEATS}, interleaved:");
-    for depth in [1, 32, 128] {
-        let (mut mine, mut theirs) = (Vec::new(), Vec::new());
-        let mut missing = None;
-        for _ in 0..REPEATS {
-            mine.push(ours(&path, depth, time));
-            match fio(&path, depth, time) {
-                Ok(rate) => theirs.push(rate),
-                Err(why) => missing = Some(why),
-            }
+    for bytes in [BLOCK, SECTOR] {
+        println!(
+            "{bytes}-byte random reads of one thread, {seconds} s each, medians of {REPEATS}, interleaved:"
+        );
+        [1, 32, 128].iter().for_each(|depth| beside_fio(&path, bytes, *depth, time));
+    }
+}
+
+/// Prints what this engine and fio read in the same time, in turn.
+fn beside_fio(path: &Path, bytes: u64, depth: u32, time: Duration) {
+    let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+    let mut missing = None;
+    for _ in 0..REPEATS {
+        mine.push(ours(path, bytes, depth, time));
+        match fio(path, bytes, depth, time) {
+            Ok(rate) => theirs.push(rate),
+            Err(why) => missing = Some(why),
         }
-        let pick = |rates: &[Rate], of: fn(&Rate) -> f64| median(rates.iter().map(of).collect());
-        let (iops, cpu) = (pick(&mine, |r| r.iops), pick(&mine, |r| r.processor_ns));
-        match missing {
-            Some(why) => println!("  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; {why}"),
-            None => {
-                let (fio_iops, fio_cpu) = (pick(&theirs, |r| r.iops), pick(&theirs, |r| r.processor_ns));
-                println!(
-                    "  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; \
-                     fio {fio_iops:>8.0}, {fio_cpu:>6.0} ns; ratio {:.3}, CPU {:.3}",
-                    iops / fio_iops,
-                    cpu / fio_cpu
-                );
-            }
+    }
+    let pick = |rates: &[Rate], of: fn(&Rate) -> f64| median(rates.iter().map(of).collect());
+    let (iops, cpu) = (pick(&mine, |r| r.iops), pick(&mine, |r| r.processor_ns));
+    match missing {
+        Some(why) => println!("  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; {why}"),
+        None => {
+            let (fio_iops, fio_cpu) = (pick(&theirs, |r| r.iops), pick(&theirs, |r| r.processor_ns));
+            println!(
+                "  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; \
+                 fio {fio_iops:>8.0}, {fio_cpu:>6.0} ns; ratio {:.3}, CPU {:.3}",
+                iops / fio_iops,
+                cpu / fio_cpu
+            );
         }
     }
 }
