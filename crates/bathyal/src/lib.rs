@@ -32,6 +32,7 @@
 //! | open one: in files or memory, within a budget, through a layer of your own | [`Index::open`], [`OpenOptions`], [`TierChoice`] |
 //! | search: a batch, one query of many callers, awaited, within a distance, several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
 //! | stop what runs, or be told how far it is | [`Control`], [`Progress`] |
+//! | store f32 vectors smaller, and know what that costs | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
 //! | look at an index, or for damage | [`inspect`], [`verify`] |
 //! | know what is exact, and how much of it was found | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
@@ -47,9 +48,9 @@
 pub use bathyal_index::families;
 pub use bathyal_index::{
     BuildOptions, BuildReport, Description, Effort, Explanation, FamilyOptions, Index, IndexError as Error,
-    IndexStats, InspectReport, ManyResult, MemorySplit, OpenOptions, QueryStats, RangeOptions, RangeResult,
-    SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, TierChoice, VerifyReport, WarmReport,
-    build, inspect, search_many, verify,
+    IndexStats, InspectReport, Loss, ManyResult, MemorySplit, OpenOptions, QueryStats, RangeOptions,
+    RangeResult, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoredEntry,
+    TierChoice, VerifyReport, WarmReport, build, inspect, search_many, verify,
 };
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;
