@@ -57,7 +57,7 @@ fn smaller_vectors_say_what_they_lose() {
             let words = format!("stored as {form}; exact search of them finds ");
             assert!(said.contains(&words) && said.contains(" of the 10 nearest"), "{said}");
             let shown = bathyal(folder.path(), &format!("inspect {name}")).good();
-            assert!(shown.contains("stored as     ") && shown.contains("f32 l2"), "{shown}");
+            assert!(shown.contains("stored as     ") && shown.contains("f32, l2"), "{shown}");
             let told = bathyal(folder.path(), &format!("inspect {name} --json")).json();
             let stored = &told["manifest"]["stored"];
             assert_eq!((&stored["element"], &stored["loss"]["k"]), (&form.into(), &10.into()));
