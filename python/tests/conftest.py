@@ -1,7 +1,12 @@
 """Small data that every test may use."""
 
+import os
+
 import numpy as np
 import pytest
+
+# Fixed constants of a processor, so that a recall takes the same effort wherever the tests run.
+os.environ.setdefault("BATHYAL_PROCESSOR", "reference")
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "i8": np.int8}
 

@@ -6,12 +6,13 @@ pub use family::FamilyArguments;
 
 use std::path::PathBuf;
 
-use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
+use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
 use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, SearchMode, StoreAs, TierChoice};
 use bathyal_kernels::{Element, Metric};
 use bathyal_repro::ReproArguments;
+use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
 use clap::builder::{RangedU64ValueParser, UnknownArgumentValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -157,6 +158,10 @@ pub struct SearchSettings {
     /// Emulate a slower device on top of the tier: cxl, nvm, rdma, ssd, or a JSON file with its profile
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub delay: Option<DelayProfile>,
+    /// What `bathyal probe --output` measured of the device that the index lies on: efforts, reads and queries in flight follow
+    /// it
+    #[arg(long, value_name = "FILE", value_parser = parse_profile)]
+    pub profile: Option<TierProfile>,
     /// Whether a query of a graph or of posting lists waits for all that it reads at once (batched), or goes on with what has
     /// arrived [default: batched]
     #[arg(long, value_enum)]

@@ -1,5 +1,6 @@
 //! Values that are typed in several commands, how they are read, and their defaults.
 
+use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
 
 /// Neighbours a query when `-k` is not given, as in the tables of the papers.
@@ -27,9 +28,42 @@ pub fn parse_device(text: &str) -> Result<DelayProfile, String> {
     DelayProfile::named_or_file(text).map_err(|e| e.to_string())
 }
 
+/// Reads the profile of a device from the file that a probe wrote.
+///
+/// # Errors
+/// A sentence that says what is wrong with the file.
+pub fn parse_profile(path: &str) -> Result<TierProfile, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
+    let profile: TierProfile =
+        serde_json::from_str(&text).map_err(|e| format!("is no profile of a device: {e}"))?;
+    let rates = [profile.iops, profile.bandwidth_bytes_per_s];
+    if !rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
+        return Err("iops and bandwidth_bytes_per_s must be numbers from 0 (not measured) up".into());
+    }
+    Ok(profile)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn profiles_are_read_and_old_ones_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("profile.json");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            parse_profile(path.to_str().unwrap())
+        };
+        // What a probe saved before it measured what issuing a read costs.
+        let old = r#"{"kind": "file", "method": "io_uring", "granularity": 512, "alignment": 512, "addressable": false,
+            "latency_ns": 90000, "iops": 250000.0, "bandwidth_bytes_per_s": 2e9, "depth": 64}"#;
+        let profile = read(old).unwrap();
+        assert_eq!((profile.latency_ns, profile.issue_ns), (90_000, 0));
+        assert!(read(&old.replace("250000.0", "-1.0")).unwrap_err().contains("iops"));
+        assert!(read("{}").unwrap_err().contains("no profile"));
+        assert!(parse_profile("/nowhere/at/all").unwrap_err().contains("cannot be read"));
+    }
 
     #[test]
     fn recall_is_read() {

@@ -1,8 +1,8 @@
 //! What can be typed after `bathyal repro`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_recall};
+use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_recall};
 use bathyal_index::families::spann::DEFAULT_CENTROID_SHARE;
 use bathyal_kernels::Metric;
 use bathyal_tier::TierProfile;
@@ -254,10 +254,4 @@ pub struct CompareReproArguments {
     /// Vectors that a query of a graph reads at once (W in DiskANN)
     #[arg(long, value_name = "W", default_value_t = bathyal_index::DEFAULT_BEAM_WIDTH)]
     pub beam_width: u32,
-}
-
-/// Reads the profile of a tier from a file.
-fn parse_profile(path: &str) -> Result<TierProfile, String> {
-    let text = std::fs::read_to_string(Path::new(path)).map_err(|e| format!("cannot be read: {e}"))?;
-    serde_json::from_str(&text).map_err(|e| format!("is no profile of a device: {e}"))
 }

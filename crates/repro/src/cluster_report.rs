@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use bathyal_console::Failure;
-use bathyal_index::cost::cluster::{Processor, equation_1, equation_3};
+use bathyal_index::families::spann::cost::{ListTimes, equation_1, equation_3};
 
 use crate::arguments::ClusterReproArguments;
 use crate::arguments::ListLayoutName::{self, Coupled, Decoupled, Grouped};
@@ -321,7 +321,7 @@ impl Report<'_> {
             for (record, in_dram) in both {
                 let (Some(profile), Some(share)) = (&record.profile, in_dram.finding_share) else { continue };
                 let compute_ns = in_dram.threads.max(1) as f64 * 1e9 / in_dram.qps.max(1e-9);
-                let processor = Processor::measured(&in_dram.list_cost(compute_ns), share);
+                let processor = ListTimes::measured(&in_dram.list_cost(compute_ns), share);
                 // The processor posts each read, whoever waits for it.
                 let posting = record.reads_per_query * device.issue_ns as f64;
                 let terms = equation_1(&record.list_cost(0.0), profile, &processor);

@@ -1,9 +1,9 @@
 //! The points of the figures: what was measured of one index in one way, and what the cost model says of it.
 
 use bathyal_index::SearchTotals;
-use bathyal_index::cost::cluster::{self, ListCost};
 use bathyal_index::cost::demand::{Execution, Prediction};
-use bathyal_index::cost::graph;
+use bathyal_index::families::graph::cost as graph;
+use bathyal_index::families::spann::cost::{self as lists, ListCost};
 use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_tier::TierProfile;
 use serde::Serialize;
@@ -235,7 +235,7 @@ impl Record {
     /// What the cost model of the family says.
     fn told(&self, compute_ns: f64, device: &TierProfile, execution: &Execution) -> Prediction {
         if self.family == "lists" {
-            return cluster::predict(&self.list_cost(compute_ns), device, execution);
+            return lists::predict(&self.list_cost(compute_ns), device, execution);
         }
         let cost = graph::QueryCost {
             hops: self.hops_per_query,

@@ -38,7 +38,7 @@ impl Span {
 
 /// What a tier can do: read by the engine (alignment), the probe and the cost models.
 ///
-/// Latency, bandwidth and IOPS are 0 where nobody has measured them yet.
+/// Latency, bandwidth, IOPS and the cost of issuing a read are 0 where nobody has measured them yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierProfile {
     /// The backend's name: "dram", "file", "sim", ...
@@ -59,6 +59,28 @@ pub struct TierProfile {
     pub bandwidth_bytes_per_s: f64,
     /// Reads in flight beyond which throughput no longer rises.
     pub depth: u32,
+    /// Processor time that it takes to submit a read and to take its completion, in nanoseconds; profiles that were saved
+    /// before there was such a number have none.
+    #[serde(default)]
+    pub issue_ns: u64,
+}
+
+impl TierProfile {
+    /// This tier with the numbers of `measured`, a saved profile of the device below it, wherever that has one. What the tier
+    /// is and how its bytes can be reached stays.
+    pub fn measured_as(&self, measured: &TierProfile) -> TierProfile {
+        let either = |measured: u64, own: u64| if measured > 0 { measured } else { own };
+        let rate = |measured: f64, own: f64| if measured > 0.0 { measured } else { own };
+        TierProfile {
+            granularity: self.granularity.max(measured.granularity),
+            latency_ns: either(measured.latency_ns, self.latency_ns),
+            iops: rate(measured.iops, self.iops),
+            bandwidth_bytes_per_s: rate(measured.bandwidth_bytes_per_s, self.bandwidth_bytes_per_s),
+            depth: if measured.depth > 0 { measured.depth } else { self.depth },
+            issue_ns: either(measured.issue_ns, self.issue_ns),
+            ..self.clone()
+        }
+    }
 }
 
 /// A place whose bytes can be searched. Shared by all threads; each opens its own [`Queue`].

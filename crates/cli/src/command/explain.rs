@@ -39,6 +39,15 @@ fn text(row: usize, told: &Explanation) -> String {
     let bytes = byte_size::format(told.bytes);
     let _ = writeln!(text, "reads        {} ({bytes}) in {} rounds", told.reads, told.hops);
     let _ = writeln!(text, "vectors      {} scored in full", told.full_distances);
+    let predicted = &told.predicted;
+    let _ = writeln!(
+        text,
+        "predicted    {:.0} reads ({}) in {:.0} rounds, {:.1} us",
+        predicted.reads,
+        byte_size::format(predicted.moved_bytes as u64),
+        predicted.hops,
+        predicted.total_ns / 1e3
+    );
     for (counter, count) in told.own.iter() {
         let _ = writeln!(text, "{:<12} {count}", counter.name.replace('_', " "));
     }

@@ -164,7 +164,13 @@ pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) ->
 /// How `settings` want the index opened.
 fn open_options(settings: &SearchSettings) -> OpenOptions {
     let wrap = settings.delay.clone().map(emulating);
-    OpenOptions { tier: settings.tier.clone(), memory_bytes: settings.memory, wrap, ..OpenOptions::default() }
+    OpenOptions {
+        tier: settings.tier.clone(),
+        memory_bytes: settings.memory,
+        profile: settings.profile.clone(),
+        wrap,
+        ..OpenOptions::default()
+    }
 }
 
 /// Puts the emulation of `device` on top of a tier.

@@ -1,6 +1,7 @@
 //! What a query asks of processor and device, whatever the index, and which of them decides how fast it is
 //! (second-tier-memory, sections 3 and 5): queries that wait let others compute, so the slower of both.
 
+use super::device::Device;
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 
@@ -74,12 +75,12 @@ pub struct Prediction {
 }
 
 /// `amount / demand`, without bound where there is no demand or the amount is not known.
-pub(super) fn rate(amount: f64, demand: f64) -> f64 {
+pub(crate) fn rate(amount: f64, demand: f64) -> f64 {
     if amount > 0.0 && demand > 0.0 { amount / demand } else { f64::INFINITY }
 }
 
 /// Nanoseconds that `amount` takes at `a_second`; none where the rate is not known.
-pub(super) fn nanoseconds(amount: f64, a_second: f64) -> f64 {
+pub(crate) fn nanoseconds(amount: f64, a_second: f64) -> f64 {
     if a_second > 0.0 { amount.max(0.0) * 1e9 / a_second } else { 0.0 }
 }
 
@@ -117,6 +118,37 @@ impl Demand {
         Prediction { qps, latency_ns, bound, compute_qps, bandwidth_qps, iops_qps, latency_qps }
     }
 
+    /// Nanoseconds that a query takes of processor and device, one after the other: what efforts are compared by.
+    ///
+    /// A sum, not the slower of both as in [`Demand::on`]: there whatever is not the bottleneck is free, so that a recall would
+    /// be bought with scans without number under a slow disk. It knows neither threads nor queries in flight, so that
+    /// the answers to a recall do not depend on them. It never falls as the device gets worse.
+    pub fn price_ns(&self, device: &Device) -> f64 {
+        self.compute_ns.max(0.0)
+            + self.reads.max(0.0) * (device.issue_ns + device.read_ns)
+            + self.moved_bytes.max(0.0) * device.byte_ns
+            + self.rounds.max(0.0) * device.latency_ns
+    }
+
+    /// Nanoseconds from start to answer of a query that has processor and device for itself: a latency for each round, and the
+    /// longer of the bytes' transfer and the requests' acceptance (equation 1 of cloud-native-vector-search).
+    pub fn alone_ns(&self, device: &Device) -> f64 {
+        let serving = (self.reads.max(0.0) * device.read_ns).max(self.moved_bytes.max(0.0) * device.byte_ns);
+        let computing = self.compute_ns.max(0.0) + self.reads.max(0.0) * device.issue_ns;
+        computing + self.rounds.max(0.0) * device.latency_ns + serving
+    }
+
+    /// Queries to interleave on a thread so that none of them waits for the device longer than it must (Little's law): while
+    /// one waits, each of the others keeps the processor busy for a round, or the device, whichever takes longer.
+    pub fn in_flight_to_hide(&self, device: &Device) -> usize {
+        let rounds = self.rounds.max(1.0);
+        let computing = (self.compute_ns.max(0.0) + self.reads.max(0.0) * device.issue_ns) / rounds;
+        let serving =
+            (self.reads.max(0.0) * device.read_ns).max(self.moved_bytes.max(0.0) * device.byte_ns) / rounds;
+        // Beyond any number that anybody would use, and converted without loss.
+        ((device.latency_ns / computing.max(serving).max(1.0)).ceil().min(1e6) + 1.0) as usize
+    }
+
     /// Nanoseconds that a query alone waits for the device: each round for a latency, and for the transfer of its
     /// bytes.
     fn waiting_ns(&self, device: &TierProfile) -> f64 {
@@ -126,17 +158,12 @@ impl Demand {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// A device that is described by these numbers.
-    pub(in crate::cost) fn device(
-        latency_ns: u64,
-        gigabytes: f64,
-        granularity: u32,
-        iops: f64,
-    ) -> TierProfile {
+    pub(crate) fn device(latency_ns: u64, gigabytes: f64, granularity: u32, iops: f64) -> TierProfile {
         TierProfile {
             kind: "device".into(),
             method: String::new(),
@@ -147,7 +174,23 @@ pub(super) mod tests {
             iops,
             bandwidth_bytes_per_s: gigabytes * 1e9,
             depth: 64,
+            issue_ns: 0,
         }
+    }
+
+    #[test]
+    fn the_queries_that_hide_a_latency() {
+        let graph = Demand { rounds: 20.0, reads: 80.0, moved_bytes: 80.0 * 256.0, compute_ns: 56_800.0 };
+        // A round computes for 2.84 us and 4 reads of 40 ns: 3 us.
+        for (latency_ns, expected) in [(1, 2), (300, 2), (6_001, 4), (75_000, 26), (u64::MAX, 1_000_001)] {
+            let device = Device::of(&device(latency_ns, 0.0, 64, 0.0));
+            assert_eq!(graph.in_flight_to_hide(&device), expected, "{latency_ns}");
+        }
+        // A device that serves 4 reads in 40 us needs no more than 3 queries to be busy for ever.
+        let busy = Device::of(&device(75_000, 0.0, 64, 100_000.0));
+        assert_eq!(graph.in_flight_to_hide(&busy), 3);
+        let nothing = Demand { rounds: 0.0, reads: 0.0, moved_bytes: 0.0, compute_ns: 0.0 };
+        assert_eq!(nothing.in_flight_to_hide(&Device::of(&device(10, 0.0, 64, 0.0))), 11);
     }
 
     #[test]
@@ -187,6 +230,10 @@ pub(super) mod tests {
                 device(latency, gigabytes, 64, iops / 2.0),
             ];
             for worse in worse {
+                let (worse_device, base_device) = (Device::of(&worse), Device::of(&base));
+                prop_assert!(demand.price_ns(&worse_device) >= demand.price_ns(&base_device));
+                prop_assert!(demand.alone_ns(&worse_device) >= demand.alone_ns(&base_device));
+                prop_assert!(demand.alone_ns(&base_device) <= demand.price_ns(&base_device));
                 prop_assert!(demand.on(&worse, &execution).qps <= told.qps * (1.0 + 1e-9));
             }
             let more = Execution { in_flight: width + 1, ..execution };

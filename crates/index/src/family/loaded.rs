@@ -1,6 +1,8 @@
 //! What a family keeps in memory of an open index, and its search.
 
 use crate::calibrate::solve::Solved;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::query::SearchParams;
 use crate::query::under_way::Query;
@@ -44,8 +46,12 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         scratch: &mut Self::Scratch,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// The cheapest effort for a recall@k, by the calibration and what reads cost here; `None` where nothing was measured.
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved>;
+    /// The effort for a recall@k that is cheapest on this machine, by the calibration and by what each measured effort
+    /// asks for; `None` where nothing was measured.
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
+
+    /// What a query of this effort asks for, about.
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
     /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
@@ -57,7 +63,10 @@ pub(crate) trait Searcher: Send + Sync + 'static {
 /// A [`Searcher`] of whatever family.
 pub(crate) trait Opened: Send + Sync {
     /// [`Searcher::effort`].
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved>;
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
+
+    /// [`Searcher::demand`].
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
@@ -76,8 +85,12 @@ pub(crate) trait QueryState: Scratch + Send {
 }
 
 impl<S: Searcher> Opened for S {
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
-        Searcher::effort(self, k, recall)
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        Searcher::effort(self, k, recall, machine)
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        Searcher::demand(self, params, machine)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

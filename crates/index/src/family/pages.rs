@@ -18,9 +18,6 @@ use bathyal_tier::{Cx, Span};
 pub(crate) const PAGES_AT_ONCE: usize = 64;
 /// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
 const VECTORS_AT_ONCE: usize = 128;
-/// Coarsest granularity of a tier from which vectors are read alone; one that moves whole pages gives what else is on
-/// them for nothing.
-pub(crate) const MOST_LONE_GRANULARITY: u32 = 512;
 
 /// How candidates are read.
 pub(crate) enum Reading {

@@ -3,7 +3,7 @@
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
 use crate::family::QueryState;
-use crate::query::{OwnTotals, Phase};
+use crate::query::{OwnTotals, Phase, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx, Engine};
 use bathyal_vectors::VectorFile;
@@ -27,6 +27,21 @@ pub struct MemoryPart {
     pub part: &'static str,
     /// Bytes.
     pub bytes: u64,
+}
+
+/// What the cost model of the index's family says of a query, before it is run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Predicted {
+    /// Dependent rounds of reads.
+    pub hops: f64,
+    /// Reads.
+    pub reads: f64,
+    /// Bytes that the device moves, whole granules.
+    pub moved_bytes: f64,
+    /// Nanoseconds of the processor, without what it takes to issue reads.
+    pub compute_ns: f64,
+    /// Nanoseconds from start to answer, alone on the device.
+    pub total_ns: f64,
 }
 
 /// How one query was answered.
@@ -57,6 +72,8 @@ pub struct Explanation {
     /// What only the family counts, by name; in JSON beside the others.
     #[serde(flatten)]
     pub own: OwnTotals,
+    /// The same as the cost model has it, by the effort and by what is known of the tier and of the processor.
+    pub predicted: Predicted,
     /// Nanoseconds from start to answer, alone on its thread.
     pub total_ns: u64,
     /// Where the time went.
@@ -127,6 +144,7 @@ impl Index {
             code_distances: cost.code_distances,
             full_distances: cost.full_distances,
             own: cost.named(self.own_counters),
+            predicted: self.predicted(&params),
             total_ns,
             phases: phases.to_vec(),
             memory: self.memory_parts(self.stored.planned_list(&params)),
@@ -134,6 +152,19 @@ impl Index {
             distances: found.iter().map(|n| n.distance).collect(),
             notes,
         })
+    }
+
+    /// What a query of this effort will take.
+    fn predicted(&self, params: &SearchParams) -> Predicted {
+        let machine = self.machine();
+        let demand = self.opened.demand(params, &machine);
+        Predicted {
+            hops: demand.rounds,
+            reads: demand.reads,
+            moved_bytes: demand.moved_bytes,
+            compute_ns: demand.compute_ns,
+            total_ns: demand.alone_ns(&machine.device()),
+        }
     }
 
     /// The parts of [`Index::dram_bytes`] for one thread and one query.

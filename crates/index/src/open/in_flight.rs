@@ -1,36 +1,70 @@
-//! How many queries a thread interleaves when the caller does not say: enough to hide the tier's latency, and beyond
-//! that no more than the second-level cache holds.
+//! How many queries a thread interleaves when the caller does not say: enough to hide the tier's latency, and, where what
+//! is read waits in the second-level cache, beyond that no more than this holds.
 
-use crate::cost::graph::in_flight_to_hide;
-use bathyal_tier::TierProfile;
+use super::Index;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
+use crate::cost::kept::of_this_machine;
+use crate::query::{DEFAULT_BEAM_WIDTH, SearchMode, SearchParams};
 use std::sync::OnceLock;
 
-/// Queries interleaved where reads come from a device behind a queue.
-const DEVICE_IN_FLIGHT: usize = 16;
-/// Queries interleaved at least where reads are loads: enough to hide misses of the cache.
-const MEMORY_IN_FLIGHT: usize = 4;
+/// Queries interleaved on a device that nobody has measured.
+const UNMEASURED_IN_FLIGHT: usize = 16;
+/// Queries interleaved at least: queries differ, and in memory their loads hide each other's misses of the cache.
+const LEAST_IN_FLIGHT: usize = 4;
 /// Queries interleaved at most: more reads than an engine's depth cannot be in flight.
 const MOST_IN_FLIGHT: usize = 64;
-/// Nanoseconds that a query computes between two reads, at least: a beam of four vectors of some 100 dimensions, with
-/// their links' codes, takes 3 to 6 microseconds.
-const HOP_NS: u64 = 3_000;
 /// Second-level cache of a core where the system does not say, in bytes: that of most servers.
 const USUAL_CACHE_BYTES: u64 = 1 << 20;
 
-/// Queries to interleave on a tier of this profile, each of which holds `query_bytes` while it runs.
-pub(super) fn suited(profile: &TierProfile, query_bytes: u64) -> usize {
-    if !profile.addressable {
-        return DEVICE_IN_FLIGHT;
+impl Index {
+    /// Where searches run: the tier with what is known of it, and the processor.
+    pub(super) fn machine(&self) -> Machine<'_> {
+        let processor = self.processor.as_ref().unwrap_or_else(|| of_this_machine());
+        Machine { profile: &self.profile, processor }
     }
-    choose(profile.latency_ns, query_bytes, cache_bytes())
+
+    /// Queries interleaved a thread, each with a candidate list of `search_list` and nothing else named, when the caller does
+    /// not say: what hides the tier's latency behind the others' rounds, within the cache (second-tier-memory, section 5).
+    /// A search for a recall goes by its whole effort.
+    pub fn default_in_flight(&self, search_list: u32) -> usize {
+        let effort = self.stored.effort_of(search_list);
+        let params = SearchParams {
+            k: 1,
+            search_list: effort.search_list,
+            probes: effort.probes,
+            prune: effort.prune,
+            beam_width: DEFAULT_BEAM_WIDTH as usize,
+            mode: SearchMode::Batched,
+            timed: false,
+        };
+        self.suited_in_flight(&params)
+    }
+
+    /// Queries interleaved a thread by a search of this effort, when the caller does not say.
+    pub(super) fn suited_in_flight(&self, params: &SearchParams) -> usize {
+        let machine = self.machine();
+        let demand = self.opened.demand(params, &machine);
+        suited(&machine, &demand, self.stored.query_bytes(self.stored.planned_list(params)))
+    }
+}
+
+/// Queries to interleave that ask for `demand` each and hold `query_bytes` while they run.
+fn suited(machine: &Machine<'_>, demand: &Demand, query_bytes: u64) -> usize {
+    let profile = machine.profile;
+    if profile.latency_ns == 0 && !profile.addressable {
+        return UNMEASURED_IN_FLIGHT;
+    }
+    // What is read in place is prefetched into the cache, which the queries share; elsewhere it waits in buffers.
+    let cache = if profile.addressable { cache_bytes() } else { u64::MAX };
+    choose(demand.in_flight_to_hide(&machine.device()), query_bytes, cache)
 }
 
 /// What hides the latency is not given up; twice that is worth having, because hops differ in length, but not worth
 /// driving the queries out of the cache.
-fn choose(latency_ns: u64, query_bytes: u64, cache_bytes: u64) -> usize {
-    let hiding = in_flight_to_hide(latency_ns, HOP_NS);
+fn choose(hiding: usize, query_bytes: u64, cache_bytes: u64) -> usize {
     let fitting = usize::try_from(cache_bytes / query_bytes.max(1)).unwrap_or(usize::MAX);
-    hiding.saturating_mul(2).min(fitting).max(hiding).clamp(MEMORY_IN_FLIGHT, MOST_IN_FLIGHT)
+    hiding.saturating_mul(2).min(fitting).max(hiding).clamp(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)
 }
 
 /// Bytes of the second-level cache of a core.
@@ -59,23 +93,42 @@ fn parse_size(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::demand::tests::device;
+    use crate::cost::processor::Processor;
+    use bathyal_tier::TierProfile;
 
     #[test]
     fn latency_asks_for_queries_and_the_cache_limits_what_is_spare() {
         let cache = 1 << 20;
-        for (latency_ns, query_bytes, expected) in [
-            (0, 150_000, MEMORY_IN_FLIGHT),
-            (300, 150_000, MEMORY_IN_FLIGHT),
+        for (hiding, query_bytes, expected) in [
+            (1, 150_000, LEAST_IN_FLIGHT),
+            (2, 150_000, LEAST_IN_FLIGHT),
             // Five hide it, six fit, ten would be the double.
-            (12_000, 150_000, 6),
-            (12_000, 10_000, 10),
-            (12_000, 1 << 20, 5),
-            (75_000, 150_000, 26),
-            (10_000_000, 1, MOST_IN_FLIGHT),
-            (u64::MAX, 0, MOST_IN_FLIGHT),
+            (5, 150_000, 6),
+            (5, 10_000, 10),
+            (5, 1 << 20, 5),
+            (26, 150_000, 26),
+            (4000, 1, MOST_IN_FLIGHT),
+            (usize::MAX, 0, MOST_IN_FLIGHT),
         ] {
-            assert_eq!(choose(latency_ns, query_bytes, cache), expected, "{latency_ns} {query_bytes}");
+            assert_eq!(choose(hiding, query_bytes, cache), expected, "{hiding} {query_bytes}");
         }
+    }
+
+    #[test]
+    fn the_profile_decides_and_not_how_bytes_are_reached() {
+        // Rounds of 3 us.
+        let demand = Demand { rounds: 20.0, reads: 80.0, moved_bytes: 20_480.0, compute_ns: 60_000.0 };
+        let suited = |profile: &TierProfile| {
+            suited(&Machine { profile, processor: &Processor::REFERENCE }, &demand, 150_000)
+        };
+        let queue =
+            |latency_ns, iops| TierProfile { addressable: false, ..device(latency_ns, 0.0, 512, iops) };
+        assert_eq!(suited(&queue(0, 0.0)), UNMEASURED_IN_FLIGHT);
+        let (near, far) = (suited(&queue(3_000, 1e9)), suited(&queue(75_000, 1e9)));
+        assert!(near == LEAST_IN_FLIGHT && far > 24, "{near} {far}");
+        assert!(suited(&queue(75_000, 100_000.0)) < far, "a slow device is busy with fewer");
+        assert_eq!(suited(&device(0, 0.0, 64, 0.0)), LEAST_IN_FLIGHT);
     }
 
     #[test]

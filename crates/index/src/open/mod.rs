@@ -16,7 +16,7 @@ mod verify;
 mod warm;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
-pub use explain::{Explanation, MemoryPart, PhaseTime};
+pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
 pub use inspect::{InspectReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use range::{RangeOptions, RangeResult};
@@ -26,6 +26,7 @@ pub use tier::TierChoice;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
 
+use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::extent;
 use crate::families;
@@ -40,7 +41,7 @@ use bathyal_store::local::LocalStore;
 use bathyal_store::{Generation, StoreError};
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
-use bathyal_tier::{Control, EngineOptions, Tier, TierError};
+use bathyal_tier::{Control, EngineOptions, Tier, TierError, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::{Spare, Waiting};
@@ -67,6 +68,14 @@ pub struct OpenOptions {
     pub page_cache: bool,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
+    /// What was measured of the device that pages are read from, by a probe: efforts, gaps between reads and queries in flight
+    /// follow it. Its numbers take the place of those that the tier knows of itself. `None` means no more than these.
+    pub profile: Option<TierProfile>,
+    /// What the processor takes for the parts of a search; `None` measures it at the first need and keeps that in the user's
+    /// cache folder (`$XDG_CACHE_HOME/bathyal`, `~/.cache/bathyal`), unless the environment variable `BATHYAL_PROCESSOR` says
+    /// `reference` ([`Processor::REFERENCE`]) or `measured` (measured and not kept). The effort for a recall may depend on
+    /// it, the recall does not.
+    pub processor: Option<Processor>,
     /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation).
     pub wrap: Option<WrapTier>,
 }
@@ -158,6 +167,9 @@ pub struct Index {
     stored: Box<dyn Stored>,
     opened: Arc<dyn Opened>,
     tier: Arc<dyn Tier>,
+    /// The tier's profile, with what was measured of it.
+    profile: TierProfile,
+    processor: Option<Processor>,
     cache: Option<CacheTier>,
     buffers: Buffers,
     split: MemorySplit,
@@ -225,12 +237,14 @@ impl Index {
         let Pages { tier, loaded, cache } =
             open_tier(directory, &manifest, &*stored, &split, options, progress)?;
         let buffers = stored.buffers();
+        let own = tier.profile();
+        let profile = options.profile.as_ref().map_or_else(|| own.clone(), |saved| own.measured_as(saved));
         let loading = Loading {
             directory,
             manifest: &manifest,
             split: &split,
             buffers,
-            profile: tier.profile(),
+            profile: &profile,
             pages: loaded.as_ref().map(|loaded| loaded.bytes()),
             // What is loaded into memory was checked on its way there.
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
@@ -256,6 +270,8 @@ impl Index {
             opened,
             tenant: Arc::new(Tenant::new(file, tier.clone(), engine, thread_bytes, searches)),
             tier,
+            profile,
+            processor: options.processor,
             cache,
             buffers,
             split,
@@ -317,12 +333,6 @@ impl Index {
 
     fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
         self.split.fixed() + threads as u64 * self.thread_memory(in_flight, search_list as usize)
-    }
-
-    /// Queries interleaved a thread, each with a candidate list of `search_list`, when the caller does not say: what
-    /// hides the tier's latency, within the cache (second-tier-memory, section 5).
-    pub fn default_in_flight(&self, search_list: u32) -> usize {
-        in_flight::suited(self.tier.profile(), self.stored.query_bytes(search_list as usize))
     }
 
     fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
@@ -486,7 +496,7 @@ impl Index {
 
     /// The effort for a recall.
     fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> query::Effort {
-        let solved = self.opened.effort(k, recall);
+        let solved = self.opened.effort(k, recall, &self.machine());
         if solved.is_none_or(|solved| !solved.reached) {
             notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
         }
@@ -532,7 +542,7 @@ impl Index {
         deadline: Option<Instant>,
     ) -> Result<Arc<Job>, IndexError> {
         let planned = self.stored.planned_list(&params);
-        let wanted = in_flight.unwrap_or_else(|| self.default_in_flight(planned as u32)).max(1);
+        let wanted = in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
         let job = Job::new(self.tenant.clone(), self.opened.clone(), queries, params, in_flight, deadline);
         let query_bytes = self.stored.query_bytes(planned);

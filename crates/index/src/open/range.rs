@@ -91,8 +91,10 @@ impl Index {
         };
         let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
         plan.rounds.truncate(fitting.max(1));
-        let longest = plan.rounds.iter().map(|round| self.stored.planned_list(&round.1)).max().unwrap_or(1);
-        let wanted = options.in_flight.unwrap_or_else(|| self.default_in_flight(longest as u32)).max(1);
+        let planned = |round: &(usize, SearchParams)| self.stored.planned_list(&round.1);
+        let longest = plan.rounds.iter().map(planned).max().unwrap_or(1);
+        let suited = || plan.rounds.iter().map(|round| self.suited_in_flight(&round.1)).min().unwrap_or(1);
+        let wanted = options.in_flight.unwrap_or_else(suited).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, longest)?;
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();

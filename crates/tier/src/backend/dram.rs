@@ -52,6 +52,7 @@ impl DramTier {
             iops: 0.0,
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
+            issue_ns: 0,
         };
         DramTier { bytes: Arc::new(Lined::new(bytes)), profile }
     }

@@ -196,6 +196,7 @@ impl WritableTier {
             iops: 0.0,
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
+            issue_ns: 0,
         };
         WritableTier { words: Arc::new(words), profile, changeable: true }
     }

@@ -172,6 +172,7 @@ impl DelayTier {
             iops: bandwidth / f64::from(granule),
             bandwidth_bytes_per_s: bandwidth,
             depth: if bandwidth > 0.0 { depth.clamp(1, 1024) } else { below.depth },
+            issue_ns: delay.issue_ns + below.issue_ns,
         };
         DelayTier { tier, delay: Arc::new(delay), link: Arc::default(), profile }
     }

@@ -127,6 +127,7 @@ impl StripeTier {
             iops: sum(|p| p.iops),
             bandwidth_bytes_per_s: sum(|p| p.bandwidth_bytes_per_s),
             depth: members.iter().map(|m| m.profile().depth).fold(0, u32::saturating_add),
+            issue_ns: members.iter().map(|m| m.profile().issue_ns).max().unwrap_or(0),
         };
         let counters = Arc::new(members.iter().map(|_| Counter::default()).collect());
         StripeTier { members, counters, arrangement, len, profile }

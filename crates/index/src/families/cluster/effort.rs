@@ -7,12 +7,6 @@ use crate::calibrate::{Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
 
-/// Microseconds that a group takes to be found, about, in memory.
-const FIND_GROUP_US: f64 = 0.08;
-/// Microseconds that a byte of code takes to be scanned, about: the codes come from DRAM.
-const SCAN_BYTE_US: f64 = 4.5e-5;
-/// Microseconds that a vector takes which is read alone, about.
-const LONE_VECTOR_US: f64 = 0.05;
 /// Numbers of probes that are tried between two that were measured, where both lists and probes are cheap.
 const BETWEEN: u32 = 4;
 
@@ -48,33 +42,6 @@ impl Point for ClusterPoint {
     }
 }
 
-/// What the parts of a search cost, up to a common factor: a group scanned, a candidate read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EffortCost {
-    probe: f64,
-    candidate: f64,
-    /// Whether candidates are read alone.
-    lone: bool,
-}
-
-impl EffortCost {
-    /// Where pages are read. Microseconds, about: a group of 96 codes takes 0.1 to scan and 0.05 to find; a page takes
-    /// 5 to 10 of a device's time and a tenth of that in memory.
-    pub(crate) fn of_pages(addressable: bool) -> EffortCost {
-        EffortCost { probe: 0.15, candidate: if addressable { 0.3 } else { 8.0 }, lone: false }
-    }
-
-    /// Where candidates are read alone: of groups of so many bytes of codes.
-    pub(crate) fn of_vectors(group_codes: u64) -> EffortCost {
-        let probe = FIND_GROUP_US + SCAN_BYTE_US * group_codes as f64;
-        EffortCost { probe, candidate: LONE_VECTOR_US, lone: true }
-    }
-
-    pub(crate) fn is_lone(&self) -> bool {
-        self.lone
-    }
-}
-
 /// An effort between measured ones.
 #[derive(Debug, Clone, Copy)]
 struct At {
@@ -107,12 +74,14 @@ impl Place for At {
     }
 }
 
-/// The cheapest candidate list and number of probes for a recall.
+/// The cheapest candidate list and number of probes for a recall, by the `price` of so many probes and candidates; `lone`
+/// where candidates are read alone.
 pub(crate) fn effort(
     curves: &[Curve<ClusterPoint>],
     k: usize,
     recall: f32,
-    cost: EffortCost,
+    lone: bool,
+    price: impl Fn(f64, f64) -> f64,
 ) -> Option<Solved> {
     let question = Question::new(curves, k, recall)?;
     let measured: Vec<&[ClusterPoint]> =
@@ -123,13 +92,12 @@ pub(crate) fn effort(
         // Probes that were not measured: where a candidate is a read, its number is what counts, and the last few
         // probes are not worth one more.
         let fewer = at.checked_sub(1).map(|at| measured[at]);
-        if let Some(fewer) = fewer.filter(|_| cost.lone) {
+        if let Some(fewer) = fewer.filter(|_| lone) {
             let shares = (1..BETWEEN).map(|step| f64::from(step) / f64::from(BETWEEN));
             series.extend(shares.map(|share| series_between(fewer, points, share)));
         }
     }
-    let total = |at: &At| at.probes * cost.probe + at.search_list * cost.candidate;
-    let (at, reached) = match question.cheapest(series, total) {
+    let (at, reached) = match question.cheapest(series, |at| price(at.probes, at.search_list)) {
         Some(at) => (at, true),
         None => (At::from(&question.best()?), false),
     };
@@ -173,4 +141,40 @@ fn recall_at(points: &[ClusterPoint], list: u32) -> f64 {
 /// not the probes, limits the recall.
 pub(crate) fn probes_for(search_list: u32, groups: u32) -> u32 {
     search_list.saturating_mul(16).clamp(64, groups.max(64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_measured_effort_that_reaches_a_recall_is_cheaper(
+            gains in prop::collection::vec((0.0..0.2_f32, 0.0..0.1_f32), 4..20), wanted in 0.1..0.9_f32,
+            probe in 0.01..10.0_f64, candidate in 0.01..10.0_f64, lone in any::<bool>(),
+        ) {
+            // Four lists for each number of probes; recall rises with either.
+            let mut points = Vec::new();
+            let mut base = 0.1_f32;
+            for (step, (more_probes, longer)) in gains.iter().enumerate() {
+                base = (base + more_probes).min(0.9);
+                for list in 0..4 {
+                    let recall = (base + longer * list as f32).min(1.0);
+                    points.push(ClusterPoint { probes: 4 << step.min(20), search_list: 10 << list, recall });
+                }
+            }
+            points.dedup_by_key(|point| point.rank());
+            let curves = [Curve { k: 10, points }];
+            let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
+            let found = effort(&curves, 10, wanted, lone, price).expect("a calibration");
+            let reaching = curves[0].points.iter().filter(|point| point.recall >= wanted);
+            let least = reaching.map(|point| price(point.probes.into(), point.search_list.into()));
+            let least = least.fold(f64::INFINITY, f64::min);
+            prop_assert_eq!(found.reached, least.is_finite());
+            // Efforts are whole numbers, rounded up.
+            let chosen = price(found.effort.probes as f64, found.effort.search_list as f64);
+            prop_assert!(!found.reached || chosen <= least + probe + candidate, "{chosen} {least}");
+        }
+    }
 }

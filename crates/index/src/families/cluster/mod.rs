@@ -8,6 +8,7 @@
 mod build;
 mod calibrate;
 mod centroids;
+mod cost;
 mod effort;
 mod encode;
 mod inspect;

@@ -1,13 +1,14 @@
 //! Opening a cluster index: what stays in memory, and what that takes.
 
 use super::centroids::{self, Centroids};
-use super::effort::{self, EffortCost};
+use super::effort;
 use super::inspect;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use super::verify;
+use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
-use crate::family::pages::{MOST_LONE_GRANULARITY, Pages, Reading, walk};
+use crate::family::pages::{Pages, Reading, walk};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
@@ -22,6 +23,10 @@ use bathyal_kernels::Metric;
 use bathyal_store::{Generation, ObjectExt};
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
+
+/// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
+/// is on them comes for nothing.
+const PAGE_IN_VAIN: u32 = 8;
 
 /// A cluster index as its manifest describes it.
 pub(super) struct StoredCluster {
@@ -103,13 +108,13 @@ impl Stored for StoredCluster {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
             on_pages.check_loaded(set, pages, centroids.groups(), |group| centroids.count(group))?;
         }
-        if !profile.addressable || profile.granularity > MOST_LONE_GRANULARITY {
+        let vector_bytes = cluster.pages.layout.vector_bytes() as u32;
+        let moved = moved_bytes(f64::from(vector_bytes), vector_bytes, profile.granularity);
+        let in_vain = moved - f64::from(vector_bytes);
+        // A vector alone is looked at where it lies; elsewhere it would be a request like that of a page.
+        if !profile.addressable || in_vain > f64::from(self.entry.page_bytes / PAGE_IN_VAIN) {
             cluster.pages.reading = Reading::Pages;
         }
-        cluster.cost = match cluster.pages.reading {
-            Reading::Pages => EffortCost::of_pages(profile.addressable),
-            Reading::Alone(_) => EffortCost::of_vectors(self.entry.group_codes()),
-        };
         Ok(Arc::new(cluster))
     }
 
@@ -177,7 +182,6 @@ fn load_cluster(
         codes,
         codes_offset: entry.file.bytes,
         centroids,
-        cost: EffortCost::of_pages(false),
         entry,
     })
 }

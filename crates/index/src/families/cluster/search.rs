@@ -1,11 +1,13 @@
 //! The searcher: navigation and scan in memory, then one round of reads.
 
 use super::centroids::{Centroids, Navigation};
-use super::effort::EffortCost;
+use super::cost::ClusterShape;
 use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages};
+use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
 use crate::family::{Scanned, Searcher};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
@@ -29,8 +31,6 @@ pub(crate) struct Cluster {
     /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
     pub(crate) codes_offset: u64,
     pub(crate) centroids: Centroids,
-    /// What scanning and reading cost here.
-    pub(crate) cost: EffortCost,
     pub(crate) entry: ClusterEntry,
 }
 
@@ -38,6 +38,17 @@ impl Cluster {
     /// Bytes of the codes of a group.
     pub(crate) fn group_codes(&self) -> usize {
         self.pages.layout.group_blocks() * self.codec.block_bytes()
+    }
+
+    fn shape(&self) -> ClusterShape {
+        let all = self.entry.codes.file.bytes.max(1) as f64;
+        ClusterShape {
+            group_codes: self.entry.group_codes() as f64,
+            vector_bytes: self.pages.layout.vector_bytes() as u32,
+            page_bytes: self.entry.page_bytes,
+            lone: matches!(self.pages.reading, Reading::Alone(_)),
+            absent: 1.0 - self.codes.len() as f64 / all,
+        }
     }
 
     /// The codes of a group, if they are in memory.
@@ -212,8 +223,15 @@ impl Searcher for Cluster {
         self.pages.compare(&cx, &self.set, hits, query, reads).await
     }
 
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
-        self.entry.effort(k, recall, self.cost)
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        // The effort for a recall is the same however many codes the memory budget holds, and so are the answers.
+        let shape = ClusterShape { absent: 0.0, ..self.shape() };
+        self.entry.effort(k, recall, &shape, machine)
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        let probes = params.probes.min(self.centroids.groups());
+        self.shape().demand(probes as f64, params.wanted() as f64, machine)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -1,8 +1,10 @@
 //! What a manifest says of a cluster index.
 
-use super::effort::{self, ClusterPoint, EffortCost};
+use super::cost::ClusterShape;
+use super::effort::{self, ClusterPoint};
 use crate::calibrate::solve::Solved;
 use crate::calibrate::{self, Calibration, Curve, Limits};
+use crate::cost::Machine;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
 use bathyal_kernels::quantize::SCAN_BLOCK;
@@ -119,9 +121,20 @@ impl ClusterEntry {
     }
 
     /// The cheapest candidate list and number of probes for a recall.
-    pub(crate) fn effort(&self, k: usize, recall: f32, cost: EffortCost) -> Option<Solved> {
-        let lone = cost.is_lone() && !self.lone_curves.is_empty();
-        let curves = if lone { &self.lone_curves } else { &self.calibration.curves };
-        effort::effort(curves, k, recall, cost)
+    pub(super) fn effort(
+        &self,
+        k: usize,
+        recall: f32,
+        shape: &ClusterShape,
+        machine: &Machine<'_>,
+    ) -> Option<Solved> {
+        let curves = match shape.lone && !self.lone_curves.is_empty() {
+            true => &self.lone_curves,
+            false => &self.calibration.curves,
+        };
+        let device = machine.device();
+        effort::effort(curves, k, recall, shape.lone, |probes, candidates| {
+            shape.demand(probes, candidates, machine).price_ns(&device)
+        })
     }
 }

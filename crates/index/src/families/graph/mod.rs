@@ -6,6 +6,7 @@
 pub(crate) mod adjacency;
 mod build;
 mod calibrate;
+pub mod cost;
 pub(crate) mod grow;
 pub(crate) mod insert;
 mod inspect;

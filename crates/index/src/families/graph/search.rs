@@ -4,10 +4,13 @@
 //! records of the nearest candidates not yet expanded, and the full vectors that come with them are scored
 //! exactly, so that re-ranking costs no further reads.
 
+use super::cost::GraphShape;
 use super::layout::GraphLayout;
 use super::page_search::width_after;
 use super::section::GraphEntry;
 use crate::calibrate::solve::Solved;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::{Scanned, Searcher};
 use crate::format::csr::CsrLayout;
@@ -295,8 +298,27 @@ impl Searcher for Graph {
         }
     }
 
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
+    /// The list of candidates is the only effort, and its cheapest is the shortest on every machine.
+    fn effort(&self, k: usize, recall: f32, _machine: &Machine<'_>) -> Option<Solved> {
         self.entry.effort(k, recall)
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        let vectors = self.set.vectors.max(1);
+        let (vectors_a_read, read_bytes) = match &self.layout {
+            GraphLayout::Padded(layout) => (1.0, layout.read_bytes() as f64),
+            GraphLayout::Local(layout) => (layout.records() as f64, layout.page_bytes() as f64),
+            GraphLayout::Csr(_) => (1.0, self.entry.file.bytes as f64 / f64::from(vectors)),
+        };
+        let shape = GraphShape {
+            vectors_a_read,
+            read_bytes,
+            max_degree: f64::from(self.entry.max_degree),
+            vector_bytes: self.set.row_bytes() as f64,
+            code_bytes: self.codec.code_bytes() as f64,
+        };
+        let candidates = params.wanted().min(vectors as usize);
+        shape.demand(candidates as f64, params.beam_width as f64, machine)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

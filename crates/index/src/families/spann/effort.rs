@@ -7,45 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// What the rounding of a mean may add to it.
 const ROUNDING: f32 = 1e-3;
-/// What looking for one list more costs beside reading one: a walk through centroids is short.
-const NAVIGATION_SHARE: f64 = 0.1;
 /// Lists that are read where a caller names the candidates alone, at least.
 const LEAST_PROBES: u32 = 32;
-
-/// Microseconds that a device takes for a read, about, whatever its length up to some blocks.
-const READ_US: f64 = 5.0;
-/// Share of the candidates that are a read of their own: the others share blocks with neighbours.
-const OWN_READS: f64 = 0.6;
-/// Microseconds that a byte takes on its way from a device, and from memory through a scan.
-const DEVICE_BYTE_US: f64 = 4e-4;
-const MEMORY_BYTE_US: f64 = 6e-5;
-/// Microseconds for a list and for a candidate, about, where a read is a few loads.
-const MEMORY_LIST_US: f64 = 0.4;
-const MEMORY_CANDIDATE_US: f64 = 0.15;
-/// Microseconds to find one list more.
-const FIND_LIST_US: f64 = 0.3;
-
-/// What the parts of a search cost, in microseconds, about.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CodedCost {
-    list: f64,
-    candidate: f64,
-}
-
-impl CodedCost {
-    /// On a device, or in memory, with lists of so many bytes in the mean.
-    pub(crate) fn new(addressable: bool, list_bytes: f64) -> CodedCost {
-        if addressable {
-            CodedCost { list: MEMORY_LIST_US + MEMORY_BYTE_US * list_bytes, candidate: MEMORY_CANDIDATE_US }
-        } else {
-            CodedCost { list: READ_US + DEVICE_BYTE_US * list_bytes, candidate: OWN_READS * READ_US }
-        }
-    }
-
-    fn total(&self, probes: f64, lists: f64, candidates: f64) -> f64 {
-        probes * FIND_LIST_US + lists * self.list + candidates * self.candidate
-    }
-}
 
 /// The recall of so many lists and candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -147,8 +110,8 @@ fn series<K: PartialEq + PartialOrd>(points: &[ListPoint], key: impl Fn(&ListPoi
     series.into_iter().map(|(_, points)| points).collect()
 }
 
-/// The effort for a recall: of lists of vectors the one that reads the fewest lists, of lists of codes the one that is
-/// cheapest by `coded`.
+/// The effort for a recall that is cheapest by the `price` of so many probes, lists and candidates; `coded` of lists of
+/// codes, of which alone candidates are an effort.
 ///
 /// Beyond what was measured lists farther away are needed, and how much farther nobody knows: half of what the recall leaves
 /// out is added to it, and no list is left out for its distance.
@@ -156,22 +119,20 @@ pub(crate) fn effort(
     curves: &[Curve<ListPoint>],
     k: usize,
     recall: f32,
-    coded: Option<CodedCost>,
+    coded: bool,
+    price: impl Fn(f64, f64, f64) -> f64,
 ) -> Option<Solved> {
     let question = Question::new(curves, k, recall)?.with_margin_beyond();
     let points = &question.curve.points;
-    let found = match coded {
-        Some(cost) => {
-            let series = series(points, |point| (point.probes, point.prune));
-            question.cheapest(series, |at| cost.total(at.probes, at.lists, at.search_list))
+    let price = |at: &At| price(at.probes, at.lists, if coded { at.search_list } else { 0.0 });
+    let found = if coded {
+        question.cheapest(series(points, |point| (point.probes, point.prune)), price)
+    } else {
+        let mut series = series(points, |point| point.prune);
+        if !question.is_measured() && series.first().is_some_and(|points| points[0].prune == 0.0) {
+            series.truncate(1);
         }
-        None => {
-            let mut series = series(points, |point| point.prune);
-            if !question.is_measured() && series.first().is_some_and(|points| points[0].prune == 0.0) {
-                series.truncate(1);
-            }
-            question.cheapest(series, |at| at.lists + NAVIGATION_SHARE * at.probes)
-        }
+        question.cheapest(series, price)
     };
     let (at, reached) = match found {
         Some(at) => (at, true),
@@ -179,11 +140,24 @@ pub(crate) fn effort(
     };
     let probes = question.stretched(at.probes);
     let effort = Effort {
-        search_list: if coded.is_some() { question.stretched(at.search_list) } else { probes },
+        search_list: if coded { question.stretched(at.search_list) } else { probes },
         probes,
         prune: if question.is_measured() { at.prune } else { 0.0 },
     };
     Some(Solved { effort, reached })
+}
+
+/// The lists that so many probes scan with a pruning, by the measurement that is most like it; all of them where nothing
+/// was measured.
+pub(crate) fn lists_of(curves: &[Curve<ListPoint>], probes: usize, prune: f32) -> f64 {
+    let probes = probes as f64;
+    let unlike = |point: &&ListPoint| (point.prune - prune).abs();
+    let nearest = |a: &&ListPoint, b: &&ListPoint| {
+        let far = |point: &&ListPoint| (f64::from(point.probes) - probes).abs();
+        unlike(a).total_cmp(&unlike(b)).then(far(a).total_cmp(&far(b)))
+    };
+    let like = curves.iter().flat_map(|curve| &curve.points).min_by(nearest);
+    like.map_or(probes, |point| probes * f64::from(point.lists) / f64::from(point.probes.max(1)))
 }
 
 /// The lists that are read for so many candidates when the caller names no number: enough that the candidates limit the
@@ -215,12 +189,17 @@ mod tests {
             point(40, 40, 0.3, 16.0, 0.92),
         ];
         let curves = vec![Curve { k: 10, points }];
-        let at = |k, recall| effort(&curves, k, recall, None).expect("an effort");
+        let fewest = |probes: f64, lists: f64, _: f64| lists + 0.1 * probes;
+        let at = |k, recall| effort(&curves, k, recall, false, fewest).expect("an effort");
         assert_eq!(at(10, 0.90), solved(30, 30, 0.3, true));
         assert_eq!(at(10, 0.97), solved(40, 40, 0.0, true));
         assert_eq!(at(10, 0.99), solved(40, 40, 0.0, false));
         assert_eq!(at(15, 0.90), solved(52, 52, 0.0, true));
-        assert_eq!(effort(&[], 10, 0.9, None), None);
+        assert_eq!(effort(&[], 10, 0.9, false, fewest), None);
+        assert_eq!(
+            (lists_of(&curves, 20, 0.3), lists_of(&curves, 80, 0.25), lists_of(&[], 7, 0.0)),
+            (12.0, 32.0, 7.0)
+        );
     }
 
     #[test]
@@ -235,15 +214,21 @@ mod tests {
             point(20, 20, 0.2, 12.0, 0.86),
         ];
         let curves = vec![Curve { k: 10, points }];
-        let at = |k, recall, cost| effort(&curves, k, recall, Some(cost)).expect("an effort");
-        let dear_lists = CodedCost { list: 100.0, candidate: 0.1 };
-        let dear_candidates = CodedCost { list: 0.1, candidate: 100.0 };
+        let price = |list: f64, candidate: f64| {
+            move |probes: f64, lists: f64, candidates: f64| {
+                0.3 * probes + list * lists + candidate * candidates
+            }
+        };
+        let at = |k, recall, (list, candidate)| {
+            effort(&curves, k, recall, true, price(list, candidate)).expect("an effort")
+        };
+        let (dear_lists, dear_candidates) = ((100.0, 0.1), (0.1, 100.0));
         assert_eq!(at(10, 0.824, dear_lists), solved(30, 10, 0.0, true));
         assert_eq!(at(10, 0.849, dear_candidates), solved(15, 20, 0.0, true));
         assert_eq!(at(10, 0.86, dear_lists), solved(20, 20, 0.2, true));
         assert_eq!(at(10, 0.99, dear_lists), solved(20, 20, 0.0, false));
         // Twice the k: twice the candidates and lists of the recall halfway to all, without pruning.
         assert_eq!(at(20, 0.70, dear_lists), solved(80, 20, 0.0, true));
-        assert_eq!(effort(&[], 10, 0.9, Some(dear_lists)), None);
+        assert_eq!(effort(&[], 10, 0.9, true, price(1.0, 1.0)), None);
     }
 }

@@ -12,6 +12,8 @@ mod coded_measure;
 mod coded_search;
 mod coded_verify;
 mod coded_write;
+pub mod cost;
+pub mod coupled;
 mod effort;
 mod gather;
 mod graph;

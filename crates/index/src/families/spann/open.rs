@@ -2,11 +2,12 @@
 
 use super::centroids::{CentroidLinks, Centroids, centroid_element};
 use super::coded_search::Candidates;
-use super::effort::{self, CodedCost};
+use super::effort;
 use super::search::{Lists, Scratch, Submission};
 use super::section::SpannEntry;
 use super::table::open_table;
 use super::{inspect, verify};
+use crate::cost::device::Device;
 use crate::error::IndexError;
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
@@ -24,18 +25,19 @@ use bathyal_tier::TierProfile;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
-/// Bytes that a search reads in vain rather than begin another read, where a read costs least. A million SIFT descriptors in
-/// grouped lists, 22 lists a query, one thread: 1,843 queries/s without gaps and 2,042 with this one in DRAM, at half of
-/// the reads and 1.8 times the bytes; twice the gap gains another tenth for 1.4 times the bytes.
+/// Bytes that a search reads in vain rather than begin another read, at least. A million SIFT descriptors in grouped lists,
+/// 22 lists a query, one thread: 1,843 queries/s without gaps and 2,042 with this one in DRAM, at half of the reads and
+/// 1.8 times the bytes; twice the gap gains another tenth for 1.4 times the bytes.
 const LEAST_GAP: u64 = 1 << 10;
-/// The same where a read costs most: two blocks of a disk.
+/// The same at most, however dear a read is: two blocks of a disk.
 const MOST_GAP: u64 = 8 << 10;
 
-/// The gap that suits a device: a byte for each nanosecond of its latency, since a device that is far takes more for a
-/// read than for its bytes. With emulated RDMA (2.8 us, 150 ns to post a read) the same search answers 1,229 queries/s
-/// without gaps, 1,530 with 1 KiB and 1,800 to 1,950 with 2 to 4 KiB.
+/// The gap that suits a device: the bytes whose transfer takes as long as one more read, and a power of two, so that two probes
+/// of a device lead to the same reads. With emulated RDMA (150 ns to post a
+/// read, 25 GB/s: 3.8 KiB) a search as above answers 1,229 queries/s without gaps, 1,530 with 1 KiB and 1,800 to 1,950
+/// with 2 to 4 KiB.
 pub(crate) fn suited_gap(profile: &TierProfile) -> u64 {
-    if profile.addressable { profile.latency_ns.clamp(LEAST_GAP, MOST_GAP) } else { MOST_GAP }
+    (Device::of(profile).bytes_a_read().ceil() as u64).clamp(LEAST_GAP, MOST_GAP).next_power_of_two()
 }
 
 /// What a query asks for at once of a tier whose bytes are prefetched into a cache: with 16 queries in flight it fits the
@@ -45,6 +47,7 @@ const CACHED: Submission = Submission { reads: 24, bytes: 48 << 10 };
 
 /// What a query asks for at once of a device, given what there are buffers for.
 pub(crate) fn suited_submission(profile: &TierProfile, buffers: Submission) -> Submission {
+    // Bytes that are not read in place wait in buffers, not in a cache.
     if !profile.addressable {
         return buffers;
     }
@@ -164,8 +167,6 @@ impl Stored for StoredLists {
         let mut lists = open(directory, manifest, &self.entry, opening)?;
         lists.gap = suited_gap(profile);
         lists.submission = suited_submission(profile, lists.submission);
-        let coded = self.entry.list_codes.is_some();
-        lists.cost = coded.then(|| CodedCost::new(profile.addressable, self.entry.list_bytes()));
         Ok(Arc::new(lists))
     }
 
@@ -277,7 +278,6 @@ pub(crate) fn open(
         frame_bytes: opening.frame_bytes,
         submission: Submission { reads: opening.reads_at_once.max(1), bytes: u64::MAX },
         gap: LEAST_GAP,
-        cost: None,
         entry: entry.clone(),
     })
 }

@@ -5,11 +5,14 @@
 
 use super::centroids::{Centroids, Navigation};
 use super::coded_search::Candidates;
-use super::effort::{self, CodedCost};
+use super::cost::ListShape;
+use super::effort;
 use super::gather::{Gather, Joining};
 use super::section::SpannEntry;
 use super::wanted::WantedRows;
 use crate::calibrate::solve::Solved;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
@@ -24,6 +27,9 @@ use std::ops::Range;
 
 /// Lists that are read again with more of them, where so few held fewer than `k` vectors.
 const MORE_LISTS: usize = 4;
+
+/// Bytes of the address of a vector in a decoupled list.
+const ADDRESS_BYTES: f64 = 4.0;
 
 /// What searches of posting lists count besides what all do: [`LISTS`] and [`SMALL_READS`] are their places.
 pub(super) const COUNTERS: &[Counter] = &[
@@ -54,8 +60,6 @@ pub(crate) struct Lists {
     pub(crate) submission: Submission,
     /// Bytes that are read in vain rather than begin another read.
     pub(crate) gap: u64,
-    /// What lists and candidates cost here, of lists of codes.
-    pub(crate) cost: Option<CodedCost>,
     pub(crate) entry: SpannEntry,
 }
 
@@ -395,6 +399,26 @@ impl crate::family::Scratch for Scratch {
     }
 }
 
+impl Lists {
+    fn shape(&self) -> ListShape {
+        let entry = &self.entry;
+        let (lists, copies) = (f64::from(entry.list_count.max(1)), entry.copies.max(1) as f64);
+        let addressed = match (self.postings.layout(), &self.codes) {
+            (_, Some(_)) | (PostingLayout::Coupled, _) => 0.0,
+            (PostingLayout::Decoupled, None) => 1.0,
+            (PostingLayout::Grouped, None) => (1.0 - f64::from(self.set.vectors) / copies).max(0.0),
+        };
+        ListShape {
+            list_bytes: if addressed < 1.0 { entry.list_bytes() } else { copies * ADDRESS_BYTES / lists },
+            list_vectors: copies / lists,
+            addressed,
+            row_bytes: self.postings.place_bytes() as u32,
+            code_bytes: entry.list_codes.as_ref().map(|codes| f64::from(codes.code_bytes)),
+            alignment: if self.checksums.is_empty() { 1 } else { BLOCK_BYTES as u32 },
+        }
+    }
+}
+
 impl Searcher for Lists {
     type Scratch = Scratch;
 
@@ -423,8 +447,19 @@ impl Searcher for Lists {
         }
     }
 
-    fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
-        effort::effort(&self.entry.calibration.curves, k, recall, self.cost)
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        let (shape, device, coded) = (self.shape(), machine.device(), self.codes.is_some());
+        let curves = &self.entry.calibration.curves;
+        effort::effort(curves, k, recall, coded, |probes, lists, candidates| {
+            shape.demand(probes, lists, candidates, machine).price_ns(&device)
+        })
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        let probes = params.probes.clamp(1, self.postings.lists());
+        let lists = effort::lists_of(&self.entry.calibration.curves, probes, params.prune);
+        let candidates = if self.codes.is_some() { params.wanted() } else { 0 };
+        self.shape().demand(probes as f64, lists, candidates as f64, machine)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -83,6 +83,7 @@ impl FileTier {
             iops: 0.0,
             bandwidth_bytes_per_s: 0.0,
             depth: 128,
+            issue_ns: 0,
         };
         Ok(FileTier { file: Arc::new(file), path, len, uring, direct, profile })
     }

@@ -110,6 +110,7 @@ impl MappedTier {
             iops: 0.0,
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
+            issue_ns: 0,
         };
         MappedTier { region: Arc::new(region), profile }
     }

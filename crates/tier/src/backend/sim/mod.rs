@@ -303,6 +303,7 @@ impl SimTier {
             iops: options.iops,
             bandwidth_bytes_per_s: options.bandwidth_bytes_per_s,
             depth: options.depth.max(1),
+            issue_ns: 0,
         };
         let device = Arc::new(Device { options, content, state: Mutex::default() });
         SimTier { device, profile, len }

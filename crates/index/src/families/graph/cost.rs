@@ -1,7 +1,8 @@
 //! The cost of graph searches on a device (second-tier-memory, section 3.1, equations 1 and 2), with the software
 //! pipeline of section 5: queries that wait let others compute, so that the slower of processor and device decides.
 
-use super::demand::{Demand, Execution, Prediction, moved_bytes};
+use crate::cost::Machine;
+use crate::cost::demand::{Demand, Execution, Prediction, moved_bytes};
 use crate::query::SearchTotals;
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
@@ -55,18 +56,55 @@ pub fn predict(cost: &QueryCost, device: &TierProfile, execution: &Execution) ->
     demand.on(device, execution)
 }
 
-/// Queries to interleave on a thread so that a device's latency is hidden behind the others' computing: while one
-/// waits for `latency_ns`, each of the others computes a hop of `hop_ns`. At least 2 where there is anything to hide.
-pub fn in_flight_to_hide(latency_ns: u64, hop_ns: u64) -> usize {
-    let others = latency_ns.div_ceil(hop_ns.max(1));
-    usize::try_from(others.saturating_add(1)).unwrap_or(usize::MAX)
+/// Reads of a search beside one for each candidate, about: those that better ones put out of the list.
+const READS_A_CANDIDATE: f64 = 1.05;
+/// Share of the links of a vector that lead to others that have not been seen, about.
+const NEW_LINKS: f64 = 0.6;
+
+/// A graph as a query meets it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct GraphShape {
+    /// Vectors that a read brings: 1, but of pages whose vectors are all compared.
+    pub(super) vectors_a_read: f64,
+    /// Bytes of a read, in the mean.
+    pub(super) read_bytes: f64,
+    /// Links of a vector, at most.
+    pub(super) max_degree: f64,
+    pub(super) vector_bytes: f64,
+    pub(super) code_bytes: f64,
+}
+
+impl GraphShape {
+    /// What a query with so many candidates asks for, that reads `beam_width` records at once. Pages that several vectors
+    /// share are read for two of them, about.
+    pub(super) fn demand(&self, candidates: f64, beam_width: f64, machine: &Machine<'_>) -> Demand {
+        let shared = self.vectors_a_read.clamp(1.0, 2.0);
+        let reads = (READS_A_CANDIDATE * candidates / shared).max(1.0);
+        let cost = QueryCost {
+            hops: (reads / beam_width.max(1.0)).max(1.0),
+            reads,
+            bytes: reads * self.read_bytes,
+            compute_ns: 0.0,
+        };
+        let processor = machine.processor;
+        let codes = candidates * self.max_degree * NEW_LINKS;
+        // A code lies anywhere in memory, and is scored from there.
+        let navigating = codes * (processor.access_ns / 2.0 + self.code_bytes * processor.code_byte_ns);
+        let comparing = reads * self.vectors_a_read * self.vector_bytes * processor.vector_byte_ns;
+        Demand {
+            rounds: cost.hops,
+            reads,
+            moved_bytes: cost.moved_bytes(machine.profile.granularity),
+            compute_ns: navigating + comparing,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::demand::Bound;
-    use super::super::demand::tests::device;
     use super::*;
+    use crate::cost::demand::Bound;
+    use crate::cost::demand::tests::device;
     use proptest::prelude::*;
 
     /// 20 hops of 4 reads of 256 bytes, and 100 microseconds of computing.
@@ -129,15 +167,6 @@ mod tests {
         let told = predict(&nothing, &device(0, 0.0, 0, 0.0), &Execution { threads: 0, ..run(0) });
         assert_eq!((told.qps, told.latency_ns), (f64::INFINITY, 0.0));
         assert_eq!(predict(&COST, &device(0, 0.0, 64, 0.0), &run(1)).bound, Bound::Compute);
-    }
-
-    #[test]
-    fn the_width_that_hides_a_latency() {
-        assert_eq!(in_flight_to_hide(0, 3_000), 1);
-        assert_eq!(in_flight_to_hide(300, 3_000), 2);
-        assert_eq!(in_flight_to_hide(6_001, 3_000), 4);
-        assert_eq!(in_flight_to_hide(10, 0), 11);
-        assert!(in_flight_to_hide(u64::MAX, 1) > 1 << 30);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! that lists without copies make (section 6), and equation 1 of cloud-native-vector-search (section 2.3.1) with the
 //! lists that a local cache holds (section 4).
 
-use super::demand::{Demand, Execution, Prediction, moved_bytes, nanoseconds, rate};
+use crate::cost::Machine;
+use crate::cost::demand::{Demand, Execution, Prediction, moved_bytes, nanoseconds, rate};
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub struct ListCost {
     pub centroids: f64,
     /// Vectors compared (l in cloud-native-vector-search).
     pub vectors: f64,
-    /// Processor time in nanoseconds of one thread, measured where reads take no time: the same search in DRAM.
+    /// ListTimes time in nanoseconds of one thread, measured where reads take no time: the same search in DRAM.
     pub compute_ns: f64,
 }
 
@@ -78,26 +79,26 @@ pub fn predict(cost: &ListCost, device: &TierProfile, execution: &Execution) -> 
 
 /// What a processor takes for the parts of a search, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Processor {
+pub struct ListTimes {
     /// Of a centroid that is compared on the way to the nearest lists, with all that this entails.
     pub centroid_ns: f64,
     /// Of a vector that is compared (c_dist), with all that this entails.
     pub vector_ns: f64,
 }
 
-impl Processor {
+impl ListTimes {
     /// The times of the processor that a query of this cost was measured on, where this share of its compute time went
     /// into finding the lists; 0 for what it did not do.
-    pub fn measured(cost: &ListCost, finding_share: f64) -> Processor {
+    pub fn measured(cost: &ListCost, finding_share: f64) -> ListTimes {
         let share = finding_share.clamp(0.0, 1.0);
         let each = |ns: f64, count: f64| if count > 0.0 { ns.max(0.0) / count } else { 0.0 };
-        Processor {
+        ListTimes {
             centroid_ns: each(cost.compute_ns * share, cost.centroids),
             vector_ns: each(cost.compute_ns * (1.0 - share), cost.vectors),
         }
     }
 
-    /// Processor time of a query of this cost.
+    /// ListTimes time of a query of this cost.
     pub fn compute_ns(&self, cost: &ListCost) -> f64 {
         cost.centroids.max(0.0) * self.centroid_ns + cost.vectors.max(0.0) * self.vector_ns
     }
@@ -131,7 +132,7 @@ impl Terms {
 /// Equation 1 of cloud-native-vector-search: what a query costs on a device whose latency is its time to first byte,
 /// whose IOPS are the requests a second that it accepts, and whose bandwidth is that of the network. For what a cache
 /// holds, see [`ListCost::cached`].
-pub fn equation_1(cost: &ListCost, device: &TierProfile, processor: &Processor) -> Terms {
+pub fn equation_1(cost: &ListCost, device: &TierProfile, processor: &ListTimes) -> Terms {
     let transfer = nanoseconds(cost.moved_bytes(device.granularity), device.bandwidth_bytes_per_s);
     let requests = nanoseconds(cost.reads, device.iops);
     Terms {
@@ -141,11 +142,76 @@ pub fn equation_1(cost: &ListCost, device: &TierProfile, processor: &Processor) 
     }
 }
 
+/// Places in memory that one list more takes to be found: a walk through the graph of centroids.
+const ACCESSES_A_PROBE: f64 = 7.5;
+/// The same for a list that was read: its pieces, and what of it was seen before.
+const ACCESSES_A_LIST: f64 = 9.0;
+/// The same for a vector that is read for its code: among the best, in the order of the file, and among those found.
+const ACCESSES_A_CANDIDATE: f64 = 2.0;
+/// Share of the vectors that lie elsewhere which are a read of their own, about: the others share reads with neighbours.
+const OWN_READS: f64 = 0.6;
+
+/// Posting lists as a query meets them, in the mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ListShape {
+    /// Bytes that lie in a list itself.
+    pub(super) list_bytes: f64,
+    /// Vectors of a list, wherever they lie.
+    pub(super) list_vectors: f64,
+    /// Share of these that a list has no more than the address of.
+    pub(super) addressed: f64,
+    /// Bytes of a vector, with what lies beside it.
+    pub(super) row_bytes: u32,
+    /// Bytes of a code, of lists of codes.
+    pub(super) code_bytes: Option<f64>,
+    /// What all reads begin and end at multiples of.
+    pub(super) alignment: u32,
+}
+
+impl ListShape {
+    /// What a query asks for that looks for `probes` lists, scans `lists` of them and, of lists of codes, compares so many
+    /// candidates.
+    pub(super) fn demand(&self, probes: f64, lists: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
+        let elsewhere = match self.code_bytes {
+            Some(_) => candidates,
+            None => lists * self.list_vectors * self.addressed,
+        };
+        let small_reads = elsewhere * OWN_READS;
+        let row = f64::from(self.row_bytes);
+        let of_lists = lists * moved_bytes(self.list_bytes, 4, self.alignment);
+        let cost = ListCost {
+            lists,
+            hops: if small_reads > 0.0 { 2.0 } else { 1.0 },
+            reads: lists + small_reads,
+            small_reads,
+            bytes: of_lists + small_reads * moved_bytes(row, self.row_bytes, self.alignment),
+            vector_bytes: self.row_bytes,
+            alignment: self.alignment,
+            centroids: probes,
+            vectors: if self.code_bytes.is_some() { candidates } else { lists * self.list_vectors },
+            compute_ns: 0.0,
+        };
+        let processor = machine.processor;
+        let codes = self.code_bytes.map_or(0.0, |bytes| lists * self.list_vectors * bytes);
+        let accesses =
+            ACCESSES_A_PROBE * probes + ACCESSES_A_LIST * lists + ACCESSES_A_CANDIDATE * candidates;
+        Demand {
+            rounds: cost.hops,
+            reads: cost.reads,
+            moved_bytes: cost.moved_bytes(machine.profile.granularity),
+            compute_ns: accesses * processor.access_ns
+                + codes * processor.code_byte_ns
+                + cost.vectors * row * processor.vector_byte_ns,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::demand::Bound;
-    use super::super::demand::tests::device;
     use super::*;
+    use crate::cost::demand::Bound;
+    use crate::cost::demand::tests::device;
+    use crate::cost::processor::Processor;
     use proptest::prelude::*;
 
     /// 20 lists of 4096 bytes and 300 vectors of 128 bytes that lie elsewhere; 100 microseconds of computing.
@@ -215,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_query_of_an_object_store_is_the_sum_of_three_terms() {
-        let processor = Processor { centroid_ns: 40.0, vector_ns: 60.0 };
+        let processor = ListTimes { centroid_ns: 40.0, vector_ns: 60.0 };
         // 50 ms to the first byte, 1 GB/s, 1000 requests a second.
         let store = device(50_000_000, 1.0, 1, 1000.0);
         let terms = equation_1(&COUPLED, &store, &processor);
@@ -242,11 +308,11 @@ mod tests {
 
     #[test]
     fn a_processor_is_found_from_what_it_did() {
-        let found = Processor::measured(&COUPLED, 0.25);
+        let found = ListTimes::measured(&COUPLED, 0.25);
         assert_eq!((found.centroid_ns, found.vector_ns), (25.0, 75_000.0 / 940.0));
         assert!((found.compute_ns(&COUPLED) - COUPLED.compute_ns).abs() < 1e-6);
         assert_eq!(found.compute_ns(&ListCost { centroids: 2.0, vectors: 0.0, ..COUPLED }), 50.0);
-        let none = Processor::measured(&ListCost { centroids: 0.0, vectors: 0.0, ..COUPLED }, 2.0);
+        let none = ListTimes::measured(&ListCost { centroids: 0.0, vectors: 0.0, ..COUPLED }, 2.0);
         assert_eq!((none.centroid_ns, none.vector_ns), (0.0, 0.0));
     }
 
@@ -267,6 +333,29 @@ mod tests {
         assert_eq!(nothing.moved_bytes(4096), 0.0);
         assert_eq!(predict(&nothing, &device(0, 1.0, 64, 1.0), &run(0)).qps, f64::INFINITY);
         assert_eq!(nothing.cached(0.5), nothing);
+    }
+
+    #[test]
+    fn lists_of_codes_and_their_candidates_cost_what_was_measured() {
+        let shape = ListShape {
+            list_bytes: 2600.0,
+            list_vectors: 50.0,
+            addressed: 0.0,
+            row_bytes: 516,
+            code_bytes: Some(48.0),
+            alignment: 1,
+        };
+        let prices = |profile: &TierProfile| {
+            let machine = Machine { profile, processor: &Processor::REFERENCE };
+            let price = |lists, candidates| {
+                shape.demand(60.0, lists, candidates, &machine).price_ns(&machine.device())
+            };
+            (price(31.0, 50.0) - price(30.0, 50.0), price(30.0, 51.0) - price(30.0, 50.0))
+        };
+        let (list, candidate) = prices(&device(0, 0.0, 64, 0.0));
+        assert!((450.0..700.0).contains(&list) && (120.0..200.0).contains(&candidate), "{list} {candidate}");
+        let (list, candidate) = prices(&TierProfile { addressable: false, ..device(0, 0.0, 512, 0.0) });
+        assert!((1.5..3.0).contains(&(list / candidate)), "{list} {candidate}");
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! What a query of coupled lists asks for by their shape alone, before they are built: whether codes within lists, and a
 //! second round for the vectors of the best, are worth it on a device.
 
-use super::cluster::ListCost;
-use super::demand::moved_bytes;
+use super::cost::ListCost;
+use crate::cost::demand::moved_bytes;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of an id or a place.
@@ -71,10 +71,10 @@ impl CoupledShape {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::predict;
-    use super::super::demand::tests::device;
-    use super::super::demand::{Bound, Execution};
+    use super::super::cost::predict;
     use super::*;
+    use crate::cost::demand::tests::device;
+    use crate::cost::demand::{Bound, Execution};
     use proptest::prelude::*;
 
     const COPIES: CoupledShape = CoupledShape {

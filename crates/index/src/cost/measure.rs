@@ -1,0 +1,145 @@
+//! The constants of the processor that this runs on, measured in some milliseconds.
+
+use super::processor::Processor;
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
+use bathyal_kernels::{Distance, Element, Metric};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Measurements of each constant, of which the median counts: a busy machine disturbs some of them.
+const REPEATS: usize = 9;
+/// Bytes that no cache of a single core holds.
+const FAR_BYTES: usize = 16 << 20;
+/// Bytes that the first-level cache holds beside what is compared with them.
+const NEAR_BYTES: usize = 16 << 10;
+/// Looks at memory that one measurement takes.
+const LOOKS: usize = 4096;
+/// How far ahead of its use memory is asked for, as searches do.
+const LOOKS_AHEAD: usize = 8;
+/// Dimensions of the vectors and codes that are measured.
+const DIM: usize = 64;
+/// Bytes of a code of one bit a dimension, with its factors.
+const CODE_BYTES: usize = 16;
+/// Passes over what lies in the cache that one measurement takes.
+const PASSES: usize = 64;
+/// What a measurement may differ from the reference by, as a factor: beyond, it says more of who else was computing.
+const MOST_UNLIKE: f64 = 8.0;
+
+/// Measures; what cannot be measured here is as in the reference. The numbers are rounded to a power of the fourth root of 2,
+/// so that those of two measurements are the same, as a rule.
+pub(super) fn measure() -> Processor {
+    let far: Vec<u64> = (0..FAR_BYTES as u64 / 8).collect();
+    let reference = Processor::REFERENCE;
+    let like = |measured: Option<f64>, reference: f64| {
+        let measured = measured.filter(|ns| ns.is_finite()).unwrap_or(reference);
+        rounded(measured.clamp(reference / MOST_UNLIKE, reference * MOST_UNLIKE))
+    };
+    Processor {
+        code_byte_ns: like(code_byte_ns(), reference.code_byte_ns),
+        stream_byte_ns: like(median(|round| stream_byte_ns(&far, round)), reference.stream_byte_ns),
+        vector_byte_ns: like(vector_byte_ns(), reference.vector_byte_ns),
+        access_ns: like(median(|round| access_ns(&far, round)), reference.access_ns),
+    }
+}
+
+/// The power of the fourth root of 2 that is nearest.
+fn rounded(number: f64) -> f64 {
+    ((4.0 * number.log2()).round() / 4.0).exp2()
+}
+
+/// The middle of what several rounds measured.
+fn median(measured: impl FnMut(usize) -> f64) -> Option<f64> {
+    let mut all: Vec<f64> = (0..REPEATS).map(measured).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(REPEATS / 2).copied()
+}
+
+/// Nanoseconds that `work` takes, divided by `amount`.
+fn each(amount: usize, work: impl FnOnce()) -> f64 {
+    let started = Instant::now();
+    work();
+    started.elapsed().as_nanos() as f64 / amount.max(1) as f64
+}
+
+/// Another part of memory each round, so that none has been looked at before.
+fn stream_byte_ns(far: &[u64], round: usize) -> f64 {
+    let part = far.len() / REPEATS;
+    let part = &far[round * part..(round + 1) * part];
+    each(part.len() * 8, || {
+        black_box(part.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+    })
+}
+
+fn access_ns(far: &[u64], round: usize) -> f64 {
+    // A walk by a large odd step comes to every place, and to none twice in a round.
+    let place = |look: usize| (look + round * LOOKS).wrapping_mul(0x9e37_79b9_7f4a_7c15) % far.len();
+    each(LOOKS, || {
+        let mut sum = 0_u64;
+        for look in 0..LOOKS {
+            bathyal_tier::prefetch((&raw const far[place(look + LOOKS_AHEAD)]).cast(), size_of::<u64>());
+            sum = sum.wrapping_add(far[place(look)]);
+        }
+        black_box(sum);
+    })
+}
+
+fn vector_byte_ns() -> Option<f64> {
+    let distance = Distance::new(Element::F32, Metric::L2, DIM);
+    let (query, rows) = (vec![0_u8; DIM * 4], vec![0_u8; NEAR_BYTES]);
+    let mut out = vec![0.0_f32; NEAR_BYTES / distance.row_bytes()];
+    median(|_| {
+        each(PASSES * NEAR_BYTES, || {
+            (0..PASSES).for_each(|_| distance.score_block(black_box(&query), black_box(&rows), &mut out));
+        })
+    })
+}
+
+fn code_byte_ns() -> Option<f64> {
+    // Numbers without pattern, between -1 and 1.
+    let value = |i: usize| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / (1 << 23) as f32 - 1.0;
+    let vectors: Vec<f32> = (0..4 * SCAN_BLOCK * DIM).map(value).collect();
+    let kind = CodeKind::RaBitQ { bits: 1 };
+    let codec = Codec::train(kind, CODE_BYTES, Metric::L2, &vectors, DIM, 1, 1).ok()?;
+    let mut blocks = vec![0_u8; 4 * codec.block_bytes()];
+    codec.encode_group(&vectors, &[0.0; DIM], &mut blocks, &mut EncodeScratch::default());
+    let mut query = CodeQuery::new();
+    query.prepare_groups(&codec, &vectors[..DIM]);
+    let scan = GroupScan {
+        blocks: &blocks,
+        count: 4 * SCAN_BLOCK,
+        centroid_distance: 1.0,
+        // Nothing is as near, so that nothing is written.
+        threshold: f32::NEG_INFINITY,
+        first: 0,
+        next: &[],
+    };
+    let mut hits = Vec::new();
+    median(|_| {
+        each(PASSES * blocks.len(), || {
+            (0..PASSES).for_each(|_| query.scan_group_before(&codec, black_box(&scan), &mut hits));
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_is_rounded_and_not_far_from_the_reference() {
+        let (measured, reference) = (measure(), Processor::REFERENCE);
+        let pairs = [
+            (measured.code_byte_ns, reference.code_byte_ns),
+            (measured.stream_byte_ns, reference.stream_byte_ns),
+            (measured.vector_byte_ns, reference.vector_byte_ns),
+            (measured.access_ns, reference.access_ns),
+        ];
+        for (measured, reference) in pairs {
+            assert_eq!(rounded(measured), measured);
+            let factor = measured / reference;
+            // Rounding may add half a step.
+            assert!((0.9 / MOST_UNLIKE..1.1 * MOST_UNLIKE).contains(&factor), "{measured} {reference}");
+        }
+        assert_eq!((rounded(1.0), rounded(0.98), rounded(2.1)), (1.0, 1.0, 2.0));
+    }
+}

@@ -1,0 +1,89 @@
+//! The cost of scanning groups of codes in memory and reading what these cannot tell apart, in one round.
+
+use crate::cost::Machine;
+use crate::cost::demand::{Demand, moved_bytes};
+
+/// Places in memory that finding a group takes, about: its centroid's code, and what ranks it among the others.
+const ACCESSES_A_GROUP: f64 = 2.0;
+/// Share of the candidates whose page no better candidate has brought, about: near vectors share pages.
+const OWN_PAGES: f64 = 0.8;
+
+/// A cluster index as a query meets it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ClusterShape {
+    /// Bytes of the codes of a group.
+    pub(super) group_codes: f64,
+    pub(super) vector_bytes: u32,
+    pub(super) page_bytes: u32,
+    /// Whether candidates are read alone, not their pages.
+    pub(super) lone: bool,
+    /// Share of the groups whose codes are not in memory.
+    pub(super) absent: f64,
+}
+
+impl ClusterShape {
+    /// What a query asks for that scans so many groups and reads so many candidates.
+    pub(super) fn demand(&self, probes: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
+        let (processor, granularity) = (machine.processor, machine.profile.granularity);
+        let (reads, bytes) = if self.lone {
+            (candidates, self.vector_bytes)
+        } else {
+            (OWN_PAGES * candidates, self.page_bytes)
+        };
+        let each = moved_bytes(f64::from(bytes), bytes, granularity);
+        let absent = probes * self.absent.clamp(0.0, 1.0);
+        let codes = if absent > 0.0 { moved_bytes(self.group_codes, 1, granularity) } else { 0.0 };
+        let finding = ACCESSES_A_GROUP * processor.access_ns;
+        Demand {
+            rounds: if absent > 0.0 { 2.0 } else { 1.0 },
+            reads: reads + absent,
+            moved_bytes: reads * each + absent * codes,
+            compute_ns: probes * (finding + processor.resident_codes_ns(self.group_codes))
+                + reads * f64::from(bytes) * processor.vector_byte_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::demand::tests::device;
+    use crate::cost::processor::Processor;
+    use bathyal_tier::TierProfile;
+
+    const SIFT: ClusterShape =
+        ClusterShape { group_codes: 3072.0, vector_bytes: 128, page_bytes: 4096, lone: true, absent: 0.0 };
+
+    /// What a group more and a candidate more cost, in nanoseconds.
+    fn prices(shape: ClusterShape, profile: &TierProfile) -> (f64, f64) {
+        let machine = Machine { profile, processor: &Processor::REFERENCE };
+        let price =
+            |probes, candidates| shape.demand(probes, candidates, &machine).price_ns(&machine.device());
+        (price(101.0, 50.0) - price(100.0, 50.0), price(100.0, 51.0) - price(100.0, 50.0))
+    }
+
+    #[test]
+    fn groups_and_candidates_cost_what_was_measured() {
+        let (memory, file) = (device(0, 0.0, 64, 0.0), device(0, 0.0, 4096, 0.0));
+        let (group, vector) = prices(SIFT, &memory);
+        assert!((group - 218.24).abs() < 1e-6 && (50.0..55.0).contains(&vector), "{group} {vector}");
+        let pages = ClusterShape { lone: false, ..SIFT };
+        let (_, page) = prices(pages, &memory);
+        assert!((250.0..350.0).contains(&page), "{page}");
+        let (_, page) = prices(pages, &TierProfile { addressable: false, ..file.clone() });
+        assert!((11_000.0..12_000.0).contains(&page), "{page}");
+        // Of a disk that was measured it is what was measured.
+        let (_, slow) = prices(pages, &TierProfile { addressable: false, iops: 3_000.0, ..file });
+        assert!(slow > 250_000.0, "{slow}");
+    }
+
+    #[test]
+    fn codes_that_are_not_in_memory_are_a_round_of_reads() {
+        let profile = device(1_000, 1.0, 64, 1e6);
+        let machine = Machine { profile: &profile, processor: &Processor::REFERENCE };
+        let all = SIFT.demand(10.0, 50.0, &machine);
+        let half = ClusterShape { absent: 0.5, ..SIFT }.demand(10.0, 50.0, &machine);
+        assert_eq!((all.rounds, all.reads, half.rounds, half.reads), (1.0, 50.0, 2.0, 55.0));
+        assert_eq!(half.moved_bytes - all.moved_bytes, 5.0 * (3072.0 + 63.0));
+    }
+}
