@@ -23,7 +23,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core check-dax
+	bench-out-of-core check-dax check-budgets
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -129,6 +129,9 @@ bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
 	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
+
+check-budgets: ## sets of 400 MB built by every family in the least memory that it asks for; many minutes
+	BATHYAL_LARGE_SETS=1 $(CARGO) test --release --locked -p bathyal-cli --test command -- large_sets
 
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh

@@ -464,7 +464,8 @@ def build(
         threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
             needs one thread, too.
         seed: of everything random; None takes a fixed one.
-        memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit.
+        memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
+            library takes with 24 MB for the library itself, but neither Python nor an array that is ``data``.
         overwrite: replace an index that is already there.
         store_as: ``"f16"`` or ``"i8"`` stores vectors of float32 in half or a quarter of the bytes. Queries stay
             float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
@@ -551,7 +552,9 @@ def open(
             one), ``"mapped:/dev/dax0.0"`` or ``"mapped:/mnt/pmem"`` into a DAX device or a file of a DAX file
             system, where the next process finds it loaded. Mapped memory other than ``"mapped"`` does not count
             towards ``memory``.
-        memory: most bytes of memory that the index may hold, or text such as ``"1GB"``; None means no limit.
+        memory: most bytes of memory that the index may hold, with the searches that run in it, or text such as
+            ``"1GB"``; None means no limit. It does not count Python and the library themselves, the arrays of
+            queries and of answers, and mapped memory other than ``"mapped"``.
         progress: of loading into mapped memory: True draws a bar if stderr is a terminal, False shows nothing, a
             callable is called with ``(stage, done, total)``.
         delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"ssd"``, or the path of

@@ -182,7 +182,9 @@ pub struct SearchSettings {
     /// by the calibration]
     #[arg(long, value_name = "SHARE")]
     pub prune: Option<f32>,
-    /// Memory that the open index may take, for example 1GB; refused if it needs more
+    /// Memory that the open index may take, with the searches that run in it, for example 1GB; refused if it needs more. It
+    /// does not count the program itself, the queries and answers of a block, the ground truth, and pages in mapped memory
+    /// other than --tier mapped: the answer says how much these are (not_counted)
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,
 }

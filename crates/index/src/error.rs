@@ -69,8 +69,8 @@ pub enum IndexError {
         needed: u64,
         /// Bytes allowed.
         given: u64,
-        /// What to do.
-        advice: &'static str,
+        /// What to do, in words: what is named helps with these very vectors and options.
+        advice: String,
     },
     /// A parameter makes no sense, or not with this index.
     #[error("{0}")]

@@ -43,18 +43,18 @@ pub(crate) fn check_queries(
 ) -> Result<(), IndexError> {
     // Where vectors are stored by a scale, queries are compared in its units.
     let most = LARGEST * scale.min(1.0);
-    let too_large = |row: usize| queries.largest(row..row + 1).filter(|largest| largest.value > most);
+    let too_large = |row: usize| queries.block(row..row + 1).largest().filter(|largest| largest.value > most);
     rows.try_for_each(|row| match (metric, too_large(row)) {
         (Metric::Cosine, _) => Ok(()),
         (_, Some(Largest { row, value })) => {
             Err(refused(queries, row, &format!("has a value of {value:e}, above {most:e}")))
         }
         // A query may be as near to zero as it likes, since it is compared with vectors that are not.
-        (Metric::L2, None) => match queries.largest(row..row + 1) {
+        (Metric::L2, None) => match queries.block(row..row + 1).largest() {
             Some(largest) if largest.value >= SMALLEST => check_set(queries, metric, Some(largest)),
             _ => Ok(()),
         },
-        (Metric::InnerProduct, None) => check_set(queries, metric, queries.largest(row..row + 1)),
+        (Metric::InnerProduct, None) => check_set(queries, metric, queries.block(row..row + 1).largest()),
     })
 }
 

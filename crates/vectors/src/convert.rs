@@ -123,22 +123,21 @@ impl<'a> Encoder<'a> {
 
     /// `rows`, dense, in the new element.
     fn encode(&mut self, rows: Range<usize>) -> Result<&[u8], VectorError> {
-        if self.source.stride() != self.source.row_bytes() {
-            self.source.check_prefixes(rows.clone())?;
-        }
+        let block = self.source.block(rows.clone());
+        block.check_prefixes(rows.clone())?;
         self.out.clear();
         let same = self.source.element() == self.element;
-        if same && let Some(bytes) = self.source.rows(rows.clone()) {
+        if same && let Some(bytes) = block.dense() {
             return Ok(bytes);
         }
         for row in rows {
-            let bytes = self.source.row(row);
+            let bytes = block.row(row);
             if same {
                 self.out.extend_from_slice(bytes);
                 continue;
             }
             if first_non_finite(self.source.element(), bytes).is_some() {
-                return Err(self.source.not_finite(row));
+                return Err(block.not_finite(row));
             }
             to_f32(self.source.element(), bytes, &mut self.values);
             if let Err((dimension, advice)) = encode_row(self.element, &self.values, &mut self.out) {

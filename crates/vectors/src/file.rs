@@ -2,24 +2,19 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use bathyal_kernels::{Element, first_non_finite, to_f32};
+use bathyal_kernels::Element;
 use memmap2::{Advice, Mmap};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::error::VectorError;
-use super::format::{FileFormat, Layout, check_prefix};
+use super::format::{FileFormat, Layout};
+use super::rows::RowBlock;
 
 /// What stands for the path of vectors that are in no file, in messages.
 const IN_MEMORY: &str = "(vectors in memory)";
-
-/// Bytes of vectors that one thread of [`VectorFile::check_finite`] takes at a time: large enough that
-/// taking costs nothing, small enough that the threads end together.
-const CHECK_BYTES: usize = 4 << 20;
 
 /// A `count x dim` matrix of one element type, row-major, mapped from a file or owned.
 ///
@@ -288,180 +283,59 @@ impl VectorFile {
         Err(VectorError::Changed { path: self.path().to_path_buf(), found, expected })
     }
 
-    /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row of another length, in any row.
-    ///
-    /// Streams through the file once with all cores. For 8-bit elements in formats with one header there
-    /// is nothing to look at.
+    /// Checks `rows` from first to last as [`VectorFile::check_finite`](VectorFile::check_finite) checks all.
     ///
     /// # Errors
-    /// [`VectorError::NotFinite`] or [`VectorError::RowLength`] for the first bad row;
-    /// [`VectorError::Changed`] if the file was cut.
-    pub fn check_finite(&self) -> Result<(), VectorError> {
-        self.check_length()?;
-        let prefixed = self.stride() != self.row_bytes();
-        if !prefixed && matches!(self.element(), Element::U8 | Element::I8) {
-            return Ok(());
-        }
-        self.each_block(&|| false, |rows| self.check_rows(rows)).map(|_| ())
-    }
-
-    /// Checks every row as [`VectorFile::check_finite`] does, and says what the rows hold. `None` soon after `cancelled`
-    /// says so.
+    /// As [`RowBlock::check`].
     ///
-    /// # Errors
-    /// As [`VectorFile::check_finite`].
-    pub fn check_content(
-        &self,
-        cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Option<Result<Content, VectorError>> {
-        let checked = self.check_length().and_then(|()| {
-            self.each_block(cancelled, |rows| {
-                self.check_rows(rows.clone())?;
-                Ok((self.hash_rows(rows.clone()), self.largest(rows)))
-            })
-        });
-        if cancelled() {
-            return None;
-        }
-        let shape = [self.element().size() as u64, self.dim() as u64, self.count() as u64];
-        Some(checked.map(|blocks| {
-            let numbers = shape.into_iter().chain(blocks.iter().map(|(hash, _)| *hash));
-            let hash = xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
-            let values = blocks.into_iter().filter_map(|(_, largest)| largest);
-            Content { hash, largest: values.reduce(|a, b| if b.value > a.value { b } else { a }) }
-        }))
-    }
-
-    /// The largest value of some f32 rows, by its magnitude; `None` for other elements, whose squares all fit f32, and for
-    /// no rows.
-    pub fn largest(&self, rows: Range<usize>) -> Option<Largest> {
-        if self.element() != Element::F32 {
-            return None;
-        }
-        // Magnitudes are ordered like their bits.
-        let largest_of = |row: usize| {
-            let bits = self.row(row).as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b) & 0x7fff_ffff);
-            bits.fold(0, u32::max)
-        };
-        let largest = rows.map(|row| (largest_of(row), row)).reduce(|a, b| if b.0 > a.0 { b } else { a });
-        largest.map(|(bits, row)| Largest { row, value: f32::from_bits(bits) })
-    }
-
-    /// Hash of the elements of `rows`.
-    fn hash_rows(&self, rows: Range<usize>) -> u64 {
-        if let Some(bytes) = self.rows(rows.clone()) {
-            return xxh3_64(bytes);
-        }
-        let mut hash = Xxh3::new();
-        rows.for_each(|row| hash.update(self.row(row)));
-        hash.digest()
-    }
-
-    /// Calls `each` with all rows, block by block and on all cores, and returns what it makes of the blocks, in their
-    /// order; all of a block's memory is given back after it. Incomplete once `cancelled` says so.
-    ///
-    /// # Errors
-    /// That of the first block that has one.
-    fn each_block<T: Send>(
-        &self,
-        cancelled: &(dyn Fn() -> bool + Sync),
-        each: impl Fn(Range<usize>) -> Result<T, VectorError> + Sync,
-    ) -> Result<Vec<T>, VectorError> {
-        // By the bytes of rows, not of the file, so that blocks are the same in every format.
-        let block = (CHECK_BYTES / self.row_bytes()).max(1);
-        let blocks = self.count().div_ceil(block);
-        let rows = |at: usize| at * block..((at + 1) * block).min(self.count());
-        if blocks == 1 {
-            return each(rows(0)).map(|made| vec![made]);
-        }
-        let next = AtomicUsize::new(0);
-        // Blocks are handed out in order, so once a block was found bad no later one matters, and the
-        // earliest bad block is always looked at.
-        let bad = AtomicUsize::new(usize::MAX);
-        let made = Mutex::new(Vec::with_capacity(blocks));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(blocks);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        if at >= blocks || at > bad.load(Ordering::Relaxed) || cancelled() {
-                            break;
-                        }
-                        let outcome = each(rows(at));
-                        if outcome.is_err() {
-                            bad.fetch_min(at, Ordering::Relaxed);
-                        }
-                        if let Ok(mut made) = made.lock() {
-                            made.push((at, outcome));
-                        }
-                        // What was looked at need not stay in this process's memory.
-                        self.release();
-                    }
-                });
-            }
-        });
-        let mut made = made.into_inner().unwrap_or_default();
-        made.sort_unstable_by_key(|(at, _)| *at);
-        made.into_iter().map(|(_, outcome)| outcome).collect()
-    }
-
-    /// Checks `rows` from first to last.
+    /// # Panics
+    /// If `rows` is not within the vectors.
     pub fn check_rows(&self, rows: Range<usize>) -> Result<(), VectorError> {
-        let prefixed = self.stride() != self.row_bytes();
-        // Over the gaps too, so that a block is one pass: a right prefix, read as an f32, is finite, and a
-        // wrong one is found row by row below.
-        let bytes = self.strided(rows.clone()).unwrap_or_default();
-        if all_finite(self.element(), bytes) {
-            return if prefixed { self.check_prefixes(rows) } else { Ok(()) };
-        }
-        for row in rows {
-            if prefixed {
-                self.check_prefixes(row..row + 1)?;
+        self.block(rows).check()
+    }
+
+    /// The rows `rows` where they are, mapped or in memory.
+    ///
+    /// # Panics
+    /// If `rows` is not within the vectors.
+    pub fn block(&self, rows: Range<usize>) -> RowBlock<'_> {
+        RowBlock::new(self, &self.shared.bytes.as_slice()[self.range_bytes(&rows)], &rows)
+    }
+
+    /// Whether the rows are in this process's memory anyway, and not in a file.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        !matches!(self.shared.bytes, Bytes::Mapped { .. })
+    }
+
+    /// Bytes before each row that say its length.
+    pub(crate) fn prefix_bytes(&self) -> usize {
+        self.shared.layout.stride - self.shared.layout.row_bytes()
+    }
+
+    /// Where `rows` are in the file, each with its prefix.
+    ///
+    /// # Panics
+    /// If `rows` is not within the vectors.
+    pub(crate) fn range_bytes(&self, rows: &Range<usize>) -> Range<usize> {
+        let layout = &self.shared.layout;
+        assert!(rows.start <= rows.end && rows.end <= layout.count, "rows {rows:?} of {}", layout.count);
+        let start = layout.start - self.prefix_bytes() + rows.start * layout.stride;
+        start..start + rows.len() * layout.stride
+    }
+
+    /// Reads what [`VectorFile::range_bytes`] says of a mapped file.
+    pub(crate) fn read_rows(&self, rows: &Range<usize>, out: &mut [u8]) -> Result<(), VectorError> {
+        let range = self.range_bytes(rows);
+        match &self.shared.bytes {
+            Bytes::Mapped { file, .. } => file.read_exact_at(out, range.start as u64).or_else(|error| {
+                self.check_length()?;
+                Err(VectorError::io(self.path(), "read the vectors")(error))
+            }),
+            Bytes::Owned(_) | Bytes::Lent(_) => {
+                out.copy_from_slice(&self.shared.bytes.as_slice()[range]);
+                Ok(())
             }
-            if first_non_finite(self.element(), self.row(row)).is_some() {
-                return Err(self.not_finite(row));
-            }
         }
-        Ok(())
-    }
-
-    /// Checks that each of `rows` begins with the dim; only for formats where rows do.
-    pub(crate) fn check_prefixes(&self, mut rows: Range<usize>) -> Result<(), VectorError> {
-        let bytes = self.shared.bytes.as_slice();
-        rows.try_for_each(|row| check_prefix(bytes, row, self.stride(), self.dim(), self.path()))
-    }
-
-    /// The error that names the first value of `row` that is not finite.
-    pub fn not_finite(&self, row: usize) -> VectorError {
-        let bytes = self.row(row);
-        let dimension = first_non_finite(self.element(), bytes).unwrap_or_default();
-        let mut value = [f32::NAN];
-        to_f32(self.element(), &bytes[dimension * self.element().size()..], &mut value);
-        VectorError::NotFinite {
-            path: self.path().to_path_buf(),
-            row: row as u64,
-            dimension,
-            value: value[0],
-        }
-    }
-}
-
-/// True if no element of `bytes` is NaN or infinite. Unlike [`first_non_finite`] it never leaves early,
-/// which lets the compiler use vector registers: several times faster where all is well.
-fn all_finite(element: Element, bytes: &[u8]) -> bool {
-    match element {
-        Element::F32 => !bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .fold(false, |bad, b| bad | (u32::from_le_bytes(*b) & 0x7f80_0000 == 0x7f80_0000)),
-        Element::F16 => !bytes
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .fold(false, |bad, b| bad | (u16::from_le_bytes(*b) & 0x7c00 == 0x7c00)),
-        Element::U8 | Element::I8 => true,
     }
 }
 

@@ -279,20 +279,14 @@ pub(crate) fn prefixed_rows(
     check_counts(count as u64, dim as u64, what, path)?;
     let step = count.div_ceil(PREFIXES_CHECKED_AT_OPEN);
     for row in (0..count).step_by(step).chain([count - 1]) {
-        check_prefix(bytes, row, stride, dim, path)?;
+        check_prefix(&bytes[row * stride..], row, dim, path)?;
     }
     Ok(PrefixedRows { count, dim, stride })
 }
 
-/// Refuses row `row` of a `.?vecs` file if its prefix does not say `dim`.
-pub(crate) fn check_prefix(
-    bytes: &[u8],
-    row: usize,
-    stride: usize,
-    dim: usize,
-    path: &Path,
-) -> Result<(), VectorError> {
-    let found = read_u32(bytes, row * stride).map_or(0, u64::from);
+/// Refuses row `row` of a `.?vecs` file, which begins with `bytes`, if its prefix does not say `dim`.
+pub(crate) fn check_prefix(bytes: &[u8], row: usize, dim: usize, path: &Path) -> Result<(), VectorError> {
+    let found = read_u32(bytes, 0).map_or(0, u64::from);
     if found == dim as u64 {
         return Ok(());
     }

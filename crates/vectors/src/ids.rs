@@ -221,7 +221,7 @@ fn parse_ivecs(bytes: &[u8], path: &Path) -> Result<IdFile, VectorError> {
     let rows = prefixed_rows(bytes, 4, "ids", path)?;
     let mut ids = Vec::with_capacity(rows.count * rows.dim);
     for (row, row_bytes) in bytes.chunks_exact(rows.stride).enumerate() {
-        check_prefix(bytes, row, rows.stride, rows.dim, path)?;
+        check_prefix(row_bytes, row, rows.dim, path)?;
         ids.extend(le_u32s(&row_bytes[ROW_PREFIX_BYTES..]));
     }
     Ok(IdFile { path: path.to_path_buf(), k: rows.dim, ids, distances: None })

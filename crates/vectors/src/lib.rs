@@ -9,9 +9,11 @@
 //! | `.rbin` | ids and distances of ranges (only written) | u32 queries, u32 total, queries x u32 counts, total x u32 ids, total x f32 distances |
 //! | `.ivecs` | ids | every row: i32 k, then k i32 ids |
 //!
-//! Vector files are mapped, not read into memory, so their size is bounded by the disk. What a header says
+//! Vector files are mapped, or read block by block where memory is limited ([`RowReader`]), so their size is bounded by the
+//! disk. What a header says
 //! is checked against the length of the file before anything is believed.
 
+mod check;
 mod convert;
 mod error;
 mod file;
@@ -22,6 +24,7 @@ mod ids_writer;
 mod npy;
 pub mod progress;
 mod ranges;
+mod rows;
 mod writer;
 
 pub use convert::{Converted, convert};
@@ -31,4 +34,5 @@ pub use format::{FileFormat, MAX_DIM};
 pub use ids::{IdFile, IdFormat};
 pub use ids_writer::IdWriter;
 pub use ranges::{check_range_path, write_ranges};
+pub use rows::{RowBlock, RowReader};
 pub use writer::{VectorWriter, bin_header_bytes, write_ids};

@@ -249,7 +249,7 @@ fn the_first_of_several_bad_rows_is_named_however_many_threads_look() {
 
 #[test]
 fn content_is_the_same_in_every_format_and_no_other() {
-    let content = |vectors: VectorFile| vectors.check_content(&|| false).unwrap().unwrap().hash;
+    let content = |vectors: VectorFile| vectors.check_content(2, &|| false).unwrap().unwrap().hash;
     let dim = 50;
     // Two blocks, so that their order counts.
     let values: Vec<f32> = (0..30_000 * dim).map(|i| (i % 977) as f32).collect();
@@ -263,13 +263,13 @@ fn content_is_the_same_in_every_format_and_no_other() {
     others[29_999 * dim] += 1.0;
     assert_ne!(own, content(VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap()));
     others[29_999 * dim] = -5e30;
-    let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(&|| false);
+    let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(2, &|| false);
     assert_eq!(found.unwrap().unwrap().largest, Some(Largest { row: 29_999, value: 5e30 }));
     others[29_999 * dim] = f32::NAN;
-    let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(&|| false);
+    let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(2, &|| false);
     refused!(found.unwrap(), VectorError::NotFinite { row: 29_999, dimension: 0, .. });
     let found = VectorFile::from_rows(Element::F32, dim, f32s(&values)).unwrap();
-    assert!(found.check_content(&|| true).is_none(), "cancelled");
+    assert!(found.check_content(2, &|| true).is_none(), "cancelled");
 }
 
 #[test]

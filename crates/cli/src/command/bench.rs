@@ -12,6 +12,7 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::measurement::{Measurement, open, search_options};
+use super::not_counted::NotCounted;
 use super::{exact, plot};
 use crate::arguments::BenchArguments;
 
@@ -56,7 +57,10 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
         for repeat in 0..arguments.repeats {
             let found = index.search(&queries, &search_options(settings, effort), control)?;
             let recall = recall(&exact, &found.ids, found.k, queries.count())?;
-            runs.push(Measurement::of(&index, settings, effort, &found, Some(recall)));
+            let shape = (k, found.threads);
+            let besides =
+                NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
+            runs.push(Measurement::of(&index, settings, effort, &found, Some(recall), besides));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));

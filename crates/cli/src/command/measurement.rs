@@ -12,6 +12,7 @@ use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
+use super::not_counted::NotCounted;
 use crate::arguments::{ModeName, SearchSettings};
 
 /// What whoever reads a result must know about an emulated device.
@@ -77,6 +78,8 @@ pub(super) struct Measurement {
     pub dram_bytes: u64,
     /// What that is made of.
     pub memory_split: MemorySplit,
+    /// What the process holds besides, which `--memory` does not limit.
+    pub not_counted: NotCounted,
     /// Share of the pages that the cache answered; `None` without a cache.
     pub cache_hit_rate: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
@@ -96,6 +99,7 @@ impl Measurement {
         effort: Effort,
         found: &SearchResult,
         recall: Option<f64>,
+        not_counted: NotCounted,
     ) -> Measurement {
         let queries = found.latencies_ns.len();
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
@@ -131,6 +135,7 @@ impl Measurement {
             own_per_query: own_per_query(totals, queries),
             dram_bytes: index.dram_bytes(found.threads, in_flight, found.search_list),
             memory_split: *index.memory_split(),
+            not_counted,
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
             peak_rss_bytes: peak_rss_bytes(),
             index_bytes: manifest.index_bytes(),

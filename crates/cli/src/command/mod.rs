@@ -10,6 +10,7 @@ mod groundtruth;
 mod inspect;
 mod many;
 mod measurement;
+mod not_counted;
 mod plot;
 mod probe;
 mod probe_memory;

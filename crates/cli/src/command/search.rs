@@ -10,6 +10,7 @@ use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
 use super::exact;
 use super::measurement::{Measurement, open, own_counters, remark_on_emulation, search_options};
+use super::not_counted::NotCounted;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
@@ -55,8 +56,10 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     if let Some(output) = output {
         output.finish()?;
     }
-    let recall = exact.map(|_| right / queries.count() as f64);
-    let measured = Measurement::of(&index, settings, effort, &found, recall);
+    let recall = exact.as_ref().map(|_| right / queries.count() as f64);
+    let (tier, shape) = (&settings.tier, (k, found.threads));
+    let besides = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
+    let measured = Measurement::of(&index, settings, effort, &found, recall, besides);
     for note in &measured.notes {
         console.remark(&format!("note: {note}"));
     }
@@ -139,6 +142,7 @@ fn text(measured: &Measurement) -> String {
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
          a query          {:.1} reads, {}, {:.1} hops, {:.0} distances{}\n\
          memory           {} for the open index{}, peak of the process {peak}\n\
+         {}\n\
          on disk          index {}, data {}, amplification {:.2}",
         measured.queries,
         measured.k,
@@ -160,6 +164,7 @@ fn text(measured: &Measurement) -> String {
         own_counters(&measured.own_per_query),
         byte_size::format(measured.dram_bytes),
         split(measured),
+        measured.not_counted.text(),
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
         measured.amplification,

@@ -10,7 +10,7 @@ fn has_keys(object: &Value, keys: &[&str]) {
     }
 }
 
-const SEARCH_KEYS: [&str; 16] = [
+const SEARCH_KEYS: [&str; 17] = [
     "recall",
     "queries",
     "k",
@@ -23,6 +23,7 @@ const SEARCH_KEYS: [&str; 16] = [
     "hops_per_query",
     "distance_computations_per_query",
     "dram_bytes",
+    "not_counted",
     "peak_rss_bytes",
     "index_bytes",
     "data_bytes",

@@ -34,6 +34,11 @@ impl CodeChoice {
         self.bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
     }
 
+    /// Half the bytes that a code of `dim` dimensions has.
+    pub(crate) fn halved(self, dim: usize) -> Option<u32> {
+        Some((self.bytes(dim) / 2).max(1))
+    }
+
     /// The kind and the size of codes that are scanned in groups.
     pub(crate) fn of_groups(self, dim: usize) -> (CodeKind, usize) {
         let bytes = self.bytes(dim) as usize;

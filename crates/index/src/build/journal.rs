@@ -8,7 +8,7 @@ use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use crate::format::seal;
 use bathyal_store::{Draft, Generation, GenerationExt};
-use bathyal_vectors::VectorFile;
+use bathyal_vectors::{RowReader, VectorFile};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -50,7 +50,7 @@ pub(crate) fn holds(directory: &dyn Generation, name: &str, written: &Written) -
 }
 
 /// What a build is made from: the data, everything that its result follows from, and the version `steps` of what a family
-/// writes on the way. `None` for vectors in memory, which nobody can recognise.
+/// writes on the way. `None` for vectors in memory, which nobody can recognise, and for those that cannot be read.
 pub(crate) fn fingerprint(
     data: &Source<'_>,
     options: &BuildOptions,
@@ -72,9 +72,11 @@ pub(crate) fn fingerprint(
 fn source(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
     let of_file = |file: &VectorFile| {
         let rows = file.count().min(ROWS_LOOKED_AT);
-        let sample = (0..rows).fold(0, |crc, i| {
-            crc32c::crc32c_append(crc, file.row((i as u64 * file.count() as u64 / rows as u64) as usize))
-        });
+        let mut reader = RowReader::new(file, 0);
+        let sample = (0..rows).try_fold(0, |crc, i| {
+            let row = reader.row((i as u64 * file.count() as u64 / rows as u64) as usize);
+            row.ok().map(|row| crc32c::crc32c_append(crc, row))
+        })?;
         Some(format!("{} {sample:08x}", file.identity()?))
     };
     let queries = match &options.calibration {

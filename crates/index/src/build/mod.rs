@@ -62,7 +62,7 @@ pub fn build_in(
     store.check(name, replace)?;
     let planned = planned_memory(data, options);
     if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
-        let (what, advice) = ("building this index", builder.memory_advice());
+        let (what, advice) = ("building this index", memory_advice(data, options, planned));
         return Err(IndexError::Memory { what, needed: planned, given, advice });
     }
     progress.stage("checking vectors", data.count() as u64);
@@ -95,6 +95,24 @@ fn source<'a>(
     Ok(Source::new(data, form, loss))
 }
 
+/// What to do where a build takes `planned` bytes and may not: only what makes this very build take less.
+fn memory_advice(data: &VectorFile, options: &BuildOptions, planned: u64) -> String {
+    let takes_less = |changed: &BuildOptions| {
+        changed.family.builder().check().is_ok() && planned_memory(data, changed) < planned
+    };
+    let one_thread = BuildOptions { threads: 1, ..options.clone() };
+    let threads = (options.thread_count() > 1).then_some(("use fewer threads", one_thread));
+    let leaner = options.family.builder().leaner(data.dim());
+    let of_family =
+        leaner.into_iter().map(|(words, family)| (words, BuildOptions { family, ..options.clone() }));
+    let helpful = threads.into_iter().chain(of_family).filter(|(_, changed)| takes_less(changed));
+    ["allow at least that much"]
+        .into_iter()
+        .chain(helpful.map(|(words, _)| words))
+        .collect::<Vec<_>>()
+        .join(", or ")
+}
+
 /// Checks every vector, and gives the index an identity that follows from all that shapes it; with the largest value.
 fn identity(
     data: &VectorFile,
@@ -113,7 +131,9 @@ fn identity(
         store_as,
         calibration,
     } = options;
-    let content = |vectors: &VectorFile| match vectors.check_content(&|| progress.cancelled()) {
+    let content = |vectors: &VectorFile| match vectors
+        .check_content(options.thread_count(), &|| progress.cancelled())
+    {
         Some(content) => {
             let content = content?;
             crate::extent::check_set(vectors, *metric, content.largest)?;

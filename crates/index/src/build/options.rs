@@ -76,8 +76,9 @@ pub(crate) trait Builder: Debug + Send + Sync {
     /// that would do.
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64;
 
-    /// What to change where a budget is too small.
-    fn memory_advice(&self) -> &'static str;
+    /// What may take less memory, in words and as options that have it halved or doubled: what a refusal advises, if it does
+    /// take less for the data at hand.
+    fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)>;
 
     /// Builds an index over `data`, which was checked, at `target`; `planned` bytes are what it will take.
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError>;

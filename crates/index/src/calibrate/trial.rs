@@ -5,11 +5,10 @@ use crate::build::options::BuildOptions;
 use crate::error::IndexError;
 use crate::extent::has_direction;
 use crate::form::source::Source;
-use crate::query::ROWS_A_RELEASE;
 use bathyal_kernels::Metric;
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
 use bathyal_vectors::progress::Progress;
+use bathyal_vectors::{RowReader, VectorFile};
 use rand::SeedableRng;
 use rand::seq::index::sample;
 use std::num::NonZeroUsize;
@@ -80,7 +79,6 @@ impl Trial {
         // One more than asked for, since a query that is in the data is its own nearest.
         let wide = (largest_k as usize + usize::from(own)).min(data.count());
         let truth = truth(data, &queries, held_out, options, wide, progress)?;
-        data.release();
         let source = match (own, held_out.is_empty()) {
             (true, _) => "vectors of the data",
             (false, true) => "given queries",
@@ -172,7 +170,7 @@ fn queries(
     ids: Vec<u32>,
     options: &BuildOptions,
 ) -> Result<Option<(VectorFile, Vec<u32>)>, IndexError> {
-    let (source, mut ids) = match &options.calibration {
+    let (source, ids) = match &options.calibration {
         None => (data.given(), ids),
         Some(given) => {
             let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
@@ -180,28 +178,20 @@ fn queries(
             (given, chosen.iter().map(|id| id as u32).collect())
         }
     };
-    if options.metric == Metric::Cosine {
-        let mut looked_at = 0;
-        ids.retain(|id| {
-            looked_at += 1;
-            if looked_at % ROWS_A_RELEASE == 0 {
-                source.release();
-            }
-            has_direction(source.element(), source.row(*id as usize))
-        });
-    }
-    if ids.is_empty() {
-        return Ok(None);
-    }
-    let mut rows = Vec::with_capacity(ids.len() * source.row_bytes());
-    for (taken, id) in ids.iter().enumerate() {
-        rows.extend_from_slice(source.row(*id as usize));
-        if taken % ROWS_A_RELEASE == 0 {
-            source.release();
+    let mut reader = RowReader::new(source, 0);
+    let (mut taken, mut rows) =
+        (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len() * source.row_bytes()));
+    for id in ids {
+        let row = reader.row(id as usize)?;
+        if options.metric != Metric::Cosine || has_direction(source.element(), row) {
+            rows.extend_from_slice(row);
+            taken.push(id);
         }
     }
-    source.release();
-    Ok(Some((VectorFile::from_rows(source.element(), source.dim(), rows)?, ids)))
+    if taken.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some((VectorFile::from_rows(source.element(), source.dim(), rows)?, taken)))
 }
 
 /// The true neighbours of each query among the vectors not held out: `queries x k`.

@@ -103,7 +103,7 @@ impl MemorySplit {
                 what: "opening this index",
                 needed: least,
                 given: budget,
-                advice,
+                advice: advice.into(),
             });
         };
         let mut left = budget - needed(&split);

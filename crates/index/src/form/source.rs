@@ -2,7 +2,6 @@
 
 use super::Form;
 use super::loss::Measured;
-use crate::error::IndexError;
 use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
 
@@ -54,23 +53,8 @@ impl<'a> Source<'a> {
         self.dim() * self.element().size()
     }
 
-    /// Bytes of a vector as it was given: by these mapped rows are given back.
+    /// Bytes of a vector as it was given.
     pub(crate) fn given_row_bytes(&self) -> usize {
         self.given.row_bytes()
-    }
-
-    /// Vector `row` as it was given.
-    pub(crate) fn given_row(&self, row: usize) -> &[u8] {
-        self.given.row(row)
-    }
-
-    /// [`VectorFile::release`].
-    pub(crate) fn release(&self) {
-        self.given.release();
-    }
-
-    /// [`VectorFile::check_length`].
-    pub(crate) fn check_length(&self) -> Result<(), IndexError> {
-        Ok(self.given.check_length()?)
     }
 }

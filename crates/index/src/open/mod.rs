@@ -562,7 +562,7 @@ impl Index {
             what: "this search",
             needed: need(1),
             given,
-            advice: "allow at least that much, or use fewer threads or a smaller search_list",
+            advice: "allow at least that much, or use fewer threads or a smaller search_list".into(),
         })
     }
 }

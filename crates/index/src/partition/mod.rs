@@ -22,8 +22,11 @@ use bathyal_vectors::progress::Progress;
 use intake::Intake;
 use pieces::Part;
 
-/// Rows of data that are gone through before their memory is given back.
-pub(crate) const RELEASE_BYTES: usize = 8 << 20;
+/// Bytes of vectors that a thread reads at once as it goes through them: large enough that a read costs little beside what
+/// is done with it, small enough for the nearest caches and for many threads.
+pub(crate) const READ_BYTES: usize = 128 << 10;
+/// Bytes of vectors between two looks at cancellation and two reports of progress.
+pub(crate) const CHECK_BYTES: usize = 8 << 20;
 /// Most parts that a set is divided into: each has an open file, and parts much smaller than a search's reach place
 /// vectors less well.
 pub(crate) const MOST_PARTS: usize = 128;

@@ -101,7 +101,6 @@ impl Ordered {
         let (space, ids) = if work.whole() {
             work.progress.stage("loading vectors", work.data.count() as u64);
             let space = Space::load(work.data, work.options.metric, work.threads, work.progress)?;
-            work.data.release();
             work.progress.stage("grouping", work.data.count() as u64);
             (space, None)
         } else {

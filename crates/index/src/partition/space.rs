@@ -9,14 +9,14 @@ use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::partition::placement::Points;
 use crate::partition::placement::project::{dot, dot_u8};
+use crate::partition::{CHECK_BYTES, READ_BYTES};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
 use bathyal_vectors::progress::Progress;
+use bathyal_vectors::{RowReader, VectorError};
 use std::sync::Mutex;
 
 /// Rows are spaced so that none straddles more cache lines than it must.
 const ROW_ALIGNMENT: usize = 64;
-/// Bytes that a thread reads from a mapped file before it gives the file's memory back.
-const RELEASE_BYTES: usize = 4 << 20;
 
 /// Vectors in memory with a build distance.
 pub(crate) struct Space {
@@ -82,31 +82,37 @@ impl Space {
         let (count, row_bytes, element) = (data.count(), data.row_bytes(), data.element());
         let mut space = Space::blank(count, data.dim(), element, metric);
         let (stride, lead) = (space.stride, space.lead);
-        // Mapped rows count as this process's memory until they are given back.
-        let release_rows = (RELEASE_BYTES / data.given_row_bytes()).max(1);
+        let check_rows = (CHECK_BYTES / data.given_row_bytes()).max(1);
         let zeros = Mutex::new((0_u64, Vec::new()));
         let rows_a_thread = count.div_ceil(threads.max(1)).max(1);
+        let copy = |first: usize, slots: &mut [u8]| {
+            let mut rows = RowReader::new(data.given(), READ_BYTES);
+            for (i, slot) in slots.chunks_mut(stride).enumerate() {
+                if i % check_rows == 0 && progress.cancelled() {
+                    return Ok(());
+                }
+                if !data.form().take(rows.row(first + i)?, &mut slot[..row_bytes]) {
+                    note_zero(&zeros, (first + i) as u64);
+                }
+            }
+            Ok(())
+        };
+        let failed = Mutex::new(None::<VectorError>);
         std::thread::scope(|scope| {
-            for (part, chunk) in
-                space.bytes[lead..lead + stride * count].chunks_mut(rows_a_thread * stride).enumerate()
-            {
-                let zeros = &zeros;
+            let parts = space.bytes[lead..lead + stride * count].chunks_mut(rows_a_thread * stride);
+            for (part, slots) in parts.enumerate() {
+                let (copy, failed) = (&copy, &failed);
                 scope.spawn(move || {
-                    let first = part * rows_a_thread;
-                    for (i, slot) in chunk.chunks_mut(stride).enumerate() {
-                        if i % release_rows == 0 {
-                            data.release();
-                            if progress.cancelled() {
-                                return;
-                            }
-                        }
-                        if !data.form().take(data.given_row(first + i), &mut slot[..row_bytes]) {
-                            note_zero(zeros, (first + i) as u64);
-                        }
+                    let copied = copy(part * rows_a_thread, slots);
+                    if let (Err(error), Ok(mut failed)) = (copied, failed.lock()) {
+                        *failed = Some(error);
                     }
                 });
             }
         });
+        if let Ok(Some(error)) = failed.into_inner() {
+            return Err(error.into());
+        }
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }

@@ -2,13 +2,14 @@
 
 use super::intake::Intake;
 use super::pieces::Part;
-use super::{RELEASE_BYTES, Work, sample_rows};
+use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack};
 use crate::partition::placement::Points;
 use crate::partition::placement::planes::Planes;
 use bathyal_kernels::{Metric, squared_norm};
 use bathyal_store::Draft;
+use bathyal_vectors::RowReader;
 use rand::SeedableRng;
 
 /// Bytes of vectors that are taken at once.
@@ -46,22 +47,22 @@ pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexE
     if work.options.metric != Metric::InnerProduct {
         return Ok(None);
     }
-    let at_once = (RELEASE_BYTES / work.data.given_row_bytes()).max(1);
+    let often = (CHECK_BYTES / work.data.given_row_bytes()).max(1);
     let (intake, mut taken) = (work.intake(), vec![0; work.data.row_bytes()]);
-    let (taken_as, mut longest) = (intake.element, 0.0_f32);
-    for first in (0..work.data.count()).step_by(at_once) {
-        work.go_on()?;
-        for row in first..work.data.count().min(first + at_once) {
-            intake.take(work.data.given_row(row), &mut taken);
-            longest = longest.max(squared_norm(taken_as, &taken));
+    let mut rows = RowReader::new(work.data.given(), READ_BYTES);
+    let mut longest = 0.0_f32;
+    for row in 0..work.data.count() {
+        if row % often == 0 {
+            work.go_on()?;
         }
-        work.data.release();
+        intake.take(rows.row(row)?, &mut taken);
+        longest = longest.max(squared_norm(intake.element, &taken));
     }
     Ok(Some(longest))
 }
 
 /// The planes that divide the data into parts of about the plan's size.
-fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Planes {
+fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Planes, IndexError> {
     let (count, dim) = (work.data.count(), intake.point_dim());
     let rows = sample_rows(count, work.data.dim());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
@@ -69,16 +70,12 @@ fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Planes {
     chosen.sort_unstable();
     let mut sample = Sample { rows: vec![0.0; rows * dim], dim };
     let mut taken = vec![0; work.data.row_bytes()];
-    let often = (RELEASE_BYTES / work.data.given_row_bytes().max(4096)).max(1);
-    for (i, (id, row)) in chosen.iter().zip(sample.rows.chunks_exact_mut(dim)).enumerate() {
-        intake.take(work.data.given_row(*id), &mut taken);
+    let mut data = RowReader::new(work.data.given(), 0);
+    for (id, row) in chosen.iter().zip(sample.rows.chunks_exact_mut(dim)) {
+        intake.take(data.row(*id)?, &mut taken);
         intake.point(&taken, row);
-        if i % often == 0 {
-            work.data.release();
-        }
     }
-    work.data.release();
-    Planes::new(&sample, rows, count, work.rows, work.options.seed)
+    Ok(Planes::new(&sample, rows, count, work.rows, work.options.seed))
 }
 
 /// Files of the parts with what waits to be written to them.
@@ -127,18 +124,19 @@ impl Spills {
 pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
     let (data, row_bytes) = (work.data, work.data.row_bytes());
     work.progress.stage("spreading", data.count() as u64);
-    let planes = planes(work, intake);
+    let planes = planes(work, intake)?;
     let mut spills = Spills::create(work.directory, planes.parts())?;
     let at_once = (TAKEN_BYTES / data.given_row_bytes()).max(1);
     let a_thread = at_once.div_ceil(work.threads).max(1);
     let mut taken = vec![0_u8; at_once * row_bytes];
     // The part of each row; none for a vector without a direction.
     let mut parts: Vec<Option<u16>> = vec![None; at_once];
+    let mut reader = RowReader::new(data.given(), 0);
     let (mut zeros, mut zero_rows) = (0, Vec::new());
     for first in (0..data.count()).step_by(at_once) {
         work.go_on()?;
-        data.check_length()?;
         let rows = at_once.min(data.count() - first);
+        let block = reader.block(first..first + rows)?;
         std::thread::scope(|scope| {
             let taken = taken[..rows * row_bytes].chunks_mut(a_thread * row_bytes);
             for (number, (taken, parts)) in taken.zip(parts.chunks_mut(a_thread)).enumerate() {
@@ -147,14 +145,13 @@ pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec
                     let mut point = vec![0.0; intake.point_dim()];
                     let first = first + number * a_thread;
                     for (i, (out, part)) in taken.chunks_exact_mut(row_bytes).zip(parts).enumerate() {
-                        let sound = intake.take(data.given_row(first + i), out);
+                        let sound = intake.take(block.row(first + i), out);
                         intake.point(out, &mut point);
                         *part = sound.then(|| planes.part(&point) as u16);
                     }
                 });
             }
         });
-        data.release();
         for (i, row) in taken.chunks_exact(row_bytes).take(rows).enumerate() {
             match parts[i] {
                 Some(part) => spills.push(usize::from(part), (first + i) as u32, row)?,

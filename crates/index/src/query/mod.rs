@@ -21,9 +21,6 @@ pub(crate) const FRAMES: u32 = 2 * ENGINE_DEPTH;
 pub(crate) const LARGEST_ALIGNMENT: usize = 4096;
 /// How many distances from codes take as long as one from a full vector, about: that one's bytes come from far.
 pub(crate) const CODES_A_VECTOR: usize = 64;
-/// Rows taken from all over a mapped file before its memory is given back: around each the system maps up to two megabytes
-/// that are cached already, so that a thousand rows of ten million vectors were 600 MB of this process.
-pub(crate) const ROWS_A_RELEASE: usize = 8;
 
 /// How hard a search looks: what a calibration says, or a caller.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,6 +6,7 @@ use crate::places::PLACES;
 use bathyal_index::{Effort, Index, IndexError, MemorySplit, OpenOptions, SearchOptions};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
 
@@ -47,6 +48,46 @@ fn budgets_hold_on_every_tier() {
                 assert!((1..5).contains(&coded), "{what}: codes in {coded} of 5 budgets");
             }
         }
+    }
+}
+
+/// Resident bytes of what is mapped of `file`.
+#[cfg(target_os = "linux")]
+fn mapped_bytes(file: &std::path::Path) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let file = file.to_str().unwrap();
+    let mut found = false;
+    let of_file = maps.lines().filter_map(|line| match line.strip_prefix("Rss:") {
+        Some(size) if found => size.trim().strip_suffix(" kB").map(|size| size.parse::<u64>().unwrap() << 10),
+        Some(_) => None,
+        None => {
+            if line.contains('-') {
+                found = line.ends_with(file);
+            }
+            None
+        }
+    });
+    of_file.sum()
+}
+
+/// One byte of a mapped file may take 2 MiB, and no advice gives back in time what several threads touch: builds read.
+#[cfg(target_os = "linux")]
+#[test]
+fn builds_map_hardly_anything_of_the_data() {
+    let dir = tempfile::tempdir().unwrap();
+    // Four large pages in few rows, since codes of long rows take long to train.
+    let (path, count, dim) = (dir.path().join("data.fbin"), 2100, 1026);
+    let rows = vectors(Element::F32, count, dim, 1);
+    let header = bathyal_vectors::bin_header_bytes(count as u32, dim as u32);
+    std::fs::write(&path, [&header, rows.rows(0..count).unwrap()].concat()).unwrap();
+    let data = VectorFile::open(&path).unwrap();
+    assert!(mapped_bytes(&path) > 0, "the file is mapped, and its header was read");
+    // One graph and one kind of lists: the others read in the same places, and axes of so many dimensions take long to find.
+    for kind in KINDS.into_iter().filter(|kind| ["cluster", "padded", "grouped"].contains(&kind.name)) {
+        // Normalised, and with stand-ins for queries from all over the data.
+        kind.build_with(&dir.path().join(kind.name), &data, &kind.options(Metric::Cosine));
+        let mapped = mapped_bytes(&path);
+        assert!(mapped <= 2 << 20, "{}: {mapped} bytes of {}", kind.name, data.data_bytes());
     }
 }
 

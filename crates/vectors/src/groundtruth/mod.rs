@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bathyal_kernels::{Element, Metric, TopK, to_f32};
 
 use crate::progress::Progress;
-use crate::{Access, IdFile, VectorError, VectorFile};
+use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
 use exact::{Exact, Measured, limit, norm, row_terms};
 pub use recall::{check_exact, recall};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
@@ -32,9 +32,6 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes for the packed queries and lists of nearest neighbours of one wave. Every wave reads all vectors
 /// again, so it is large: 100 neighbours of 10,000 queries on 16 threads take one wave.
 pub const WAVE_BYTES: usize = 512 << 20;
-
-/// Bytes of vectors that are passed over before their memory is given back.
-const RELEASE_BYTES: usize = 8 << 20;
 
 /// Bytes of a neighbour in a list, counting the room that a growing list leaves unused.
 const NEIGHBOR_BYTES: usize = 16;
@@ -129,7 +126,6 @@ pub fn exact_neighbors(
     let isa = TileIsa::best(base.element(), base.dim());
     let threads = threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let search = Search::new(base, queries, metric, k, isa, threads, progress);
-    base.advise(Access::Sequential);
     let wave = search.wave();
     let waves = queries.count().div_ceil(wave);
     progress.stage("exact neighbours", waves as u64 * base.count() as u64);
@@ -229,6 +225,7 @@ impl<'a> Search<'a> {
         let failed: Mutex<Option<(usize, GroundTruthError)>> = Mutex::new(None);
         let work = || {
             let mut worker = Worker::new(self, &wave);
+            let mut reader = RowReader::new(self.base, 0);
             loop {
                 let block = next.fetch_add(1, Ordering::Relaxed);
                 let start = block.saturating_mul(self.block);
@@ -236,7 +233,9 @@ impl<'a> Search<'a> {
                     return worker.nearest;
                 }
                 let rows = start..(start + self.block).min(self.base.count());
-                if let Err(error) = worker.pass(rows) {
+                // Sets may be larger than memory, so they are read and not mapped.
+                let passed = reader.block(rows).map_err(GroundTruthError::from);
+                if let Err(error) = passed.and_then(|rows| worker.pass(rows)) {
                     stop.store(true, Ordering::Relaxed);
                     let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     if failed.as_ref().is_none_or(|(earlier, _)| block < *earlier) {
@@ -338,30 +337,23 @@ impl<'a> Worker<'a> {
     }
 
     /// Passes all queries over the vectors `rows`.
-    fn pass(&mut self, rows: Range<usize>) -> Result<(), GroundTruthError> {
+    fn pass(&mut self, rows: RowBlock<'_>) -> Result<(), GroundTruthError> {
         let search = self.search;
-        search.base.check_length()?;
-        search.base.check_rows(rows.clone())?;
-        self.pack(rows.clone())?;
+        rows.check()?;
+        self.pack(rows)?;
         for index in 0..self.wave.tiles.len() {
             if search.progress.cancelled() {
                 return Err(GroundTruthError::Cancelled);
             }
-            self.pass_tile(index, rows.start);
+            self.pass_tile(index, rows);
         }
-        let before = search.done.fetch_add(rows.len() as u64, Ordering::Relaxed);
-        let done = before + rows.len() as u64;
-        search.progress.advance(done);
-        let released = (RELEASE_BYTES / search.base.row_bytes()).max(1) as u64;
-        if before / released != done / released {
-            // Sets may be larger than memory: what was passed over goes back to the system.
-            search.base.release();
-        }
+        let passed = rows.rows().len() as u64;
+        search.progress.advance(search.done.fetch_add(passed, Ordering::Relaxed) + passed);
         Ok(())
     }
 
-    fn pack(&mut self, rows: Range<usize>) -> Result<(), GroundTruthError> {
-        let search = self.search;
+    fn pack(&mut self, vectors: RowBlock<'_>) -> Result<(), GroundTruthError> {
+        let (search, rows) = (self.search, vectors.rows());
         let cells = search.isa.steps(search.base.dim()) * LANES;
         self.block.panels.clear();
         self.block.longest = 0.0;
@@ -375,7 +367,7 @@ impl<'a> Worker<'a> {
             };
             let cells = &mut self.block.cells[panel * cells..][..cells];
             for lane in 0..count {
-                let row = search.base.row(start + lane);
+                let row = vectors.row(start + lane);
                 let norm = self.exact.norm(row);
                 search.check_norm(search.base, start + lane, norm)?;
                 self.block.longest = self.block.longest.max(norm);
@@ -387,8 +379,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Passes the queries of one tile over the packed block, whose first vector is `start`.
-    fn pass_tile(&mut self, index: usize, start: usize) {
+    /// Passes the queries of one tile over the packed block of `vectors`.
+    fn pass_tile(&mut self, index: usize, vectors: RowBlock<'_>) {
+        let start = vectors.rows().start;
         let tile = &self.wave.tiles[index];
         let cells = tile.cells.len();
         let mut limits = [f32::NEG_INFINITY; LANES];
@@ -404,15 +397,15 @@ impl<'a> Worker<'a> {
             }
             for (lane, mask) in masks[..tile.count].iter().enumerate() {
                 if *mask != 0 {
-                    self.measure(index * LANES + lane, start + at * LANES, *mask);
+                    self.measure(index * LANES + lane, vectors, start + at * LANES, *mask);
                     limits[lane] = self.limit(index * LANES + lane);
                 }
             }
         }
     }
 
-    /// Measures query `query` of the wave against the vectors of `mask`, whose bit 0 is vector `first`.
-    fn measure(&mut self, query: usize, first: usize, mut mask: u16) {
+    /// Measures query `query` of the wave against those of `vectors` that are in `mask`, whose bit 0 is vector `first`.
+    fn measure(&mut self, query: usize, vectors: RowBlock<'_>, first: usize, mut mask: u16) {
         let dim = self.search.base.dim();
         let values = &self.wave.values[query * dim..][..dim];
         let measured = Measured { values, norm: self.wave.norms[query] };
@@ -421,7 +414,7 @@ impl<'a> Worker<'a> {
             let row = first + mask.trailing_zeros() as usize;
             mask &= mask - 1;
             // Opening refused files with more rows than a u32 can name.
-            nearest.push(row as u32, self.exact.distance(&measured, self.search.base.row(row)));
+            nearest.push(row as u32, self.exact.distance(&measured, vectors.row(row)));
         }
         self.wave.farthest[query].fetch_min(ordered_bits(nearest.threshold()), Ordering::Relaxed);
     }

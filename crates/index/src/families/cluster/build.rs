@@ -51,8 +51,12 @@ impl Builder for ClusterOptions {
         layout_of(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
     }
 
-    fn memory_advice(&self) -> &'static str {
-        "allow at least that much, or lower code_bytes"
+    fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
+        let group_vectors = self.group_vectors.saturating_mul(2);
+        vec![
+            ("lower code_bytes", ClusterOptions { code_bytes: self.codes().halved(dim), ..*self }.into()),
+            ("raise group_vectors", ClusterOptions { group_vectors, ..*self }.into()),
+        ]
     }
 
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {

@@ -11,8 +11,8 @@ use bathyal_kernels::quantize::SCAN_BLOCK;
 
 /// The program itself, thread stacks, and what the allocator keeps.
 const PROGRAM_BYTES: u64 = 24 << 20;
-/// Mapped vectors between two releases ([`RELEASE_BYTES`](crate::partition::RELEASE_BYTES)), with what the threads are ahead
-/// and the system maps around a fault.
+/// Blocks of the data's rows as threads read them, and the large pages (2 MiB) that the system maps around what is touched of
+/// files: their headers.
 const WINDOW_BYTES: u64 = 20 << 20;
 /// Buffers of pages, codes and spilled vectors.
 const BUFFER_BYTES: u64 = 20 << 20;

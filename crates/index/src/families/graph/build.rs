@@ -51,8 +51,11 @@ impl Builder for GraphOptions {
         planned_memory(data, self, options)
     }
 
-    fn memory_advice(&self) -> &'static str {
-        "allow at least that much, or lower max_degree or code_bytes"
+    fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
+        vec![
+            ("lower max_degree", GraphOptions { max_degree: self.max_degree / 2, ..*self }.into()),
+            ("lower code_bytes", GraphOptions { code_bytes: self.codes().halved(dim), ..*self }.into()),
+        ]
     }
 
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
@@ -65,9 +68,6 @@ fn planned_memory(data: &Source<'_>, own: &GraphOptions, options: &BuildOptions)
     let count = data.count() as u64;
     let codes = count * u64::from(own.codes().bytes(data.dim()));
     let sample = write::sample_bytes(data.count(), data.dim());
-    // A mapped file's pages count as resident while they are copied, and once more when calibration computes
-    // its exact answers; in between they are given back.
-    let mapped = data.given().data_bytes();
     let growing = Adjacency::planned_bytes(count, own.max_degree) + count * 4 + repair::planned_bytes(count);
     let placed = match own.layout {
         GraphLayoutChoice::Padded => 0,
@@ -76,7 +76,7 @@ fn planned_memory(data: &Source<'_>, own: &GraphOptions, options: &BuildOptions)
         }
         GraphLayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
     };
-    let vectors = Space::planned_bytes(data, options.metric) + mapped.max(sample).max(codes);
+    let vectors = Space::planned_bytes(data, options.metric) + sample.max(codes);
     let threads = options.thread_count() as u64 * MEMORY_A_THREAD;
     vectors + growing + placed + threads + FIXED_MEMORY
 }
@@ -98,7 +98,6 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
 
     progress.stage("loading vectors", data.count() as u64);
     let space = Space::load(data, options.metric, threads, progress)?;
-    data.release();
     stages.end("load");
     let entry = space.medoid(threads, progress)?;
     let held_out = calibrate::hold_out(data, entry, options);

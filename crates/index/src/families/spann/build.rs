@@ -44,8 +44,16 @@ impl Builder for SpannOptions {
         Plan::new(data, self, options).planned
     }
 
-    fn memory_advice(&self) -> &'static str {
-        "allow at least that much, or lower centroid_share"
+    fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
+        let replicas = Some(self.list_replicas() / 2);
+        vec![
+            (
+                "lower centroid_share",
+                SpannOptions { centroid_share: self.centroid_share / 2.0, ..*self }.into(),
+            ),
+            ("lower replicas", SpannOptions { replicas, ..*self }.into()),
+            ("lower code_bytes", SpannOptions { code_bytes: self.codes().halved(dim), ..*self }.into()),
+        ]
     }
 
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {

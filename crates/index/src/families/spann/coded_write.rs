@@ -9,11 +9,12 @@ use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::postings::{ListEntry, Postings};
 use crate::partition::intake::Intake;
-use crate::partition::{RELEASE_BYTES, sample_rows};
+use crate::partition::{CHECK_BYTES, READ_BYTES, sample_rows};
 use crate::query::codes::VectorCodes;
 use bathyal_kernels::quantize::{EncodeScratch, SCAN_BLOCK};
 use bathyal_store::Object;
-use std::sync::Arc;
+use bathyal_vectors::{RowReader, VectorError};
+use std::sync::{Arc, Mutex};
 
 /// While building: the codes by slot, one after the other.
 const CODES_NAME: &str = "codes.tmp";
@@ -56,14 +57,13 @@ pub(crate) fn encode(
     let vectors = leaves.rows.count();
     work.progress.stage("encoding", vectors as u64);
     let mut file = Appender::create(work.directory, CODES_NAME)?;
-    let at_once = (CODES_BYTES / code_bytes).min(RELEASE_BYTES / leaves.rows.row_bytes());
+    let at_once = (CODES_BYTES / code_bytes).min(CHECK_BYTES / leaves.rows.row_bytes());
     let at_once = at_once.next_multiple_of(ENCODE_ROWS).min(vectors);
     let mut bytes = vec![0_u8; at_once * code_bytes];
     for first in (0..vectors).step_by(at_once) {
         work.go_on()?;
         let bytes = &mut bytes[..at_once.min(vectors - first) * code_bytes];
-        encode_slots(work, intake, leaves, &codes, first, bytes);
-        leaves.rows.release();
+        encode_slots(work, intake, leaves, &codes, first, bytes)?;
         file.append(bytes)?;
         work.progress.advance((first + bytes.len() / code_bytes) as u64);
     }
@@ -78,14 +78,13 @@ fn train(work: &Work<'_>, intake: &Intake, leaves: &Leaves) -> Result<VectorCode
     let (dim, count) = (intake.dim, leaves.rows.count());
     let rows = sample_rows(count, dim);
     let mut sample = vec![0.0_f32; rows * dim];
+    let mut taken = RowReader::new(&leaves.rows, 0);
     for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
         if i % 4096 == 0 {
             work.go_on()?;
-            leaves.rows.release();
         }
-        intake.floats(leaves.rows.row((i as u64 * count as u64 / rows as u64) as usize), row);
+        intake.floats(taken.row((i as u64 * count as u64 / rows as u64) as usize)?, row);
     }
-    leaves.rows.release();
     let (choice, seed) = (work.own.codes().of_groups(dim), work.options.seed);
     VectorCodes::train(choice, intake.metric, &mut sample, dim, seed, work.threads)
 }
@@ -98,26 +97,36 @@ fn encode_slots(
     codes: &VectorCodes,
     first: usize,
     bytes: &mut [u8],
-) {
+) -> Result<(), VectorError> {
     let (dim, size) = (intake.dim, codes.code_bytes());
     let part = (bytes.len() / size).div_ceil(work.threads).next_multiple_of(ENCODE_ROWS);
+    let encode = |mut slot: usize, bytes: &mut [u8]| {
+        let mut scratch = EncodeScratch::default();
+        let mut taken = RowReader::new(&leaves.rows, READ_BYTES);
+        let mut rows = vec![0.0_f32; ENCODE_ROWS * dim];
+        for bytes in bytes.chunks_mut(ENCODE_ROWS * size) {
+            let rows = &mut rows[..bytes.len() / size * dim];
+            for row in rows.chunks_exact_mut(dim) {
+                intake.floats(taken.row(slot)?, row);
+                slot += 1;
+            }
+            codes.encode(rows, bytes, &mut scratch);
+        }
+        Ok(())
+    };
+    let failed = Mutex::new(Ok(()));
     std::thread::scope(|scope| {
         for (number, bytes) in bytes.chunks_mut(part * size).enumerate() {
+            let (encode, failed) = (&encode, &failed);
             scope.spawn(move || {
-                let mut scratch = EncodeScratch::default();
-                let mut rows = vec![0.0_f32; ENCODE_ROWS * dim];
-                let mut slot = first + number * part;
-                for bytes in bytes.chunks_mut(ENCODE_ROWS * size) {
-                    let rows = &mut rows[..bytes.len() / size * dim];
-                    for row in rows.chunks_exact_mut(dim) {
-                        intake.floats(leaves.rows.row(slot), row);
-                        slot += 1;
-                    }
-                    codes.encode(rows, bytes, &mut scratch);
+                let encoded = encode(first + number * part, bytes);
+                if let (Err(error), Ok(mut failed)) = (encoded, failed.lock()) {
+                    *failed = Err(error);
                 }
             });
         }
     });
+    failed.into_inner().unwrap_or(Ok(()))
 }
 
 impl CodedVectors {
@@ -203,16 +212,15 @@ fn entries(work: &Work<'_>, leaves: &Leaves, members: &Memberships) -> Result<Ve
 /// Writes all vectors in the order of their slots, each with its id.
 fn write_rows(work: &Work<'_>, leaves: &Leaves, file: &mut Blocks) -> Result<(), IndexError> {
     let ids = leaves.ids()?;
-    let often = (RELEASE_BYTES / work.data.row_bytes()).max(1);
+    let mut rows = RowReader::new(&leaves.rows, READ_BYTES);
+    let often = (CHECK_BYTES / work.data.row_bytes()).max(1);
     for (slot, id) in ids.iter().enumerate() {
         if slot % often == 0 {
             work.go_on()?;
-            leaves.rows.release();
             work.progress.advance(slot as u64);
         }
-        file.append(leaves.rows.row(slot))?;
+        file.append(rows.row(slot)?)?;
         file.append(&id.to_le_bytes())?;
     }
-    leaves.rows.release();
     Ok(())
 }

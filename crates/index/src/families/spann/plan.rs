@@ -18,7 +18,8 @@ use crate::query::codes::plain_metric;
 
 /// The program itself, thread stacks, and what the allocator keeps.
 const PROGRAM_BYTES: u64 = 28 << 20;
-/// Mapped vectors between two releases, with what the threads are ahead and the system maps around a fault.
+/// Blocks of the data's rows as threads read them, and the large pages (2 MiB) that the system maps around what is touched of
+/// files: their headers.
 const WINDOW_BYTES: u64 = 20 << 20;
 /// Buffers of rows, ids and spilled vectors.
 const BUFFER_BYTES: u64 = 16 << 20;

@@ -11,8 +11,9 @@ use crate::format::identity::Identity;
 use crate::format::manifest::FileEntry;
 use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, Postings, encode_members};
 use crate::format::runs::encode_section;
-use crate::partition::RELEASE_BYTES;
 use crate::partition::intake::Intake;
+use crate::partition::{CHECK_BYTES, READ_BYTES};
+use bathyal_vectors::RowReader;
 use std::ops::Range;
 
 /// Bytes written at once.
@@ -189,9 +190,10 @@ impl Writer<'_> {
     /// Coupled: each list's rows and ids.
     fn copies(&self, file: &mut Blocks) -> Result<(), IndexError> {
         let ids = self.leaves.ids()?;
+        let mut rows = RowReader::new(&self.leaves.rows, 0);
         self.each_list(|list, slots| {
             file.pad(self.table.rows_range(list).start)?;
-            self.append_rows(slots.iter().copied(), file)?;
+            append_rows(&mut rows, slots, file)?;
             slots.iter().try_for_each(|slot| file.append(&ids[*slot as usize].to_le_bytes()))
         })
     }
@@ -199,32 +201,30 @@ impl Writer<'_> {
     /// Decoupled: all rows as the data has them.
     fn rows_by_id(&self, file: &mut Blocks) -> Result<(), IndexError> {
         let data = self.work.data;
+        let mut rows = RowReader::new(data.given(), READ_BYTES);
         let mut taken = vec![0; data.row_bytes()];
-        let often = (RELEASE_BYTES / data.given_row_bytes()).max(1);
+        let often = (CHECK_BYTES / data.given_row_bytes()).max(1);
         for id in 0..data.count() {
             if id % often == 0 {
                 self.work.go_on()?;
-                data.release();
                 self.work.progress.advance(id as u64);
             }
-            self.intake.take(data.given_row(id), &mut taken);
+            self.intake.take(rows.row(id)?, &mut taken);
             file.append(&taken)?;
         }
-        data.release();
         Ok(())
     }
 
     /// Grouped: the rows that each list owns.
     fn owned_rows(&self, places: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
+        let mut rows = RowReader::new(&self.leaves.rows, 0);
+        let mut owned = Vec::new();
         self.each_list(|list, slots| {
             let own = self.places.stored_with(list);
-            let slots = slots.iter().copied().filter(|slot| own.contains(&places[*slot as usize]));
-            self.append_rows(slots, file)
+            owned.clear();
+            owned.extend(slots.iter().copied().filter(|slot| own.contains(&places[*slot as usize])));
+            append_rows(&mut rows, &owned, file)
         })
-    }
-
-    fn append_rows(&self, slots: impl Iterator<Item = u32>, file: &mut Blocks) -> Result<(), IndexError> {
-        slots.into_iter().try_for_each(|slot| file.append(self.leaves.rows.row(slot as usize)))
     }
 
     /// Appends the member sections of all lists.
@@ -261,28 +261,30 @@ impl Writer<'_> {
         file.finish().map(Some)
     }
 
-    /// Calls `work` for every list with its slots; mapped rows are given back as they pass.
+    /// Calls `work` for every list with its slots.
     fn each_list(
         &self,
         mut work: impl FnMut(u32, &[u32]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         let mut slots = Vec::new();
         let mut reading = self.members.read(self.leaves)?;
-        let mut passed = 0;
         while let Some(list) = reading.next(&mut slots)? {
             if list % CHECK_EVERY == 0 {
                 self.work.go_on()?;
             }
-            passed += slots.len() * self.work.data.row_bytes();
-            if passed >= RELEASE_BYTES {
-                self.leaves.rows.release();
-                passed = 0;
-            }
             work(list, &slots)?;
         }
-        self.leaves.rows.release();
         Ok(())
     }
+}
+
+/// Appends the rows of `slots`; neighbours are one read.
+fn append_rows(rows: &mut RowReader<'_>, slots: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
+    for run in slots.chunk_by(|a, b| a + 1 == *b) {
+        let block = rows.block(run[0] as usize..run[0] as usize + run.len())?;
+        block.rows().try_for_each(|row| file.append(block.row(row)))?;
+    }
+    Ok(())
 }
 
 /// The file of postings with the checksums of its blocks.
