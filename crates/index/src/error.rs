@@ -72,6 +72,15 @@ pub enum IndexError {
         /// What to do, in words: what is named helps with these very vectors and options.
         advice: String,
     },
+    /// The system gives no memory for what was to be held at once.
+    #[error("{bytes} bytes ({:.0} MB) of memory cannot be had for {what}; close something, use a machine with more, or give a \
+             build a budget of memory, within which families that divide a set do so", *bytes as f64 / 1e6)]
+    NoMemory {
+        /// What was to be held.
+        what: &'static str,
+        /// Bytes asked for at once.
+        bytes: u64,
+    },
     /// A parameter makes no sense, or not with this index.
     #[error("{0}")]
     Parameter(String),

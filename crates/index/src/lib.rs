@@ -16,6 +16,7 @@ pub mod format;
 pub mod open;
 mod partition;
 mod query;
+mod room;
 
 pub use build::options::{BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc};
 pub use build::{build, build_in};

@@ -55,7 +55,7 @@ impl From<IndexError> for Failure {
             | IndexError::Internal(_)
             | IndexError::Forked { .. } => Error::new_err(message),
             IndexError::Exists { .. } => PyFileExistsError::new_err(message),
-            IndexError::Memory { .. } => PyMemoryError::new_err(message),
+            IndexError::Memory { .. } | IndexError::NoMemory { .. } => PyMemoryError::new_err(message),
             IndexError::Cancelled => PyKeyboardInterrupt::new_err(message),
             IndexError::Deadline => PyTimeoutError::new_err(message),
             // Whatever else there is was wrong before any work began.

@@ -10,6 +10,7 @@ use crate::query::Phase;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
+use crate::room::zeros;
 use bathyal_kernels::{Neighbor, first_non_finite};
 use bathyal_tier::{Cx, Span};
 
@@ -193,8 +194,8 @@ pub(crate) fn walk(
     let Verifying { object, manifest, progress, .. } = *verifying;
     let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
     let element = manifest.stored_element().map_err(wrong)?;
-    let mut seen = Marks::new(manifest.vectors);
-    let mut held = vec![0_u32; groups as usize];
+    let mut seen = Marks::new(manifest.vectors)?;
+    let mut held: Vec<u32> = zeros("counts of groups", groups as usize)?;
     let pages = u64::from(groups) * layout.group_pages() as u64;
     let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
         if number >= pages {

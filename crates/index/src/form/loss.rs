@@ -7,7 +7,7 @@ use crate::format::stored::Loss;
 use bathyal_kernels::{Element, Metric, TopK};
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
 use bathyal_vectors::progress::Progress;
-use bathyal_vectors::{IdFile, VectorFile};
+use bathyal_vectors::{IdFile, RowReader, VectorFile};
 use rand::SeedableRng;
 use rand::seq::index::sample;
 use std::num::NonZeroUsize;
@@ -76,7 +76,6 @@ impl Measurement<'_> {
         // One more than asked for, since a query that is in the data is its own nearest.
         let wide = most + usize::from(own.is_some());
         let truth = self.exact(self.data, &queries, wide, self.progress)?;
-        self.data.release();
         let found = self.stored_neighbors(&queries, wide)?;
         let own = |query: usize| own.as_ref().map(|own| own[query]);
         let others = |ids: &[u32], query: usize| -> Vec<u32> {
@@ -91,24 +90,29 @@ impl Measurement<'_> {
                 queries: queries.count() as u32,
                 k: k as u32,
                 recall: share_found(&pairs, k),
-                distance_error: self.distance_error(&queries, &pairs, k),
+                distance_error: self.distance_error(&queries, &pairs, k)?,
             },
             shares: ALL_K.into_iter().filter(|k| *k <= most).map(|k| (k, share_found(&pairs, k))).collect(),
         }))
     }
 
     /// The mean error of the distances of the `k` nearest, by their mean.
-    fn distance_error(&self, queries: &VectorFile, pairs: &[[Vec<u32>; 2]], k: usize) -> f32 {
+    fn distance_error(
+        &self,
+        queries: &VectorFile,
+        pairs: &[[Vec<u32>; 2]],
+        k: usize,
+    ) -> Result<f32, IndexError> {
         let (mut error, mut total) = (0.0, 0.0);
+        let mut rows = RowReader::new(self.data, 0);
         for (query, [truth, _]) in pairs.iter().enumerate() {
             for id in truth.iter().take(k) {
-                let (given, stored) = self.distances(queries.row(query), *id as usize);
+                let (given, stored) = self.distances(queries.row(query), rows.row(*id as usize)?);
                 error += (stored - given).abs();
                 total += given.abs();
             }
         }
-        self.data.release();
-        if total > 0.0 { (error / total) as f32 } else { 0.0 }
+        Ok(if total > 0.0 { (error / total) as f32 } else { 0.0 })
     }
 
     /// The queries, and their own ids where they are vectors of the data; none without a direction under cosine.
@@ -119,16 +123,19 @@ impl Measurement<'_> {
         let mut ids: Vec<u32> =
             sample(&mut random, source.count(), count).iter().map(|id| id as u32).collect();
         ids.sort_unstable();
-        if self.form.metric() == Metric::Cosine {
-            ids.retain(|id| crate::extent::has_direction(source.element(), source.row(*id as usize)));
+        let (mut reader, mut taken, mut rows) = (RowReader::new(source, 0), Vec::new(), Vec::new());
+        for id in ids {
+            let row = reader.row(id as usize)?;
+            if self.form.metric() != Metric::Cosine || crate::extent::has_direction(source.element(), row) {
+                rows.extend_from_slice(row);
+                taken.push(id);
+            }
         }
-        if ids.is_empty() {
+        if taken.is_empty() {
             return Ok(None);
         }
-        let rows = ids.iter().flat_map(|id| source.row(*id as usize)).copied().collect();
         let queries = VectorFile::from_rows(Element::F32, source.dim(), rows)?;
-        source.release();
-        Ok(Some((queries, self.queries.is_none().then_some(ids))))
+        Ok(Some((queries, self.queries.is_none().then_some(taken))))
     }
 
     fn exact(
@@ -156,14 +163,15 @@ impl Measurement<'_> {
         let block = (BLOCK_BYTES / self.data.row_bytes()).max(1);
         let mut nearest: Vec<TopK> = (0..queries.count()).map(|_| TopK::new(k)).collect();
         self.progress.stage("measuring the loss", count as u64);
+        let mut reader = RowReader::new(self.data, 0);
         for first in (0..count).step_by(block) {
             let rows = block.min(count - first);
             let mut decoded = Vec::with_capacity(rows * self.data.row_bytes());
-            for row in first..first + rows {
-                let values = self.stored(row);
+            let given = reader.block(first..first + rows)?;
+            for row in given.rows() {
+                let values = self.stored(given.row(row));
                 values.iter().for_each(|value| decoded.extend_from_slice(&value.to_le_bytes()));
             }
-            self.data.release();
             let decoded = VectorFile::from_rows(Element::F32, dim, decoded)?;
             let found = self.exact(&decoded, queries, k.min(rows), &Quiet(self.progress))?;
             for (query, nearest) in nearest.iter_mut().enumerate() {
@@ -178,22 +186,22 @@ impl Measurement<'_> {
     }
 
     /// A row as a search of the index sees it, in the units of the data.
-    fn stored(&self, row: usize) -> Vec<f32> {
+    fn stored(&self, row: &[u8]) -> Vec<f32> {
         let mut stored = vec![0; self.data.dim() * self.form.stored().size()];
-        self.form.take(self.data.row(row), &mut stored);
+        self.form.take(row, &mut stored);
         let mut values = vec![0.0; self.data.dim()];
         self.form.decode(&stored, &mut values);
         values
     }
 
     /// The distances of a query to a row as it was given and as it is stored.
-    fn distances(&self, query: &[u8], row: usize) -> (f64, f64) {
+    fn distances(&self, query: &[u8], row: &[u8]) -> (f64, f64) {
         let floats = |bytes: &[u8]| -> Vec<f32> {
             bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
         };
         let query = floats(query);
         let to = |row: &[f32]| distance(self.form.metric(), &query, row);
-        (to(&floats(self.data.row(row))), to(&self.stored(row)))
+        (to(&floats(row)), to(&self.stored(row)))
     }
 }
 

@@ -218,7 +218,17 @@ impl Manifest {
     }
 
     /// The manifest as the bytes of its file: JSON, a line feed, and a line with the JSON's CRC-32C.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for a manifest that was read as an earlier version: its number would stand over another
+    /// shape.
     pub fn to_bytes(&self) -> Result<Vec<u8>, IndexError> {
+        if self.format_version < FORMAT_VERSION {
+            return Err(IndexError::Parameter(format!(
+                "a manifest of version {} is written as no other than {FORMAT_VERSION}: give it that version, and an identity",
+                self.format_version
+            )));
+        }
         let json = serde_json::to_vec_pretty(self).map_err(|e| IndexError::Internal(e.to_string()))?;
         Ok(seal::sealed(json))
     }

@@ -1,6 +1,7 @@
 //! Going through a file from front to back, and noting what was met.
 
 use crate::error::IndexError;
+use crate::room::zeros;
 use bathyal_store::Object;
 use bathyal_vectors::progress::Progress;
 
@@ -38,8 +39,12 @@ pub(crate) fn read_through(
 pub(crate) struct Marks(Vec<u64>);
 
 impl Marks {
-    pub(crate) fn new(numbers: u64) -> Marks {
-        Marks(vec![0; numbers as usize / 64 + 1])
+    /// No number below `numbers` is marked.
+    ///
+    /// # Errors
+    /// [`IndexError::NoMemory`]: `numbers` may come from a manifest.
+    pub(crate) fn new(numbers: u64) -> Result<Marks, IndexError> {
+        zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks)
     }
 
     /// Marks `number`; true where it was not marked yet.

@@ -168,7 +168,7 @@ fn read<L, O>(
     for _ in 0..piece.first {
         spilled.next()?;
     }
-    let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric);
+    let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric)?;
     let mut ids = Vec::with_capacity(piece.rows);
     for row in 0..piece.rows {
         if row % 65_536 == 0 {

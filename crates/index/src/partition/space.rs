@@ -10,6 +10,7 @@ use crate::form::source::Source;
 use crate::partition::placement::Points;
 use crate::partition::placement::project::{dot, dot_u8};
 use crate::partition::{CHECK_BYTES, READ_BYTES};
+use crate::room::room;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{RowReader, VectorError};
@@ -46,17 +47,27 @@ impl Space {
     }
 
     /// Room for `count` rows, which are set by [`Space::row_mut`].
-    pub(crate) fn blank(count: usize, dim: usize, element: Element, metric: Metric) -> Space {
+    ///
+    /// # Errors
+    /// [`IndexError::NoMemory`].
+    pub(crate) fn blank(
+        count: usize,
+        dim: usize,
+        element: Element,
+        metric: Metric,
+    ) -> Result<Space, IndexError> {
         let stride = stride_of(dim * element.size());
-        let mut bytes = vec![0_u8; stride * count + ROW_ALIGNMENT];
+        let wanted = stride.saturating_mul(count).saturating_add(ROW_ALIGNMENT);
+        let mut bytes = room("the vectors of a build", wanted)?;
         bathyal_tier::advise_huge_pages(&mut bytes);
+        bytes.resize(wanted, 0_u8);
         let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
         let kernel = match (metric, element.is_float()) {
             (Metric::Cosine, true) => Metric::L2,
             (other, _) => other,
         };
         let distance = Distance::new(element, kernel, dim);
-        Space { bytes, lead, stride, count, dim, element, metric, distance, lift: None }
+        Ok(Space { bytes, lead, stride, count, dim, element, metric, distance, lift: None })
     }
 
     /// The bytes of one row, to be set.
@@ -80,7 +91,7 @@ impl Space {
         progress: &dyn Progress,
     ) -> Result<Space, IndexError> {
         let (count, row_bytes, element) = (data.count(), data.row_bytes(), data.element());
-        let mut space = Space::blank(count, data.dim(), element, metric);
+        let mut space = Space::blank(count, data.dim(), element, metric)?;
         let (stride, lead) = (space.stride, space.lead);
         let check_rows = (CHECK_BYTES / data.given_row_bytes()).max(1);
         let zeros = Mutex::new((0_u64, Vec::new()));

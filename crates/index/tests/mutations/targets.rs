@@ -106,10 +106,10 @@ fn ids(format: IdFormat, bytes: &[u8]) {
 
 fn manifest_file(bytes: &[u8]) {
     let Ok(manifest) = Manifest::parse(bytes, Path::new("index")) else { return };
-    // What was accepted can be written and is then the same, unless it is written as a version that has another shape.
-    if manifest.format_version > 1 {
-        let written = manifest.to_bytes().expect("writable");
-        assert_eq!(Manifest::parse(&written, Path::new("index")).expect("readable"), manifest);
+    // What was accepted can be written and is then the same, unless it is of a version that had another shape.
+    match manifest.to_bytes() {
+        Ok(written) => assert_eq!(Manifest::parse(&written, Path::new("index")).expect("readable"), manifest),
+        Err(_) => assert_eq!(manifest.format_version, 1, "writable"),
     }
     // So is what its family says, which no other family takes for its own.
     let cluster = ClusterEntry::read(&manifest);

@@ -4,6 +4,7 @@
 //! all that a search needs, so readers take no lock; writers of one list exclude each other by a spin lock.
 
 use super::walk::Links;
+use crate::error::IndexError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -32,13 +33,18 @@ impl Adjacency {
     }
 
     /// Empty lists.
-    pub(crate) fn new(count: usize, max_degree: u32) -> Adjacency {
+    ///
+    /// # Errors
+    /// [`IndexError::NoMemory`].
+    pub(crate) fn new(count: usize, max_degree: u32) -> Result<Adjacency, IndexError> {
         let room = room(max_degree);
-        let mut words = Vec::with_capacity(count * (room + 1));
+        let wanted = count.saturating_mul(room + 1);
+        let mut words = crate::room::room("the links of a graph", wanted)?;
         bathyal_tier::advise_huge_pages(&mut words);
-        words.resize_with(count * (room + 1), || AtomicU32::new(0));
-        let locks = (0..count).map(|_| AtomicBool::new(false)).collect();
-        Adjacency { words, locks, room }
+        words.resize_with(wanted, || AtomicU32::new(0));
+        let mut locks = crate::room::room("the locks of a graph", count)?;
+        locks.resize_with(count, || AtomicBool::new(false));
+        Ok(Adjacency { words, locks, room })
     }
 
     /// Number of vectors.

@@ -101,7 +101,7 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
     stages.end("load");
     let entry = space.medoid(threads, progress)?;
     let held_out = calibrate::hold_out(data, entry, options);
-    let graph = Adjacency::new(space.count(), own.max_degree);
+    let graph = Adjacency::new(space.count(), own.max_degree)?;
     let growth = Growth { space: &space, graph, entry, options: own, seed: options.seed, threads, progress };
     let mut order = growth.passes(&held_out)?;
     growth.finish(&order)?;

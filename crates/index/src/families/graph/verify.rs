@@ -36,8 +36,8 @@ pub(super) fn verify(
     let mut seen = Seen {
         vectors: manifest.vectors as u32,
         element,
-        linked: Marks::new(manifest.vectors),
-        ids: Marks::new(manifest.vectors),
+        linked: Marks::new(manifest.vectors)?,
+        ids: Marks::new(manifest.vectors)?,
         links: Vec::new(),
         report,
     };

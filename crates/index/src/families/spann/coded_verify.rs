@@ -35,7 +35,7 @@ impl ListWalk<'_> {
 
     /// The rows and their ids; returns where they end.
     fn identified_rows(&mut self) -> Result<u64, IndexError> {
-        let (mut bytes, mut ids) = (Vec::new(), Marks::new(self.vectors));
+        let (mut bytes, mut ids) = (Vec::new(), Marks::new(self.vectors)?);
         for first in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {
             let count = ROWS_AT_ONCE.min((self.vectors - u64::from(first)) as u32);
             self.read(self.postings.places_range(first, count), &mut bytes)?;

@@ -35,7 +35,7 @@ pub(crate) fn grow<'a>(
     options: &'a GraphOptions,
 ) -> Result<Growth<'a>, IndexError> {
     let entry = centroids.medoid(work.threads, work.progress)?;
-    let graph = Adjacency::new(centroids.count(), options.max_degree);
+    let graph = Adjacency::new(centroids.count(), options.max_degree)?;
     let (threads, progress) = (work.threads, work.progress);
     let growth =
         Growth { space: centroids, graph, entry, options, seed: work.options.seed, threads, progress };

@@ -14,6 +14,7 @@ use crate::partition::journal::{MEANS_NAME, ORDER_NAME};
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::space::Space;
 use crate::query::codes::plain_metric;
+use crate::room::room;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::{Backing, Object, ObjectExt};
 use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
@@ -59,7 +60,7 @@ impl Leaves {
 
     /// The ids by slot.
     pub(crate) fn ids(&self) -> Result<Vec<u32>, IndexError> {
-        let mut ids = Vec::with_capacity(self.rows.count());
+        let mut ids = room("the ids of vectors", self.rows.count())?;
         self.each_id(|id| ids.push(id))?;
         Ok(ids)
     }
@@ -139,7 +140,7 @@ pub(crate) fn write(
 fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) -> Result<Space, IndexError> {
     let element = centroid_element(intake.element, intake.metric);
     let metric = plain_metric(intake.metric);
-    let mut centroids = Space::blank(leaves, intake.dim, element, metric);
+    let mut centroids = Space::blank(leaves, intake.dim, element, metric)?;
     let mut file = ReadBack::open(work.directory, MEANS_NAME, means)?;
     let (mut bytes, mut mean) = (vec![0_u8; 4 * intake.dim], vec![0.0_f32; intake.dim]);
     for leaf in 0..leaves {

@@ -54,7 +54,7 @@ pub(super) fn verify(
         vectors: manifest.vectors,
         postings: &postings,
         object,
-        held: Marks::new(manifest.vectors),
+        held: Marks::new(manifest.vectors)?,
         report,
         progress,
     };
@@ -75,7 +75,7 @@ pub(super) fn verify(
         match PackedIds::from_bytes(load(directory, manifest, ids)?, manifest.vectors) {
             Err(reason) => report.fault(format!("{}: {reason}", ids.name)),
             Ok(packed) => {
-                let mut seen = Marks::new(manifest.vectors);
+                let mut seen = Marks::new(manifest.vectors)?;
                 if let Some(place) = (0..manifest.vectors as u32).find(|place| !seen.mark(packed.get(*place)))
                 {
                     report.fault(format!("{}: vector {} is there twice", ids.name, packed.get(place)));

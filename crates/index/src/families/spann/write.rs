@@ -13,6 +13,7 @@ use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, 
 use crate::format::runs::encode_section;
 use crate::partition::intake::Intake;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
+use crate::room::zeros;
 use bathyal_vectors::RowReader;
 use std::ops::Range;
 
@@ -249,7 +250,7 @@ impl Writer<'_> {
     /// Writes the ids by place, of grouped lists.
     fn ids(&self) -> Result<Option<FileEntry>, IndexError> {
         let Places::Owned { places, .. } = &self.places else { return Ok(None) };
-        let mut by_place = vec![0_u32; places.len()];
+        let mut by_place: Vec<u32> = zeros("the ids of vectors", places.len())?;
         let mut next = places.iter();
         self.leaves.each_id(|id| {
             if let Some(place) = next.next() {
