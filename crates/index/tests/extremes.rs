@@ -3,6 +3,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
     OpenOptions, PostingLayout, SearchOptions, SpannOptions, TierChoice, build,
@@ -37,6 +38,8 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
+        ("flat", of(FlatOptions::default().into())),
+        ("flat_codes", of(FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into())),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
     RangeOptions, SearchOptions, SpannOptions, TierChoice, build, search_many,
@@ -20,14 +21,16 @@ enum Family {
     Cluster,
     Graph,
     Spann,
+    Flat,
 }
 
-const FAMILIES: [Family; 3] = [Family::Cluster, Family::Graph, Family::Spann];
+const FAMILIES: [Family; 4] = [Family::Cluster, Family::Graph, Family::Spann, Family::Flat];
 
 impl Family {
     fn options(self) -> FamilyOptions {
         match self {
             Family::Cluster => ClusterOptions::default().into(),
+            Family::Flat => FlatOptions::default().into(),
             Family::Graph => {
                 GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
             }
@@ -219,7 +222,7 @@ fn explanations_agree_with_searches() {
             assert_eq!(told.full_distances, cost.full_distances);
             assert_eq!(told.ids, found.ids[30..40]);
             assert_eq!(told.distances, found.distances[30..40]);
-            assert_eq!(told.groups_scanned.is_some(), family != Family::Graph);
+            assert_eq!(told.groups_scanned.is_some(), matches!(family, Family::Cluster | Family::Spann));
             let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
             assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
             let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();

@@ -2,6 +2,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GivenOptions, GraphOptions, Index, IndexError,
     OpenOptions, RangeOptions, SearchMode, SearchOptions, SpannOptions, build, families,
@@ -11,19 +12,22 @@ use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 
-/// Each family with the efforts that a search of it knows besides the candidates.
-fn kinds() -> [(FamilyOptions, &'static [&'static str]); 3] {
+/// Each family with the efforts that a search of it knows.
+fn kinds() -> [(FamilyOptions, &'static [&'static str]); 5] {
     [
-        (ClusterOptions::default().into(), &["probes"]),
-        (GraphOptions::default().into(), &["beam_width", "mode"]),
-        (SpannOptions::default().into(), &["probes", "prune", "mode"]),
+        (ClusterOptions::default().into(), &["search_list", "probes"]),
+        (GraphOptions::default().into(), &["search_list", "beam_width", "mode"]),
+        (SpannOptions::default().into(), &["search_list", "probes", "prune", "mode"]),
+        (FlatOptions::default().into(), &[]),
+        (FlatOptions { code_bytes: Some(8), ..FlatOptions::default() }.into(), &["search_list"]),
     ]
 }
 
 /// Search options with one effort given.
-fn knobs() -> [(&'static str, SearchOptions); 4] {
-    let options = SearchOptions { effort: Effort::SearchList(20), ..SearchOptions::default() };
+fn knobs() -> [(&'static str, SearchOptions); 5] {
+    let options = SearchOptions { effort: Effort::Recall(0.9), ..SearchOptions::default() };
     [
+        ("search_list", SearchOptions { effort: Effort::SearchList(20), ..options }),
         ("probes", SearchOptions { probes: Some(3), ..options }),
         ("prune", SearchOptions { prune: Some(0.5), ..options }),
         ("beam_width", SearchOptions { beam_width: Some(2), ..options }),
@@ -42,9 +46,9 @@ fn refusal<T>(outcome: Result<T, IndexError>) -> String {
 fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 5, 16, 2));
-    for (family, known) in kinds() {
+    for (number, (family, known)) in kinds().into_iter().enumerate() {
         let name = family.family();
-        let path = dir.path().join(name);
+        let path = dir.path().join(number.to_string());
         build(&data, &path, &BuildOptions::of(family), &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         for (knob, options) in knobs() {
@@ -59,7 +63,7 @@ fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
             }
             let what = refusal(found);
             assert!(what.contains(&format!("{name} index knows no {knob}")), "{what}");
-            let listed = [&["search_list"], known].concat().join(", ");
+            let listed = if known.is_empty() { "none".into() } else { known.join(", ") };
             assert!(what.ends_with(&format!("it knows {listed}")), "{what}");
             assert_eq!((refusal(explained), refusal(warmed)), (what.clone(), what));
         }
@@ -119,6 +123,8 @@ fn values_that_an_option_does_not_take_are_refused_by_name() {
         ("spann", "code_kind", serde_json::json!("wax"), "wax"),
         ("cluster", "group_vectors", serde_json::json!(1.5), "group_vectors"),
         ("cluster", "code_kind", serde_json::json!("pq"), "pq"),
+        ("flat", "code_kind", serde_json::json!("pq4"), "pq4"),
+        ("flat", "code_bytes", serde_json::json!(0), "code_bytes"),
     ] {
         let what = refusal(families::options(family, &GivenOptions::from([(name.to_owned(), value)])));
         assert!(what.contains(expected), "{what}");
@@ -134,9 +140,11 @@ fn options_by_name_are_those_of_the_family_s_own_struct() {
         let found = families::options(family, &given(values)).unwrap();
         assert_eq!(format!("{found:?}"), format!("{expected:?}"));
     };
-    for (family, _) in kinds() {
-        same(family.family(), &[], family);
+    for (family, _) in &kinds()[..4] {
+        same(family.family(), &[], family.clone());
     }
+    let coded = FlatOptions { code_bytes: Some(8), ..FlatOptions::default() };
+    same("flat", &[("code_bytes", 8.into())], coded.into());
     same(
         "graph",
         &[("layout", "csr".into()), ("max_degree", 12.into()), ("code_kind", "rabitq2".into())],

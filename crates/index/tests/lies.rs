@@ -8,6 +8,8 @@ mod clustered;
 mod mutate;
 
 use bathyal_index::families::cluster::ClusterEntry;
+use bathyal_index::families::flat::FlatEntry;
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::graph::layout::GraphLayout;
 use bathyal_index::families::spann::SpannEntry;
@@ -107,8 +109,12 @@ impl Sound {
         let (element, dim) = (self.manifest.element().unwrap(), self.manifest.dim);
         let identity = self.manifest.identity().unwrap();
         let graph = match self.manifest.family.as_str() {
-            "cluster" => {
-                let layout = ClusterEntry::read(&self.manifest).unwrap().layout(&self.manifest).unwrap();
+            family @ ("cluster" | "flat") => {
+                let layout = match family {
+                    "flat" => FlatEntry::read(&self.manifest).unwrap().layout(&self.manifest),
+                    _ => ClusterEntry::read(&self.manifest).unwrap().layout(&self.manifest),
+                };
+                let layout = layout.unwrap();
                 for (page, bytes) in bytes.chunks_exact_mut(layout.page_bytes()).enumerate() {
                     let crc = identity.checksum(&(page as u64).to_le_bytes());
                     let crc = crc32c::crc32c_append(crc, &bytes[4..]);
@@ -169,7 +175,9 @@ fn use_index(path: &Path, queries: &VectorFile, round: u64) -> Result<(), IndexE
     let _ = inspect(path, &Silent);
     let tier = if round.is_multiple_of(2) { TierChoice::File } else { TierChoice::Dram };
     let index = Index::open(path, &OpenOptions { tier, ..OpenOptions::default() })?;
-    let effort = if round % 4 < 2 { Effort::SearchList(30) } else { Effort::Recall(0.9) };
+    // Where all vectors are compared there are no candidates.
+    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+    let effort = if round % 4 < 2 && !all { Effort::SearchList(30) } else { Effort::Recall(0.9) };
     let options = SearchOptions { effort, threads: 1, ..SearchOptions::default() };
     index.search(queries, &options, Control::default())?;
     Ok(())
@@ -208,6 +216,12 @@ fn lists(layout: PostingLayout, code_kind: Option<CodeKind>) -> SpannOptions {
 fn lying_cluster_indexes_do_no_harm() {
     let (group_vectors, code_bytes) = (20, CODE_BYTES);
     lie("cluster", ClusterOptions { group_vectors, code_bytes, ..ClusterOptions::default() });
+}
+
+#[test]
+fn lying_flat_indexes_do_no_harm() {
+    lie("flat", FlatOptions::default());
+    lie("flat_codes", FlatOptions { code_bytes: CODE_BYTES, ..FlatOptions::default() });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
     OpenOptions, PostingLayout, SearchOptions, SearchResult, SpannOptions, TierChoice, build,
@@ -22,7 +23,7 @@ fn built(path: &Path, family: FamilyOptions) -> VectorFile {
 }
 
 /// All families and layouts.
-fn kinds() -> [FamilyOptions; 7] {
+fn kinds() -> [FamilyOptions; 9] {
     let graph = |layout| GraphOptions { layout, max_degree: 20, ..GraphOptions::default() }.into();
     // Replicas in every layout of lists, so that there are addresses to follow.
     let lists = |layout| SpannOptions { layout, replicas: Some(8), ..SpannOptions::default() }.into();
@@ -34,6 +35,8 @@ fn kinds() -> [FamilyOptions; 7] {
         lists(PostingLayout::Coupled),
         lists(PostingLayout::Decoupled),
         lists(PostingLayout::Grouped),
+        FlatOptions::default().into(),
+        FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into(),
     ]
 }
 
@@ -51,8 +54,10 @@ fn open(path: &Path, tier: TierChoice) -> Index {
 }
 
 fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexError> {
+    // Where all vectors are compared there are no candidates.
+    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
     let options = SearchOptions {
-        effort: Effort::SearchList(60),
+        effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(60) },
         threads: 2,
         in_flight: Some(9),
         ..SearchOptions::default()
@@ -65,7 +70,7 @@ fn answers_and_counters_are_those_of_every_other_tier() {
     for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
-        let groups = family.family() == "cluster";
+        let groups = family.family() == "cluster" || format!("{family:?}").contains("code_bytes: Some(16)");
         let queries = built(&path, family);
         let file = search(&open(&path, TierChoice::File), &queries).unwrap();
         // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must agree.

@@ -3,6 +3,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, OpenOptions,
@@ -87,6 +88,11 @@ fn graphs() {
 #[test]
 fn groups() {
     check(ClusterOptions::default());
+}
+
+#[test]
+fn flat() {
+    check(FlatOptions { code_bytes: Some(8), ..FlatOptions::default() });
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
@@ -33,6 +34,8 @@ enum Structure {
     /// Whether they hold codes.
     Lists(PostingLayout, bool),
     Groups,
+    /// With codes of so many bytes, or none.
+    Flat(Option<u32>),
 }
 
 /// What is built.
@@ -102,6 +105,7 @@ impl Kind {
             }
             .into(),
             Structure::Groups => ClusterOptions::default().into(),
+            Structure::Flat(code_bytes) => FlatOptions { code_bytes, ..FlatOptions::default() }.into(),
         }
     }
 
@@ -183,8 +187,10 @@ impl<'a> Bench<'a> {
         assert_eq!(found.list().unwrap(), names, "strays were published");
         let options = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
         let index = Index::open_in(found.as_ref(), &options, &Silent).unwrap();
-        let options =
-            SearchOptions { k: 3, effort: Effort::SearchList(64), threads: 1, ..SearchOptions::default() };
+        // Where all vectors are compared there are no candidates.
+        let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+        let effort = if all { Effort::Recall(1.0) } else { Effort::SearchList(64) };
+        let options = SearchOptions { k: 3, effort, threads: 1, ..SearchOptions::default() };
         let result = index.search(&self.data.queries, &options, Control::default()).unwrap();
         Some((result.ids, result.distances.iter().map(|distance| distance.to_bits()).collect()))
     }
@@ -315,6 +321,13 @@ fn packed_graphs() {
 #[test]
 fn groups() {
     sweep(CLUSTER);
+}
+
+#[test]
+fn flat() {
+    for code_bytes in [None, Some(8)] {
+        sweep(Kind { structure: Structure::Flat(code_bytes), ..CLUSTER });
+    }
 }
 
 #[test]

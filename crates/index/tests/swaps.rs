@@ -2,6 +2,7 @@
 
 mod clustered;
 
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
@@ -40,6 +41,8 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
+        ("flat", of(FlatOptions::default().into())),
+        ("flat_codes", of(FlatOptions { code_bytes, ..FlatOptions::default() }.into())),
     ]
 }
 
@@ -80,8 +83,10 @@ fn openings(path: &Path) -> [OpenOptions; 3] {
 
 fn answers(path: &Path, queries: &VectorFile, options: &OpenOptions) -> Result<Vec<u32>, IndexError> {
     let index = Index::open(path, options)?;
+    // Where all vectors are compared there are no candidates.
+    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
     let options = SearchOptions {
-        effort: Effort::SearchList(30),
+        effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(30) },
         probes: None,
         threads: 1,
         ..SearchOptions::default()

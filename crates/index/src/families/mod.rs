@@ -1,6 +1,7 @@
 //! The index families, a folder each, and the registry that lists them: builder beside searcher.
 
 pub mod cluster;
+pub mod flat;
 pub mod graph;
 pub mod spann;
 
@@ -11,7 +12,7 @@ use crate::format::manifest::Manifest;
 use std::path::Path;
 
 /// All families; the first is built where none is named.
-pub static FAMILIES: &[&Family] = &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY];
+pub static FAMILIES: &[&Family] = &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY, &flat::FAMILY];
 
 /// The options of the first family, as they are by default.
 impl Default for BuildOptions {

@@ -3,7 +3,7 @@
 use crate::clustered::vectors;
 use crate::kinds::{KINDS, recall};
 use crate::places::PLACES;
-use bathyal_index::{Effort, Index, IndexError, MemorySplit, OpenOptions, SearchOptions};
+use bathyal_index::{Index, IndexError, MemorySplit, OpenOptions, SearchOptions};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -35,8 +35,7 @@ fn budgets_hold_on_every_tier() {
             for bytes in [0, 100 << 10, 1 << 20, 4 << 20, 64 << 20].map(|more| least + more) {
                 let index = place.open_with(&path, budget(bytes));
                 splits.push(*index.memory_split());
-                let options =
-                    SearchOptions { effort: Effort::SearchList(100), threads: 1, ..Default::default() };
+                let options = SearchOptions { effort: kind.effort(100), threads: 1, ..Default::default() };
                 let found = index.search(&queries, &options, Control::default()).unwrap();
                 let share = recall(&found, &truth);
                 // Graphs of few links in so many dimensions find a little less.

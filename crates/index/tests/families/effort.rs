@@ -3,7 +3,7 @@
 use crate::clustered::vectors;
 use crate::kinds::KINDS;
 use crate::places::PLACES;
-use bathyal_index::{Effort, SearchOptions};
+use bathyal_index::SearchOptions;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 
@@ -20,7 +20,7 @@ fn however_many_lists_are_left_out_as_many_are_found_as_were_asked_for() {
             for probes in [1, 5, 1000] {
                 let lists = kind.is_lists();
                 let (probes, prune) = (lists.then_some(probes), lists.then_some(1e-6));
-                let effort = Effort::SearchList(100);
+                let effort = kind.effort(100);
                 let options = SearchOptions { k: 100, effort, probes, prune, ..SearchOptions::default() };
                 let what = format!("{} on {}, {probes:?}", kind.name, place.name);
                 let found = index.search(&queries, &options, Control::default());

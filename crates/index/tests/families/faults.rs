@@ -44,7 +44,7 @@ fn what_did_not_arrive_is_never_an_answer() {
                 assert!(handle.violations().is_empty());
             }
             let what = format!("{} {fault:?}: {failed} failed, {answered} answered", kind.name);
-            assert!(failed > 0 && answered > 0, "{what}");
+            assert!(failed > 0 && (answered > 0 || kind.reads_all()), "{what}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Every family in every layout, and how it is built and searched.
 
 use crate::clustered::vectors;
+use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
     PostingLayout, SearchMode, SearchOptions, SearchResult, SpannOptions, build, inspect, verify,
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Family {
     Cluster,
+    Flat,
     Graph(GraphLayoutChoice),
     Lists(PostingLayout),
 }
@@ -38,7 +40,7 @@ const fn kind(family: Family, name: &'static str, effort: u32) -> Kind {
     Kind { family, name, effort, code: None }
 }
 
-pub const KINDS: [Kind; 8] = [
+pub const KINDS: [Kind; 10] = [
     kind(Family::Cluster, "cluster", 60),
     kind(Family::Graph(GraphLayoutChoice::Padded), "padded", 60),
     kind(Family::Graph(GraphLayoutChoice::PageLocal), "page_local", 60),
@@ -47,6 +49,8 @@ pub const KINDS: [Kind; 8] = [
     kind(Family::Lists(PostingLayout::Decoupled), "decoupled", 10),
     kind(Family::Lists(PostingLayout::Grouped), "grouped", 10),
     Kind { code: Some(CodeKind::Axes), ..kind(Family::Lists(PostingLayout::Coupled), "codes", 10) },
+    kind(Family::Flat, "flat", 60),
+    Kind { code: Some(CodeKind::Axes), ..kind(Family::Flat, "flat_codes", 60) },
 ];
 
 /// Candidates that are compared for each list of codes.
@@ -64,7 +68,22 @@ impl Kind {
 
     /// Whether candidates are read alone where that costs no more than their page: others are found then.
     pub fn reads_alone_in_memory(self) -> bool {
-        self.family == Family::Cluster
+        self.family == Family::Cluster || self.family == Family::Flat && self.code.is_some()
+    }
+
+    /// Whether reads are cut to what a tier likes.
+    pub fn cuts_reads(self) -> bool {
+        matches!(self.family, Family::Lists(_) | Family::Flat)
+    }
+
+    /// Whether a search reads everything.
+    pub fn reads_all(self) -> bool {
+        self.family == Family::Flat && self.code.is_none()
+    }
+
+    /// `candidates`, where a search knows of any.
+    pub fn effort(self, candidates: u32) -> Effort {
+        if self.reads_all() { Effort::Recall(1.0) } else { Effort::SearchList(candidates) }
     }
 
     pub fn options(self, metric: Metric) -> BuildOptions {
@@ -82,6 +101,7 @@ impl Kind {
     fn family(self) -> FamilyOptions {
         match self.family {
             Family::Cluster => ClusterOptions::default().into(),
+            Family::Flat => FlatOptions { code_kind: self.code, ..FlatOptions::default() }.into(),
             Family::Graph(layout) => {
                 GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() }.into()
             }
@@ -107,12 +127,13 @@ impl Kind {
     }
 
     pub fn search_options(self, mode: SearchMode) -> SearchOptions {
-        let candidates = self.effort * if self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
+        let candidates =
+            self.effort * if self.is_lists() && self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
         SearchOptions {
-            effort: Effort::SearchList(candidates.max(10)),
+            effort: self.effort(candidates.max(10)),
             probes: self.is_lists().then_some(self.effort),
-            // Groups are read in one round, which knows no modes.
-            mode: (self.family != Family::Cluster).then_some(mode),
+            // What is read in one round knows no modes.
+            mode: (!matches!(self.family, Family::Cluster | Family::Flat)).then_some(mode),
             threads: 2,
             in_flight: Some(9),
             ..SearchOptions::default()

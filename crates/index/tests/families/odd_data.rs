@@ -28,7 +28,7 @@ fn odd_data_returns_all_there_is() {
             let path = dir.path().join(kind.name);
             kind.build(&path, &data, Metric::L2);
             let n = data.count();
-            let all = SearchOptions { k: n, effort: Effort::SearchList(n as u32), ..Default::default() };
+            let all = SearchOptions { k: n, effort: kind.effort(n as u32), ..Default::default() };
             let more = SearchOptions { k: n + 5, effort: Effort::Recall(0.9), ..Default::default() };
             // The nearest list alone holds fewer than are asked for.
             let least = SearchOptions { probes: kind.is_lists().then_some(1), ..all };

@@ -5,7 +5,7 @@
 
 use crate::kinds::{KINDS, Kind, Shared};
 use crate::places::{open, wrapped};
-use bathyal_index::{Effort, Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult};
+use bathyal_index::{Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier, Watchdog};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
@@ -81,7 +81,7 @@ fn round(kind: Kind, sound: &Index, shared: &Shared, seed: u64, tally: &mut Tall
         cancel.store(false, Ordering::Relaxed);
         let mode = if random.random() { SearchMode::Batched } else { SearchMode::Pipelined };
         let options = SearchOptions {
-            effort: Effort::SearchList(random.random_range(10..120)),
+            effort: kind.effort(random.random_range(10..120)),
             probes: kind.is_lists().then(|| random.random_range(1..12)),
             threads: random.random_range(1..4),
             in_flight: Some(random.random_range(1..12)),

@@ -3,7 +3,7 @@
 use crate::clustered::vectors;
 use crate::kinds::{KINDS, Shared};
 use crate::places::PLACES;
-use bathyal_index::{Effort, IndexError, SearchMode, SearchOptions};
+use bathyal_index::{IndexError, SearchMode, SearchOptions};
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ fn searches_stop_when_told_or_late() {
             let (what, index) =
                 (format!("{} on {}", kind.name, place.name), place.open(&shared.path(number)));
             let raised = AtomicBool::new(true);
-            let options = SearchOptions { effort: Effort::SearchList(900), ..SearchOptions::default() };
+            let options = SearchOptions { effort: kind.effort(900), ..SearchOptions::default() };
             let stopped = index.search(&many, &options, Control { cancel: Some(&raised), deadline: None });
             assert!(matches!(stopped, Err(IndexError::Cancelled)), "{what}");
             let deadline = Some(Instant::now());

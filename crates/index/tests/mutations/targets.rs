@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use bathyal_index::calibrate::{Calibration, Curve};
 use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, check_centroids, check_journal};
+use bathyal_index::families::flat::{FlatCodes, FlatEntry, FlatPoint};
 use bathyal_index::families::graph::{GraphEntry, GraphPoint};
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
@@ -37,7 +38,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 34] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -65,6 +66,7 @@ pub const TARGETS: [Target; 33] = [
     Target { name: "journal_content", seeds: journals, read: journal_content },
     Target { name: "list_journal", seeds: lists::journals, read: lists::journal },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
+    Target { name: "flat_manifest", seeds: flat_manifests, read: manifest_content },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
     Target { name: "manifest_of_version_1", seeds: first_manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },
@@ -115,15 +117,20 @@ fn manifest_file(bytes: &[u8]) {
     let cluster = ClusterEntry::read(&manifest);
     let graph = GraphEntry::read(&manifest);
     let lists = SpannEntry::read(&manifest);
+    let flat = FlatEntry::read(&manifest);
     assert!(cluster.is_err() || manifest.family == "cluster");
     assert!(graph.is_err() || manifest.family == "graph");
     assert!(lists.is_err() || manifest.family == "spann");
+    assert!(flat.is_err() || manifest.family == "flat");
     let mut again = manifest;
     if let Ok(entry) = cluster {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), ClusterEntry::read), entry);
     }
     if let Ok(entry) = graph {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), GraphEntry::read), entry);
+    }
+    if let Ok(entry) = flat {
+        assert_eq!(rewritten(&mut again, &entry, entry.files(), FlatEntry::read), entry);
     }
     if let Ok(entry) = lists {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), SpannEntry::read), entry);
@@ -544,6 +551,36 @@ fn cluster_manifest() -> Manifest {
     let manifest = manifest_of("cluster", &entry, entry.files());
     assert_eq!(ClusterEntry::read(&manifest), Ok(entry));
     manifest
+}
+
+/// Without codes, and with.
+fn flat_manifests() -> Vec<Vec<u8>> {
+    let layout = group_layout();
+    let of_codes = FlatCodes {
+        codes: CodesEntry {
+            file: file("codes.bin", 800),
+            codec: file("codec.bin", 640),
+            kind: "axes".into(),
+            code_bytes: 8,
+        },
+        radius: 1.5,
+    };
+    let point = |search_list, recall| FlatPoint { search_list, recall };
+    let seed = |codes: Option<FlatCodes>| {
+        let measured = codes.as_ref().map(|_| calibration(vec![point(10, 0.5), point(20, 0.9)]));
+        let entry = FlatEntry {
+            file: file("vectors.bin", layout.file_bytes(2)),
+            page_bytes: 512,
+            read_pages: 2,
+            reads: 2,
+            codes,
+            calibration: measured.unwrap_or_default(),
+        };
+        let manifest = manifest_of("flat", &entry, entry.files());
+        assert_eq!(FlatEntry::read(&manifest), Ok(entry));
+        content(&manifest)
+    };
+    vec![seed(None), seed(Some(of_codes))]
 }
 
 /// A file of centroids for [`cluster_manifest`]: mean, unit, a run, two groups, the first group of the run, two counts,

@@ -1,0 +1,215 @@
+//! Building a flat index: the vectors as they come, on pages with checksums; then codes, if they are asked for.
+
+use super::calibrate;
+use super::codes;
+use super::open::load_flat;
+use super::options::FlatOptions;
+use super::section::{FlatEntry, NAME, VECTORS_NAME};
+use crate::build::journal::{self, holds, require};
+use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::publishing::{Note, Start, publish, publish_finished};
+use crate::build::{Stages, least_manifest};
+use crate::calibrate::Calibration;
+use crate::error::IndexError;
+use crate::form::source::Source;
+use crate::format::appender::{Appender, Written};
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::partition;
+use bathyal_store::Draft;
+use bathyal_vectors::RowReader;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of one read of a scan, about: a device is busy with it for longer than it takes to ask for it.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes of the data that are read at once.
+const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Bytes of pages that are made before they are written.
+const WRITE_BYTES: usize = 4 << 20;
+/// Bytes of pages after which the journal is told: seconds of work that a killed build repeats at most.
+const CHECKPOINT_BYTES: u64 = 256 << 20;
+/// The program itself, thread stacks, mapped vectors between two releases, and buffers.
+const FIXED_BYTES: u64 = 64 << 20;
+/// Search state, exact search and code tables of each thread.
+const THREAD_BYTES: u64 = 4 << 20;
+/// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
+const TRUTH_BYTES: u64 = 1000 * 101 * 16;
+/// Changes whenever what a step writes does.
+const STEPS_VERSION: u32 = 1;
+
+/// What all stages of a build read.
+pub(super) type Work<'a> = partition::Work<'a, GroupLayout, FlatOptions>;
+
+/// What is finished, so that a killed build continues.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Journal {
+    /// What was built from and how; a build that differs in it begins anew.
+    fingerprint: String,
+    /// Seconds worked.
+    seconds: f64,
+    /// Pages that are written.
+    pages: Written,
+}
+
+impl From<FlatOptions> for FamilyOptions {
+    fn from(options: FlatOptions) -> FamilyOptions {
+        FamilyOptions::new(options)
+    }
+}
+
+impl Builder for FlatOptions {
+    fn family(&self) -> &'static str {
+        NAME
+    }
+
+    fn check(&self) -> Result<(), IndexError> {
+        FlatOptions::check(self)
+    }
+
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+        let threads = options.thread_count() as u64;
+        let fixed = FIXED_BYTES + threads * THREAD_BYTES;
+        let Some(choice) = self.codes() else { return fixed };
+        let (count, dim) = (data.count(), data.dim());
+        let all_codes = (count * choice.of_groups(dim).1) as u64;
+        let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim as u64);
+        let calibrating = all_codes.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
+        fixed + codes::planned_bytes(count, dim, threads).max(calibrating)
+    }
+
+    fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
+        let Some(choice) = self.codes() else { return Vec::new() };
+        vec![
+            ("lower code_bytes", FlatOptions { code_bytes: choice.halved(dim), ..*self }.into()),
+            ("leave codes out", FlatOptions::default().into()),
+        ]
+    }
+
+    fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
+        build(job, self)
+    }
+}
+
+/// Pages of as many vectors as 4 KiB hold, as many of them a read as [`READ_BYTES`] hold or the vectors fill.
+fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
+    let dim = data.dim() as u32;
+    let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
+    let needed = data.count().div_ceil(one.page_vectors()).max(1);
+    let pages = (READ_BYTES / one.page_bytes()).clamp(1, needed);
+    GroupLayout::new(data.element(), dim, one.page_bytes() as u32, pages as u32)
+        .map_err(IndexError::Parameter)
+}
+
+/// Builds a flat index, or continues a build of the same that was killed.
+fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
+    let Job { data, target, options, identity, planned, progress } = job;
+    let threads = options.thread_count();
+    let layout = layout_of(data)?.identified(identity);
+    let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
+    let (draft, start) = target
+        .start(fingerprint.as_deref(), |draft, fingerprint| read_journal(draft, fingerprint, &layout))?;
+    let fingerprint = fingerprint.unwrap_or_default();
+    let mut journal = match start {
+        Start::Finished(manifest, note) => {
+            let details = details(&manifest)?;
+            return publish_finished(draft, &manifest, &note, threads, planned, details);
+        }
+        Start::After(journal) => journal,
+        Start::Anew => Journal { fingerprint: fingerprint.clone(), ..Journal::default() },
+    };
+    let mut stages = Stages::begin_after(journal.seconds);
+    let (directory, rows) = (draft.as_ref(), data.count());
+    let work = Work { data, options, own, layout, identity, rows, threads, directory, progress };
+    announce(&work);
+    let file = write_pages(&work, &mut journal, &stages)?;
+    stages.end("write vectors");
+    let codes = codes::write(&work, &work.intake())?;
+    let mut section = FlatEntry {
+        file,
+        page_bytes: layout.page_bytes() as u32,
+        read_pages: layout.group_pages() as u32,
+        reads: rows.div_ceil(layout.group_vectors()) as u32,
+        codes,
+        calibration: Calibration::default(),
+    };
+    let mut manifest = least_manifest(data, options, identity);
+    manifest.set_structure(&section, section.files())?;
+    if section.codes.is_some() {
+        stages.end("codes");
+        let flat = load_flat(directory, &manifest, section.clone())?;
+        section.calibration = calibrate::calibrate(&flat, data, options, progress)?;
+        manifest.set_structure(&section, section.files())?;
+        stages.end("calibrate");
+    }
+    manifest.build_seconds = stages.seconds_so_far();
+    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
+    let details = details(&manifest)?;
+    Ok(BuildReport::new(&manifest, threads, planned, stages, details))
+}
+
+/// What only this family has to say of a build.
+fn details(manifest: &Manifest) -> Result<Details, IndexError> {
+    let section = FlatEntry::read(manifest).map_err(IndexError::Internal)?;
+    let codes = section.codes.map(|codes| codes.codes);
+    let of_codes =
+        codes.map(|codes| [("code_kind", codes.kind.into()), ("code_bytes", codes.code_bytes.into())]);
+    Ok(of_codes.into_iter().flatten().collect())
+}
+
+/// Tells the receiver of progress what is to come, in seconds on one machine.
+fn announce(work: &Work<'_>) {
+    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
+    let mut stages = vec![("writing vectors", 0.5 * values)];
+    if work.own.codes().is_some() {
+        let codes = [("training codes", 1.0), ("encoding", 2.0 * values)];
+        stages.extend(
+            codes.into_iter().chain([("exact neighbours", 3.0 * values), ("calibrating", 3.0 * values)]),
+        );
+    }
+    work.progress.plan(&stages);
+}
+
+/// Reads what an earlier build of the same has finished, if that is there.
+fn read_journal(draft: &dyn Draft, fingerprint: &str, layout: &GroupLayout) -> Option<Journal> {
+    let journal: Journal = journal::parse(&journal::read(draft)?).ok()?;
+    let whole = journal.pages.bytes.is_multiple_of(layout.group_bytes() as u64);
+    let sound = require(whole && journal.seconds >= 0.0, "").is_ok() && journal.fingerprint == fingerprint;
+    (sound && holds(draft, VECTORS_NAME, &journal.pages)).then_some(journal)
+}
+
+/// Writes the pages that are not written yet.
+fn write_pages(work: &Work<'_>, journal: &mut Journal, stages: &Stages) -> Result<FileEntry, IndexError> {
+    let (layout, data, intake) = (&work.layout, work.data, work.intake());
+    let (page_bytes, page_vectors) = (layout.page_bytes(), layout.page_vectors());
+    let reads = data.count().div_ceil(layout.group_vectors()) as u64;
+    let mut given = RowReader::new(data.given(), READ_AHEAD_BYTES);
+    let mut file = Appender::resume(work.directory, VECTORS_NAME, journal.pages)?;
+    work.progress.stage("writing vectors", data.count() as u64);
+    let at_once = (WRITE_BYTES / layout.group_bytes()).max(1) * layout.group_pages();
+    let (mut buffer, mut rows) =
+        (vec![0_u8; at_once * page_bytes], vec![0_u8; page_vectors * data.row_bytes()]);
+    let (first, all) =
+        ((journal.pages.bytes / page_bytes as u64) as usize, reads as usize * layout.group_pages());
+    for first in (first..all).step_by(at_once) {
+        work.go_on()?;
+        let buffer = &mut buffer[..at_once.min(all - first) * page_bytes];
+        for (page, out) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {
+            let from = (page * page_vectors).min(data.count());
+            let ids: Vec<u32> = (from..data.count().min(from + page_vectors)).map(|id| id as u32).collect();
+            for (id, row) in ids.iter().zip(rows.chunks_exact_mut(data.row_bytes())) {
+                intake.take(given.row(*id as usize)?, row);
+            }
+            layout.encode(out, page as u32, &ids, rows.chunks_exact(data.row_bytes()).take(ids.len()));
+        }
+        file.append(buffer)?;
+        if file.written().bytes - journal.pages.bytes >= CHECKPOINT_BYTES {
+            journal.pages = file.sync()?;
+            journal.seconds = stages.seconds_so_far();
+            journal::write(work.directory, journal)?;
+        }
+        work.progress.advance(((first + at_once) * page_vectors).min(data.count()) as u64);
+    }
+    let rest = layout.file_bytes(reads) - file.written().bytes;
+    file.append(&vec![0; rest as usize])?;
+    file.finish()
+}

@@ -1,0 +1,80 @@
+//! What recall so many candidates reach, measured before the index is published: which ranks the true neighbours have among
+//! the codes. No vector is read for it, so what else lies on the pages of candidates is not counted.
+
+use super::effort::FlatPoint;
+use super::search::{Flat, Scratch};
+use crate::build::options::BuildOptions;
+use crate::calibrate::Calibration;
+use crate::calibrate::trial::{StandIns, Trial};
+use crate::error::IndexError;
+use crate::form::source::Source;
+use crate::query::{SearchMode, SearchParams};
+use bathyal_vectors::progress::Progress;
+use std::collections::HashMap;
+
+/// Lengths of the candidate list that are recorded.
+const LISTS: [u32; 26] = [
+    1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 52, 64, 80, 104, 128, 180, 256, 360, 512, 720, 1024, 1440,
+    2048,
+];
+
+/// Measures `flat`, whose manifest has not been written yet.
+pub(super) fn calibrate(
+    flat: &Flat,
+    data: &Source<'_>,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Calibration<FlatPoint>, IndexError> {
+    let Some(coded) = &flat.codes else { return Ok(Calibration::default()) };
+    let Some(trial) = Trial::prepare(data, options, StandIns::Own, progress)? else {
+        return Ok(Calibration::default());
+    };
+    progress.stage("calibrating", 1);
+    let longest = LISTS[LISTS.len() - 1] as usize;
+    let wanted = (longest + 1).min(flat.set.vectors as usize);
+    let params = SearchParams {
+        k: 1,
+        search_list: wanted,
+        probes: 0,
+        prune: 0.0,
+        beam_width: 1,
+        mode: SearchMode::Batched,
+        timed: false,
+    };
+    // For each k: how many true neighbours have each rank, those of none at the end.
+    let empty = || vec![vec![0_u64; longest + 1]; trial.k.len()];
+    let start = || Ok((Scratch::default(), HashMap::new(), empty()));
+    let parts = trial.each(options.thread_count(), progress, start, |query, state| {
+        let (scratch, ranks, counts): &mut (Scratch, HashMap<u32, usize>, _) = state;
+        scratch.begin(&flat.set, trial.queries.row(query), &params);
+        scratch.rank(coded, wanted);
+        let own = trial.own.as_ref().map(|own| own[query]);
+        ranks.clear();
+        let others = scratch.candidates().iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
+        ranks.extend(others.take(longest).zip(0..));
+        for (counted, id) in trial.neighbors(query).enumerate() {
+            let rank = ranks.get(&id).copied().unwrap_or(longest);
+            let of_k = trial.k.iter().zip(counts.iter_mut()).filter(|(k, _)| counted < **k as usize);
+            of_k.for_each(|(_, counts)| counts[rank] += 1);
+        }
+        Ok(())
+    })?;
+    let mut counts = empty();
+    for (.., part) in parts {
+        let pairs = counts.iter_mut().flatten().zip(part.into_iter().flatten());
+        pairs.for_each(|(sum, part)| *sum += part);
+    }
+    let mut curves = trial.curves();
+    for (at, (curve, counts)) in curves.iter_mut().zip(counts).enumerate() {
+        for list in LISTS.into_iter().filter(|list| *list >= curve.k && *list < flat.set.vectors) {
+            let found: u64 = counts[..list as usize].iter().sum();
+            curve.points.push(FlatPoint { search_list: list, recall: trial.recall(at, found) });
+        }
+    }
+    curves.retain(|curve| !curve.points.is_empty());
+    if curves.is_empty() {
+        return Ok(Calibration::default());
+    }
+    progress.advance(1);
+    Ok(trial.calibration(curves))
+}

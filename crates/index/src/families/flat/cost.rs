@@ -1,0 +1,70 @@
+//! The cost of comparing all vectors in one pass, or of scanning all codes and reading what these cannot rule out.
+
+use crate::cost::Machine;
+use crate::cost::demand::{Demand, moved_bytes};
+
+/// A flat index as a query meets it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct FlatShape {
+    /// Bytes of all pages, and reads that bring them.
+    pub(super) all_bytes: f64,
+    pub(super) reads: f64,
+    /// Bytes of all codes; 0 where there are none.
+    pub(super) codes: f64,
+    pub(super) vector_bytes: u32,
+    pub(super) page_bytes: u32,
+    /// Whether candidates are read alone, not their pages.
+    pub(super) lone: bool,
+}
+
+impl FlatShape {
+    /// What a query asks for that compares all vectors.
+    pub(super) fn scan(&self, machine: &Machine<'_>) -> Demand {
+        Demand {
+            rounds: 1.0,
+            reads: self.reads,
+            moved_bytes: self.all_bytes,
+            compute_ns: self.all_bytes * machine.processor.vector_byte_ns,
+        }
+    }
+
+    /// What a query asks for that scans the codes and reads so many candidates: none shares a page with another, since the
+    /// order of the data is any.
+    pub(super) fn candidates(&self, candidates: f64, machine: &Machine<'_>) -> Demand {
+        let (processor, granularity) = (machine.processor, machine.profile.granularity);
+        let bytes = if self.lone { self.vector_bytes } else { self.page_bytes };
+        Demand {
+            rounds: 1.0,
+            reads: candidates,
+            moved_bytes: candidates * moved_bytes(f64::from(bytes), bytes, granularity),
+            compute_ns: processor.resident_codes_ns(self.codes)
+                + candidates * f64::from(bytes) * processor.vector_byte_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::demand::tests::device;
+    use crate::cost::processor::Processor;
+
+    #[test]
+    fn few_candidates_cost_less_than_a_scan_and_many_cost_more() {
+        let shape = FlatShape {
+            all_bytes: 1.6e9,
+            reads: 25_000.0,
+            codes: 5e7,
+            vector_bytes: 1536,
+            page_bytes: 4096,
+            lone: false,
+        };
+        let disk = device(80_000, 1.0, 4096, 90_000.0);
+        let machine = Machine { profile: &disk, processor: &Processor::REFERENCE };
+        let price = |demand: Demand| demand.price_ns(&machine.device());
+        let scan = price(shape.scan(&machine));
+        assert!((1e9..1e10).contains(&scan), "a gigabyte a second: {scan}");
+        let [few, more, all] = [100.0, 200.0, 1e6].map(|n| price(shape.candidates(n, &machine)));
+        assert!(few < more && more < scan && scan < all, "{few} {more} {scan} {all}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Opening a flat index: its codes, if it has any, stay in memory.
+
+use super::effort;
+use super::inspect;
+use super::search::{self, Coded, Flat};
+use super::section::FlatEntry;
+use crate::cost::demand::moved_bytes;
+use crate::error::IndexError;
+use crate::family::pages::{Pages, Reading, walk};
+use crate::family::{
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
+};
+use crate::format::groups::GroupLayout;
+use crate::format::loading::load;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::packing::buffer_bytes;
+use crate::query::codes::VectorCodes;
+use crate::query::set::VectorSet;
+use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
+use bathyal_store::Generation;
+use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
+
+/// Bytes that a scan reads at once where they are loads: small enough to stay in the cache between two queries in flight.
+const CACHED_READ_BYTES: usize = 16 << 10;
+/// What a tier may move in vain for a vector that is read alone, in parts of a page.
+const PAGE_IN_VAIN: usize = 8;
+/// How many distances of neighbours in memory take as long as one of a vector that comes from far, about.
+const STREAMED: usize = 4;
+
+/// A flat index as its manifest describes it.
+pub(super) struct StoredFlat {
+    entry: FlatEntry,
+    layout: GroupLayout,
+    vectors: usize,
+    dim: usize,
+}
+
+impl StoredFlat {
+    pub(super) fn read(manifest: &Manifest) -> Result<StoredFlat, String> {
+        let entry = FlatEntry::read(manifest)?;
+        let layout = entry.layout(manifest)?;
+        Ok(StoredFlat { entry, layout, vectors: manifest.vectors as usize, dim: manifest.dim as usize })
+    }
+
+    /// Whether a search compares all vectors.
+    fn scans(&self, params: &SearchParams) -> bool {
+        effort::scans(&self.entry, self.vectors, params)
+    }
+}
+
+impl Stored for StoredFlat {
+    fn knobs(&self) -> &'static [Knob] {
+        if self.entry.codes.is_some() { &[Knob::SearchList] } else { &[] }
+    }
+
+    fn buffers(&self) -> Buffers {
+        let frame_bytes = buffer_bytes(self.layout.group_bytes(), self.layout.page_bytes());
+        // As many as candidates are read at once, twice.
+        Buffers { frames: FRAMES / 2, frame_bytes, frame_bytes_with_codes: frame_bytes }
+    }
+
+    fn needs(&self, _manifest: &Manifest, _place: Place) -> Needs {
+        let codes = self.entry.codes.as_ref();
+        let split = MemorySplit {
+            codec: codes.map_or(0, |codes| codes.codes.codec_memory()),
+            codes: codes.map_or(0, |codes| codes.codes.file.bytes),
+            ..MemorySplit::default()
+        };
+        let places = self.layout.places(self.entry.reads as usize);
+        let advice = match codes {
+            Some(_) => "allow at least that much, or rebuild with smaller code_bytes or without codes",
+            None => "allow at least that much",
+        };
+        Needs { choices: vec![split], codes_by: None, ids: (places * size_of::<u32>()) as u64, advice }
+    }
+
+    fn codes_file(&self) -> Option<&FileEntry> {
+        None
+    }
+
+    fn query_bytes(&self, search_list: usize) -> u64 {
+        search::planned_bytes(self.dim, search_list)
+    }
+
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        if self.scans(params) { params.k } else { params.wanted() }
+    }
+
+    fn query_distances(&self, params: &SearchParams) -> usize {
+        if self.scans(params) {
+            return self.vectors.saturating_mul(CODES_A_VECTOR / STREAMED);
+        }
+        self.vectors.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
+    }
+
+    fn effort_of(&self, search_list: u32) -> Effort {
+        Effort { search_list: search_list as usize, probes: 0, prune: 0.0 }
+    }
+
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
+        let Loading { directory, manifest, profile, .. } = *loading;
+        let mut flat = load_flat(directory, manifest, self.entry.clone())?;
+        if let Some(bytes) = loading.pages {
+            let (vectors, of_read) = (self.vectors, self.layout.group_vectors());
+            let count = |read: u32| of_read.min(vectors - read as usize * of_read);
+            flat.pages.check_loaded(&flat.set, bytes, self.entry.reads as usize, count)?;
+        }
+        let (page, vector) = (self.layout.page_bytes(), self.layout.vector_bytes() as u32);
+        let in_vain = moved_bytes(f64::from(vector), vector, profile.granularity) - f64::from(vector);
+        if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
+            flat.pages.reading = Reading::Pages;
+        }
+        if profile.addressable {
+            flat.unit_pages = (CACHED_READ_BYTES / page).clamp(1, self.layout.group_pages()) as u32;
+        }
+        flat.ahead = search::ahead(flat.unit_pages as usize * page, profile.addressable);
+        Ok(Arc::new(flat))
+    }
+
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
+        walk(verifying, &self.entry.file, &self.layout, self.entry.reads, report)?;
+        if report.sound
+            && let Err(damage) = load_flat(verifying.directory, verifying.manifest, self.entry.clone())
+        {
+            report.fault(damage.to_string());
+        }
+        Ok(())
+    }
+
+    fn describe(
+        &self,
+        _directory: &dyn Generation,
+        manifest: &Manifest,
+        _progress: &dyn Progress,
+    ) -> Result<Description, IndexError> {
+        Ok(inspect::describe(manifest, &self.entry, &self.layout))
+    }
+}
+
+/// Loads what a search keeps in memory; pages are read from a device unless something else is said.
+pub(super) fn load_flat(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: FlatEntry,
+) -> Result<Flat, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let set = VectorSet::of(directory, manifest, &entry.file)?;
+    let layout = entry.layout(manifest).map_err(wrong)?;
+    let codes = match &entry.codes {
+        Some(of) => {
+            let bytes = load(directory, manifest, &of.codes.codec)?;
+            let codes = VectorCodes::from_bytes(&bytes, set.dim, set.metric, of.codes.code_bytes);
+            let codes = codes.map_err(|reason| {
+                IndexError::damaged(directory.address().join(&of.codes.codec.name), "the codec", reason)
+            })?;
+            drop(bytes);
+            Some(Coded { codes, bytes: load(directory, manifest, &of.codes.file)?, entry: of.clone() })
+        }
+        None => None,
+    };
+    let (unit_pages, ahead) = (layout.group_pages() as u32, search::ahead(layout.group_bytes(), false));
+    let pages = Pages { layout, check: true, reading: Reading::Pages };
+    Ok(Flat { pages, set, codes, unit_pages, ahead, entry, stored: manifest.stored })
+}

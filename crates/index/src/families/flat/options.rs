@@ -1,0 +1,57 @@
+//! What the build of a flat index is told.
+
+use crate::build::codes::CodeChoice;
+use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, some_from_text, typed};
+use crate::error::IndexError;
+use bathyal_kernels::quantize::CodeKind;
+use serde::Deserialize;
+
+/// The options of a flat index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FlatOptions {
+    /// Bytes of memory a vector for a code, by which a search stops early; `None` without a kind: no codes.
+    pub code_bytes: Option<u32>,
+    /// The kind of code: `axes` or `rabitq1` to `rabitq8`; `None` without a size: no codes.
+    #[serde(deserialize_with = "some_from_text")]
+    pub code_kind: Option<CodeKind>,
+}
+
+/// The same for people.
+pub(crate) const DOCS: &[OptionDoc] = &[
+    OptionDoc {
+        name: "code_bytes",
+        value: "BYTES",
+        help: "bytes of memory that each vector takes while searching, for a code that lets searches stop early \
+               [default: no codes, or what suits the dim where a kind is given]",
+    },
+    OptionDoc {
+        name: "code_kind",
+        value: "KIND",
+        help: "kind of code: axes, or rabitq1 to rabitq8 [default: no codes, or the best where a size is given]",
+    },
+];
+
+pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
+    typed::<FlatOptions>(given).map(FamilyOptions::from)
+}
+
+impl FlatOptions {
+    /// The codes asked for, if any are.
+    pub(crate) fn codes(&self) -> Option<CodeChoice> {
+        let asked = self.code_bytes.is_some() || self.code_kind.is_some();
+        asked.then_some(CodeChoice { bytes: self.code_bytes, kind: self.code_kind })
+    }
+
+    /// Refuses codes that cannot be scanned.
+    pub(crate) fn check(&self) -> Result<(), IndexError> {
+        if let Some(kind) = self.code_kind
+            && !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. })
+        {
+            return Err(IndexError::Parameter(format!(
+                "code kind {kind} cannot be scanned in blocks; take axes or rabitq1 to rabitq8, or leave the choice open"
+            )));
+        }
+        self.codes().map_or(Ok(()), CodeChoice::check)
+    }
+}

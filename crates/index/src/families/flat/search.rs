@@ -1,0 +1,260 @@
+//! The searcher: all vectors in one pass, or those whose codes are nearest until the codes rule out the rest.
+
+use super::cost::FlatShape;
+use super::effort;
+use super::section::{FlatCodes, FlatEntry};
+use crate::calibrate::solve::Solved;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
+use crate::error::IndexError;
+use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
+use crate::family::{Scanned, Searcher};
+use crate::format::stored::StoredEntry;
+use crate::query::codes::{CodedQuery, VectorCodes};
+use crate::query::set::VectorSet;
+use crate::query::under_way::Query;
+use crate::query::{Phase, SearchParams};
+use bathyal_kernels::{Metric, Neighbor};
+use bathyal_tier::{Cx, Span};
+
+/// Bytes that a scan has asked for ahead of what it compares: several reads hide a device's latency.
+const AHEAD_BYTES: usize = 1 << 20;
+/// The same where bytes are prefetched into a cache, which queries in flight share.
+const AHEAD_CACHED_BYTES: usize = 128 << 10;
+/// Codes that are scanned before the worst of them are dropped.
+const CODES_AT_ONCE: usize = 4096;
+/// Candidates are collected up to so many times the list before the worst are dropped.
+const SLACK: usize = 4;
+/// A vector whose code is so many standard errors too far is none of the nearest: one in a million is.
+const STOP_ERRORS: f32 = 5.0;
+
+/// What stays in memory of a flat index.
+pub(crate) struct Flat {
+    pub(crate) pages: Pages,
+    pub(crate) set: VectorSet,
+    pub(crate) codes: Option<Coded>,
+    /// Bytes of one read of a scan.
+    pub(crate) unit_pages: u32,
+    /// Reads that a scan has in flight.
+    pub(crate) ahead: usize,
+    pub(crate) entry: FlatEntry,
+    /// How vectors are stored, where not as they were given.
+    pub(crate) stored: Option<StoredEntry>,
+}
+
+/// The codes of all vectors.
+pub(crate) struct Coded {
+    pub(crate) codes: VectorCodes,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entry: FlatCodes,
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) struct Scratch {
+    query: Query,
+    coded: CodedQuery,
+    reads: PageReads,
+    hits: Vec<Neighbor>,
+    scores: Vec<f32>,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch {
+            query: Query::new(),
+            coded: CodedQuery::new(),
+            reads: PageReads::default(),
+            hits: Vec::new(),
+            scores: Vec::new(),
+        }
+    }
+}
+
+/// How many reads of `bytes` a scan has in flight, on a tier whose bytes are brought into a cache or into buffers.
+pub(super) fn ahead(bytes: usize, cached: bool) -> usize {
+    (if cached { AHEAD_CACHED_BYTES } else { AHEAD_BYTES } / bytes).clamp(2, 64)
+}
+
+/// Bytes that a query holds at its peak, about.
+pub(super) fn planned_bytes(dim: usize, search_list: usize) -> u64 {
+    (SLACK * search_list * 12 + CODES_AT_ONCE * 12 + search_list * 24 + dim * 1100 + 8192) as u64
+}
+
+impl Flat {
+    /// Whether a search compares all vectors.
+    fn scans(&self, params: &SearchParams) -> bool {
+        effort::scans(&self.entry, self.set.vectors as usize, params)
+    }
+
+    fn shape(&self) -> FlatShape {
+        FlatShape {
+            all_bytes: self.entry.file.bytes as f64,
+            reads: f64::from(self.entry.reads) * self.pages.layout.group_pages() as f64
+                / f64::from(self.unit_pages),
+            codes: self.codes.as_ref().map_or(0.0, |coded| coded.bytes.len() as f64),
+            vector_bytes: self.pages.layout.vector_bytes() as u32,
+            page_bytes: self.entry.page_bytes,
+            lone: matches!(self.pages.reading, Reading::Alone(_)),
+        }
+    }
+
+    /// What a standard error of a code comes to for a query, in units of its estimates.
+    fn error(&self, coded: &Coded, query: &[f32]) -> f32 {
+        let spread = coded.codes.codec.group_error() * coded.entry.radius;
+        let length =
+            |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+        match coded.codes.codec.metric() {
+            Metric::InnerProduct => spread * length(&mut query.iter().copied()),
+            _ => 2.0 * spread * length(&mut query.iter().zip(&coded.codes.shift).map(|(q, s)| q - s)),
+        }
+    }
+
+    /// A distance as codes estimate it: of vectors as they are stored, and squared where they are normalised.
+    fn estimated(&self, distance: f32) -> f32 {
+        let stored = distance / self.set.form.distance_scale();
+        if self.set.metric == Metric::Cosine { 2.0 * stored } else { stored }
+    }
+}
+
+impl Scratch {
+    /// Leaves the places of the `wanted` vectors whose codes are nearest in `hits`, the nearest first. Fewer where no
+    /// number holds the estimates of others.
+    pub(super) fn rank(&mut self, coded: &Coded, wanted: usize) {
+        let Scratch { query, coded: prepared, hits, .. } = self;
+        coded.codes.begin(&query.floats, prepared);
+        hits.clear();
+        let (size, mut threshold) = (coded.codes.code_bytes(), f32::INFINITY);
+        for (number, codes) in coded.bytes.chunks(CODES_AT_ONCE * size).enumerate() {
+            let before = hits.len();
+            coded.codes.scan(prepared, codes, threshold, hits);
+            let first = (number * CODES_AT_ONCE) as u32;
+            hits[before..].iter_mut().for_each(|hit| hit.id += first);
+            query.stats.code_distances += (codes.len() / size) as u32;
+            if hits.len() >= SLACK * wanted {
+                hits.select_nth_unstable(wanted - 1);
+                hits.truncate(wanted);
+                threshold = hits[wanted - 1].distance;
+            }
+        }
+        hits.sort_unstable();
+        hits.truncate(wanted);
+        query.clock.spent(Phase::Scan);
+    }
+
+    /// Begins a query.
+    pub(super) fn begin(&mut self, set: &VectorSet, query: &[u8], params: &SearchParams) {
+        self.query.begin(set, query, params);
+        self.reads.begin();
+    }
+
+    /// The places of the candidates, the nearest first.
+    pub(super) fn candidates(&self) -> &[Neighbor] {
+        &self.hits
+    }
+}
+
+/// Compares the candidates, the nearest first, until the codes rule out the rest.
+async fn compare_candidates(
+    cx: &Cx,
+    flat: &Flat,
+    coded: &Coded,
+    k: usize,
+    scratch: &mut Scratch,
+) -> Result<(), IndexError> {
+    let Scratch { query, hits, reads, .. } = scratch;
+    let error = STOP_ERRORS * flat.error(coded, &query.floats);
+    for some in hits.chunks(PAGES_AT_ONCE) {
+        let full = query.found.len() >= k;
+        if full && some[0].distance - error > flat.estimated(query.found.threshold()) {
+            return Ok(());
+        }
+        flat.pages.compare(cx, &flat.set, some, query, reads).await?;
+    }
+    Ok(())
+}
+
+/// Compares all vectors, in the order in which the tier brings them: the answer is the same in any.
+async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexError> {
+    let Scratch { query, scores, .. } = scratch;
+    let layout = &flat.pages.layout;
+    let pages = flat.entry.reads * layout.group_pages() as u32;
+    let (alignment, unit) = (cx.alignment(), flat.unit_pages);
+    let (mut stream, mut next) = (cx.stream(), 0_u32);
+    query.stats.hops += 1;
+    loop {
+        while next < pages && stream.pending() < flat.ahead {
+            let span: Span = layout.span(next, unit.min(pages - next));
+            stream.push(span);
+            query.stats.reads += 1;
+            query.stats.bytes += span.aligned_len(alignment);
+            next += unit;
+        }
+        query.clock.spent(Phase::Navigate);
+        let Some(arrived) = stream.next().await else { return Ok(()) };
+        query.clock.spent(Phase::Read);
+        let arrived = arrived.map_err(|source| flat.set.failed(source))?;
+        let first = arrived.place * unit;
+        for (page, bytes) in (first..).zip(arrived.bytes().chunks_exact(layout.page_bytes())) {
+            flat.pages.score(&flat.set, page, bytes, query, scores)?;
+        }
+        query.clock.spent(Phase::Rerank);
+    }
+}
+
+impl crate::family::Scratch for Scratch {
+    fn query(&self) -> &Query {
+        &self.query
+    }
+
+    fn query_mut(&mut self) -> &mut Query {
+        &mut self.query
+    }
+}
+
+impl Searcher for Flat {
+    type Scratch = Scratch;
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        scratch.begin(&self.set, query, &params);
+        let wanted = params.wanted();
+        if let Some(coded) = self.codes.as_ref().filter(|_| !self.scans(&params)) {
+            scratch.rank(coded, wanted);
+            if scratch.hits.len() == wanted {
+                return compare_candidates(&cx, self, coded, params.k, scratch).await;
+            }
+        }
+        scan(&cx, self, scratch).await
+    }
+
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        let (shape, device) = (self.shape(), machine.device());
+        let scan = shape.scan(machine).price_ns(&device);
+        let worth = |list: usize| shape.candidates(list as f64, machine).price_ns(&device) < scan;
+        let solved = effort::effort(&self.entry.calibration, self.set.vectors, k, recall, worth);
+        // What the stored form has lost no effort brings back.
+        let reached = self.stored.and_then(|stored| stored.falls_short(recall)).is_none();
+        Some(Solved { reached, ..solved })
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        match self.scans(params) {
+            true => self.shape().scan(machine),
+            false => self.shape().candidates(params.wanted() as f64, machine),
+        }
+    }
+
+    /// Whatever the query, a scan reads everything.
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        out.resize(self.set.dim * wanted.min(1), 1.0);
+    }
+
+    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+        None
+    }
+}
