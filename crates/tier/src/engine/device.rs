@@ -218,7 +218,14 @@ impl Core {
 
     /// After a run on a tier that lends its bytes: gives the queue a last occasion to say that some were not there.
     pub(crate) fn look_after_run(&mut self) -> Result<(), TierError> {
-        if self.addressable && self.queue.in_flight() == 0 { self.collect(None) } else { Ok(()) }
+        if !self.addressable {
+            return Ok(());
+        }
+        // Reads of a stream may be under way: loads arrive at once, and the queue looks closely when none is left.
+        if self.queue.in_flight() > 0 {
+            self.collect(None)?;
+        }
+        if self.queue.in_flight() == 0 { self.collect(None) } else { Ok(()) }
     }
 
     /// Waits until nothing is in flight any more. Patience is counted in waits that brought nothing, not on a
