@@ -276,7 +276,8 @@ fn sweep(kind: Kind) {
     let data = Data::new();
     let fresh = Sweep::new(&data, kind, false);
     let operations = fresh.run(true, Fault::Kill, None);
-    assert!(operations > 35, "{kind:?}: the sweep found {operations} operations");
+    // One file takes the fewest.
+    assert!(operations > 30, "{kind:?}: the sweep found {operations} operations");
     fresh.run(true, Fault::Kill, Some(7));
     // A conversion replaces nothing.
     if kind.from.is_some() {
