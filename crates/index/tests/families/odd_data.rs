@@ -2,7 +2,7 @@
 
 use crate::clustered::vectors;
 use crate::kinds::{KINDS, Kind};
-use crate::places::PLACES;
+use crate::places::some;
 use bathyal_index::{Effort, SearchOptions};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -11,16 +11,17 @@ use bathyal_vectors::VectorFile;
 
 #[test]
 fn odd_data_returns_all_there_is() {
-    for (name, data) in [
+    let sets = [
         ("one", vectors(Element::F32, 1, 7, 3)),
         ("two", vectors(Element::U8, 2, 1, 3)),
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 120]).unwrap()),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
         ("wide", vectors(Element::F16, 60, 1500, 3)),
-    ] {
+    ];
+    for (number, (name, data)) in sets.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
-        for kind in KINDS {
+        for (at, kind) in KINDS.into_iter().enumerate() {
             // Axes of so many dimensions take long to find.
             let code =
                 kind.code.map(|code| if data.dim() > 1000 { CodeKind::RaBitQ { bits: 1 } } else { code });
@@ -32,7 +33,7 @@ fn odd_data_returns_all_there_is() {
             let more = SearchOptions { k: n + 5, effort: Effort::Recall(0.9), ..Default::default() };
             // The nearest list alone holds fewer than are asked for.
             let least = SearchOptions { probes: kind.is_lists().then_some(1), ..all };
-            for place in &PLACES {
+            for place in some(number + at) {
                 let (what, index) = (format!("{name} {} on {}", kind.name, place.name), place.open(&path));
                 for options in [all, more, least] {
                     let found = index.search(&data, &options, Control::default()).unwrap();

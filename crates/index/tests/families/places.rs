@@ -17,7 +17,7 @@ pub struct Place {
     options: fn() -> OpenOptions,
 }
 
-pub const PLACES: [Place; 5] = [
+pub static PLACES: [Place; 5] = [
     // io_uring, where the system has it.
     Place { name: "file", memory: false, options: OpenOptions::default },
     Place { name: "positioned", memory: false, options: positioned },
@@ -26,8 +26,13 @@ pub const PLACES: [Place; 5] = [
     Place { name: "mapped", memory: true, options: || on("mapped".parse().unwrap()) },
 ];
 
+/// Files, and another tier, a different one from number to number: for what varies with the vectors and not with the tier.
+pub fn some(number: usize) -> [&'static Place; 2] {
+    [&PLACES[0], &PLACES[1 + number % (PLACES.len() - 1)]]
+}
+
 /// Variants of these, which only the tests of answers go through.
-pub const VARIANTS: [Place; 3] = [
+pub static VARIANTS: [Place; 3] = [
     Place { name: "page cache", memory: false, options: page_cache },
     Place { name: "ssd", memory: false, options: || delayed(TierChoice::File, DelayProfile::ssd()) },
     Place { name: "cxl", memory: true, options: || delayed(TierChoice::Dram, DelayProfile::cxl()) },
