@@ -1,4 +1,4 @@
-//! Exact search: all vectors of an index are read in one pass and compared, as fast as the tier brings them.
+//! Exact search: all vectors of an index are read in one pass and compared.
 //!
 //! For small sets, for exact answers, and beside the other families to see what they miss. With codes in memory a search
 //! compares the vectors whose codes are nearest first, and stops as soon as the codes say that no other vector can be among
