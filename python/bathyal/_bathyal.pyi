@@ -77,7 +77,12 @@ _ManyAnswers = tuple[_Ids, _Ids, _Distances, list[str], Costs]
 class IndexHandle:
     @staticmethod
     def open(
-        path: _Path, tier: str, memory: int | None, progress: _Progress, delay: str | None
+        path: _Path,
+        tier: str,
+        memory: int | None,
+        progress: _Progress,
+        delay: str | None,
+        profile: _Path | None,
     ) -> IndexHandle: ...
     def close(self) -> None: ...
     @property

@@ -6,13 +6,14 @@ import operator
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Path = str | os.PathLike[str]
 Data = Path | NDArray[Any]
+Metric = Literal["l2", "ip", "cosine"]
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from inspect import Parameter, iscoroutinefunction, signature
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +16,9 @@ from bathyal.arguments import Path, query_rows, whole
 from bathyal.files import read_vectors
 
 Mode = Literal["batched", "pipelined"]
+_Of = TypeVar("_Of")
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
 
 
 class Asked(NamedTuple):
@@ -65,3 +71,34 @@ def rows(queries: ArrayLike | Path, element: str) -> tuple[NDArray[Any], bool]:
     if not isinstance(queries, np.ndarray) and isinstance(queries, str | os.PathLike):
         queries = read_vectors(queries)
     return query_rows(queries, element)
+
+
+def asks(
+    request: Callable[_Arguments, Asked],
+) -> Callable[[Callable[[_Of, Asked], _Answer]], Callable[Concatenate[_Of, _Arguments], _Answer]]:
+    """Gives a method, or a function of what is searched, the arguments of ``request``, and hands it what they come to:
+    searches that are asked the same have one list of arguments and defaults, and one check of them."""
+
+    def give(
+        answer: Callable[[_Of, Asked], _Answer],
+    ) -> Callable[Concatenate[_Of, _Arguments], _Answer]:
+        if iscoroutinefunction(answer):
+
+            async def begun(of: _Of, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
+                return await answer(of, request(*args, **kwargs))
+
+            taking: Any = functools.wraps(answer)(begun)
+        else:
+
+            def called(of: _Of, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+                return answer(of, request(*args, **kwargs))
+
+            taking = functools.wraps(answer)(called)
+        told, given = signature(answer), signature(request)
+        searched = next(iter(told.parameters.values()))
+        if searched.name != "self":
+            searched = searched.replace(kind=Parameter.POSITIONAL_ONLY)
+        taking.__signature__ = told.replace(parameters=[searched, *given.parameters.values()])
+        return cast("Callable[Concatenate[_Of, _Arguments], _Answer]", taking)
+
+    return give

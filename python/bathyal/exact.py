@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bathyal import _bathyal
 from bathyal.arguments import Data, whole
 from bathyal.files import source
-from bathyal.index import Metric
+from bathyal.arguments import Metric
 from bathyal.progress import Receiver, shown
 
 

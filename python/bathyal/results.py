@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -223,3 +224,10 @@ class FoundMany:
     """What it cost, all indexes together."""
     notes: tuple[str, ...] = ()
     """What was also raised as a :class:`SearchWarning`."""
+
+
+def warned(notes: list[str], above: int = 1) -> tuple[str, ...]:
+    """Notes, of which the caller of the caller has been warned; ``above`` calls lie between that one and this."""
+    for note in notes:
+        warnings.warn(note, SearchWarning, stacklevel=above + 2)
+    return tuple(notes)

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import json
 import pickle
 import threading
 
@@ -149,8 +150,10 @@ def test_stats_add_up(index, queries):
 
 
 def test_awaited_searches_take_the_same_arguments(index):
-    awaited, plain = (inspect.signature(ask) for ask in (bathyal.Index.search_async, bathyal.Index.search))
+    asks = (bathyal.Index.search_async, bathyal.Index.search, bathyal.search)
+    awaited, plain, several = (inspect.signature(ask) for ask in asks)
     assert awaited == plain and plain.parameters["recall"].default == 0.95
+    assert list(several.parameters)[1:] == list(plain.parameters)[1:]
     assert inspect.iscoroutinefunction(bathyal.Index.search_async)
     with pytest.raises(TypeError, match="neighbours"):
         index.search([0.0], neighbours=3)
@@ -270,3 +273,18 @@ def test_an_emulated_device_answers_the_same_and_is_named(index_path, queries):
         assert found[0].stats.reads_per_query == found[1].stats.reads_per_query
     with pytest.raises(ValueError, match="no device of that name"):
         bathyal.open(index_path, delay="tape")
+
+
+def test_what_was_measured_of_a_device_is_taken_from_a_file(index_path, queries, tmp_path):
+    device = {"kind": "file", "method": "io_uring", "granularity": 512, "alignment": 512, "addressable": False}
+    measured = device | {"latency_ns": 90_000, "iops": 250e3, "bandwidth_bytes_per_s": 2e9, "depth": 64}
+    (tmp_path / "disk.json").write_text(json.dumps(measured))
+    with bathyal.open(index_path) as plain, bathyal.open(index_path, profile=tmp_path / "disk.json") as told:
+        found = [index.search(queries, k=5, search_list=60) for index in (plain, told)]
+        np.testing.assert_array_equal(found[0].ids, found[1].ids)
+    for text, reason in (("{}", "no profile"), (json.dumps(measured | {"iops": -1}), "iops")):
+        (tmp_path / "wrong.json").write_text(text)
+        with pytest.raises(ValueError, match=f"wrong.json: .*{reason}"):
+            bathyal.open(index_path, profile=tmp_path / "wrong.json")
+    with pytest.raises(ValueError, match=r"none\.json: cannot be read"):
+        bathyal.open(index_path, profile=tmp_path / "none.json")

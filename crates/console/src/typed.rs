@@ -33,14 +33,7 @@ pub fn parse_device(text: &str) -> Result<DelayProfile, String> {
 /// # Errors
 /// A sentence that says what is wrong with the file.
 pub fn parse_profile(path: &str) -> Result<TierProfile, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
-    let profile: TierProfile =
-        serde_json::from_str(&text).map_err(|e| format!("is no profile of a device: {e}"))?;
-    let rates = [profile.iops, profile.bandwidth_bytes_per_s];
-    if !rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
-        return Err("iops and bandwidth_bytes_per_s must be numbers from 0 (not measured) up".into());
-    }
-    Ok(profile)
+    TierProfile::from_file(path).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use bathyal_index::{
     SearchOptions, SearchResult, StoreAs, TierChoice,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
-use bathyal_tier::{Control, Tier};
+use bathyal_tier::{Control, Tier, TierProfile};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -200,7 +200,7 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at `path`.
     #[staticmethod]
-    #[pyo3(signature = (path, tier, memory, progress, delay))]
+    #[pyo3(signature = (path, tier, memory, progress, delay, profile))]
     fn open(
         py: Python<'_>,
         path: PathBuf,
@@ -208,10 +208,13 @@ impl IndexHandle {
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
+        profile: Option<PathBuf>,
     ) -> PyResult<IndexHandle> {
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
-        let options = OpenOptions { tier, memory_bytes: memory, wrap, ..OpenOptions::default() };
+        let profile = profile.map(TierProfile::from_file).transpose();
+        let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let options = OpenOptions { tier, memory_bytes: memory, profile, wrap, ..OpenOptions::default() };
         let index =
             attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })

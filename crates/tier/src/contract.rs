@@ -5,6 +5,7 @@
 
 use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -66,6 +67,26 @@ pub struct TierProfile {
 }
 
 impl TierProfile {
+    /// The profile in the JSON file that a probe wrote.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] if the file cannot be read, is no profile, or has a number that makes no sense.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<TierProfile, TierError> {
+        let path = path.as_ref();
+        let refuse = |why: String| TierError::Parameter(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| refuse(format!("cannot be read: {e}")))?;
+        let profile: TierProfile = serde_json::from_str(&text).map_err(|e| {
+            refuse(format!("is no profile of a device, as `bathyal probe --output` writes it: {e}"))
+        })?;
+        let rates = [profile.iops, profile.bandwidth_bytes_per_s];
+        if !rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
+            return Err(refuse(
+                "iops and bandwidth_bytes_per_s must be numbers from 0 (not measured) up".into(),
+            ));
+        }
+        Ok(profile)
+    }
+
     /// This tier with the numbers of `measured`, a saved profile of the device below it, wherever that has one. What the tier
     /// is and how its bytes can be reached stays.
     pub fn measured_as(&self, measured: &TierProfile) -> TierProfile {

@@ -4,6 +4,7 @@
 //! solver finds the cheapest effort that reaches a recall (`solve`). The queries of a measurement, and what should be
 //! found for them, are a `trial`.
 
+pub mod list;
 pub(crate) mod solve;
 pub(crate) mod trial;
 

@@ -1,7 +1,8 @@
 //! Search over several indexes at once: one list of answers, merged by distance.
 
-use super::{Index, SearchOptions, SearchTotals};
+use super::{Index, SearchOptions};
 use crate::error::IndexError;
+use crate::query::SearchTotals;
 use crate::query::{OwnCosts, QueryStats};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;

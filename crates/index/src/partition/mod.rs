@@ -2,8 +2,10 @@
 //! builders of all cluster families begin with.
 //!
 //! One pass over the data sends every vector to its part ([`spread`]); each part is then loaded and ordered on its own
-//! ([`pieces`]). Where everything fits there is one part and no pass. [`staged`] is the build around that.
+//! ([`pieces`]). Where everything fits there is one part and no pass. [`staged`] is the build around that; [`encoding`] makes codes
+//! of whole vectors.
 
+pub(crate) mod encoding;
 pub(crate) mod intake;
 pub(crate) mod journal;
 pub(crate) mod pieces;

@@ -10,10 +10,11 @@ mod lists;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use bathyal_index::calibrate::list::ListPoint;
 use bathyal_index::calibrate::{Calibration, Curve};
 use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, check_centroids, check_journal};
-use bathyal_index::families::flat::{FlatCodes, FlatEntry, FlatPoint};
-use bathyal_index::families::graph::{GraphEntry, GraphPoint};
+use bathyal_index::families::flat::{FlatCodes, FlatEntry};
+use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
@@ -494,8 +495,7 @@ fn calibration<P>(points: Vec<P>) -> Calibration<P> {
 }
 
 fn graph_manifest() -> Manifest {
-    let points =
-        vec![GraphPoint { search_list: 10, recall: 0.5 }, GraphPoint { search_list: 20, recall: 0.9 }];
+    let points = vec![ListPoint { search_list: 10, recall: 0.5 }, ListPoint { search_list: 20, recall: 0.9 }];
     let entry = GraphEntry {
         file: file("graph.bin", page_layout().file_bytes(100)),
         offsets: None,
@@ -565,7 +565,7 @@ fn flat_manifests() -> Vec<Vec<u8>> {
         },
         radius: 1.5,
     };
-    let point = |search_list, recall| FlatPoint { search_list, recall };
+    let point = |search_list, recall| ListPoint { search_list, recall };
     let seed = |codes: Option<FlatCodes>| {
         let measured = codes.as_ref().map(|_| calibration(vec![point(10, 0.5), point(20, 0.9)]));
         let entry = FlatEntry {

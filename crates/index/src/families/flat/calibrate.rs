@@ -1,10 +1,10 @@
 //! What recall so many candidates reach, measured before the index is published: which ranks the true neighbours have among
 //! the codes. No vector is read for it, so what else lies on the pages of candidates is not counted.
 
-use super::effort::FlatPoint;
 use super::search::{Flat, Scratch};
 use crate::build::options::BuildOptions;
 use crate::calibrate::Calibration;
+use crate::calibrate::list::ListPoint;
 use crate::calibrate::trial::{StandIns, Trial};
 use crate::error::IndexError;
 use crate::form::source::Source;
@@ -24,7 +24,7 @@ pub(super) fn calibrate(
     data: &Source<'_>,
     options: &BuildOptions,
     progress: &dyn Progress,
-) -> Result<Calibration<FlatPoint>, IndexError> {
+) -> Result<Calibration<ListPoint>, IndexError> {
     let Some(coded) = &flat.codes else { return Ok(Calibration::default()) };
     let Some(trial) = Trial::prepare(data, options, StandIns::Own, progress)? else {
         return Ok(Calibration::default());
@@ -68,7 +68,7 @@ pub(super) fn calibrate(
     for (at, (curve, counts)) in curves.iter_mut().zip(counts).enumerate() {
         for list in LISTS.into_iter().filter(|list| *list >= curve.k && *list < flat.set.vectors) {
             let found: u64 = counts[..list as usize].iter().sum();
-            curve.points.push(FlatPoint { search_list: list, recall: trial.recall(at, found) });
+            curve.points.push(ListPoint { search_list: list, recall: trial.recall(at, found) });
         }
     }
     curves.retain(|curve| !curve.points.is_empty());

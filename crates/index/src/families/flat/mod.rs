@@ -15,7 +15,6 @@ mod options;
 mod search;
 mod section;
 
-pub use effort::FlatPoint;
 pub use options::FlatOptions;
 pub use section::{FlatCodes, FlatEntry};
 

@@ -1,6 +1,6 @@
 //! What a manifest says of a flat index.
 
-use super::effort::FlatPoint;
+use crate::calibrate::list::ListPoint;
 use crate::calibrate::{self, Calibration, Limits};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
@@ -32,7 +32,7 @@ pub struct FlatEntry {
     pub codes: Option<FlatCodes>,
     /// Recall against candidates that are compared; nothing where there are no codes.
     #[serde(default, skip_serializing_if = "is_empty")]
-    pub calibration: Calibration<FlatPoint>,
+    pub calibration: Calibration<ListPoint>,
 }
 
 /// Codes of all vectors, with what is known of their errors.
@@ -45,7 +45,7 @@ pub struct FlatCodes {
     pub radius: f32,
 }
 
-fn is_empty(calibration: &Calibration<FlatPoint>) -> bool {
+fn is_empty(calibration: &Calibration<ListPoint>) -> bool {
     calibration.curves.is_empty()
 }
 
@@ -106,7 +106,7 @@ impl FlatEntry {
         }
         let measured = self.codes.is_some() || self.calibration.curves.is_empty();
         require(measured, "there is a calibration without codes")?;
-        let series = Some(|_: &FlatPoint| ());
+        let series = Some(|_: &ListPoint| ());
         calibrate::check(&self.calibration, &Limits { vectors, probes: 0, series })
     }
 }

@@ -5,8 +5,9 @@
 //! until nearly nothing is missed, and the recall of each size is stored per k.
 
 use super::open::{buffers, load_graph};
-use super::section::{GraphEntry, GraphPoint};
+use super::section::GraphEntry;
 use crate::build::options::BuildOptions;
+use crate::calibrate::list::ListPoint;
 use crate::calibrate::trial::{LEAST_VECTORS, StandIns, Trial, sample_ids};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
@@ -65,7 +66,7 @@ pub(crate) fn calibrate(
     missing: HeldOut<'_>,
     options: &BuildOptions,
     progress: &dyn Progress,
-) -> Result<Calibration<GraphPoint>, IndexError> {
+) -> Result<Calibration<ListPoint>, IndexError> {
     let Measured { directory, manifest, entry, data, .. } = *measured;
     let held_out = missing.ids;
     let Some(trial) = Trial::prepare(data, options, StandIns::HeldOut(held_out), progress)? else {
@@ -79,11 +80,11 @@ pub(crate) fn calibrate(
     // How many vectors the codes rank before a true neighbour grows with their number, so the finished index
     // needs a list longer by the share that is still missing. Nothing to speak of where there are many.
     let with_all = |list: u32| (u64::from(list) * data.count() as u64).div_ceil(present as u64) as u32;
-    let mut curves: Vec<Curve<GraphPoint>> = trial.curves();
+    let mut curves: Vec<Curve<ListPoint>> = trial.curves();
     progress.stage("calibrating", LADDER.len() as u64);
     for (step, search_list) in LADDER.into_iter().enumerate() {
         let wanted =
-            |(at, c): (usize, &Curve<GraphPoint>)| search_list >= c.k && !is_finished(c, trial.left(at));
+            |(at, c): (usize, &Curve<ListPoint>)| search_list >= c.k && !is_finished(c, trial.left(at));
         if search_list as usize > largest_k && !curves.iter().enumerate().any(wanted) {
             break;
         }
@@ -92,7 +93,7 @@ pub(crate) fn calibrate(
         let found = answer_all(&graph, &tier, buffers, &trial.queries, params, threads, progress)?;
         for (_, curve) in curves.iter_mut().enumerate().filter(|(at, c)| wanted((*at, c))) {
             let recall = recall_at(curve.k as usize, &found, &trial.truth);
-            curve.points.push(GraphPoint { search_list: with_all(search_list), recall });
+            curve.points.push(ListPoint { search_list: with_all(search_list), recall });
         }
         progress.advance(step as u64 + 1);
     }
@@ -114,7 +115,7 @@ impl Measured<'_> {
 }
 
 /// Whether more effort would hardly find more of what is `left` to be found.
-fn is_finished(curve: &Curve<GraphPoint>, left: f32) -> bool {
+fn is_finished(curve: &Curve<ListPoint>, left: f32) -> bool {
     curve.points.last().is_some_and(|p| p.recall >= ENOUGH_RECALL * left)
 }
 

@@ -4,6 +4,7 @@ use super::layout::GraphLayout;
 use super::open::load_offsets;
 use super::records::read_records;
 use super::section::GraphEntry;
+use crate::calibrate::list::ListPoint;
 use crate::error::IndexError;
 use crate::family::reports::bars;
 use crate::family::{Description, Fact};
@@ -91,7 +92,7 @@ pub(super) fn describe(
 /// The ends of each curve.
 fn calibration(graph: &GraphEntry) -> Vec<String> {
     let calibration = &graph.calibration;
-    let line = |(k, least, most): (u32, super::section::GraphPoint, super::section::GraphPoint)| {
+    let line = |(k, least, most): (u32, ListPoint, ListPoint)| {
         format!(
             "k {k}: recall {:.3} at search_list {} to {:.3} at {} ({} {})",
             least.recall,

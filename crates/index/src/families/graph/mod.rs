@@ -30,7 +30,7 @@ pub(crate) mod write;
 
 pub use options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, GraphLayoutChoice, GraphOptions};
 pub use relayout::{LayoutConversion, convert_layout, convert_layout_in};
-pub use section::{GraphEntry, GraphPoint};
+pub use section::GraphEntry;
 
 use crate::family::Family;
 

@@ -1,8 +1,9 @@
 //! What a manifest says of a graph.
 
 use super::layout::GraphLayout;
-use crate::calibrate::solve::{Place, Question, Solved};
-use crate::calibrate::{self, Calibration, Limits, Point};
+use crate::calibrate::list::ListPoint;
+use crate::calibrate::solve::{Question, Solved};
+use crate::calibrate::{self, Calibration, Limits};
 use crate::format::manifest::{CodesEntry, FileEntry, Manifest, require};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub struct GraphEntry {
     /// The codes, one a vector.
     pub codes: CodesEntry,
     /// Recall against the size of the candidate list.
-    pub calibration: Calibration<GraphPoint>,
+    pub calibration: Calibration<ListPoint>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -92,20 +93,15 @@ impl GraphEntry {
         let codes = manifest.vectors * u64::from(self.codes.code_bytes);
         require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
         // Version 1 measured with noise.
-        let series = (manifest.format_version > 1).then_some(|_: &GraphPoint| ());
+        let series = (manifest.format_version > 1).then_some(|_: &ListPoint| ());
         calibrate::check(&self.calibration, &Limits { vectors: manifest.vectors, probes: 0, series })
     }
 
     /// The size of the candidate list for a recall.
     pub(crate) fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
         let question = Question::new(&self.calibration.curves, k, recall)?;
-        let points = question.curve.points.iter().map(|point| Length {
-            search_list: f64::from(point.search_list),
-            recall: f64::from(point.recall),
-        });
-        let found = question.cheapest([points], |_| 0.0);
-        let (search_list, reached) = match found {
-            Some(length) => (length.search_list, true),
+        let (search_list, reached) = match question.list() {
+            Some(search_list) => (search_list, true),
             None => (f64::from(question.best()?.search_list), false),
         };
         // The logarithms may have come out a hair above a whole number.
@@ -114,59 +110,12 @@ impl GraphEntry {
     }
 }
 
-/// The recall at one size of the candidate list.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct GraphPoint {
-    /// Size of the candidate list (L in DiskANN).
-    pub search_list: u32,
-    /// Mean recall@k at that size.
-    pub recall: f32,
-}
-
-impl Point for GraphPoint {
-    fn recall(&self) -> f32 {
-        self.recall
-    }
-
-    fn rank(&self) -> (u32, u32, f32) {
-        (self.search_list, 0, 0.0)
-    }
-
-    fn largest(&self) -> u32 {
-        self.search_list
-    }
-
-    fn check(&self, _probes: u32) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// A size of the candidate list, between two that were measured as a rule.
-#[derive(Debug, Clone, Copy)]
-struct Length {
-    search_list: f64,
-    recall: f64,
-}
-
-impl Place for Length {
-    fn reached(&self) -> f64 {
-        self.recall
-    }
-
-    /// Recall rises with the logarithm of the list.
-    fn between(&self, above: &Length, share: f64) -> Length {
-        let (low, high) = (self.search_list.ln(), above.search_list.ln());
-        let search_list = (low + share * (high - low)).exp();
-        Length { search_list, recall: self.recall + share * (above.recall - self.recall) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::calibrate::Curve;
 
-    fn entry(curves: Vec<Curve<GraphPoint>>) -> GraphEntry {
+    fn entry(curves: Vec<Curve<ListPoint>>) -> GraphEntry {
         let codes = CodesEntry {
             file: FileEntry::default(),
             codec: FileEntry::default(),
@@ -188,10 +137,10 @@ mod tests {
         }
     }
 
-    fn curve(k: u32, points: &[(u32, f32)]) -> Curve<GraphPoint> {
+    fn curve(k: u32, points: &[(u32, f32)]) -> Curve<ListPoint> {
         let points = points
             .iter()
-            .map(|(search_list, recall)| GraphPoint { search_list: *search_list, recall: *recall });
+            .map(|(search_list, recall)| ListPoint { search_list: *search_list, recall: *recall });
         Curve { k, points: points.collect() }
     }
 

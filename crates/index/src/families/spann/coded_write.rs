@@ -8,36 +8,22 @@ use super::write::{Blocks, CHECK_EVERY, Files, write_table};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::postings::{ListEntry, Postings};
+use crate::partition::encoding::Encoding;
 use crate::partition::intake::Intake;
-use crate::partition::{CHECK_BYTES, READ_BYTES, sample_rows};
+use crate::partition::{CHECK_BYTES, READ_BYTES};
 use crate::query::codes::VectorCodes;
-use bathyal_kernels::quantize::{EncodeScratch, SCAN_BLOCK};
 use bathyal_store::Object;
-use bathyal_vectors::{RowReader, VectorError};
-use std::sync::{Arc, Mutex};
+use bathyal_vectors::RowReader;
+use std::sync::Arc;
 
 /// While building: the codes by slot, one after the other.
 const CODES_NAME: &str = "codes.tmp";
-/// Bytes of codes that are made before they are written.
-const CODES_BYTES: usize = 4 << 20;
-/// Vectors that a thread encodes at once: whole blocks.
-const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
 
 /// The codes of all vectors, while the index is built.
 pub(crate) struct CodedVectors {
     pub(crate) codes: VectorCodes,
     pub(crate) entry: ListCodesEntry,
     file: Arc<dyn Object>,
-}
-
-/// Bytes of memory of a build at the peak of making codes.
-pub(crate) fn planned_bytes(count: usize, dim: usize, threads: u64) -> u64 {
-    // The codec takes its sample as it is and centred, and covariances of the dimensions.
-    let sample = (sample_rows(count, dim) * dim * 4) as u64;
-    let training = 2 * sample + 2 * (dim.min(1024) as u64).pow(2) * 8;
-    let encoding = 2 * CODES_BYTES as u64 + threads * (ENCODE_ROWS as u64 + 64) * 4 * dim as u64;
-    // The codec itself is a matrix at most.
-    training.max(encoding) + 8 * (dim * dim.min(1024)) as u64
 }
 
 /// Trains a codec and encodes all vectors, where lists are to hold codes.
@@ -49,84 +35,25 @@ pub(crate) fn encode(
     if work.own.code_kind.is_none() {
         return Ok(None);
     }
-    let codes = train(work, intake, leaves)?;
+    let (rows, dim) = (&leaves.rows, intake.dim);
+    let reader = |ahead| {
+        let mut taken = RowReader::new(rows, ahead);
+        move |slot, out: &mut [f32]| {
+            intake.floats(taken.row(slot)?, out);
+            Ok(())
+        }
+    };
+    let encoding = Encoding { work, count: rows.count(), dim, row_bytes: rows.row_bytes(), reader };
+    let (codes, _) = encoding.train(work.own.codes().of_groups(dim))?;
     let mut codec = Appender::create(work.directory, LIST_CODEC_NAME)?;
     codec.append(&codes.to_bytes())?;
     let (kind, code_bytes) = (codes.codec.kind().to_string(), codes.code_bytes());
     let entry = ListCodesEntry { codec: codec.finish()?, kind, code_bytes: code_bytes as u32 };
-    let vectors = leaves.rows.count();
-    work.progress.stage("encoding", vectors as u64);
     let mut file = Appender::create(work.directory, CODES_NAME)?;
-    let at_once = (CODES_BYTES / code_bytes).min(CHECK_BYTES / leaves.rows.row_bytes());
-    let at_once = at_once.next_multiple_of(ENCODE_ROWS).min(vectors);
-    let mut bytes = vec![0_u8; at_once * code_bytes];
-    for first in (0..vectors).step_by(at_once) {
-        work.go_on()?;
-        let bytes = &mut bytes[..at_once.min(vectors - first) * code_bytes];
-        encode_slots(work, intake, leaves, &codes, first, bytes)?;
-        file.append(bytes)?;
-        work.progress.advance((first + bytes.len() / code_bytes) as u64);
-    }
+    encoding.encode(&codes, |bytes| file.append(bytes))?;
     drop(file);
     let file = work.directory.get(CODES_NAME)?;
     Ok(Some(CodedVectors { codes, entry, file }))
-}
-
-/// Trains the codec on vectors from all leaves.
-fn train(work: &Work<'_>, intake: &Intake, leaves: &Leaves) -> Result<VectorCodes, IndexError> {
-    work.progress.stage("training codes", 1);
-    let (dim, count) = (intake.dim, leaves.rows.count());
-    let rows = sample_rows(count, dim);
-    let mut sample = vec![0.0_f32; rows * dim];
-    let mut taken = RowReader::new(&leaves.rows, 0);
-    for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
-        if i % 4096 == 0 {
-            work.go_on()?;
-        }
-        intake.floats(taken.row((i as u64 * count as u64 / rows as u64) as usize)?, row);
-    }
-    let (choice, seed) = (work.own.codes().of_groups(dim), work.options.seed);
-    VectorCodes::train(choice, intake.metric, &mut sample, dim, seed, work.threads)
-}
-
-/// Encodes the vectors from slot `first` on, split over threads.
-fn encode_slots(
-    work: &Work<'_>,
-    intake: &Intake,
-    leaves: &Leaves,
-    codes: &VectorCodes,
-    first: usize,
-    bytes: &mut [u8],
-) -> Result<(), VectorError> {
-    let (dim, size) = (intake.dim, codes.code_bytes());
-    let part = (bytes.len() / size).div_ceil(work.threads).next_multiple_of(ENCODE_ROWS);
-    let encode = |mut slot: usize, bytes: &mut [u8]| {
-        let mut scratch = EncodeScratch::default();
-        let mut taken = RowReader::new(&leaves.rows, READ_BYTES);
-        let mut rows = vec![0.0_f32; ENCODE_ROWS * dim];
-        for bytes in bytes.chunks_mut(ENCODE_ROWS * size) {
-            let rows = &mut rows[..bytes.len() / size * dim];
-            for row in rows.chunks_exact_mut(dim) {
-                intake.floats(taken.row(slot)?, row);
-                slot += 1;
-            }
-            codes.encode(rows, bytes, &mut scratch);
-        }
-        Ok(())
-    };
-    let failed = Mutex::new(Ok(()));
-    std::thread::scope(|scope| {
-        for (number, bytes) in bytes.chunks_mut(part * size).enumerate() {
-            let (encode, failed) = (&encode, &failed);
-            scope.spawn(move || {
-                let encoded = encode(first + number * part, bytes);
-                if let (Err(error), Ok(mut failed)) = (encoded, failed.lock()) {
-                    *failed = Err(error);
-                }
-            });
-        }
-    });
-    failed.into_inner().unwrap_or(Ok(()))
 }
 
 impl CodedVectors {

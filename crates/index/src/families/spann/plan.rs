@@ -3,7 +3,6 @@
 
 use super::assign::ROUND_VECTORS;
 use super::centroids::centroid_element;
-use super::coded_write;
 use super::graph::CENTROID_DEGREE;
 use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
 use super::options::SpannOptions;
@@ -13,7 +12,7 @@ use crate::families::graph::adjacency::Adjacency;
 use crate::form::source::Source;
 use crate::format::postings::Postings;
 use crate::partition::space::Space;
-use crate::partition::{MOST_PARTS, sample_rows};
+use crate::partition::{MOST_PARTS, encoding, sample_rows};
 use crate::query::codes::plain_metric;
 
 /// The program itself, thread stacks, and what the allocator keeps.
@@ -116,7 +115,7 @@ impl Sizes {
             return common;
         }
         // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
-        let coding = coded_write::planned_bytes(data.count(), data.dim(), threads);
+        let coding = encoding::planned_bytes(data.count(), data.dim(), threads);
         let truth = 1000 * 101 * (own.codes().of_groups(data.dim()).1 as u64 + 16);
         common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
     }

@@ -1,0 +1,85 @@
+//! How an index is opened, and how it is searched.
+
+use super::tier::TierChoice;
+use crate::cost::processor::Processor;
+use crate::query::SearchMode;
+use bathyal_tier::backend::file::Method;
+use bathyal_tier::{Tier, TierError, TierProfile};
+use std::sync::Arc;
+
+/// Widest beam; an SSD serves no more at once.
+pub const MAX_BEAM_WIDTH: u32 = 128;
+/// Largest candidate list.
+pub const MAX_SEARCH_LIST: u32 = 1 << 20;
+
+/// How to open an index.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Where pages of vectors and links are read from.
+    pub tier: TierChoice,
+    /// Which system interface reads files.
+    pub method: Method,
+    /// Whether to read through the page cache. Off by default: the index then takes no memory but its own.
+    pub page_cache: bool,
+    /// Memory that the open index may take, in bytes. `None` means no limit.
+    pub memory_bytes: Option<u64>,
+    /// What was measured of the device that pages are read from, by a probe: efforts, gaps between reads and queries in flight
+    /// follow it. Its numbers take the place of those that the tier knows of itself. `None` means no more than these.
+    pub profile: Option<TierProfile>,
+    /// What the processor takes for the parts of a search; `None` measures it at the first need and keeps that in the user's
+    /// cache folder (`$XDG_CACHE_HOME/bathyal`, `~/.cache/bathyal`), unless the environment variable `BATHYAL_PROCESSOR` says
+    /// `reference` ([`Processor::REFERENCE`]) or `measured` (measured and not kept). The effort for a recall may depend on
+    /// it, the recall does not.
+    pub processor: Option<Processor>,
+    /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation).
+    pub wrap: Option<WrapTier>,
+}
+
+/// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].
+pub type WrapTier = Arc<dyn Fn(Arc<dyn Tier>) -> Result<Arc<dyn Tier>, TierError> + Send + Sync>;
+
+/// How hard to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Effort {
+    /// As hard as this recall@k takes, by the index's calibration.
+    Recall(f32),
+    /// With a candidate list of this size (L in DiskANN).
+    SearchList(u32),
+}
+
+/// How to search. What a family has no use for is refused, not ignored.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchOptions {
+    /// Neighbours wanted.
+    pub k: usize,
+    /// How hard to search.
+    pub effort: Effort,
+    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration.
+    pub probes: Option<u32>,
+    /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
+    /// 3.3); `None` chooses by the calibration.
+    pub prune: Option<f32>,
+    /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`].
+    pub beam_width: Option<u32>,
+    /// Threads; 0 means all cores.
+    pub threads: usize,
+    /// Hop by hop, or as reads arrive; `None` is hop by hop.
+    pub mode: Option<SearchMode>,
+    /// Queries interleaved on each thread; `None` suits the tier.
+    pub in_flight: Option<usize>,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        SearchOptions {
+            k: 10,
+            effort: Effort::Recall(0.95),
+            probes: None,
+            prune: None,
+            beam_width: None,
+            threads: 0,
+            mode: None,
+            in_flight: None,
+        }
+    }
+}

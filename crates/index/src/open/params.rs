@@ -1,0 +1,147 @@
+//! What a caller asks for, checked, as what a search needs.
+
+use super::Index;
+use super::options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions};
+use crate::error::IndexError;
+use crate::extent;
+use crate::family::Knob;
+use crate::query::{self, DEFAULT_BEAM_WIDTH, SearchParams};
+use bathyal_kernels::Metric;
+use bathyal_vectors::VectorFile;
+use std::ops::Range;
+
+impl Index {
+    /// Refuses queries that do not fit the index, and those of `rows` that have no answer.
+    pub(super) fn check_queries(&self, queries: &VectorFile, rows: Range<usize>) -> Result<(), IndexError> {
+        let refuse =
+            |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
+        if queries.dim() != self.dim() {
+            return refuse(format!(
+                "the queries have {} dimensions, the index has {}",
+                queries.dim(),
+                self.dim()
+            ));
+        }
+        if queries.element() != self.element() {
+            return refuse(format!(
+                "the queries are {}, the index holds {}; convert them with `bathyal convert`",
+                queries.element(),
+                self.element()
+            ));
+        }
+        if rows == (0..queries.count()) {
+            queries.check_finite()?
+        } else {
+            queries.check_rows(rows.clone())?
+        }
+        extent::check_queries(queries, rows.clone(), self.metric(), self.manifest.stored_scale())?;
+        if self.metric() == Metric::Cosine {
+            let zero = |row: &usize| !extent::has_direction(self.element(), queries.row(*row));
+            if let Some(row) = rows.clone().find(zero) {
+                return refuse(format!(
+                    "query {row} is all zeros, which has no direction and so no cosine distance"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns what the user asked for into what the search needs.
+    pub(super) fn params(&self, options: &SearchOptions) -> Result<(SearchParams, Vec<String>), IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let mut notes = Vec::new();
+        if options.k == 0 {
+            return refuse("k is 0; ask for at least one neighbour".into());
+        }
+        let beam_width = options.beam_width.unwrap_or(DEFAULT_BEAM_WIDTH);
+        if beam_width == 0 || beam_width > MAX_BEAM_WIDTH {
+            return refuse(format!("beam_width is {beam_width}; it must be between 1 and {MAX_BEAM_WIDTH}"));
+        }
+        if options.probes == Some(0) {
+            return refuse("probes is 0; at least one group must be scanned".into());
+        }
+        if options.prune.is_some_and(|prune| !(prune >= 0.0 && prune.is_finite())) {
+            return refuse(
+                "prune must be 0 or above: how much farther than the nearest a list may be".into(),
+            );
+        }
+        self.check_knobs(options)?;
+        if options.in_flight == Some(0) {
+            return refuse("in_flight is 0; at least one query must run a thread".into());
+        }
+        let k = options.k.min(self.len());
+        if k < options.k {
+            notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
+        }
+        let effort = match options.effort {
+            Effort::SearchList(0) => return refuse("search_list is 0; it must be at least k".into()),
+            Effort::SearchList(l) if l > MAX_SEARCH_LIST => {
+                return refuse(format!("search_list is {l}; it must be at most {MAX_SEARCH_LIST}"));
+            }
+            Effort::SearchList(l) if (l as usize) < k => {
+                return refuse(format!("search_list is {l}, which must be at least k = {k}"));
+            }
+            Effort::SearchList(l) => self.stored.effort_of(l),
+            Effort::Recall(recall) => {
+                if !(recall > 0.0 && recall <= 1.0) {
+                    return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
+                }
+                self.effort_for(k, recall, &mut notes)
+            }
+        };
+        let params = SearchParams {
+            k,
+            search_list: effort.search_list.max(k),
+            probes: options.probes.map_or(effort.probes, |probes| probes as usize),
+            prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { effort.prune }),
+            beam_width: beam_width as usize,
+            mode: options.mode.unwrap_or_default(),
+            timed: false,
+        };
+        Ok((params, notes))
+    }
+
+    /// Refuses efforts that the index's family has no use for.
+    fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
+        let known = self.stored.knobs();
+        let given = [
+            (Knob::SearchList, matches!(options.effort, Effort::SearchList(_))),
+            (Knob::Probes, options.probes.is_some()),
+            (Knob::Prune, options.prune.is_some()),
+            (Knob::BeamWidth, options.beam_width.is_some()),
+            (Knob::Mode, options.mode.is_some()),
+        ];
+        let Some((knob, _)) = given.into_iter().find(|(knob, given)| *given && !known.contains(knob)) else {
+            return Ok(());
+        };
+        let known: Vec<&str> = known.iter().map(|knob| knob.name()).collect();
+        Err(IndexError::Parameter(format!(
+            "{}: a search of this {} index knows no {}; it knows {}",
+            self.directory.display(),
+            self.manifest.family,
+            knob.name(),
+            if known.is_empty() { "none".into() } else { known.join(", ") }
+        )))
+    }
+
+    /// The effort for a recall.
+    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> query::Effort {
+        let solved = self.opened.effort(k, recall, &self.machine());
+        if solved.is_none_or(|solved| !solved.reached) {
+            notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
+        }
+        let Some(solved) = solved else {
+            // Too few vectors to calibrate: looking at all of them is exact and cheap.
+            return query::Effort { search_list: self.len(), probes: self.len(), prune: 0.0 };
+        };
+        if !solved.reached {
+            notes.push(format!(
+                "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {}",
+                solved.effort.search_list
+            ));
+        }
+        // A manifest may ask for no more than a caller.
+        let search_list = solved.effort.search_list.min(MAX_SEARCH_LIST as usize);
+        query::Effort { search_list, ..solved.effort }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a search of many queries returns.
+
+use super::pool::Answers;
+use crate::error::IndexError;
+use crate::query::{Counter, OwnCosts, QueryStats, SearchTotals};
+
+/// The answers to a batch of queries.
+#[derive(Debug, Clone)]
+pub struct SearchResult {
+    /// Neighbours a query: what was asked for, or all that the index holds.
+    pub k: usize,
+    /// `queries x k`, nearest first.
+    pub ids: Vec<u32>,
+    /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
+    pub distances: Vec<f32>,
+    /// Nanoseconds each query took from its start to its answer.
+    pub latencies_ns: Vec<u64>,
+    /// What each query cost.
+    pub per_query: Vec<QueryStats>,
+    /// What each query cost by counters that only the index's family has.
+    pub own: OwnCosts,
+    /// What all cost together.
+    pub totals: SearchTotals,
+    /// Seconds from the first query's start to the last one's end.
+    pub seconds: f64,
+    /// The candidate list that was used.
+    pub search_list: u32,
+    /// Threads used.
+    pub threads: usize,
+    /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
+    pub notes: Vec<String>,
+}
+
+/// Puts the answers of all workers in the order of the queries.
+pub(super) fn collect(
+    answers: Vec<Answers>,
+    (count, counters): (usize, &'static [Counter]),
+    k: usize,
+    seconds: f64,
+    search_list: u32,
+    threads: usize,
+) -> Result<SearchResult, IndexError> {
+    let mut result = SearchResult {
+        k,
+        ids: vec![0; count * k],
+        distances: vec![0.0; count * k],
+        latencies_ns: vec![0; count],
+        per_query: vec![QueryStats::default(); count],
+        own: OwnCosts::new(counters, count),
+        totals: SearchTotals::default(),
+        seconds,
+        search_list,
+        threads,
+        notes: Vec::new(),
+    };
+    let mut answered = 0;
+    for part in answers {
+        for (i, (query, latency_ns, stats)) in part.queries.iter().enumerate() {
+            let at = *query as usize * k;
+            for (j, neighbor) in part.neighbors[i * k..(i + 1) * k].iter().enumerate() {
+                result.ids[at + j] = neighbor.id;
+                result.distances[at + j] = neighbor.distance;
+            }
+            result.latencies_ns[*query as usize] = *latency_ns;
+            result.per_query[*query as usize] = *stats;
+            result.own.set(*query as usize, stats);
+            answered += 1;
+        }
+    }
+    if answered != count {
+        return Err(IndexError::Internal(format!("{answered} of {count} queries were answered")));
+    }
+    result.totals = SearchTotals::of(&result.per_query, &result.own);
+    Ok(result)
+}

@@ -1,0 +1,114 @@
+//! Codes of whole vectors while an index is built: the codec from a sample, and the codes of all vectors in their order, made
+//! by all threads, some megabytes at once.
+
+use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
+use crate::error::IndexError;
+use crate::query::codes::VectorCodes;
+use bathyal_kernels::quantize::{CodeKind, EncodeScratch, SCAN_BLOCK};
+use bathyal_vectors::VectorError;
+use std::sync::Mutex;
+
+/// Bytes of codes that are made before they are handed on.
+pub(crate) const CODES_BYTES: usize = 4 << 20;
+/// Vectors that a thread encodes at once: whole blocks.
+const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
+
+/// Bytes of memory at the peak of training a codec and making codes.
+pub(crate) fn planned_bytes(count: usize, dim: usize, threads: u64) -> u64 {
+    // The codec takes its sample as it is and centred, and covariances of the dimensions.
+    let sample = (sample_rows(count, dim) * dim * 4) as u64;
+    let training = 2 * sample + 2 * (dim.min(1024) as u64).pow(2) * 8;
+    let encoding = 2 * CODES_BYTES as u64 + threads * (ENCODE_ROWS as u64 + 64) * 4 * dim as u64;
+    // The codec itself is a matrix at most.
+    training.max(encoding) + 8 * (dim * dim.min(1024)) as u64
+}
+
+/// One vector as `dim` floats, by its number.
+pub(crate) trait ReadFloats: FnMut(usize, &mut [f32]) -> Result<(), VectorError> {}
+
+impl<F: FnMut(usize, &mut [f32]) -> Result<(), VectorError>> ReadFloats for F {}
+
+/// The vectors that are encoded, `count` of `dim` floats each.
+pub(crate) struct Encoding<'a, 'w, L, O, M> {
+    pub(crate) work: &'a Work<'w, L, O>,
+    pub(crate) count: usize,
+    pub(crate) dim: usize,
+    /// Bytes of a vector where it is read.
+    pub(crate) row_bytes: usize,
+    /// Makes a reader of vectors for one thread, which reads so many bytes ahead.
+    pub(crate) reader: M,
+}
+
+impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_, L, O, M> {
+    /// Trains a codec on vectors from all over; returns the sample as well, from which its mean is taken.
+    pub(crate) fn train(&self, choice: (CodeKind, usize)) -> Result<(VectorCodes, Vec<f32>), IndexError> {
+        let (work, dim) = (self.work, self.dim);
+        work.progress.stage("training codes", 1);
+        let rows = sample_rows(self.count, dim);
+        let mut sample = vec![0.0_f32; rows * dim];
+        let mut read = (self.reader)(0);
+        for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
+            if i % 4096 == 0 {
+                work.go_on()?;
+            }
+            read((i as u64 * self.count as u64 / rows as u64) as usize, row)?;
+        }
+        let options = work.options;
+        let codes = VectorCodes::train(choice, options.metric, &mut sample, dim, options.seed, work.threads)?;
+        Ok((codes, sample))
+    }
+
+    /// Hands the codes of all vectors to `take`, one after the other, some whole blocks at once.
+    pub(crate) fn encode(
+        &self,
+        codes: &VectorCodes,
+        mut take: impl FnMut(&[u8]) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        self.work.progress.stage("encoding", self.count as u64);
+        let size = codes.code_bytes();
+        let at_once = (CODES_BYTES / size).min(CHECK_BYTES / self.row_bytes);
+        let at_once = at_once.next_multiple_of(ENCODE_ROWS).min(self.count);
+        let mut bytes = vec![0_u8; at_once * size];
+        for first in (0..self.count).step_by(at_once) {
+            self.work.go_on()?;
+            let bytes = &mut bytes[..at_once.min(self.count - first) * size];
+            self.encode_from(codes, first, bytes)?;
+            take(bytes)?;
+            self.work.progress.advance((first + bytes.len() / size) as u64);
+        }
+        Ok(())
+    }
+
+    /// Encodes the vectors from `first` on, split over threads.
+    fn encode_from(&self, codes: &VectorCodes, first: usize, bytes: &mut [u8]) -> Result<(), VectorError> {
+        let (dim, size) = (self.dim, codes.code_bytes());
+        let part = (bytes.len() / size).div_ceil(self.work.threads).next_multiple_of(ENCODE_ROWS);
+        let encode = |mut number: usize, bytes: &mut [u8]| {
+            let mut scratch = EncodeScratch::default();
+            let mut read = (self.reader)(READ_BYTES);
+            let mut rows = vec![0.0_f32; ENCODE_ROWS * dim];
+            for bytes in bytes.chunks_mut(ENCODE_ROWS * size) {
+                let rows = &mut rows[..bytes.len() / size * dim];
+                for row in rows.chunks_exact_mut(dim) {
+                    read(number, row)?;
+                    number += 1;
+                }
+                codes.encode(rows, bytes, &mut scratch);
+            }
+            Ok(())
+        };
+        let failed = Mutex::new(Ok(()));
+        std::thread::scope(|scope| {
+            for (number, bytes) in bytes.chunks_mut(part * size).enumerate() {
+                let (encode, failed) = (&encode, &failed);
+                scope.spawn(move || {
+                    let encoded = encode(first + number * part, bytes);
+                    if let (Err(error), Ok(mut failed)) = (encoded, failed.lock()) {
+                        *failed = Err(error);
+                    }
+                });
+            }
+        });
+        failed.into_inner().unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,149 @@
+"""Building an index, and copying it to another layout."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from bathyal import _bathyal
+from bathyal.arguments import Data, Metric, Path, family_options, memory_bytes, refuse_renamed, whole
+from bathyal.files import source
+from bathyal.index import Index
+from bathyal.progress import Receiver, shown
+
+StoreAs = Literal["f16", "i8"]
+Family = str
+
+
+def build(
+    data: Data,
+    path: Path,
+    metric: Metric = "l2",
+    family: Family | None = None,
+    *,
+    threads: int = 0,
+    seed: int | None = None,
+    memory: int | str | None = None,
+    overwrite: bool = False,
+    store_as: StoreAs | None = None,
+    calibration: Data | None = None,
+    progress: bool | Receiver = True,
+    **options: int | float | str | None,
+) -> Index:
+    """Builds an index over ``data`` in the new directory ``path``, and opens it.
+
+    Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
+
+    Args:
+        data: the path of a file of vectors (see :func:`read_vectors`), or an array of ``vectors x dim``:
+            float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
+            changed meanwhile.
+        metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
+        family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
+            ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
+            ``"flat"`` (all vectors are compared: exact, for small sets).
+            :func:`families` lists all with their options.
+        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
+            needs one thread, too.
+        seed: of everything random; None takes a fixed one.
+        memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
+            library takes with 24 MB for the library itself, but neither Python nor an array that is ``data``.
+        overwrite: replace an index that is already there.
+        store_as: ``"f16"`` or ``"i8"`` stores vectors of float32 in half or a quarter of the bytes. Queries stay
+            float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
+            :attr:`Index.stored` says what that loses. None stores vectors as they are given.
+        calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
+        progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
+            ``(stage, done, total)``.
+        options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
+            ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,
+            ``search_list``, ``alpha``, ``code_bytes``, ``code_kind``. ``spann``: ``layout``, ``centroid_share``,
+            ``replicas``, ``list_limit``, ``alpha``, ``code_bytes``, ``code_kind``. An option of another family is
+            refused.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
+        FileExistsError: something is at ``path`` and ``overwrite`` is False.
+        MemoryError: ``memory`` is too small; the message says how much is needed.
+        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named).
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
+    >>> index = bathyal.build(vectors, "cosine.index", metric="cosine", family="graph", max_degree=16)
+    >>> index.build_report["vectors"], index.build_report["element"]
+    (300, 'f32')
+    >>> bathyal.build(vectors, "cosine.index")
+    Traceback (most recent call last):
+    FileExistsError: ...
+    """
+    refuse_renamed("build", options)
+    budget = memory_bytes(memory)
+    with shown(progress) as receiver:
+        report = _bathyal.build(
+            source(data),
+            path,
+            {
+                "metric": metric,
+                "family": family,
+                "options": json.dumps(family_options(options)),
+                "threads": whole("threads", threads, most=4096),
+                "seed": None if seed is None else whole("seed", seed),
+                "memory": budget,
+                "overwrite": bool(overwrite),
+                "store_as": store_as,
+                "calibration": None if calibration is None else source(calibration),
+            },
+            receiver,
+        )
+    return Index(_bathyal.IndexHandle.open(path, "file", budget, None, None, None), path, json.loads(report))
+
+
+def families() -> dict[str, dict[str, Any]]:
+    """The index families: what each is (``about``), the ``options`` of a build with what they do, and the
+    ``counters`` that its searches have besides those of all.
+
+    >>> import bathyal
+    >>> list(bathyal.families()["cluster"]["options"])
+    ['group_vectors', 'code_bytes', 'code_kind']
+    >>> list(bathyal.families()["spann"]["counters"])
+    ['lists', 'small_reads']
+    """
+    listed: list[dict[str, Any]] = json.loads(_bathyal.list_families())
+    return {
+        family["name"]: {
+            "about": family["about"],
+            "options": {option["name"]: option["help"] for option in family["options"]},
+            "counters": {counter["name"]: counter["help"] for counter in family["counters"]},
+        }
+        for family in listed
+    }
+
+
+def convert_layout(
+    index: Path,
+    output: Path,
+    layout: Literal["padded", "csr"],
+    threads: int = 0,
+    progress: bool | Receiver = True,
+) -> dict[str, Any]:
+    """Copies a graph index to another layout: the same links, codes and calibration, not a rebuild.
+
+    ``"csr"`` is the smallest, for memory; ``"padded"`` suits disks. ``page_local`` has no links of single vectors,
+    so it is neither read nor written here. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
+    ``index_bytes``, ``index_bytes_before``, ``amplification``.
+
+    Raises:
+        FileExistsError: something is at ``output``.
+        ValueError: the index is no graph, or has that layout already.
+
+    >>> import numpy as np, bathyal
+    >>> rows = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
+    >>> bathyal.build(rows, "disk.index", family="graph", max_degree=16).close()
+    >>> report = bathyal.convert_layout("disk.index", "memory.index", layout="csr")
+    >>> report["to"], report["index_bytes"] < report["index_bytes_before"]
+    ('csr', True)
+    """
+    with shown(progress) as receiver:
+        count = whole("threads", threads)
+        report: dict[str, Any] = json.loads(_bathyal.convert_layout(index, output, layout, count, receiver))
+    return report

@@ -1,0 +1,89 @@
+"""Opening an index, checking it and looking at it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bathyal import _bathyal
+from bathyal.arguments import Path, memory_bytes
+from bathyal.index import Index
+from bathyal.progress import Receiver, shown
+
+Tier = str
+
+
+def open(
+    path: Path,
+    tier: Tier = "file",
+    memory: int | str | None = None,
+    progress: bool | Receiver = True,
+    delay: str | None = None,
+    profile: Path | None = None,
+) -> Index:
+    """Opens the index in the directory ``path``.
+
+    Args:
+        tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now;
+            ``"mapped"`` loads it into huge pages, ``"mapped:node=1"`` into the memory of a NUMA node (CXL memory is
+            one), ``"mapped:/dev/dax0.0"`` or ``"mapped:/mnt/pmem"`` into a DAX device or a file of a DAX file
+            system, where the next process finds it loaded. Mapped memory other than ``"mapped"`` does not count
+            towards ``memory``.
+        memory: most bytes of memory that the index may hold, with the searches that run in it, or text such as
+            ``"1GB"``; None means no limit. It does not count Python and the library themselves, the arrays of
+            queries and of answers, and mapped memory other than ``"mapped"``.
+        progress: of loading into mapped memory: True draws a bar if stderr is a terminal, False shows nothing, a
+            callable is called with ``(stage, done, total)``.
+        delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"ssd"``, or the path of
+            a JSON file with its profile. What is measured then is emulated, and the index's text says so.
+        profile: the file that ``bathyal probe --output`` wrote of the device that the index lies on: efforts, reads
+            and queries in flight follow what was measured. None means no more than the tier knows of itself.
+
+    Raises:
+        FileNotFoundError: nothing is at ``path``.
+        ValueError: no such tier, no such device; ``profile`` is no profile.
+        Error: what is there is no index, or one of a later version.
+        DamagedIndexError: a file that is loaded now does not match its checksum.
+        MemoryError: ``memory`` is too small; the message says how much is needed.
+        ValueError: ``tier`` names memory that is not there, is too small or holds something else.
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.eye(8, dtype=np.float32)
+    >>> bathyal.build(vectors, "tiny.index").close()
+    >>> with bathyal.open("tiny.index", tier="dram", memory="100MB") as index:
+    ...     index
+    <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
+    """
+    with shown(progress) as receiver:
+        handle = _bathyal.IndexHandle.open(path, tier, memory_bytes(memory), receiver, delay, profile)
+        return Index(handle, path, emulated=delay)
+
+
+def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
+    """Checks every byte of an index against its checksums, and every link of a graph or place of a group.
+
+    Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
+    ``links``, ``bytes``, ``unlinked``.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "sound.index").close()
+    >>> bathyal.verify("sound.index")["sound"]
+    True
+    """
+    with shown(progress) as receiver:
+        report: dict[str, Any] = json.loads(_bathyal.verify(path, receiver))
+    return report
+
+
+def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
+    """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``groups`` or
+    ``degree_histogram``, and more.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "described.index").close()
+    >>> bathyal.inspect("described.index")["data_bytes"]
+    256
+    """
+    with shown(progress) as receiver:
+        report: dict[str, Any] = json.loads(_bathyal.inspect(path, receiver))
+    return report
