@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(super) unlooked: u32,
     /// Staged reads that are handed over without waiting for more.
     pub(super) submit_batch: usize,
+    /// Staged reads are handed over before another task is stepped.
+    pub(super) submit_now: bool,
     pub(super) depth: usize,
     pub(super) ops: Vec<Op>,
     pub(super) free_ops: Vec<u32>,
@@ -103,6 +105,7 @@ impl Core {
             lent: 0,
             unlooked: 0,
             submit_batch: if profile.addressable { SUBMIT_LOADS } else { SUBMIT_BATCH },
+            submit_now: false,
             depth: depth as usize,
             ops: Vec::with_capacity(depth as usize),
             free_ops: Vec::with_capacity(depth as usize),

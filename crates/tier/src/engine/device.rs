@@ -14,10 +14,10 @@ const LOOK_EVERY: u32 = 64;
 const DRAIN_WAIT: Duration = Duration::from_millis(20);
 
 impl Core {
-    /// Hands staged reads over once enough have gathered.
+    /// Hands staged reads over once enough have gathered, or a task has given way for that.
     #[inline]
     pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
-        if self.staged.len() >= self.submit_batch {
+        if self.staged.len() >= self.submit_batch || self.submit_now {
             return self.flush();
         }
         if self.unlooked >= LOOK_EVERY { self.look() } else { Ok(()) }
@@ -34,6 +34,7 @@ impl Core {
     /// Hands over as many staged reads as depth, buffers and the device allow.
     fn flush(&mut self) -> Result<(), TierError> {
         let room = self.depth.saturating_sub(self.queue.in_flight());
+        self.submit_now = false;
         self.batch.clear();
         while self.batch.len() < room {
             if !self.addressable && self.admitted == 0 {

@@ -10,6 +10,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+/// Bytes that a stream asks for, at most, before it gives way so that they are handed to the device, which else would run dry
+/// while what has arrived is worked on: some 50 us of a fast disk, against the few of handing over.
+const HELD_BACK_BYTES: u64 = 128 << 10;
+
 /// A query's handle on its engine. Cheap to clone; never leaves its thread.
 #[derive(Clone)]
 pub struct Cx(pub(super) Rc<RefCell<Core>>);
@@ -40,7 +44,7 @@ impl Cx {
 
     /// Opens a stream of reads that are taken one by one as they arrive (pipelined mode).
     pub fn stream(&self) -> Stream {
-        Stream { cx: self.clone(), group: self.0.borrow_mut().open_group(true), pending: 0 }
+        Stream { cx: self.clone(), group: self.0.borrow_mut().open_group(true), pending: 0, held_back: 0 }
     }
 }
 
@@ -152,12 +156,15 @@ pub struct Stream {
     cx: Cx,
     group: u32,
     pending: usize,
+    /// Bytes that were asked for since this task last gave way: at most these wait to be handed to the device.
+    held_back: u64,
 }
 
 impl Stream {
     /// Stages a read; the number returned names it in [`Arrived::place`] (0, 1, 2, ... in order of pushing).
     pub fn push(&mut self, span: Span) -> u32 {
         self.pending += 1;
+        self.held_back += u64::from(span.len);
         self.cx.0.borrow_mut().stage(self.group, span)
     }
 
@@ -171,10 +178,20 @@ impl Stream {
         if self.pending == 0 {
             return None;
         }
-        let (cx, group) = (&self.cx, self.group);
-        let op = std::future::poll_fn(|_| match cx.0.borrow_mut().take_arrived(group) {
-            Some(op) => Poll::Ready(op),
-            None => Poll::Pending,
+        let (cx, group, held_back) = (&self.cx, self.group, &mut self.held_back);
+        let op = std::future::poll_fn(|_| {
+            let mut core = cx.0.borrow_mut();
+            if *held_back >= HELD_BACK_BYTES {
+                *held_back = 0;
+                if core.give_way() {
+                    return Poll::Pending;
+                }
+            }
+            let Some(op) = core.take_arrived(group) else {
+                *held_back = 0;
+                return Poll::Pending;
+            };
+            Poll::Ready(op)
         })
         .await;
         self.pending -= 1;

@@ -41,6 +41,17 @@ impl Core {
         arrived
     }
 
+    /// Lets what is staged go to the device before the current task goes on, which is readied for that; false where reads are
+    /// loads, which no device works on meanwhile.
+    pub(crate) fn give_way(&mut self) -> bool {
+        if self.addressable {
+            return false;
+        }
+        self.submit_now = true;
+        self.ready.push_back(self.current);
+        true
+    }
+
     /// Gives one finished read of a stream back, its buffer and its place in the books: a stream may be of any length.
     pub(crate) fn release_arrived(&mut self, id: u32) {
         let op = &mut self.ops[id as usize];
