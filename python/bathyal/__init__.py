@@ -22,11 +22,12 @@ is passed in is not copied, so it must not be changed while the call runs.
 
 from bathyal._bathyal import DamagedIndexError, Error, __version__
 from bathyal.building import build, convert_layout, families
+from bathyal.checking import inspect, verify
 from bathyal.exact import groundtruth, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
 from bathyal.index import Index
 from bathyal.many import search
-from bathyal.opening import inspect, open, verify
+from bathyal.opening import open
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 
 __all__ = [

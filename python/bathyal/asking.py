@@ -76,8 +76,8 @@ def rows(queries: ArrayLike | Path, element: str) -> tuple[NDArray[Any], bool]:
 def asks(
     request: Callable[_Arguments, Asked],
 ) -> Callable[[Callable[[_Of, Asked], _Answer]], Callable[Concatenate[_Of, _Arguments], _Answer]]:
-    """Gives a method, or a function of what is searched, the arguments of ``request``, and hands it what they come to:
-    searches that are asked the same have one list of arguments and defaults, and one check of them."""
+    """Gives a method, or a function of what is searched, the arguments of ``request``, and hands it what they come
+    to: searches that are asked the same have one list of arguments and defaults, and one check of them."""
 
     def give(
         answer: Callable[[_Of, Asked], _Answer],

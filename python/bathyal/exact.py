@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal import _bathyal
-from bathyal.arguments import Data, whole
+from bathyal.arguments import Data, Metric, whole
 from bathyal.files import source
-from bathyal.arguments import Metric
 from bathyal.progress import Receiver, shown
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, whole
 from bathyal.asking import Asked, Mode, asked, asks
+from bathyal.checking import inspect
 from bathyal.results import Costs, Found, FoundRanges, SearchStats, warned
 
 

@@ -1,9 +1,6 @@
-"""Opening an index, checking it and looking at it."""
+"""Opening an index."""
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, memory_bytes
@@ -57,33 +54,3 @@ def open(
     with shown(progress) as receiver:
         handle = _bathyal.IndexHandle.open(path, tier, memory_bytes(memory), receiver, delay, profile)
         return Index(handle, path, emulated=delay)
-
-
-def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
-    """Checks every byte of an index against its checksums, and every link of a graph or place of a group.
-
-    Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
-    ``links``, ``bytes``, ``unlinked``.
-
-    >>> import numpy as np, bathyal
-    >>> bathyal.build(np.eye(8, dtype=np.float32), "sound.index").close()
-    >>> bathyal.verify("sound.index")["sound"]
-    True
-    """
-    with shown(progress) as receiver:
-        report: dict[str, Any] = json.loads(_bathyal.verify(path, receiver))
-    return report
-
-
-def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
-    """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``groups`` or
-    ``degree_histogram``, and more.
-
-    >>> import numpy as np, bathyal
-    >>> bathyal.build(np.eye(8, dtype=np.float32), "described.index").close()
-    >>> bathyal.inspect("described.index")["data_bytes"]
-    256
-    """
-    with shown(progress) as receiver:
-        report: dict[str, Any] = json.loads(_bathyal.inspect(path, receiver))
-    return report

@@ -276,7 +276,13 @@ def test_an_emulated_device_answers_the_same_and_is_named(index_path, queries):
 
 
 def test_what_was_measured_of_a_device_is_taken_from_a_file(index_path, queries, tmp_path):
-    device = {"kind": "file", "method": "io_uring", "granularity": 512, "alignment": 512, "addressable": False}
+    device = {
+        "kind": "file",
+        "method": "io_uring",
+        "granularity": 512,
+        "alignment": 512,
+        "addressable": False,
+    }
     measured = device | {"latency_ns": 90_000, "iops": 250e3, "bandwidth_bytes_per_s": 2e9, "depth": 64}
     (tmp_path / "disk.json").write_text(json.dumps(measured))
     with bathyal.open(index_path) as plain, bathyal.open(index_path, profile=tmp_path / "disk.json") as told:
