@@ -156,7 +156,8 @@ fn word_vectors_keep_their_word_too() {
         let found = search(&index, &queries, 10, Effort::Recall(asked));
         let recall = recall(&found, &truth);
         println!("asked {asked}, got {recall} with {:?}", found.totals);
-        assert!((recall - f64::from(asked)).abs() <= 0.04, "asked {asked}, got {recall}");
+        // Rare words lie nearer to the middles of groups than the words that stood in for them.
+        assert!((-0.03..=0.07).contains(&(recall - f64::from(asked))), "asked {asked}, got {recall}");
         assert!(found.totals.reads > reads, "more recall takes more reads");
         reads = found.totals.reads;
     }

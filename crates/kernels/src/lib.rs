@@ -7,6 +7,7 @@ pub mod distance;
 pub mod element;
 pub mod kmeans;
 pub mod metric;
+pub mod product;
 pub mod quantize;
 pub mod topk;
 

@@ -34,10 +34,10 @@ impl<'a, P: Point> Question<'a, P> {
         self.stretch <= 1.0
     }
 
-    /// Half of what the recall leaves out is added to it, for families whose efforts for the largest measured k, as often as
+    /// Two thirds of what the recall leaves out are added to it, for families whose efforts for the largest measured k, as often as
     /// k is larger, fall short.
     pub(crate) fn with_margin_beyond(self) -> Question<'a, P> {
-        let recall = if self.is_measured() { self.recall } else { (1.0 + self.recall) / 2.0 };
+        let recall = if self.is_measured() { self.recall } else { (2.0 + self.recall) / 3.0 };
         Question { recall, ..self }
     }
 

@@ -88,13 +88,14 @@ pub(crate) struct Ordered {
 }
 
 impl Ordered {
-    /// Loads a piece and orders it in units of `units` vectors, the smallest first; `before` vectors are ordered already.
+    /// Loads a piece and orders it in units of `units` vectors, the smallest first, of which those of `exchanged` exchange
+    /// members; `before` vectors are ordered already.
     pub(crate) fn load<L, O>(
         work: &Work<'_, L, O>,
         intake: &Intake,
         parts: &[Part],
         piece: Piece,
-        units: Vec<usize>,
+        (units, exchanged): (Vec<usize>, Option<usize>),
         before: u64,
         stages: &mut Stages,
     ) -> Result<Ordered, IndexError> {
@@ -107,7 +108,7 @@ impl Ordered {
             read(work, intake, parts[piece.part], piece).map(|(space, ids)| (space, Some(ids)))?
         };
         stages.end("load");
-        let placement = Placement { units, threads: work.threads, seed: work.options.seed };
+        let placement = Placement { units, exchanged, threads: work.threads, seed: work.options.seed };
         let mut order: Vec<u32> = (0..space.count() as u32).collect();
         placement.order(&space, &mut order, &Within { all: work.progress, before })?;
         stages.end("group");

@@ -207,7 +207,8 @@ fn place<B: Staged>(
         work.progress.stage("grouping", work.data.count() as u64);
     }
     for piece in &pieces[journal.placed..] {
-        let ordered = Ordered::load(work, intake, &journal.parts, *piece, units.clone(), before, stages)?;
+        let ordered =
+            Ordered::load(work, intake, &journal.parts, *piece, (units.clone(), Some(unit)), before, stages)?;
         intake.longest = intake.longest.or(ordered.space.longest());
         B::write(work, &ordered, &mut vectors, &mut order)?;
         write_means(&ordered, unit, work.threads, &mut means)?;

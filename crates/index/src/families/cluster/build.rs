@@ -78,7 +78,7 @@ impl Staged for ClusterOptions {
     type Layout = GroupLayout;
     type Steps = Steps;
 
-    const STEPS_VERSION: u32 = 4;
+    const STEPS_VERSION: u32 = 5;
 
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(Plan::new(data, self, options, &layout_of(data, self)?).rows)

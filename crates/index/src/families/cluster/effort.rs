@@ -7,7 +7,7 @@ use crate::calibrate::{Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
 
-/// Numbers of probes that are tried between two that were measured, where both lists and probes are cheap.
+/// Numbers of probes that are tried between two that were measured.
 const BETWEEN: u32 = 4;
 
 /// The recall of so many probes and candidates.
@@ -74,13 +74,11 @@ impl Place for At {
     }
 }
 
-/// The cheapest candidate list and number of probes for a recall, by the `price` of so many probes and candidates; `lone`
-/// where candidates are read alone.
+/// The cheapest candidate list and number of probes for a recall, by the `price` of so many probes and candidates.
 pub(crate) fn effort(
     curves: &[Curve<ClusterPoint>],
     k: usize,
     recall: f32,
-    lone: bool,
     price: impl Fn(f64, f64) -> f64,
 ) -> Option<Solved> {
     let question = Question::new(curves, k, recall)?;
@@ -89,10 +87,8 @@ pub(crate) fn effort(
     let mut series: Vec<Vec<At>> = Vec::new();
     for (at, points) in measured.iter().enumerate() {
         series.push(points.iter().map(At::from).collect());
-        // Probes that were not measured: where a candidate is a read, its number is what counts, and the last few
-        // probes are not worth one more.
-        let fewer = at.checked_sub(1).map(|at| measured[at]);
-        if let Some(fewer) = fewer.filter(|_| lone) {
+        // Probes that were not measured.
+        if let Some(fewer) = at.checked_sub(1).map(|at| measured[at]) {
             let shares = (1..BETWEEN).map(|step| f64::from(step) / f64::from(BETWEEN));
             series.extend(shares.map(|share| series_between(fewer, points, share)));
         }
@@ -152,7 +148,7 @@ mod tests {
         #[test]
         fn no_measured_effort_that_reaches_a_recall_is_cheaper(
             gains in prop::collection::vec((0.0..0.2_f32, 0.0..0.1_f32), 4..20), wanted in 0.1..0.9_f32,
-            probe in 0.01..10.0_f64, candidate in 0.01..10.0_f64, lone in any::<bool>(),
+            probe in 0.01..10.0_f64, candidate in 0.01..10.0_f64,
         ) {
             // Four lists for each number of probes; recall rises with either.
             let mut points = Vec::new();
@@ -167,7 +163,7 @@ mod tests {
             points.dedup_by_key(|point| point.rank());
             let curves = [Curve { k: 10, points }];
             let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
-            let found = effort(&curves, 10, wanted, lone, price).expect("a calibration");
+            let found = effort(&curves, 10, wanted, price).expect("a calibration");
             let reaching = curves[0].points.iter().filter(|point| point.recall >= wanted);
             let least = reaching.map(|point| price(point.probes.into(), point.search_list.into()));
             let least = least.fold(f64::INFINITY, f64::min);

@@ -133,7 +133,7 @@ impl ClusterEntry {
             false => &self.calibration.curves,
         };
         let device = machine.device();
-        effort::effort(curves, k, recall, shape.lone, |probes, candidates| {
+        effort::effort(curves, k, recall, |probes, candidates| {
             shape.demand(probes, candidates, machine).price_ns(&device)
         })
     }

@@ -65,7 +65,7 @@ impl Staged for SpannOptions {
     type Layout = ListShape;
     type Steps = Steps;
 
-    const STEPS_VERSION: u32 = 3;
+    const STEPS_VERSION: u32 = 4;
 
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(Plan::new(data, self, options).rows)

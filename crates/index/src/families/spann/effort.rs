@@ -113,8 +113,8 @@ fn series<K: PartialEq + PartialOrd>(points: &[ListPoint], key: impl Fn(&ListPoi
 /// The effort for a recall that is cheapest by the `price` of so many probes, lists and candidates; `coded` of lists of
 /// codes, of which alone candidates are an effort.
 ///
-/// Beyond what was measured lists farther away are needed, and how much farther nobody knows: half of what the recall leaves
-/// out is added to it, and no list is left out for its distance.
+/// Beyond what was measured lists farther away are needed, and how much farther nobody knows: two thirds of what the recall
+/// leaves out are added to it, and no list is left out for its distance.
 pub(crate) fn effort(
     curves: &[Curve<ListPoint>],
     k: usize,
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(at(10, 0.90), solved(30, 30, 0.3, true));
         assert_eq!(at(10, 0.97), solved(40, 40, 0.0, true));
         assert_eq!(at(10, 0.99), solved(40, 40, 0.0, false));
-        assert_eq!(at(15, 0.90), solved(52, 52, 0.0, true));
+        assert_eq!(at(15, 0.90), solved(59, 59, 0.0, true));
         assert_eq!(effort(&[], 10, 0.9, false, fewest), None);
         assert_eq!(
             (lists_of(&curves, 20, 0.3), lists_of(&curves, 80, 0.25), lists_of(&[], 7, 0.0)),
@@ -227,8 +227,8 @@ mod tests {
         assert_eq!(at(10, 0.849, dear_candidates), solved(15, 20, 0.0, true));
         assert_eq!(at(10, 0.86, dear_lists), solved(20, 20, 0.2, true));
         assert_eq!(at(10, 0.99, dear_lists), solved(20, 20, 0.0, false));
-        // Twice the k: twice the candidates and lists of the recall halfway to all, without pruning.
-        assert_eq!(at(20, 0.70, dear_lists), solved(80, 20, 0.0, true));
+        // Twice the k: twice the candidates and lists of the recall two thirds of the way to all, without pruning.
+        assert_eq!(at(20, 0.70, dear_lists), solved(36, 40, 0.0, true));
         assert_eq!(effort(&[], 10, 0.9, true, price(1.0, 1.0)), None);
     }
 }

@@ -11,6 +11,7 @@ use crate::build::options::BuildOptions;
 use crate::families::graph::adjacency::Adjacency;
 use crate::form::source::Source;
 use crate::format::postings::Postings;
+use crate::partition::placement::exchange;
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, encoding, sample_rows};
 use crate::query::codes::plain_metric;
@@ -24,8 +25,10 @@ const WINDOW_BYTES: u64 = 20 << 20;
 const BUFFER_BYTES: u64 = 16 << 20;
 /// Search state and exact search of each thread.
 const THREAD_BYTES: u64 = 4 << 20;
-/// Bytes a vector for its id, its place in the order, and its keys while a piece is cut.
-const PLACING_BYTES: u64 = 4 + 4 + 16 + 4;
+/// Bytes a vector for its id and its place in the order.
+const PLACING_BYTES: u64 = 4 + 4 + 4;
+/// The same for its keys while a piece is cut.
+const KEY_BYTES: u64 = 16;
 /// Calibration of lists of codes: what a thread keeps of the lists of a query.
 const SCAN_BYTES: u64 = 4 << 20;
 /// Calibration: neighbours of each query that a thread keeps with room for growing lists, and where they are.
@@ -50,6 +53,7 @@ impl Plan {
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
         let sizes = Sizes::of(data, options, &shape);
         let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
+        let row = row + KEY_BYTES.max(exchange::planned_bytes(data.dim(), shape.leaf));
         let means = (data.dim() * 4).div_ceil(shape.leaf) as u64;
         // A thread that cuts small pieces holds their vectors as floats, twice.
         let halving = threads * 2 * 1024 * (data.dim() as u64 + 1) * 4;

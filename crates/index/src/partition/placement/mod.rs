@@ -3,8 +3,10 @@
 //! What shares a page is read at once, and what shares a group is scanned at once, so both index families place
 //! their vectors by this order. It comes from halving: two means are found on a sample, the vectors are sorted by
 //! which mean is nearer, and the cut is moved to a whole number of units, so that in the end every unit is full
-//! (balanced clustering as SPANN, section 3.2.1, wants it, at the cost of one projection a vector and level).
+//! (balanced clustering as SPANN, section 3.2.1, wants it, at the cost of one projection a vector and level). Groups may
+//! then exchange members ([`exchange`]), which brings them as near together as k-means would.
 
+pub(crate) mod exchange;
 mod halve;
 pub(crate) mod planes;
 pub(crate) mod project;
@@ -42,6 +44,8 @@ pub(crate) struct Placement {
     /// Vectors that belong together, by rising level (pages, groups of pages, runs of groups), each number a multiple
     /// of the one before. Counted from the first vector, every unit of every level is full; only the last may have fewer.
     pub(crate) units: Vec<usize>,
+    /// Of these, the units that exchange members.
+    pub(crate) exchanged: Option<usize>,
     /// Threads.
     pub(crate) threads: usize,
     /// Seed of the samples. The order depends on it and not on the threads.
@@ -59,6 +63,51 @@ impl Placement {
     /// # Errors
     /// [`IndexError::Cancelled`].
     pub(crate) fn order(
+        &self,
+        points: &impl Points,
+        ids: &mut [u32],
+        progress: &dyn Progress,
+    ) -> Result<(), IndexError> {
+        let Some(unit) = self.exchanged.filter(|unit| *unit < ids.len()) else {
+            return self.halve(points, ids, progress);
+        };
+        let threads = self.threads.max(1);
+        let (coarse, fine): (Vec<usize>, _) = self.units.iter().partition(|other| **other >= unit);
+        let third = |number| Third { all: progress, number, count: ids.len() as u64 };
+        let [halving, exchanging, within] = [0, 1, 2].map(third);
+        Placement { units: coarse, exchanged: None, ..*self }.halve(points, ids, &halving)?;
+        exchange::exchange(points, ids, unit, threads, &exchanging)?;
+        Placement { units: fine, exchanged: None, ..*self }.order_within(points, ids, unit, &within)
+    }
+
+    /// Orders each `unit` of `ids` for itself.
+    fn order_within(
+        &self,
+        points: &impl Points,
+        ids: &mut [u32],
+        unit: usize,
+        progress: &dyn Progress,
+    ) -> Result<(), IndexError> {
+        let part = ids.len().div_ceil(unit).div_ceil(self.threads.max(1)) * unit;
+        std::thread::scope(|scope| {
+            for ids in ids.chunks_mut(part) {
+                scope.spawn(|| {
+                    let mut halving = Halving::new(points, self);
+                    for ids in ids.chunks_mut(unit).take_while(|_| !progress.cancelled()) {
+                        // What is halved rises.
+                        ids.sort_unstable();
+                        if !self.units.is_empty() {
+                            halving.order(1, ids, progress);
+                        }
+                    }
+                });
+            }
+        });
+        if progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Halves until every unit is full.
+    fn halve(
         &self,
         points: &impl Points,
         ids: &mut [u32],
@@ -108,5 +157,26 @@ impl Placement {
             }
         });
         if progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// A third of the work.
+struct Third<'a> {
+    all: &'a dyn Progress,
+    /// 0, 1 or 2.
+    number: u64,
+    /// All that is to be done.
+    count: u64,
+}
+
+impl Progress for Third<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, done: u64) {
+        self.all.advance((self.number * self.count + done) / 3);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.all.cancelled()
     }
 }

@@ -24,6 +24,16 @@ pub(crate) fn dot_u8(row: &[u8], normal: &[f32]) -> f32 {
     dot_lanes(row, normal, f32::from)
 }
 
+/// The sum of the squared differences of two rows of equal length.
+pub(super) fn squared(a: &[f32], b: &[f32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the instructions were found a line above.
+        return unsafe { squared_avx2(a, b) };
+    }
+    squared_lanes(a, b)
+}
+
 /// Adds `row` to `sum`.
 pub(super) fn add(sum: &mut [f32], row: &[f32]) {
     #[cfg(target_arch = "x86_64")]
@@ -44,6 +54,12 @@ fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
 #[target_feature(enable = "avx2")]
 fn dot_u8_avx2(row: &[u8], normal: &[f32]) -> f32 {
     dot_lanes(row, normal, f32::from)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn squared_avx2(a: &[f32], b: &[f32]) -> f32 {
+    squared_lanes(a, b)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -70,6 +86,20 @@ fn dot_lanes<T: Copy>(a: &[T], b: &[f32], value: impl Fn(T) -> f32) -> f32 {
     sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| value(*a) * b).sum::<f32>()
 }
 
+#[inline(always)]
+fn squared_lanes(a: &[f32], b: &[f32]) -> f32 {
+    let square = |a: f32, b: f32| (a - b) * (a - b);
+    let (a_lanes, a_rest) = a.as_chunks::<16>();
+    let (b_lanes, b_rest) = b.as_chunks::<16>();
+    let mut sums = [0.0_f32; 16];
+    for (a, b) in a_lanes.iter().zip(b_lanes) {
+        for lane in 0..16 {
+            sums[lane] += square(a[lane], b[lane]);
+        }
+    }
+    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| square(*a, *b)).sum::<f32>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +113,11 @@ mod tests {
             let expected = dot_lanes(&floats, &normal, |a| a);
             assert_eq!(dot(&floats, &normal).to_bits(), expected.to_bits(), "{dim}");
             assert_eq!(dot_u8(&bytes, &normal).to_bits(), expected.to_bits(), "{dim}");
+            assert_eq!(
+                squared(&floats, &normal).to_bits(),
+                squared_lanes(&floats, &normal).to_bits(),
+                "{dim}"
+            );
             let mut sum = normal.clone();
             add(&mut sum, &floats);
             assert!(sum.iter().zip(normal.iter().zip(&floats)).all(|(s, (a, b))| *s == a + b));

@@ -19,7 +19,12 @@ impl Points for Rows {
 }
 
 fn placement(unit: usize, threads: usize) -> Placement {
-    Placement { units: vec![unit, 4 * unit], threads, seed: 7 }
+    Placement { units: vec![unit, 4 * unit], exchanged: None, threads, seed: 7 }
+}
+
+/// The same, and units exchange members.
+fn exchanging(unit: usize, threads: usize) -> Placement {
+    Placement { exchanged: Some(unit), ..placement(unit, threads) }
 }
 
 fn order(rows: &Rows, placement: Placement) -> Vec<u32> {
@@ -52,18 +57,98 @@ fn threads_do_not_matter() {
     let mut random = StdRng::seed_from_u64(2);
     let rows = Rows((0..5000 * 5).map(|_| random.random_range(0.0..1.0)).collect(), 5);
     let one = order(&rows, placement(31, 1));
+    let one_exchanged = order(&rows, exchanging(31, 1));
+    assert_ne!(one, one_exchanged);
     for threads in [2, 3, 8] {
         assert_eq!(one, order(&rows, placement(31, threads)), "{threads} threads");
+        assert_eq!(one_exchanged, order(&rows, exchanging(31, threads)), "{threads} threads");
     }
+}
+
+/// The sum of the squared distances of vectors to the means of their units.
+fn scatter(rows: &Rows, ids: &[u32], unit: usize) -> f64 {
+    let value = |id: &u32, i: usize| f64::from(rows.0[*id as usize * rows.1 + i]);
+    let of_unit = |unit: &[u32], i: usize| {
+        let mean = unit.iter().map(|id| value(id, i)).sum::<f64>() / unit.len() as f64;
+        unit.iter().map(|id| (value(id, i) - mean).powi(2)).sum::<f64>()
+    };
+    ids.chunks(unit).map(|unit| (0..rows.1).map(|i| of_unit(unit, i)).sum::<f64>()).sum()
+}
+
+#[test]
+fn exchange_brings_members_nearer_to_the_means_of_their_groups() {
+    let mut random = StdRng::seed_from_u64(3);
+    // More groups than are looked through at once, so that near ones are looked for in runs and in runs of runs.
+    let (dim, unit, count) = (6, 8, 8 * 600 + 3);
+    let rows = Rows((0..count * dim).map(|_| random.random_range(-1.0_f32..1.0)).collect(), dim);
+    let (halved, swapped) = (order(&rows, placement(unit, 2)), order(&rows, exchanging(unit, 2)));
+    let mut sorted = swapped.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..count as u32).collect::<Vec<_>>(), "not a permutation");
+    let (before, after) = (scatter(&rows, &halved, unit), scatter(&rows, &swapped, unit));
+    assert!(after < 0.92 * before, "{before} before, {after} after");
+    // Groups and no more: the units of four stay where halving put them.
+    let near = |ids: &[u32]| scatter(&rows, ids, 4 * unit);
+    assert!(near(&swapped) < 1.1 * near(&halved), "{} {}", near(&halved), near(&swapped));
+}
+
+#[test]
+fn smaller_units_within_exchanged_groups_are_full() {
+    let mut random = StdRng::seed_from_u64(4);
+    let rows = Rows((0..1000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
+    let pages = Placement { units: vec![5, 30, 120], ..exchanging(30, 2) };
+    let groups = Placement { units: vec![30, 120], ..exchanging(30, 2) };
+    let (ids, coarse) = (order(&rows, pages), order(&rows, groups));
+    for (fine, coarse) in ids.chunks(30).zip(coarse.chunks(30)) {
+        let mut sorted = fine.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, coarse, "another group");
+    }
+    assert!(scatter(&rows, &ids, 5) < 0.8 * scatter(&rows, &coarse, 5));
 }
 
 #[test]
 fn degenerate_sets_are_placed_too() {
-    for count in [1, 2, 3, 30, 31, 32, 125] {
-        let equal = Rows(vec![1.0; count * 3], 3);
-        let mut ids = order(&equal, placement(31, 2));
-        ids.sort_unstable();
-        assert_eq!(ids, (0..count as u32).collect::<Vec<_>>());
+    let of_place: [fn(usize) -> f32; 5] = [
+        |_| 1.0,
+        |i| if i.is_multiple_of(2) { 1e19 } else { -1e19 },
+        |i| i as f32 * 1e-30,
+        |i| if i == 7 { f32::MAX } else { 0.0 },
+        |i| if i.is_multiple_of(9) { f32::MAX } else { -f32::MAX },
+    ];
+    for value in of_place {
+        for count in [1, 2, 3, 30, 31, 32, 125, 5000] {
+            let rows = Rows((0..count * 3).map(value).collect(), 3);
+            for placement in [placement(31, 2), exchanging(31, 2), exchanging(1, 2), exchanging(125, 2)] {
+                let mut ids = order(&rows, placement);
+                ids.sort_unstable();
+                assert_eq!(ids, (0..count as u32).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+#[test]
+fn exchange_can_be_cancelled() {
+    struct At(std::sync::atomic::AtomicU64, u64);
+    impl bathyal_vectors::progress::Progress for At {
+        fn stage(&self, _name: &str, _total: u64) {}
+        fn advance(&self, _done: u64) {}
+        fn cancelled(&self) -> bool {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= self.1
+        }
+    }
+    let mut random = StdRng::seed_from_u64(5);
+    let rows = Rows((0..4000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
+    let all = At(0.into(), u64::MAX);
+    let mut ids: Vec<u32> = (0..4000).collect();
+    exchanging(16, 1).order(&rows, &mut ids, &all).expect("nothing cancels");
+    let asked = all.0.into_inner();
+    assert!(asked > 1000, "asked {asked} times only");
+    for at in (0..asked).step_by(asked as usize / 50) {
+        let mut ids: Vec<u32> = (0..4000).collect();
+        let cancelled = exchanging(16, 1).order(&rows, &mut ids, &At(0.into(), at));
+        assert!(matches!(cancelled, Err(crate::error::IndexError::Cancelled)), "at {at} of {asked}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::eigen::{add_scaled, dot, symmetric_eigen};
 use super::layout::GROUP;
-use super::rotation::{Product, multiply};
 use crate::kmeans::random::Random;
+use crate::product::{Product, multiply};
 
 /// Rows the covariance is taken from.
 const COVARIANCE_ROWS: usize = 20_000;

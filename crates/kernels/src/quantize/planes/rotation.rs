@@ -2,6 +2,7 @@
 
 use crate::distance::Isa;
 use crate::kmeans::random::Random;
+use crate::product::{Product, multiply};
 use crate::quantize::code::QuantizeError;
 use crate::quantize::code::bytes::{Reader, Writer};
 
@@ -134,85 +135,6 @@ fn sum_columns_avx512(row: &[f32], columns: &[f32], out: &mut [f32]) {
 #[target_feature(enable = "avx2")]
 fn sum_columns_avx2(row: &[f32], columns: &[f32], out: &mut [f32]) {
     sum_columns_loop(row, columns, out);
-}
-
-/// Rows times columns, of which the result's rows are `stride` apart.
-pub(super) struct Product<'a> {
-    pub(super) rows: &'a [f32],
-    pub(super) dim: usize,
-    pub(super) columns: &'a [f32],
-    pub(super) kept: usize,
-    pub(super) stride: usize,
-}
-
-/// The same floats as row by row, on every instruction set: each sum runs over the inputs in order, nothing is fused.
-pub(super) fn multiply(product: &Product<'_>, out: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    match Isa::best() {
-        // SAFETY: the CPU has the instructions. (Bench: `group_table`, encode.)
-        Isa::Avx512 | Isa::Avx512Vnni => return unsafe { super::encode_avx512::multiply(product, out) },
-        // SAFETY: as above.
-        Isa::Avx2 => return unsafe { multiply_avx2(product, out) },
-        _ => {}
-    }
-    product.tiles::<2, 8>(out);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn multiply_avx2(product: &Product<'_>, out: &mut [f32]) {
-    product.tiles::<4, 16>(out);
-}
-
-impl Product<'_> {
-    /// All results, in tiles of `R` rows and `W` columns whose sums stay in registers; what is left over in narrow
-    /// ones.
-    #[inline(always)]
-    fn tiles<const R: usize, const W: usize>(&self, out: &mut [f32]) {
-        let mut at = 0;
-        while at + W <= self.kept {
-            self.panel::<R, W>(at, out);
-            at += W;
-        }
-        while at + 8 <= self.kept {
-            self.panel::<R, 8>(at, out);
-            at += 8;
-        }
-        while at < self.kept {
-            self.panel::<R, 1>(at, out);
-            at += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn panel<const R: usize, const W: usize>(&self, at: usize, out: &mut [f32]) {
-        let rows = self.rows.len() / self.dim;
-        let mut row = 0;
-        while row + R <= rows {
-            self.tile::<R, W>(row, at, out);
-            row += R;
-        }
-        while row < rows {
-            self.tile::<1, W>(row, at, out);
-            row += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn tile<const R: usize, const W: usize>(&self, row: usize, at: usize, out: &mut [f32]) {
-        let mut sums = [[0.0f32; W]; R];
-        let rows: [&[f32]; R] = std::array::from_fn(|r| &self.rows[(row + r) * self.dim..][..self.dim]);
-        for (i, column) in self.columns.chunks_exact(self.kept).enumerate().take(self.dim) {
-            let column = &column[at..at + W];
-            for r in 0..R {
-                let x = rows[r][i];
-                sums[r].iter_mut().zip(column).for_each(|(s, c)| *s += x * c);
-            }
-        }
-        for (r, sums) in sums.iter().enumerate() {
-            out[(row + r) * self.stride + at..][..W].copy_from_slice(sums);
-        }
-    }
 }
 
 /// The rounds of a Hadamard rotation.
