@@ -7,8 +7,6 @@ use bathyal_kernels::quantize::{CodeKind, Codec};
 pub const DEFAULT_CODE_BYTES: u32 = 32;
 /// Most bytes of a code that can be asked for.
 const MOST_CODE_BYTES: u32 = 4096;
-/// Up to so many dimensions principal axes are found in seconds.
-const MOST_AXES_DIM: usize = 1024;
 
 /// The codes that a caller asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,12 +43,22 @@ impl CodeChoice {
         let kind = self.kind.unwrap_or_else(|| match Codec::default_for(dim, bytes) {
             // Tables of product codes do not fit registers. Residuals want fewer bytes than whole vectors, so the planes
             // are ahead at any size.
-            CodeKind::Pq | CodeKind::Pq4 if dim <= MOST_AXES_DIM => CodeKind::Axes,
+            CodeKind::Pq | CodeKind::Pq4 if dim <= Codec::MOST_AXES_DIM => CodeKind::Axes,
             CodeKind::Pq | CodeKind::Pq4 => CodeKind::RaBitQ { bits: 1 },
             kind => kind,
         });
         // One bit a dimension and the factors are the least that a long vector can have.
         let least = if kind == (CodeKind::RaBitQ { bits: 1 }) { dim.div_ceil(8) + 8 } else { 8 };
         (kind, if self.bytes.is_none() { bytes.max(least) } else { bytes })
+    }
+
+    /// Most bytes of memory that training takes besides its sample and a copy of it.
+    pub(crate) fn training_bytes(self, dim: usize) -> u64 {
+        Codec::training_bytes(self.of_groups(dim).0, dim)
+    }
+
+    /// Most bytes of a trained codec while it encodes: its matrix as floats and as it is stored.
+    pub(crate) fn codec_bytes(self, dim: usize) -> u64 {
+        8 * if self.of_groups(dim).0 == CodeKind::Axes { (dim as u64).pow(2) } else { dim as u64 * 1024 }
     }
 }

@@ -2,6 +2,7 @@
 //! by all threads, some megabytes at once.
 
 use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
+use crate::build::codes::CodeChoice;
 use crate::error::IndexError;
 use crate::query::codes::VectorCodes;
 use bathyal_kernels::quantize::{CodeKind, EncodeScratch, SCAN_BLOCK};
@@ -14,13 +15,12 @@ pub(crate) const CODES_BYTES: usize = 4 << 20;
 const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
 
 /// Bytes of memory at the peak of training a codec and making codes.
-pub(crate) fn planned_bytes(count: usize, dim: usize, threads: u64) -> u64 {
-    // The codec takes its sample as it is and centred, and covariances of the dimensions.
+pub(crate) fn planned_bytes(count: usize, dim: usize, choice: CodeChoice, threads: u64) -> u64 {
+    // The codec takes its sample as it is and centred.
     let sample = (sample_rows(count, dim) * dim * 4) as u64;
-    let training = 2 * sample + 2 * (dim.min(1024) as u64).pow(2) * 8;
+    let training = 2 * sample + choice.training_bytes(dim);
     let encoding = 2 * CODES_BYTES as u64 + threads * (ENCODE_ROWS as u64 + 64) * 4 * dim as u64;
-    // The codec itself is a matrix at most.
-    training.max(encoding) + 8 * (dim * dim.min(1024)) as u64
+    training.max(encoding) + choice.codec_bytes(dim)
 }
 
 /// One vector as `dim` floats, by its number.

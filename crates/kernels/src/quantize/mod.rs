@@ -27,12 +27,16 @@ use scan::ScanTables;
 const MAGIC: [u8; 4] = *b"BYCD";
 /// Version of the serialised form; see `docs/format/codes.md`.
 const FORMAT_VERSION: u32 = 1;
+/// The same of a codec whose dense rotation is of bytes.
+const BYTES_VERSION: u32 = 2;
 /// In shorter codes the four bytes of factors weigh too much and product codes rank better; from here on `axes`
 /// does, and trains 10 times faster.
 const LEAST_AXES_BYTES: usize = 32;
-/// Above this many dimensions finding the axes (cubic) takes too long, 19 s at 1,536, and a query's rotation, of as
-/// many products as the square, outweighs its search; 768 take 2 s.
-const MOST_AXES_DIM: usize = 1024;
+/// Bytes a dimension squared that training takes at most while it looks for axes: covariances, and axes three times.
+const AXES_TRAINING_BYTES: u64 = 28;
+/// Dimensions that the training of other kinds is counted as, at most.
+const OTHER_TRAINING_DIM: usize = 1024;
+
 #[derive(Clone, Debug, PartialEq)]
 enum Body {
     Product(ProductQuantizer),
@@ -49,6 +53,16 @@ pub struct Codec {
 }
 
 impl Codec {
+    /// Up to so many dimensions principal axes are found in some seconds ([`Codec::default_for`]), and a query's rotation, of as
+    /// many products as the square, takes less than its search.
+    pub const MOST_AXES_DIM: usize = 1536;
+
+    /// Most bytes of memory that training takes besides its sample and a copy of it.
+    pub fn training_bytes(kind: CodeKind, dim: usize) -> u64 {
+        let dim = if kind == CodeKind::Axes { dim } else { dim.min(OTHER_TRAINING_DIM) };
+        AXES_TRAINING_BYTES * (dim as u64).pow(2)
+    }
+
     /// Trains a codec of `kind` with codes of at most `code_bytes` bytes on `sample` (`s x dim`, row-major).
     ///
     /// The size that came out is [`Codec::code_bytes`]: fewer bytes where the kind cannot use them all. The
@@ -86,7 +100,9 @@ impl Codec {
                 }
                 Body::Planes(PlaneQuantizer::train_uniform(bits, code_bytes, sample, dim, seed)?)
             }
-            CodeKind::Axes => Body::Planes(PlaneQuantizer::train_allocated(code_bytes, sample, dim, seed)?),
+            CodeKind::Axes => {
+                Body::Planes(PlaneQuantizer::train_allocated(code_bytes, sample, dim, seed, threads)?)
+            }
         };
         Ok(Codec { kind, metric, dim, body })
     }
@@ -96,7 +112,7 @@ impl Codec {
         if code_bytes < LEAST_AXES_BYTES {
             return CodeKind::Pq;
         }
-        if dim <= MOST_AXES_DIM {
+        if dim <= Codec::MOST_AXES_DIM {
             return CodeKind::Axes;
         }
         // Principal axes cost dim^2 a query; a fast rotation costs dim log dim.
@@ -168,7 +184,10 @@ impl Codec {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.bytes(&MAGIC);
-        writer.u32(FORMAT_VERSION);
+        writer.u32(match &self.body {
+            Body::Planes(quantizer) if quantizer.has_byte_rotation() => BYTES_VERSION,
+            _ => FORMAT_VERSION,
+        });
         writer.u32(match self.kind {
             CodeKind::Pq => 0,
             CodeKind::Pq4 => 1,
@@ -197,7 +216,8 @@ impl Codec {
         if reader.take(4)? != MAGIC {
             return Err(QuantizeError::Malformed("the first four bytes are not BYCD"));
         }
-        if reader.u32()? != FORMAT_VERSION {
+        let version = reader.u32()?;
+        if !matches!(version, FORMAT_VERSION | BYTES_VERSION) {
             return Err(QuantizeError::Malformed(
                 "written by another version; rebuild the index with this one",
             ));
@@ -222,7 +242,9 @@ impl Codec {
         let body = match kind {
             CodeKind::Pq => Body::Product(ProductQuantizer::read(8, dim, &mut reader)?),
             CodeKind::Pq4 => Body::Product(ProductQuantizer::read(4, dim, &mut reader)?),
-            CodeKind::RaBitQ { .. } | CodeKind::Axes => Body::Planes(PlaneQuantizer::read(dim, &mut reader)?),
+            CodeKind::RaBitQ { .. } | CodeKind::Axes => {
+                Body::Planes(PlaneQuantizer::read(dim, version == BYTES_VERSION, &mut reader)?)
+            }
         };
         reader.end()?;
         Ok(Codec { kind, metric, dim, body })

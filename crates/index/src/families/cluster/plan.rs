@@ -79,13 +79,14 @@ fn rest(data: &Source<'_>, own: &ClusterOptions, layout: &GroupLayout, threads: 
     // Rows of the groups and of their runs, counts and checksums, and a code each, in blocks that may be half empty.
     let centroids = groups * (2 * dim + 2 * dim / GROUPS_A_RUN as u64 + 12 + 2 * code);
     let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code;
-    // The codec takes its sample as it is and centred, and covariances of the dimensions.
-    let training = centroids + 2 * sample + 2 * dim.min(1024).pow(2) * 8;
-    let making_centroids = groups * dim * 4 + centroids;
+    // The codec takes its sample as it is and centred.
+    let (choice, codec) = (own.codes(), own.codes().codec_bytes(data.dim()));
+    let training = centroids + 2 * sample + choice.training_bytes(data.dim());
+    let making_centroids = groups * dim * 4 + centroids + codec;
     let spreading = sample + sample_rows(count, data.dim()) as u64 * 32;
     let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim);
     // The centroids are read as bytes and then kept apart.
-    let scanning = codes + 2 * centroids + groups * 24 * threads;
+    let scanning = codes + codec + 2 * centroids + groups * 24 * threads;
     let calibrating = scanning.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
     training.max(making_centroids).max(spreading).max(calibrating)
 }

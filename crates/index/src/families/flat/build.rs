@@ -74,7 +74,7 @@ impl Builder for FlatOptions {
         let all_codes = (count * choice.of_groups(dim).1) as u64;
         let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim as u64);
         let calibrating = all_codes.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
-        fixed + codes::planned_bytes(count, dim, threads).max(calibrating)
+        fixed + codes::planned_bytes(count, dim, choice, threads).max(calibrating)
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {

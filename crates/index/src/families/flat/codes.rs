@@ -2,6 +2,7 @@
 
 use super::build::Work;
 use super::section::{CODEC_NAME, CODES_NAME, FlatCodes};
+use crate::build::codes::CodeChoice;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::manifest::CodesEntry;
@@ -10,8 +11,8 @@ use crate::partition::{encoding, intake::Intake};
 use bathyal_vectors::RowReader;
 
 /// Bytes of memory at the peak of making codes, which are put into blocks on top.
-pub(super) fn planned_bytes(count: usize, dim: usize, threads: u64) -> u64 {
-    encoding::planned_bytes(count, dim, threads) + CODES_BYTES as u64
+pub(super) fn planned_bytes(count: usize, dim: usize, choice: CodeChoice, threads: u64) -> u64 {
+    encoding::planned_bytes(count, dim, choice, threads) + CODES_BYTES as u64
 }
 
 /// Trains the codec on a sample, and writes it and the codes of all vectors.

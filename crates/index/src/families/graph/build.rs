@@ -67,7 +67,7 @@ impl Builder for GraphOptions {
 fn planned_memory(data: &Source<'_>, own: &GraphOptions, options: &BuildOptions) -> u64 {
     let count = data.count() as u64;
     let codes = count * u64::from(own.codes().bytes(data.dim()));
-    let sample = write::sample_bytes(data.count(), data.dim());
+    let sample = write::sample_bytes(data.count(), data.dim()) + own.codes().training_bytes(data.dim());
     let growing = Adjacency::planned_bytes(count, own.max_degree) + count * 4 + repair::planned_bytes(count);
     let placed = match own.layout {
         GraphLayoutChoice::Padded => 0,

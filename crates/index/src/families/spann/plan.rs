@@ -100,10 +100,10 @@ impl Sizes {
         let replicas = u64::from(own.list_replicas());
         let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
         let assigning = SPILL_BYTES as u64 + requests + lists * 4;
-        // The codec takes its sample as it is and centred, and covariances of the dimensions.
+        // The codec takes its sample as it is and centred.
         let sample = sample_rows(lists as usize, data.dim()) as u64 * dim * 4;
-        let coding =
-            2 * sample + 2 * dim.min(1024).pow(2) * 8 + u64::from(own.centroid_codes().bytes(data.dim()));
+        let codes = own.centroid_codes();
+        let coding = 2 * sample + codes.training_bytes(data.dim()) + u64::from(codes.bytes(data.dim()));
         let navigating = centroids + growing + assigning.max(coding);
         // Buckets hold equal numbers of lists, not of requests.
         let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, own.list_replicas());
@@ -119,7 +119,7 @@ impl Sizes {
             return common;
         }
         // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
-        let coding = encoding::planned_bytes(data.count(), data.dim(), threads);
+        let coding = encoding::planned_bytes(data.count(), data.dim(), own.codes(), threads);
         let truth = 1000 * 101 * (own.codes().of_groups(data.dim()).1 as u64 + 16);
         common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
     }

@@ -33,7 +33,9 @@ impl PlaneQuantizer {
                 let across = (square * point - norm).max(0.0) + rounding * norm;
                 across * query.query_norm / (self.dim.max(2) - 1) as f32
             }
-            Rotation::Dense { .. } => square * query.point_error + norm * query.tail_error,
+            Rotation::Dense { .. } | Rotation::Bytes(_) => {
+                square * query.point_error + norm * query.tail_error
+            }
         };
         // Rounding the query to whole units is an error of its own, uniform within half a unit.
         let query_error = square * level_square * query.scale * query.scale / 12.0;

@@ -7,7 +7,7 @@
 use super::encode::{PlaneScratch, dot};
 use super::layout::{GROUP, GROUP_WORD, Layout};
 use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
-use super::rotation::Rotation;
+use super::rotation::QueryParts;
 #[cfg(target_arch = "x86_64")]
 use super::{group_avx2, group_avx512};
 use crate::distance::Isa;
@@ -40,6 +40,7 @@ pub(in crate::quantize) struct GroupQuery {
     mean_term: f32,
     gain_factor: f32,
     rotated: Vec<f32>,
+    parts: QueryParts,
 }
 
 /// What turns sums into scores: `base + norm_unit * norm + gain * (offset + scale * sum)`.
@@ -63,7 +64,8 @@ impl PlaneQuantizer {
         blocks.fill(0);
         let mut centre = std::mem::take(&mut scratch.centre);
         centre.resize(self.layout.dims().max(self.dim), 0.0);
-        self.rotation.apply(centroid, &mut centre);
+        let stride = centre.len();
+        self.rotation.apply_rows(centroid, stride, &mut centre);
         let mean_dot = dot(centroid, &self.mean);
         self.encode_rows(vectors, Some(centroid), scratch, |row, chosen| {
             let block = &mut blocks[row / SCAN_BLOCK * SCAN_BLOCK * self.code_bytes()..];
@@ -89,9 +91,7 @@ impl PlaneQuantizer {
             square += weight * variance * GAUSSIAN_ERROR[bits];
             coded += variance;
         }
-        if let Rotation::Dense { kept, .. } = self.rotation
-            && kept < self.dim
-        {
+        if let Some(kept) = self.rotation.axes().filter(|kept| *kept < self.dim) {
             let rest = (total - coded).max(0.0);
             let each = rest / (self.dim - kept) as f64;
             square += 0.5 * (anywhere + each / total) * rest;
@@ -102,7 +102,7 @@ impl PlaneQuantizer {
     pub(in crate::quantize) fn prepare_groups(&self, is_l2: bool, query: &[f32], group: &mut GroupQuery) {
         let dims = self.layout.dims();
         group.rotated.resize(dims.max(self.dim), 0.0);
-        self.rotation.apply(query, &mut group.rotated);
+        self.rotation.apply(query, &mut group.parts, &mut group.rotated);
         group.rotated[..dims].iter_mut().zip(&self.steps).for_each(|(q, s)| *q *= s);
         let mean_dot: f32 = query.iter().zip(&self.mean).map(|(q, m)| q * m).sum();
         group.gain_factor = if is_l2 { -2.0 } else { -1.0 };

@@ -75,7 +75,17 @@ impl PlaneQuantizer {
         self.rotation.write(writer);
     }
 
-    pub(in crate::quantize) fn read(dim: usize, reader: &mut Reader<'_>) -> Result<Self, QuantizeError> {
+    /// True where the rotation is written as bytes.
+    pub(in crate::quantize) fn has_byte_rotation(&self) -> bool {
+        self.rotation.is_of_bytes()
+    }
+
+    /// `byte_rotation` says how a dense rotation was written.
+    pub(in crate::quantize) fn read(
+        dim: usize,
+        byte_rotation: bool,
+        reader: &mut Reader<'_>,
+    ) -> Result<Self, QuantizeError> {
         let factor_bytes = reader.u32()? as usize;
         let groups = reader.u32()? as usize;
         if !matches!(factor_bytes, 4 | 8) {
@@ -100,7 +110,7 @@ impl PlaneQuantizer {
         {
             return Err(QuantizeError::Malformed("a scale is not positive"));
         }
-        let rotation = Rotation::read(dim, layout.dims(), reader)?;
+        let rotation = Rotation::read(dim, layout.dims(), byte_rotation, reader)?;
         Ok(PlaneQuantizer { dim, mean, rotation, steps, errors, tail: units[1], norm_unit: units[0], layout })
     }
 }

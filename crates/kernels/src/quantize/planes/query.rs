@@ -2,6 +2,7 @@
 
 use super::layout::Layout;
 use super::quantizer::PlaneQuantizer;
+use super::rotation::QueryParts;
 use crate::metric::Metric;
 use crate::quantize::code::held;
 
@@ -10,6 +11,7 @@ use crate::quantize::code::held;
 pub(in crate::quantize) struct PlaneQuery {
     centred: Vec<f32>,
     rotated: Vec<f32>,
+    parts: QueryParts,
     /// Low and high halves of the query's value in each dimension.
     pub(super) unit_low: Vec<i8>,
     pub(super) unit_high: Vec<i8>,
@@ -65,7 +67,7 @@ impl PlaneQuantizer {
             _ => p.centred.extend_from_slice(query),
         }
         p.rotated.resize(dims.max(self.dim), 0.0);
-        self.rotation.apply(&p.centred, &mut p.rotated);
+        self.rotation.apply(&p.centred, &mut p.parts, &mut p.rotated);
         let norm: f32 = p.centred.iter().map(|v| v * v).sum();
         let kept_norm: f32 = p.rotated[..dims].iter().map(|v| v * v).sum();
         let unkept = self.dim.saturating_sub(dims).max(1) as f32;

@@ -1,4 +1,5 @@
 use super::encode::{Grid, LANES, pass, pass_of, settle, settle_of};
+use super::rotation::QueryParts;
 use super::*;
 use crate::kmeans::random::Random;
 
@@ -36,9 +37,9 @@ fn codes_are_nearly_the_best_of_their_grid() {
     let rows = decaying(200, dim, 3);
     let train = decaying(2000, dim, 4);
     for (name, quantizer) in [
-        ("axes 16", PlaneQuantizer::train_allocated(16, &train, dim, 1)),
-        ("axes 32", PlaneQuantizer::train_allocated(32, &train, dim, 1)),
-        ("axes 48", PlaneQuantizer::train_allocated(48, &train, dim, 1)),
+        ("axes 16", PlaneQuantizer::train_allocated(16, &train, dim, 1, 2)),
+        ("axes 32", PlaneQuantizer::train_allocated(32, &train, dim, 1, 2)),
+        ("axes 48", PlaneQuantizer::train_allocated(48, &train, dim, 1, 2)),
         ("rabitq1", PlaneQuantizer::train_uniform(1, 100, &train, dim, 1)),
         ("rabitq2", PlaneQuantizer::train_uniform(2, 100, &train, dim, 1)),
         ("rabitq4", PlaneQuantizer::train_uniform(4, 100, &train, dim, 1)),
@@ -50,7 +51,7 @@ fn codes_are_nearly_the_best_of_their_grid() {
         quantizer.encode_rows(&rows, None, &mut PlaneScratch::default(), |row, chosen| {
             let centred: Vec<f32> =
                 rows[row * dim..][..dim].iter().zip(&quantizer.mean).map(|(v, m)| v - m).collect();
-            quantizer.rotation.apply(&centred, &mut rotated);
+            quantizer.rotation.apply(&centred, &mut QueryParts::default(), &mut rotated);
             let own = cosine(chosen.point, &rotated[..dims]);
             found += own;
             best += greatest_cosine(&quantizer, &rotated[..dims]);
@@ -66,7 +67,7 @@ fn codes_are_nearly_the_best_of_their_grid() {
 fn levels_are_the_same_on_this_cpu_as_on_any() {
     let train = decaying(500, 60, 4);
     for bytes in [8, 20, 60] {
-        let quantizer = PlaneQuantizer::train_allocated(bytes, &train, 60, 1).unwrap();
+        let quantizer = PlaneQuantizer::train_allocated(bytes, &train, 60, 1, 2).unwrap();
         let mut grid = Grid::default();
         quantizer.fill_grid(&mut grid);
         let length = quantizer.layout.dims().next_multiple_of(LANES);
@@ -88,7 +89,7 @@ fn levels_are_the_same_on_this_cpu_as_on_any() {
 fn rows_rotate_together_as_they_do_alone() {
     for (dim, bytes) in [(3, 8), (20, 9), (33, 40), (70, 64), (130, 200)] {
         let train = decaying(200, dim, 4);
-        let axes = PlaneQuantizer::train_allocated(bytes, &train, dim, 1).unwrap();
+        let axes = PlaneQuantizer::train_allocated(bytes, &train, dim, 1, 2).unwrap();
         let random = PlaneQuantizer::train_uniform(1, 200, &train, dim, 1).unwrap();
         for quantizer in [axes, random] {
             let stride = quantizer.layout.dims().max(dim) + 5;
@@ -98,8 +99,14 @@ fn rows_rotate_together_as_they_do_alone() {
                 quantizer.rotation.apply_rows(&rows, stride, &mut together);
                 let mut alone = vec![0.0; stride];
                 for (row, rotated) in rows.chunks_exact(dim).zip(together.chunks_exact(stride)) {
-                    quantizer.rotation.apply(row, &mut alone);
+                    quantizer.rotation.apply_rows(row, stride, &mut alone);
                     assert_eq!(rotated, alone);
+                    // A query is rotated as a row is, but for the rounding to whole numbers.
+                    quantizer.rotation.apply(row, &mut QueryParts::default(), &mut alone);
+                    let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
+                    let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-3 * length;
+                    assert!(rotated.iter().zip(&alone).all(near), "{rotated:?} {alone:?}");
+                    assert!(quantizer.rotation.is_of_bytes() || rotated == alone);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Training: bits for each dimension, and the grid of each.
 
-use super::axes;
+use super::axes::{self, Axes};
 use super::layout::{GROUP, LEAST_BYTES, Layout};
 use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
 use super::rotation::Rotation;
@@ -42,15 +42,18 @@ impl PlaneQuantizer {
         sample: &[f32],
         dim: usize,
         seed: u64,
+        threads: usize,
     ) -> Result<Self, QuantizeError> {
         if code_bytes < LEAST_BYTES {
             let kind = CodeKind::Axes;
             return Err(QuantizeError::CodeBytes { code_bytes, kind, least: LEAST_BYTES });
         }
         let (mean, centred) = centre(sample, dim, seed);
-        let (mut axes, mut variances) = axes::principal_axes(&centred, dim);
         let factor_bytes = if code_bytes * 8 >= FINE_BITS * dim { 8 } else { 4 };
-        let group_bits = allocate(&variances, code_bytes.saturating_sub(factor_bytes).max(1));
+        let plane_bytes = code_bytes.saturating_sub(factor_bytes).max(1);
+        let Axes { rows: mut axes, mut variances, total } =
+            axes::principal_axes(&centred, dim, plane_bytes, seed, threads);
+        let group_bits = allocate(&variances, plane_bytes);
         axes::mix_runs(&mut axes, &mut variances, &group_bits, dim, seed);
         let layout = Layout::new(group_bits, factor_bytes);
         let kept = layout.dims().min(dim);
@@ -58,10 +61,11 @@ impl PlaneQuantizer {
         for (a, axis) in axes.chunks_exact(dim).take(kept).enumerate() {
             axis.iter().enumerate().for_each(|(d, &v)| columns[d * kept + a] = v as f32);
         }
-        let total = variances.iter().sum();
         let mut kept_variances = variances[..kept].to_vec();
         kept_variances.resize(layout.dims(), 0.0);
-        Self::assemble(mean, Rotation::Dense { columns, dim, kept }, kept_variances, total, layout)
+        // Codes that say more of a vector than bytes say of an axis keep floats.
+        let rotation = Rotation::dense(columns, dim, kept, factor_bytes == 4);
+        Self::assemble(mean, rotation, kept_variances, total, layout)
     }
 
     fn assemble(
