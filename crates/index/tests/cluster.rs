@@ -4,8 +4,8 @@ mod clustered;
 
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchMode, SearchOptions,
-    SearchResult, TierChoice, build, inspect, verify,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
+    SearchMode, SearchOptions, SearchResult, TierChoice, build, inspect, verify,
 };
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -160,6 +160,52 @@ fn word_vectors_keep_their_word_too() {
         assert!((-0.03..=0.07).contains(&(recall - f64::from(asked))), "asked {asked}, got {recall}");
         assert!(found.totals.reads > reads, "more recall takes more reads");
         reads = found.totals.reads;
+    }
+}
+
+#[test]
+fn queries_unlike_those_of_the_calibration_are_told_so() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/glove-words");
+    let all = VectorFile::open(folder.join("vectors.f16bin")).unwrap();
+    let rows = |wanted: &dyn Fn(usize) -> bool| {
+        let bytes = (0..10_000).filter(|row| wanted(*row)).flat_map(|row| all.row(row).to_vec()).collect();
+        VectorFile::from_rows(all.element(), all.dim(), bytes).unwrap()
+    };
+    let (data, words) = (rows(&|row| row % 25 != 7), rows(&|row| row % 25 == 7));
+    let directions = vectors(all.element(), 200, all.dim(), 9);
+    let dir = tempfile::tempdir().unwrap();
+    let graph = GraphOptions { max_degree: 16, search_list: 32, ..GraphOptions::default() };
+    let families: [(&str, FamilyOptions); 2] =
+        [("cluster", ClusterOptions::default().into()), ("graph", graph.into())];
+    for (name, family) in families {
+        let path = dir.path().join(name);
+        let options = BuildOptions { metric: Metric::Cosine, threads: 2, ..BuildOptions::of(family) };
+        build(&data, &path, &options, &Silent).unwrap();
+        let index = open(&path, TierChoice::File);
+        let told = |queries: &VectorFile, effort: Effort| {
+            let found = search(&index, queries, 10, effort);
+            found.notes.iter().any(|note| note.contains("recall 0.9 is not promised"))
+        };
+        assert!(!told(&words, Effort::Recall(0.9)), "{name}: words");
+        assert!(told(&directions, Effort::Recall(0.9)), "{name}: directions");
+        // Who names an effort was promised nothing.
+        assert!(!told(&directions, Effort::SearchList(20)), "{name}: an effort");
+        let lone = |queries: &VectorFile| {
+            let alone = |row: usize| {
+                let bytes = queries.row(row).to_vec();
+                told(
+                    &VectorFile::from_rows(queries.element(), queries.dim(), bytes).unwrap(),
+                    Effort::Recall(0.9),
+                )
+            };
+            (0..40).filter(|row| alone(*row)).count()
+        };
+        assert!(
+            lone(&words) <= 2 && lone(&directions) >= 20,
+            "{name}: {} {}",
+            lone(&words),
+            lone(&directions)
+        );
     }
 }
 

@@ -5,9 +5,11 @@
 //! found for them, are a `trial`.
 
 pub mod list;
+pub mod reach;
 pub(crate) mod solve;
 pub(crate) mod trial;
 
+use reach::Reach;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 
@@ -50,11 +52,15 @@ pub struct Calibration<P> {
     pub source: String,
     /// Curves by rising k; none where there were too few vectors to measure anything.
     pub curves: Vec<Curve<P>>,
+    /// How far these queries are from their neighbours, by rising k; none under the inner product, whose distances grow with
+    /// the queries, and of an index that was built before this was measured.
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    pub reach: Vec<Reach>,
 }
 
 impl<P> Default for Calibration<P> {
     fn default() -> Self {
-        Calibration { queries: 0, source: String::new(), curves: Vec::new() }
+        Calibration { queries: 0, source: String::new(), curves: Vec::new(), reach: Vec::new() }
     }
 }
 
@@ -109,7 +115,8 @@ pub(crate) fn check<P: Point, K: PartialEq, S: Fn(&P) -> K>(
     calibration: &Calibration<P>,
     limits: &Limits<S>,
 ) -> Result<(), String> {
-    let Calibration { queries, curves, .. } = calibration;
+    let Calibration { queries, curves, reach, .. } = calibration;
+    Reach::check(reach)?;
     if curves.is_empty() == (*queries > 0) {
         return Err(format!("the calibration has {} curves and {queries} queries", curves.len()));
     }

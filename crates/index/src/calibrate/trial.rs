@@ -1,5 +1,6 @@
 //! The queries of a calibration, what should be found for them, and the threads that try it.
 
+use super::reach::Reach;
 use super::{Calibration, Curve};
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
@@ -55,7 +56,11 @@ pub(crate) struct Trial {
     source: &'static str,
     /// For each k the share of the true neighbours that exact search of the stored vectors finds.
     left: Vec<f32>,
+    reach: Vec<Reach>,
 }
+
+/// True neighbours, `queries x k`: their ids, and their distances.
+type Truth = (Vec<u32>, Vec<f32>);
 
 impl Trial {
     /// Finds the true neighbours of queries, by the vectors as they were given; `None` where there are too few vectors to measure anything.
@@ -78,14 +83,31 @@ impl Trial {
         let Some(&largest_k) = k.last() else { return Ok(None) };
         // One more than asked for, since a query that is in the data is its own nearest.
         let wide = (largest_k as usize + usize::from(own)).min(data.count());
-        let truth = truth(data, &queries, held_out, options, wide, progress)?;
+        let (truth, distances) = truth(data, &queries, held_out, options, wide, progress)?;
         let source = match (own, held_out.is_empty()) {
             (true, _) => "vectors of the data",
             (false, true) => "given queries",
             (false, false) => "held-out vectors",
         };
         let left = k.iter().map(|k| data.loss().map_or(1.0, |loss| loss.share(*k as usize))).collect();
-        Ok(Some(Trial { queries, own: own.then_some(ids), truth, wide, k, source, left }))
+        let own = own.then_some(ids);
+        let mut trial = Trial { queries, own, truth, wide, k, source, left, reach: Vec::new() };
+        if options.metric != Metric::InnerProduct {
+            trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k, &distances)).collect();
+        }
+        Ok(Some(trial))
+    }
+
+    /// How far the queries are from their true neighbour number `k`, by the `distances` of all.
+    fn reach(&self, k: u32, distances: &[f32]) -> Option<Reach> {
+        let of_query = |query: usize| {
+            let row = query * self.wide..(query + 1) * self.wide;
+            let own = self.own.as_ref().map(|own| own[query]);
+            let others = self.truth[row.clone()].iter().zip(&distances[row]);
+            let mut others = others.filter(|(id, _)| Some(**id) != own);
+            others.nth(k as usize - 1).map_or(f32::INFINITY, |(_, distance)| *distance)
+        };
+        Reach::of(k, (0..self.queries.count()).map(of_query))
     }
 
     /// The true neighbours of a query, itself left out.
@@ -114,7 +136,12 @@ impl Trial {
 
     /// What goes into the manifest.
     pub(crate) fn calibration<P>(&self, curves: Vec<Curve<P>>) -> Calibration<P> {
-        Calibration { queries: self.queries.count() as u32, source: self.source.into(), curves }
+        Calibration {
+            queries: self.queries.count() as u32,
+            source: self.source.into(),
+            curves,
+            reach: self.reach.clone(),
+        }
     }
 
     /// Has every query measured by one of `threads` threads, each with its own `S` made by `start`; returns all of these.
@@ -194,7 +221,7 @@ fn queries(
     Ok(Some((VectorFile::from_rows(source.element(), source.dim(), rows)?, taken)))
 }
 
-/// The true neighbours of each query among the vectors not held out: `queries x k`.
+/// The true neighbours of each query among the vectors not held out.
 fn truth(
     data: &Source<'_>,
     queries: &VectorFile,
@@ -202,7 +229,7 @@ fn truth(
     options: &BuildOptions,
     k: usize,
     progress: &dyn Progress,
-) -> Result<Vec<u32>, IndexError> {
+) -> Result<Truth, IndexError> {
     // Held-out vectors are a small share; room for twice their share among the nearest, and for chance.
     let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
     let threads = NonZeroUsize::new(options.thread_count());
@@ -218,13 +245,18 @@ fn truth(
         GroundTruthError::Cancelled => IndexError::Cancelled,
         other => IndexError::Internal(other.to_string()),
     })?;
-    let mut truth = Vec::with_capacity(queries.count() * k);
+    let (mut ids, mut distances) = (Vec::new(), Vec::new());
     for query in 0..queries.count() {
-        let present = exact.ids(query).iter().filter(|id| held_out.binary_search(id).is_err());
+        let all = exact.ids(query).iter().zip(exact.distances(query).unwrap_or_default());
+        let present = all.filter(|(id, _)| held_out.binary_search(id).is_err());
         // Where many equal vectors were held out there may be fewer: what is missing counts as not found.
-        truth.extend(present.copied().chain(std::iter::repeat(u32::MAX)).take(k));
+        let missing = std::iter::repeat((&u32::MAX, &f32::INFINITY));
+        for (id, distance) in present.chain(missing).take(k) {
+            ids.push(*id);
+            distances.push(*distance);
+        }
     }
-    Ok(truth)
+    Ok((ids, distances))
 }
 
 /// Calls `measure` with rising numbers of probes from `ladder`, those below `most` and then `most`, until the recall that it

@@ -17,6 +17,7 @@ pub(crate) use memory::{Needs, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
 
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc};
+use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::query::{Counter, Effort, SearchParams};
@@ -141,6 +142,9 @@ pub(crate) trait Stored: Send + Sync {
 
     /// The effort of a search of which only the candidate list is named.
     fn effort_of(&self, search_list: u32) -> Effort;
+
+    /// How far the queries of its calibration are from their neighbours.
+    fn reach(&self) -> &[Reach];
 
     /// Loads what stays in memory and checks it.
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError>;

@@ -275,6 +275,7 @@ impl Index {
         let threads = thread_count(options.threads);
         let mut result = self.search_raw(raw, params, threads, options.in_flight, waiting)?;
         result.notes = notes;
+        result.note_unlike(self.stored.reach(), options.effort);
         Ok(result)
     }
 

@@ -1,6 +1,8 @@
 //! What a search of many queries returns.
 
+use super::options::Effort;
 use super::pool::Answers;
+use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::query::{Counter, OwnCosts, QueryStats, SearchTotals};
 
@@ -29,6 +31,16 @@ pub struct SearchResult {
     pub threads: usize,
     /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
     pub notes: Vec<String>,
+}
+
+impl SearchResult {
+    /// Notes queries to whom the calibration, whose own were so far away (`measured`), cannot promise the recall asked for.
+    pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
+        if let Effort::Recall(recall) = effort {
+            let unlike = Unlike::find(measured, self.k, &self.distances);
+            self.notes.extend(unlike.map(|unlike| unlike.note(recall)));
+        }
+    }
 }
 
 /// Puts the answers of all workers in the order of the queries.

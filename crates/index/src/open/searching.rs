@@ -1,7 +1,9 @@
 //! Searches that are awaited: a future that works under any executor.
 
+use super::options::Effort;
 use super::pool::{Counters, Job, Pending, Pool, RawQueries};
 use super::{Index, SearchOptions, SearchResult, collect, thread_count};
+use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::query::Counter;
 use bathyal_vectors::VectorFile;
@@ -43,6 +45,8 @@ struct Shape {
     search_list: u32,
     threads: usize,
     notes: Vec<String>,
+    /// What was asked for, and how far the queries of the calibration are from their neighbours.
+    promised: Option<(Effort, Vec<Reach>)>,
 }
 
 impl Index {
@@ -80,7 +84,8 @@ impl Index {
         let (count, k, search_list) = (rows.len(), params.k, params.search_list as u32);
         let job = self.job(RawQueries::of(queries, rows), params, threads, options.in_flight, deadline)?;
         let own_counters = self.own_counters;
-        Ok((job, Shape { count, own_counters, k, search_list, threads, notes }))
+        let promised = Some((options.effort, self.stored.reach().to_vec()));
+        Ok((job, Shape { count, own_counters, k, search_list, threads, notes, promised }))
     }
 }
 
@@ -105,10 +110,15 @@ impl Future for Searching {
             Stage::Ready { .. } | Stage::Over => Err(over()),
         };
         this.stage = Stage::Over;
-        let Shape { count, own_counters, k, search_list, threads, notes } = std::mem::take(&mut this.shape);
+        let Shape { count, own_counters, k, search_list, threads, notes, promised } =
+            std::mem::take(&mut this.shape);
         let result = outcome.and_then(|(answers, seconds)| {
-            let result = collect(answers, (count, own_counters), k, seconds, search_list, threads)?;
-            Ok(SearchResult { notes, ..result })
+            let mut result = collect(answers, (count, own_counters), k, seconds, search_list, threads)?;
+            result.notes = notes;
+            if let Some((effort, measured)) = promised {
+                result.note_unlike(&measured, effort);
+            }
+            Ok(result)
         });
         if result.is_err() {
             this.counters.failed();

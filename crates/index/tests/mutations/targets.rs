@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bathyal_index::calibrate::list::ListPoint;
+use bathyal_index::calibrate::reach::Reach;
 use bathyal_index::calibrate::{Calibration, Curve};
 use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, check_centroids, check_journal};
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
@@ -491,7 +492,12 @@ fn manifest_of(family: &str, structure: &impl Serialize, files: Vec<FileEntry>) 
 }
 
 fn calibration<P>(points: Vec<P>) -> Calibration<P> {
-    Calibration { queries: 10, source: "held-out vectors".into(), curves: vec![Curve { k: 10, points }] }
+    Calibration {
+        queries: 10,
+        source: "held-out vectors".into(),
+        curves: vec![Curve { k: 10, points }],
+        reach: vec![Reach { k: 10, usual: 1.0, most: 2.0 }],
+    }
 }
 
 fn graph_manifest() -> Manifest {

@@ -18,6 +18,14 @@ pub(crate) const GROUPS_A_RUN: usize = 2 * SCAN_BLOCK;
 const GROUPS_A_PROBE: usize = 24;
 /// Runs looked at, at least.
 const LEAST_RUNS: usize = 8;
+/// Up to so many runs are all compared with a query.
+const MOST_RUNS: usize = 2048;
+/// Consecutive runs, which lie near each other, whose mean is looked at first where there are more.
+pub(crate) const RUNS_A_SPAN: usize = 64;
+/// Runs that are compared for each one that is looked into, where not all are.
+const RUNS_A_CHOICE: usize = 8;
+/// Spans looked into, at least.
+const LEAST_SPANS: usize = 12;
 /// Centroids that are compared exactly for each one that is chosen, in halves: codes rank them nearly right.
 const EXACT_HALVES: usize = 3;
 
@@ -39,6 +47,8 @@ pub(crate) struct Centroids {
     /// Row-major f16.
     groups: Vec<u8>,
     runs: Vec<u8>,
+    /// The means of spans of runs; empty where runs are few.
+    spans: Vec<u8>,
     /// The first group of each run.
     first_groups: Vec<u32>,
     /// Vectors of each group.
@@ -100,6 +110,7 @@ impl Centroids {
         let runs = half(&means);
         let distance = Distance::new(Element::F16, plain_metric, dim);
         let code_checksums = vec![0; counts.len()];
+        let spans = spans_of(&runs, dim);
         Centroids {
             dim,
             metric: plain_metric,
@@ -107,6 +118,7 @@ impl Centroids {
             unit,
             groups,
             runs,
+            spans,
             first_groups,
             counts,
             code_checksums,
@@ -225,6 +237,7 @@ impl Centroids {
             unit,
             groups: group_rows.to_vec(),
             runs: run_rows.to_vec(),
+            spans: spans_of(run_rows, dim),
             first_groups,
             counts,
             code_checksums,
@@ -331,15 +344,8 @@ impl Centroids {
         if exact >= self.groups() {
             return self.all(probes, least, n);
         }
-        let runs = self.first_groups.len();
-        n.distances.resize(runs, 0.0);
-        self.distance.score_block(&n.query, &self.runs, &mut n.distances);
-        n.runs.clear();
-        let scored = n.distances.iter().zip(0..);
-        n.runs.extend(scored.map(|(d, id)| Neighbor { distance: *d * n.back, id }));
-        let a_run = self.groups().div_ceil(runs);
-        keep_nearest(&mut n.runs, (probes * GROUPS_A_PROBE).div_ceil(a_run).max(LEAST_RUNS));
-        n.runs.sort_unstable();
+        let a_run = self.groups().div_ceil(self.runs());
+        self.nearest_runs((probes * GROUPS_A_PROBE).div_ceil(a_run).max(LEAST_RUNS), n);
         let run_bytes = GROUPS_A_RUN / SCAN_BLOCK * codec.block_bytes();
         let mut worst = f32::INFINITY;
         n.groups.clear();
@@ -383,6 +389,32 @@ impl Centroids {
         }
     }
 
+    /// Leaves the `wanted` runs nearest to the query in order; of many runs, those among the nearest spans.
+    fn nearest_runs(&self, wanted: usize, n: &mut Navigation) {
+        let row = 2 * self.dim;
+        let mut score = |rows: &[u8], first: usize, found: &mut Vec<Neighbor>| {
+            n.distances.resize(rows.len() / row, 0.0);
+            self.distance.score_block(&n.query, rows, &mut n.distances);
+            let scored = n.distances.iter().zip(first as u32..);
+            found.extend(scored.map(|(distance, id)| Neighbor { distance: *distance * n.back, id }));
+        };
+        n.runs.clear();
+        if self.spans.is_empty() {
+            score(&self.runs, 0, &mut n.runs);
+        } else {
+            n.groups.clear();
+            score(&self.spans, 0, &mut n.groups);
+            keep_nearest(&mut n.groups, (wanted * RUNS_A_CHOICE).div_ceil(RUNS_A_SPAN).max(LEAST_SPANS));
+            for span in &n.groups {
+                let first = span.id as usize * RUNS_A_SPAN;
+                let last = (first + RUNS_A_SPAN).min(self.runs());
+                score(&self.runs[first * row..last * row], first, &mut n.runs);
+            }
+        }
+        keep_nearest(&mut n.runs, wanted);
+        n.runs.sort_unstable();
+    }
+
     /// Compares all groups exactly and keeps the `probes` nearest, and more until they hold `least` vectors.
     fn all(&self, probes: usize, least: usize, n: &mut Navigation) {
         n.distances.resize(self.groups(), 0.0);
@@ -398,6 +430,41 @@ impl Centroids {
             held >= least
         });
         n.groups.truncate(enough.map_or(usize::MAX, |at| (at + 1).max(probes)));
+    }
+}
+
+/// Rows of f16, the means of [`RUNS_A_SPAN`] of `runs` each, where these are more than [`MOST_RUNS`].
+fn spans_of(runs: &[u8], dim: usize) -> Vec<u8> {
+    let mut spans = Vec::new();
+    if runs.len() / (2 * dim) <= MOST_RUNS {
+        return spans;
+    }
+    let mut sums = vec![0.0_f32; dim];
+    for rows in runs.chunks(RUNS_A_SPAN * 2 * dim) {
+        sums.fill(0.0);
+        for row in rows.chunks_exact(2 * dim) {
+            let values = row.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32());
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+        let count = (rows.len() / (2 * dim)) as f32;
+        spans.extend(sums.iter().flat_map(|sum| f16::from_f32(sum / count).to_le_bytes()));
+    }
+    spans
+}
+
+/// Bytes of the means of spans of so many runs.
+pub(crate) fn span_bytes(runs: usize, dim: usize) -> u64 {
+    if runs > MOST_RUNS { (runs.div_ceil(RUNS_A_SPAN) * 2 * dim) as u64 } else { 0 }
+}
+
+impl Navigation {
+    /// Bytes of a search of up to `planned` groups in an index of `groups` and `runs`, about.
+    pub(crate) fn planned_bytes(groups: usize, runs: usize, planned: usize) -> usize {
+        let spans = LEAST_SPANS.max(planned * GROUPS_A_PROBE / GROUPS_A_RUN * RUNS_A_CHOICE / RUNS_A_SPAN);
+        let compared = if runs > MOST_RUNS { runs / RUNS_A_SPAN + spans * RUNS_A_SPAN } else { runs };
+        // Candidates twice, as their vector grows; ids and distances of those that are compared exactly.
+        let chosen = (EXACT_HALVES * planned + GROUPS_A_RUN).min(groups);
+        16 * compared.min(runs) + 24 * chosen
     }
 }
 
@@ -421,4 +488,71 @@ fn order_nearest(found: &mut [Neighbor]) {
 /// An error that a centroid file is damaged.
 pub(crate) fn damaged(path: std::path::PathBuf, reason: String) -> IndexError {
     IndexError::damaged(path, "the centroids", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::partition::placement::{Placement, Points};
+    use bathyal_kernels::quantize::CodeKind;
+    use bathyal_vectors::progress::Silent;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    const DIM: usize = 6;
+
+    struct Rows(Vec<f32>);
+
+    impl Points for Rows {
+        fn dim(&self) -> usize {
+            DIM
+        }
+
+        fn read(&self, id: u32, out: &mut [f32]) {
+            out.copy_from_slice(&self.0[id as usize * DIM..][..DIM]);
+        }
+    }
+
+    #[test]
+    fn spans_of_runs_lead_to_the_nearest_groups() {
+        let mut random = StdRng::seed_from_u64(1);
+        let groups = (MOST_RUNS + 100) * GROUPS_A_RUN + 17;
+        let rows = Rows((0..groups * DIM).map(|_| random.random_range(-1.0_f32..1.0)).collect());
+        let mut order: Vec<u32> = (0..groups as u32).collect();
+        let placement = Placement { units: vec![GROUPS_A_RUN], exchanged: None, threads: 2, seed: 1 };
+        placement.order(&rows, &mut order, &Silent).expect("nothing cancels");
+        let centroids: Vec<f32> =
+            order.iter().flat_map(|id| &rows.0[*id as usize * DIM..][..DIM]).copied().collect();
+        let firsts = (0..groups as u32).step_by(GROUPS_A_RUN).collect();
+        let mut centroids = Centroids::new(Metric::L2, vec![0.0; DIM], centroids, firsts, vec![1; groups]);
+        assert_eq!(centroids.spans.len() as u64, span_bytes(centroids.runs(), DIM));
+        assert_eq!((span_bytes(MOST_RUNS, DIM), centroids.runs()), (0, MOST_RUNS + 101));
+        let codec = Codec::train(CodeKind::Axes, 8, Metric::L2, &rows.0, DIM, 1, 2).expect("a codec");
+        centroids.encode(&codec);
+        let (mut query, mut navigation) = (CodeQuery::new(), Navigation::default());
+        let mut ask = |centroids: &Centroids, asked: &[f32], probes: usize| {
+            centroids.begin(asked, &mut navigation);
+            query.prepare_groups(&codec, &navigation.shifted);
+            centroids.nearest(&codec, &query, probes, 1, &mut navigation);
+            let mut found: Vec<u32> = navigation.groups.iter().map(|group| group.id).collect();
+            found.sort_unstable();
+            (found, navigation.runs.capacity())
+        };
+        let (mut both, mut all, mut compared) = (0, 0, 0);
+        let asked: Vec<Vec<f32>> =
+            (0..50).map(|_| (0..DIM).map(|_| random.random_range(-1.0..1.0)).collect()).collect();
+        let with_spans: Vec<_> = asked.iter().map(|asked| ask(&centroids, asked, 100)).collect();
+        centroids.spans = Vec::new();
+        for (asked, (found, capacity)) in asked.iter().zip(with_spans) {
+            let (every, _) = ask(&centroids, asked, 100);
+            both += every.iter().filter(|id| found.binary_search(id).is_ok()).count();
+            all += every.len();
+            compared = compared.max(capacity);
+        }
+        assert!(both * 100 >= all * 98, "{both} of {all}");
+        assert!(compared < centroids.runs(), "{compared} runs");
+        let planned = Navigation::planned_bytes(groups, MOST_RUNS + 101, 100);
+        assert!(planned > compared * 8 && planned < 24 * groups / 50, "{planned} bytes");
+        assert!(Navigation::planned_bytes(1 << 24, 1 << 18, 1000) < 256 << 10);
+    }
 }

@@ -1,11 +1,12 @@
 //! Opening a cluster index: what stays in memory, and what that takes.
 
-use super::centroids::{self, Centroids};
+use super::centroids::{self, Centroids, span_bytes};
 use super::effort;
 use super::inspect;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use super::verify;
+use crate::calibrate::reach::Reach;
 use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::family::pages::{Pages, Reading, walk};
@@ -59,7 +60,7 @@ impl Stored for StoredCluster {
         let entry = &self.entry;
         let split = MemorySplit {
             codec: entry.codes.codec_memory(),
-            centroids: entry.centroids.bytes,
+            centroids: entry.centroids.bytes + span_bytes(entry.runs as usize, self.dim),
             codes: entry.codes.file.bytes,
             ..MemorySplit::default()
         };
@@ -81,12 +82,15 @@ impl Stored for StoredCluster {
     }
 
     fn query_bytes(&self, search_list: usize) -> u64 {
-        let (groups, group_vectors) = (self.entry.groups as usize, self.layout.group_vectors());
-        Scratch::planned_bytes(groups, group_vectors, self.dim, search_list)
+        let (groups, runs) = (self.entry.groups as usize, self.entry.runs as usize);
+        Scratch::planned_bytes(groups, runs, &self.layout, search_list)
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {
-        params.search_list
+        let (groups, probes) = (self.entry.groups as usize, params.probes.min(self.entry.groups as usize));
+        // Where groups may hold fewer vectors than are wanted, all groups are put in order.
+        let short = params.search_list > probes * self.layout.group_vectors() / 2;
+        params.search_list.max(if short { groups } else { probes })
     }
 
     fn query_distances(&self, params: &SearchParams) -> usize {
@@ -94,6 +98,10 @@ impl Stored for StoredCluster {
         let scanned = params.probes.min(groups).saturating_mul(self.layout.group_vectors());
         let exact = params.wanted().saturating_mul(CODES_A_VECTOR);
         scanned.saturating_add(groups).saturating_add(exact)
+    }
+
+    fn reach(&self) -> &[Reach] {
+        &self.entry.calibration.reach
     }
 
     fn effort_of(&self, search_list: u32) -> Effort {

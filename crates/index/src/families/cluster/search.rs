@@ -9,6 +9,7 @@ use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
 use crate::family::{Scanned, Searcher};
+use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::{Phase, SearchParams, spread};
@@ -95,10 +96,11 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Bytes that a query holds at its peak, about.
-    pub(crate) fn planned_bytes(groups: usize, group_vectors: usize, dim: usize, search_list: usize) -> u64 {
-        let hits = SLACK * search_list + group_vectors;
-        (groups * 24 + hits * 12 + search_list * 24 + dim * 1100 + 4096) as u64
+    /// Bytes that a query holds at its peak, about, if it scans up to `planned` of so many groups or has so many candidates.
+    pub(crate) fn planned_bytes(groups: usize, runs: usize, layout: &GroupLayout, planned: usize) -> u64 {
+        let hits = SLACK * planned + layout.group_vectors();
+        let navigating = Navigation::planned_bytes(groups, runs, planned);
+        (navigating + hits * 12 + planned * 24 + layout.dim() * 1100 + 4096) as u64
     }
 
     /// The candidates of the last scan, best estimate first: their places.

@@ -46,7 +46,7 @@ mod tests {
         let points = [(10, 0.5), (20, 0.9), (40, 0.98)];
         let points = points.map(|(search_list, recall)| ListPoint { search_list, recall }).to_vec();
         let curves = vec![Curve { k: 10, points }];
-        let measured = Calibration { queries: 9, source: "given queries".into(), curves };
+        let measured = Calibration { queries: 9, source: "given queries".into(), curves, reach: Vec::new() };
         let list = |recall, k| {
             let solved = effort(&measured, 1000, k, recall, |list| list < 300);
             assert!(solved.reached);

@@ -4,6 +4,7 @@ use super::effort;
 use super::inspect;
 use super::search::{self, Coded, Flat};
 use super::section::FlatEntry;
+use crate::calibrate::reach::Reach;
 use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::family::pages::{Pages, Reading, walk};
@@ -92,6 +93,10 @@ impl Stored for StoredFlat {
             return self.vectors.saturating_mul(CODES_A_VECTOR / STREAMED);
         }
         self.vectors.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
+    }
+
+    fn reach(&self) -> &[Reach] {
+        &self.entry.calibration.reach
     }
 
     fn effort_of(&self, search_list: u32) -> Effort {

@@ -4,6 +4,7 @@ use super::page_search::pivots;
 use super::search::{Graph, Scratch};
 use super::section::GraphEntry;
 use super::{inspect, verify};
+use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
@@ -80,6 +81,10 @@ impl Stored for StoredGraph {
     fn query_distances(&self, params: &SearchParams) -> usize {
         let navigated = params.wanted().saturating_mul(self.entry.max_degree as usize);
         navigated.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
+    }
+
+    fn reach(&self) -> &[Reach] {
+        &self.entry.calibration.reach
     }
 
     fn effort_of(&self, search_list: u32) -> Effort {

@@ -133,7 +133,7 @@ mod tests {
             alpha: 1.0,
             entry_point: 0,
             codes,
-            calibration: Calibration { queries: 1, source: "test".into(), curves },
+            calibration: Calibration { queries: 1, source: "test".into(), curves, reach: Vec::new() },
         }
     }
 

@@ -7,6 +7,7 @@ use super::search::{Lists, Scratch, Submission};
 use super::section::SpannEntry;
 use super::table::open_table;
 use super::{inspect, verify};
+use crate::calibrate::reach::Reach;
 use crate::cost::device::Device;
 use crate::error::IndexError;
 use crate::family::{
@@ -150,6 +151,10 @@ impl Stored for StoredLists {
     }
 
     /// Posting lists of vectors know no candidates, so that the number is theirs.
+    fn reach(&self) -> &[Reach] {
+        &self.entry.calibration.reach
+    }
+
     fn effort_of(&self, search_list: u32) -> Effort {
         let coded = self.entry.list_codes.is_some();
         let probes = if coded { effort::probes_for(search_list) } else { search_list } as usize;
