@@ -59,7 +59,7 @@ pub struct SearchOptions {
     /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
     /// 3.3); `None` chooses by the calibration.
     pub prune: Option<f32>,
-    /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`].
+    /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH).
     pub beam_width: Option<u32>,
     /// Threads; 0 means all cores.
     pub threads: usize,

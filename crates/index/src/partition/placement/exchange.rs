@@ -26,6 +26,8 @@ const FEW: usize = 200;
 const RUN: usize = 16;
 /// Runs of each length that are looked through for one group.
 const NEAR_RUNS: usize = 32;
+/// Wishes that are granted or refused between two looks at whether all is cancelled.
+const GRANTED: usize = 1 << 16;
 /// Members whose distances are found at once.
 const BLOCK: usize = 128;
 
@@ -137,10 +139,10 @@ pub(super) fn exchange<P: Points>(
             groups.find_near();
         }
         let wishes = groups.wishes(ids);
+        let exchanged = groups.grant(&wishes, ids);
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        let exchanged = groups.grant(wishes, ids);
         progress.advance((ids.len() * (round + 1) / ROUNDS) as u64);
         if exchanged * FEW < ids.len() {
             break;
@@ -310,10 +312,13 @@ impl<P: Points> Groups<'_, P> {
     }
 
     /// Lets those change places who gain more than their partners lose, each at most once; how many did.
-    fn grant(&self, wishes: Vec<Wish>, ids: &mut [u32]) -> usize {
+    fn grant(&self, wishes: &[Wish], ids: &mut [u32]) -> usize {
         let (mut moved, mut exchanged) = (vec![false; ids.len()], 0);
-        for Wish { gain, place, to } in wishes {
-            let place = place as usize;
+        for (number, Wish { gain, place, to }) in wishes.iter().enumerate() {
+            if number % GRANTED == 0 && self.progress.cancelled() {
+                break;
+            }
+            let (place, to) = (*place as usize, *to);
             let from = (place / self.unit) as u32;
             let back = self.near[to as usize][..self.others].iter().position(|group| *group == from);
             let Some(back) = back.filter(|_| !moved[place]) else { continue };
@@ -321,7 +326,7 @@ impl<P: Points> Groups<'_, P> {
             let places = partners.slots[back].map(|slot| to as usize * self.unit + usize::from(slot));
             let mut free = partners.losses[back].iter().zip(places).filter(|(_, place)| !moved[*place]);
             if let Some((loss, other)) = free.next()
-                && gain > *loss
+                && gain > loss
             {
                 ids.swap(place, other);
                 (moved[place], moved[other]) = (true, true);
