@@ -65,12 +65,13 @@ impl ByteRotation {
         let by_input = || columns.chunks_exact(kept);
         by_input().for_each(|column| largest.iter_mut().zip(column).for_each(|(l, w)| *l = l.max(w.abs())));
         let scales: Vec<f32> = largest.iter().map(|l| l / MOST_WEIGHT).collect();
-        let round = |(weight, scale): (&f32, &f32)| (weight / scale).round_ties_even() as i8;
-        let weights: Vec<i8> = by_input().flat_map(|column| column.iter().zip(&scales).map(round)).collect();
+        let round =
+            |(weight, scale): (&f32, &f32)| ((weight / scale).round_ties_even() as i8).cast_unsigned();
+        let weights: Vec<u8> = by_input().flat_map(|column| column.iter().zip(&scales).map(round)).collect();
         let (mut squares, mut errors) = (vec![0.0_f64; kept], vec![0.0_f64; kept]);
         for (column, rounded) in by_input().zip(weights.chunks_exact(kept)) {
             for axis in 0..kept {
-                let (exact, rounded) = (column[axis], f32::from(rounded[axis]) * scales[axis]);
+                let (exact, rounded) = (column[axis], f32::from(rounded[axis].cast_signed()) * scales[axis]);
                 squares[axis] += f64::from(exact).powi(2);
                 errors[axis] += f64::from(exact - rounded).powi(2);
             }
@@ -80,8 +81,8 @@ impl ByteRotation {
         (near && held).then(|| ByteRotation::new(dim, scales, &weights))
     }
 
-    /// Of `dim x kept` weights by inputs.
-    fn new(dim: usize, scales: Vec<f32>, weights: &[i8]) -> Self {
+    /// Of `dim x kept` weights by inputs, as they are written.
+    fn new(dim: usize, scales: Vec<f32>, weights: &[u8]) -> Self {
         let kept = scales.len();
         let (width, quads) = (kept.next_multiple_of(LANES), dim.div_ceil(QUAD));
         let mut panels = vec![0_i8; width * quads * QUAD];
@@ -91,8 +92,8 @@ impl ByteRotation {
                 let first = axis / PANEL * PANEL;
                 let of_panel = (width - first).min(PANEL);
                 let at = first * quads + input / QUAD * of_panel + axis - first;
-                panels[at * QUAD + input % QUAD] = *weight;
-                sums[axis] += i32::from(*weight);
+                panels[at * QUAD + input % QUAD] = weight.cast_signed();
+                sums[axis] += i32::from(weight.cast_signed());
             }
         }
         ByteRotation { dim, kept, panels, scales, sums, floats: OnceLock::new() }
@@ -164,11 +165,11 @@ impl ByteRotation {
     /// Reads what [`ByteRotation::write`] wrote after the number of axes.
     pub(super) fn read(dim: usize, kept: usize, reader: &mut Reader<'_>) -> Result<Self, QuantizeError> {
         let scales = reader.floats(kept)?;
-        let weights: Vec<i8> = reader.take(dim * kept)?.iter().map(|byte| byte.cast_signed()).collect();
-        if weights.contains(&i8::MIN) || scales.iter().any(|scale| *scale <= 0.0) {
+        let weights = reader.take(dim * kept)?;
+        if weights.contains(&i8::MIN.cast_unsigned()) || scales.iter().any(|scale| *scale <= 0.0) {
             return Err(QuantizeError::Malformed("a weight of a rotation is out of range"));
         }
-        Ok(ByteRotation::new(dim, scales, &weights))
+        Ok(ByteRotation::new(dim, scales, weights))
     }
 }
 
