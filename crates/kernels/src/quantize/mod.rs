@@ -247,6 +247,10 @@ impl Codec {
             }
         };
         reader.end()?;
+        let of_bytes = matches!(&body, Body::Planes(quantizer) if quantizer.has_byte_rotation());
+        if of_bytes != (version == BYTES_VERSION) {
+            return Err(QuantizeError::Malformed("its version is not that of its rotation"));
+        }
         Ok(Codec { kind, metric, dim, body })
     }
 }

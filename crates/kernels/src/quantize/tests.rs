@@ -303,6 +303,35 @@ fn the_default_follows_the_table_and_can_be_trained() {
 }
 
 #[test]
+fn axes_that_are_found_nearly_bear_values_of_any_size() {
+    // More dimensions than are solved exactly, and fewer rows than axes.
+    let dim = 530;
+    let rows = gaussian(60, dim, 1);
+    for scale in [1.0, 1e18, 1e-30, 0.0] {
+        let scaled: Vec<f32> = rows.iter().map(|v| v * scale).collect();
+        let codec = Codec::train(CodeKind::Axes, 70, Metric::L2, &scaled, dim, 1, 2).unwrap();
+        assert_eq!(Codec::from_bytes(&codec.to_bytes()).as_ref(), Ok(&codec), "{scale}");
+        let mut row = vec![0.0; dim];
+        codec.decode(&encoded(&codec, &scaled[..dim]), &mut row);
+        assert!(row.iter().all(|v| v.is_finite()), "{scale}");
+    }
+}
+
+#[test]
+fn a_rotation_of_another_version_is_refused() {
+    let rows = gaussian(300, 32, 1);
+    for (kind, version) in [(CodeKind::Axes, 2), (CodeKind::RaBitQ { bits: 2 }, 1), (CodeKind::Pq, 1)] {
+        let mut bytes = Codec::train(kind, 16, Metric::L2, &rows, 32, 1, 1).unwrap().to_bytes();
+        assert_eq!(bytes[4..8], [version, 0, 0, 0], "{kind}");
+        assert!(Codec::from_bytes(&bytes).is_ok());
+        for other in [0, 3 - version, 3] {
+            bytes[4] = other;
+            assert!(Codec::from_bytes(&bytes).is_err(), "{kind}: version {other}");
+        }
+    }
+}
+
+#[test]
 fn axes_of_huge_and_of_tiny_values_are_found() {
     let rows = gaussian(600, 8, 1);
     for scale in [2f32.powi(58), 2f32.powi(-55), 2f32.powi(-100)] {

@@ -35,7 +35,7 @@ const THREAD_BYTES: u64 = 4 << 20;
 /// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 /// Changes whenever what a step writes does.
-const STEPS_VERSION: u32 = 1;
+const STEPS_VERSION: u32 = 2;
 
 /// What all stages of a build read.
 pub(super) type Work<'a> = partition::Work<'a, GroupLayout, FlatOptions>;

@@ -18,7 +18,7 @@ const NEAR: usize = 32;
 /// Members of a group that are remembered for each of these: those that lose least by going there.
 const PARTNERS: usize = 6;
 /// Rounds, each with new means, at most.
-pub(super) const ROUNDS: usize = 6;
+const ROUNDS: usize = 6;
 /// A round that exchanges less than one vector of so many is the last.
 const FEW: usize = 200;
 /// Consecutive groups, which lie near each other, make a run, and so many runs a longer one: near groups are looked for in
