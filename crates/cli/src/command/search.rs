@@ -117,6 +117,10 @@ fn split(measured: &Measurement) -> String {
         .filter(|(_, bytes)| *bytes > 0)
         .map(|(name, bytes)| format!("{name} {}", byte_size::format(*bytes)))
         .collect();
+    if split.codes_left_out > 0 {
+        let all = split.codes + split.codes_on_tier + split.codes_left_out;
+        words.push(format!("codes shortened from {}", byte_size::format(all)));
+    }
     if split.codes_on_tier > 0 {
         words.push(format!("{} of codes read from the tier", byte_size::format(split.codes_on_tier)));
     }

@@ -27,7 +27,7 @@ pub(crate) enum Place {
 pub(crate) struct Needs {
     /// What it keeps besides pages and searches, the best way first; ways after it take less.
     pub(crate) choices: Vec<MemorySplit>,
-    /// Where codes can be left on the tier: by how many bytes at a time.
+    /// Where codes of the last way can be left on the tier: by how many bytes at a time.
     pub(crate) codes_by: Option<u64>,
     /// Bytes that are kept besides where all pages are in memory.
     pub(crate) ids: u64,
@@ -50,6 +50,8 @@ pub struct MemorySplit {
     pub codes: u64,
     /// Codes that the budget leaves on the tier.
     pub codes_on_tier: u64,
+    /// What the budget leaves out of the codes: those in memory, and those counted as on the tier, are shorter ones.
+    pub codes_left_out: u64,
     /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node, a file, a
     /// device) is not counted.
     pub pages: u64,
@@ -95,10 +97,11 @@ impl MemorySplit {
         let buffers = stored.buffers();
         let frames = u64::from(buffers.frames) * buffers.bytes(codes_by.is_some()) as u64;
         let one = frames + query;
-        let spared = |split: &MemorySplit| if codes_by.is_some() { split.codes } else { 0 };
-        let needed = |split: &MemorySplit| split.fixed() - spared(split) + one;
-        let Some(mut split) = choices.iter().find(|split| needed(split) <= budget).copied() else {
-            let least = choices.iter().map(needed).min().unwrap_or(0);
+        let last = choices.len() - 1;
+        let spared = |at: usize| if at == last && codes_by.is_some() { choices[at].codes } else { 0 };
+        let needed = |at: usize| choices[at].fixed() - spared(at) + one;
+        let Some(at) = (0..choices.len()).find(|at| needed(*at) <= budget) else {
+            let least = (0..choices.len()).map(needed).min().unwrap_or(0);
             return Err(IndexError::Memory {
                 what: "opening this index",
                 needed: least,
@@ -106,8 +109,8 @@ impl MemorySplit {
                 advice: advice.into(),
             });
         };
-        let mut left = budget - needed(&split);
-        if let Some(unit) = codes_by {
+        let (mut split, mut left) = (choices[at], budget - needed(at));
+        if let Some(unit) = codes_by.filter(|_| at == last) {
             let unit = unit.max(1);
             let resident = left.min(split.codes) / unit * unit;
             split.codes_on_tier = split.codes - resident;

@@ -49,6 +49,46 @@ impl Codec {
         quantizer.encode_group(self.metric == Metric::L2, vectors, centroid, blocks, &mut scratch.planes);
     }
 
+    /// The codec whose codes are at most `code_bytes` bytes of these codes ([`Codec::shorten_group`]): nearly as good as one
+    /// that was trained for so few, and sooner ready. `None` where that is not fewer, or too few for any, or the kind has no
+    /// groups.
+    pub fn shortened(&self, code_bytes: usize) -> Option<Codec> {
+        let Body::Planes(quantizer) = &self.body else { return None };
+        let body = Body::Planes(quantizer.shortened(code_bytes)?);
+        Some(Codec { body, kind: self.kind, metric: self.metric, dim: self.dim })
+    }
+
+    /// Writes what [`Codec::encode_group`] of `shorter`, made by [`Codec::shortened`] of this codec, would write, nearly:
+    /// from the `count` codes in `blocks` in place of their vectors.
+    ///
+    /// `centroid` (`dim` values) is the one that the codes are relative to; `out` has as many blocks, of `shorter`.
+    ///
+    /// # Panics
+    /// When a codec has no groups, `shorter` is of another dimension, or a slice is of another length, which are a caller's
+    /// bugs.
+    pub fn shorten_group(
+        &self,
+        shorter: &Codec,
+        (blocks, count): (&[u8], usize),
+        centroid: &[f32],
+        out: &mut [u8],
+        scratch: &mut EncodeScratch,
+    ) {
+        let (Body::Planes(long), Body::Planes(short)) = (&self.body, &shorter.body) else {
+            panic!("product codes have no groups")
+        };
+        assert_eq!(
+            (centroid.len(), shorter.dim),
+            (self.dim, self.dim),
+            "of another dimension than the codec"
+        );
+        let number = count.div_ceil(SCAN_BLOCK);
+        assert!(blocks.len() >= number * self.block_bytes(), "fewer blocks than codes");
+        assert_eq!(out.len(), number * shorter.block_bytes(), "not the blocks of the codes");
+        let is_l2 = self.metric == Metric::L2;
+        long.shorten_group(short, is_l2, (blocks, count), centroid, out, &mut scratch.planes);
+    }
+
     /// The error to expect of a group's scores: `|estimate - exact|` has a standard deviation of about
     /// `group_error * 2 * |q-c| * |r|` under L2, half of that under the inner product.
     ///

@@ -150,8 +150,7 @@ impl Staged for ClusterOptions {
         let mut section = code(work, intake, journal, stages)?;
         let mut manifest = least_manifest(work.data, work.options, work.identity);
         manifest.set_structure(&section, section.files())?;
-        (section.calibration, section.lone_curves) =
-            calibrate::calibrate(work, &manifest, &section, journal.order)?;
+        calibrate::calibrate(work, &manifest, &mut section, journal.order)?;
         stages.end("calibrate");
         manifest.set_structure(&section, section.files())?;
         Ok(manifest)
@@ -199,6 +198,7 @@ fn code(
         codes,
         calibration: Calibration::default(),
         lone_curves: Vec::new(),
+        shorter: Vec::new(),
     })
 }
 

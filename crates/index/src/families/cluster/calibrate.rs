@@ -9,9 +9,10 @@ use super::build::Work;
 use super::effort::ClusterPoint;
 use super::open::load_for_scan;
 use super::search::{Cluster, Scratch};
-use super::section::ClusterEntry;
+use super::section::{ClusterEntry, ShorterCodes};
+use super::shorter;
+use crate::calibrate::Curve;
 use crate::calibrate::trial::{StandIns, Trial, climb};
-use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
 use crate::format::appender::{ReadBack, Written};
 use crate::format::manifest::Manifest;
@@ -27,6 +28,12 @@ const LISTS: [u32; 30] = [
     1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 23, 26, 30, 35, 40, 50, 60, 80, 100, 130, 160, 200, 260, 320,
     400, 600, 800, 1200,
 ];
+/// From this recall on, by the codes themselves, no more groups are measured with shorter ones.
+const SHORTER_RECALL: f32 = 0.996;
+/// Of many queries so few as one in this number are asked with shorter codes.
+const SHORTER_QUERIES: usize = 2;
+/// So many queries are many.
+const MANY_QUERIES: usize = 500;
 /// How often a length of the list first contained a true neighbour.
 struct Histogram {
     /// Its page. For each k: counts by list length, and those never found at the end.
@@ -50,42 +57,77 @@ impl Histogram {
     }
 }
 
-/// Measures the index of `work`, whose manifest has not been written yet: where pages are read, and where candidates are
-/// read alone.
+/// Measures the index of `work`, whose manifest has not been written yet, and notes in its section what was found: where
+/// pages are read, where candidates are read alone, and what shorter codes would reach.
 pub(crate) fn calibrate(
     work: &Work<'_>,
     manifest: &Manifest,
-    entry: &ClusterEntry,
+    entry: &mut ClusterEntry,
     order: Written,
-) -> Result<(Calibration<ClusterPoint>, Vec<Curve<ClusterPoint>>), IndexError> {
+) -> Result<(), IndexError> {
     let Some(trial) = Trial::prepare(work.data, work.options, StandIns::Own, work.progress)? else {
-        return Ok((Calibration::default(), Vec::new()));
+        return Ok(());
     };
     let own = trial.own.iter().flatten();
     let places = places(work, order, trial.truth.iter().chain(own).copied().collect())?;
-    let cluster = load_for_scan(work.directory, manifest, entry.clone())?;
-    let (mut curves, mut lone_curves) = (trial.curves(), trial.curves());
-    let measured = Measured { cluster: &cluster, trial: &trial, places: &places };
+    let code_bytes = entry.codes.code_bytes;
+    let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes)?;
+    let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every: 1 };
+    let mut found = Found { pages: trial.curves(), lone: trial.curves() };
     climb(&PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
-        let histogram = measured.run(work, probes)?;
-        let (mut best, only) = (0.0_f32, curves.len() == 1);
-        let measured = histogram.first_found.iter().zip(&histogram.first_named);
-        let both = curves.iter_mut().zip(&mut lone_curves).zip(measured);
-        for (at, ((curve, lone), (found, named))) in both.enumerate() {
-            let points = |found: &[u32], k| points(found, k, probes, |sum| trial.recall(at, sum));
-            let points_of_pages = points(found, curve.k);
-            if curve.k == 10 || only {
-                best = points_of_pages.last().map_or(0.0, |p: &ClusterPoint| p.recall) / trial.left(at);
-            }
-            curve.points.extend(points_of_pages);
-            lone.points.extend(points(named, lone.k));
-        }
-        Ok(best)
+        measured.add(work, probes, &mut found)
     })?;
-    // Where equal vectors crowd a neighbour out of every list, there is nothing to read off.
-    lone_curves.retain(|curve| !curve.points.is_empty());
-    curves.retain(|curve| !curve.points.is_empty());
-    Ok((trial.calibration(curves), lone_curves))
+    let (curves, lone_curves) = found.settle();
+    (entry.calibration, entry.lone_curves) = (trial.calibration(curves), lone_curves);
+    let lengths = shorter::lengths(code_bytes).into_iter();
+    let lengths: Vec<u32> = lengths.filter(|n| shorter::codec(&cluster.codec, *n).is_ok()).collect();
+    drop(cluster);
+    let ladder = shorter_ladder(&entry.calibration.curves);
+    work.progress.stage("calibrating shorter codes", (lengths.len() * ladder.len()) as u64);
+    for (at, code_bytes) in lengths.into_iter().enumerate() {
+        let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes)?;
+        let every = if trial.queries.count() < MANY_QUERIES { 1 } else { SHORTER_QUERIES };
+        let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every };
+        let mut found = Found { pages: trial.curves(), lone: trial.curves() };
+        for (step, probes) in ladder.iter().enumerate() {
+            measured.add(work, *probes, &mut found)?;
+            work.progress.advance((at * ladder.len() + step + 1) as u64);
+        }
+        let (curves, _) = found.settle();
+        if !curves.is_empty() {
+            entry.shorter.push(ShorterCodes { code_bytes, curves });
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of groups that shorter codes are measured with: every second of those that the codes themselves, whose `curves`
+/// these are, needed. Which groups have the neighbours does not depend on the codes.
+fn shorter_ladder(curves: &[Curve<ClusterPoint>]) -> Vec<u32> {
+    let Some(curve) = curves.iter().find(|curve| curve.k == 10).or(curves.first()) else { return Vec::new() };
+    let series: Vec<&[ClusterPoint]> = curve.points.chunk_by(|a, b| a.probes == b.probes).collect();
+    let best = |points: &&[ClusterPoint]| points.last().map_or(0.0, |point| point.recall);
+    let enough = series.iter().position(|points| best(points) >= SHORTER_RECALL);
+    let needed = &series[..enough.map_or(series.len(), |at| at + 1)];
+    let mut ladder: Vec<u32> = needed.iter().rev().step_by(2).map(|points| points[0].probes).collect();
+    ladder.reverse();
+    ladder
+}
+
+/// Curves of pages, and of candidates that are read alone.
+struct Found {
+    pages: Vec<Curve<ClusterPoint>>,
+    lone: Vec<Curve<ClusterPoint>>,
+}
+
+impl Found {
+    /// Leaves out curves without points: where equal vectors crowd a neighbour out of every list, there is nothing to read
+    /// off.
+    fn settle(mut self) -> (Vec<Curve<ClusterPoint>>, Vec<Curve<ClusterPoint>>) {
+        self.pages.retain(|curve| !curve.points.is_empty());
+        self.lone.retain(|curve| !curve.points.is_empty());
+        (self.pages, self.lone)
+    }
 }
 
 /// The places of some vectors, found by going through the order of all.
@@ -126,15 +168,39 @@ struct Measured<'a> {
     cluster: &'a Cluster,
     trial: &'a Trial,
     places: &'a HashMap<u32, u32>,
+    /// Of so many queries one is asked.
+    every: usize,
 }
 
 impl Measured<'_> {
+    /// Adds the points of one number of probes, and returns the best recall that they reach.
+    fn add(&self, work: &Work<'_>, probes: u32, found: &mut Found) -> Result<f32, IndexError> {
+        let histogram = self.run(work, probes)?;
+        let queries = self.trial.queries.count();
+        let asked = queries as f32 / queries.div_ceil(self.every) as f32;
+        let (mut best, only) = (0.0_f32, found.pages.len() == 1);
+        let measured = histogram.first_found.iter().zip(&histogram.first_named);
+        let both = found.pages.iter_mut().zip(&mut found.lone).zip(measured);
+        for (at, ((curve, lone), (found, named))) in both.enumerate() {
+            let recall = |sum| (asked * self.trial.recall(at, sum)).min(1.0);
+            let points_of_pages = points(found, curve.k, probes, recall);
+            if curve.k == 10 || only {
+                best = points_of_pages.last().map_or(0.0, |point| point.recall) / self.trial.left(at);
+            }
+            curve.points.extend(points_of_pages);
+            lone.points.extend(points(named, lone.k, probes, recall));
+        }
+        Ok(best)
+    }
+
     fn run(&self, work: &Work<'_>, probes: u32) -> Result<Histogram, IndexError> {
         let k = &self.trial.k;
         let start = || Ok((Histogram::empty(k), Scratch::default(), Ranks::default()));
         let parts =
             self.trial.each(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
-                self.measure(query, probes, scratch, ranks, found);
+                if query % self.every == 0 {
+                    self.measure(query, probes, scratch, ranks, found);
+                }
                 Ok(())
             })?;
         let mut total = Histogram::empty(k);
@@ -163,33 +229,61 @@ impl Measured<'_> {
         };
         scratch.scan(self.cluster, self.trial.queries.row(query), &params);
         let own_place = own.and_then(|id| self.places.get(&id).copied());
+        let layout = &self.cluster.pages.layout;
+        ranks.begin(self.trial.neighbors(query).map(|id| {
+            let place = self.places.get(&id).copied();
+            Wanted { page: place.map(|place| layout.page_of(place)), place, on_page: longest, named: longest }
+        }));
         let others = scratch.candidates().iter().filter(|hit| Some(hit.id) != own_place).take(longest);
-        ranks.pages.clear();
-        ranks.places.clear();
-        for (hit, rank) in others.zip(0..) {
-            ranks.pages.entry(self.cluster.pages.layout.page_of(hit.id)).or_insert(rank);
-            ranks.places.insert(hit.id, rank);
+        for (rank, hit) in others.enumerate() {
+            ranks.meet(layout.page_of(hit.id), hit.id, rank);
         }
-        for (counted, id) in self.trial.neighbors(query).enumerate() {
-            let place = self.places.get(&id);
-            let page = place.and_then(|place| ranks.pages.get(&self.cluster.pages.layout.page_of(*place)));
-            let alone = place.and_then(|place| ranks.places.get(place));
-            let at = |rank: Option<&u32>| rank.map_or(longest, |rank| *rank as usize);
+        for (counted, wanted) in ranks.wanted.iter().enumerate() {
             let lists = histogram.first_found.iter_mut().zip(&mut histogram.first_named);
             for (_, (found, named)) in self.trial.k.iter().zip(lists).filter(|(k, _)| counted < **k as usize)
             {
-                found[at(page)] += 1;
-                named[at(alone)] += 1;
+                found[wanted.on_page] += 1;
+                named[wanted.named] += 1;
             }
         }
     }
 }
 
-/// The ranks of a query's candidates.
+/// A true neighbour, and the ranks of the best candidate on its page and of itself.
+struct Wanted {
+    page: Option<u32>,
+    place: Option<u32>,
+    on_page: usize,
+    named: usize,
+}
+
+/// The true neighbours of a query, the nearest first.
 #[derive(Default)]
 struct Ranks {
-    /// Of the best on each page.
-    pages: HashMap<u32, u32>,
-    /// By place.
-    places: HashMap<u32, u32>,
+    wanted: Vec<Wanted>,
+    /// Pages, with the number of the neighbour that each has, in order.
+    pages: Vec<(u32, usize)>,
+}
+
+impl Ranks {
+    fn begin(&mut self, wanted: impl Iterator<Item = Wanted>) {
+        self.wanted.clear();
+        self.wanted.extend(wanted);
+        self.pages.clear();
+        let paged = self.wanted.iter().enumerate();
+        self.pages.extend(paged.filter_map(|(at, wanted)| Some((wanted.page?, at))));
+        self.pages.sort_unstable();
+    }
+
+    /// Notes the candidate of a rank, after all that are better.
+    fn meet(&mut self, page: u32, place: u32, rank: usize) {
+        let first = self.pages.partition_point(|(other, _)| *other < page);
+        for (_, at) in self.pages[first..].iter().take_while(|(other, _)| *other == page) {
+            let wanted = &mut self.wanted[*at];
+            wanted.on_page = wanted.on_page.min(rank);
+            if wanted.place == Some(place) {
+                wanted.named = rank;
+            }
+        }
+    }
 }

@@ -147,6 +147,22 @@ impl Centroids {
         self.centroid_codes = codes;
     }
 
+    /// Shortens the codes of the centroids as those of the vectors are: a query has one table for both.
+    pub(super) fn shorten(&mut self, codec: &Codec, shorter: &Codec) {
+        let blocks = GROUPS_A_RUN / SCAN_BLOCK;
+        let (long, short) = (blocks * codec.block_bytes(), blocks * shorter.block_bytes());
+        let mut codes = vec![0_u8; self.first_groups.len() * short];
+        let (mut scratch, mut centre) = (EncodeScratch::default(), vec![0.0_f32; self.dim]);
+        for (run, out) in codes.chunks_exact_mut(short).enumerate() {
+            let groups = self.groups_of(run as u32).len();
+            self.read_row(&self.runs, run, &mut centre);
+            let out = &mut out[..groups.div_ceil(SCAN_BLOCK) * shorter.block_bytes()];
+            let stored = &self.centroid_codes[run * long..(run + 1) * long];
+            codec.shorten_group(shorter, (stored, groups), &centre, out, &mut scratch);
+        }
+        self.centroid_codes = codes;
+    }
+
     /// The groups of a run.
     fn groups_of(&self, run: u32) -> std::ops::Range<u32> {
         let end = self.first_groups.get(run as usize + 1).copied().unwrap_or(self.counts.len() as u32);

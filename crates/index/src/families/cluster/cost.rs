@@ -11,8 +11,12 @@ const OWN_PAGES: f64 = 0.8;
 /// A cluster index as a query meets it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ClusterShape {
-    /// Bytes of the codes of a group.
+    /// Bytes of a code in memory.
+    pub(super) code_bytes: u32,
+    /// Bytes of the codes of a group in memory.
     pub(super) group_codes: f64,
+    /// Bytes of the codes of a group on the tier.
+    pub(super) stored_codes: f64,
     pub(super) vector_bytes: u32,
     pub(super) page_bytes: u32,
     /// Whether candidates are read alone, not their pages.
@@ -32,7 +36,7 @@ impl ClusterShape {
         };
         let each = moved_bytes(f64::from(bytes), bytes, granularity);
         let absent = probes * self.absent.clamp(0.0, 1.0);
-        let codes = if absent > 0.0 { moved_bytes(self.group_codes, 1, granularity) } else { 0.0 };
+        let codes = if absent > 0.0 { moved_bytes(self.stored_codes, 1, granularity) } else { 0.0 };
         let finding = ACCESSES_A_GROUP * processor.access_ns;
         Demand {
             rounds: if absent > 0.0 { 2.0 } else { 1.0 },
@@ -51,8 +55,15 @@ mod tests {
     use crate::cost::processor::Processor;
     use bathyal_tier::TierProfile;
 
-    const SIFT: ClusterShape =
-        ClusterShape { group_codes: 3072.0, vector_bytes: 128, page_bytes: 4096, lone: true, absent: 0.0 };
+    const SIFT: ClusterShape = ClusterShape {
+        code_bytes: 32,
+        group_codes: 3072.0,
+        stored_codes: 3072.0,
+        vector_bytes: 128,
+        page_bytes: 4096,
+        lone: true,
+        absent: 0.0,
+    };
 
     /// What a group more and a candidate more cost, in nanoseconds.
     fn prices(shape: ClusterShape, profile: &TierProfile) -> (f64, f64) {

@@ -11,6 +11,11 @@ pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &Group
     let (groups, group_vectors) = (entry.groups, layout.group_vectors());
     let centroids = entry.centroids.bytes;
     let of_groups = format!("{groups} of {group_vectors} vectors, centroids {centroids} bytes in memory");
+    let mut lines = vec![entry.codes.line(), ("groups", of_groups)];
+    if !entry.shorter.is_empty() {
+        let shorter: Vec<String> = entry.shorter.iter().map(|codes| codes.code_bytes.to_string()).collect();
+        lines.push(("less memory", format!("codes of {} B, at more reads", shorter.join(", "))));
+    }
     Description {
         kind: "index, codes in memory".into(),
         built_with: format!("groups of {} pages", entry.group_pages),
@@ -24,7 +29,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &Group
             Fact::new("centroid_bytes", centroids),
             Fact::new("code_bytes", entry.codes.file.bytes),
         ],
-        lines: vec![entry.codes.line(), ("groups", of_groups)],
+        lines,
         histogram: Vec::new(),
         calibration: calibration(entry),
     }

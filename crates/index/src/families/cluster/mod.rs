@@ -18,6 +18,7 @@ mod place;
 mod plan;
 mod search;
 mod section;
+mod shorter;
 mod verify;
 
 pub use effort::ClusterPoint;

@@ -5,6 +5,7 @@ use super::effort;
 use super::inspect;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
+use super::shorter;
 use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::cost::demand::moved_bytes;
@@ -58,16 +59,19 @@ impl Stored for StoredCluster {
 
     fn needs(&self, _manifest: &Manifest, place: Place) -> Needs {
         let entry = &self.entry;
-        let split = MemorySplit {
+        let divisible = place == Place::File;
+        let shorter = entry.shorter.iter().filter(|_| divisible).map(|shorter| shorter.code_bytes);
+        let lengths: Vec<u32> = std::iter::once(entry.codes.code_bytes).chain(shorter).collect();
+        let split = |code_bytes: &u32| MemorySplit {
             codec: entry.codes.codec_memory(),
             centroids: entry.centroids.bytes + span_bytes(entry.runs as usize, self.dim),
-            codes: entry.codes.file.bytes,
+            codes: entry.all_bytes(*code_bytes),
+            codes_left_out: entry.codes.file.bytes - entry.all_bytes(*code_bytes),
             ..MemorySplit::default()
         };
-        let divisible = place == Place::File;
         Needs {
-            choices: vec![split],
-            codes_by: divisible.then(|| entry.group_codes()),
+            choices: lengths.iter().map(split).collect(),
+            codes_by: lengths.last().filter(|_| divisible).map(|length| entry.group_bytes(*length)),
             ids: (entry.groups as usize * self.layout.group_vectors() * size_of::<u32>()) as u64,
             advice: if divisible {
                 "allow at least that much"
@@ -111,7 +115,10 @@ impl Stored for StoredCluster {
 
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
         let Loading { directory, manifest, split, profile, .. } = *loading;
-        let mut cluster = load_cluster(directory, manifest, self.entry.clone(), split.codes)?;
+        let all = split.codes + split.codes_on_tier;
+        let code_bytes = (all / self.entry.all_bytes(1).max(1)) as u32;
+        let resident = Resident { code_bytes, bytes: split.codes };
+        let mut cluster = load_cluster(directory, manifest, self.entry.clone(), resident)?;
         if let Some(pages) = loading.pages {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
             on_pages.check_loaded(set, pages, centroids.groups(), |group| centroids.count(group))?;
@@ -129,7 +136,12 @@ impl Stored for StoredCluster {
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
         let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, report)?;
         if report.sound {
-            match load_for_scan(verifying.directory, verifying.manifest, self.entry.clone()) {
+            match load_for_scan(
+                verifying.directory,
+                verifying.manifest,
+                self.entry.clone(),
+                self.entry.codes.code_bytes,
+            ) {
                 Err(damage) => report.fault(damage.to_string()),
                 Ok(cluster) => verify::compare_groups(&cluster.centroids, &held, report),
             }
@@ -147,12 +159,21 @@ impl Stored for StoredCluster {
     }
 }
 
-/// Loads what a search keeps in memory, `resident_codes` bytes of codes with it.
+/// The codes that an open index keeps in memory.
+#[derive(Clone, Copy)]
+struct Resident {
+    /// Of a code.
+    code_bytes: u32,
+    /// Of the codes of the first groups.
+    bytes: u64,
+}
+
+/// Loads what a search keeps in memory.
 fn load_cluster(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: ClusterEntry,
-    resident_codes: u64,
+    resident: Resident,
 ) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let set = VectorSet::of(directory, manifest, &entry.file)?;
@@ -178,15 +199,34 @@ fn load_cluster(
     let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors() } else { centroids };
     // The codes follow: the peak must not hold the file of centroids beside them.
     drop(bytes);
-    let codes = if resident_codes == entry.codes.file.bytes {
+    let identity = layout.identity();
+    let (mut codec, mut centroids, mut stored) = (codec, centroids, None);
+    let codes = if resident.code_bytes < entry.codes.code_bytes {
+        let short = shorter::codec(&codec, resident.code_bytes).map_err(wrong)?;
+        let (entry, centroids_of, codec_of) = (&entry, &centroids, &codec);
+        let source = shorter::Source {
+            directory,
+            manifest,
+            entry,
+            identity,
+            centroids: centroids_of,
+            stored: codec_of,
+            shorter: &short,
+        };
+        let codes = source.load(resident.bytes)?;
+        centroids.shorten(&codec, &short);
+        stored = Some(std::mem::replace(&mut codec, short));
+        codes
+    } else if resident.bytes == entry.codes.file.bytes {
         load(directory, manifest, &entry.codes.file)?
     } else {
-        load_first_codes(directory, manifest, &entry, (layout.identity(), &centroids), resident_codes)?
+        load_first_codes(directory, manifest, &entry, (identity, &centroids), resident.bytes)?
     };
     Ok(Cluster {
         pages: Pages { layout, check: true, reading: Reading::Pages },
         set,
         codec,
+        stored,
         codes,
         codes_offset: entry.file.bytes,
         centroids,
@@ -194,14 +234,15 @@ fn load_cluster(
     })
 }
 
-/// A cluster index of which only scans are wanted.
+/// A cluster index of which only scans are wanted, with codes of `code_bytes` in memory.
 pub(super) fn load_for_scan(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: ClusterEntry,
+    code_bytes: u32,
 ) -> Result<Cluster, IndexError> {
-    let codes = entry.codes.file.bytes;
-    load_cluster(directory, manifest, entry, codes)
+    let resident = Resident { code_bytes, bytes: entry.all_bytes(code_bytes) };
+    load_cluster(directory, manifest, entry, resident)
 }
 
 /// Reads the codes of the first groups, `wanted` bytes in all, and checks them group by group.

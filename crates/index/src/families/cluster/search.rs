@@ -3,6 +3,7 @@
 use super::centroids::{Centroids, Navigation};
 use super::cost::ClusterShape;
 use super::section::ClusterEntry;
+use super::shorter::Shortened;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
@@ -26,7 +27,10 @@ const SLACK: usize = 4;
 pub(crate) struct Cluster {
     pub(crate) pages: Pages,
     pub(crate) set: VectorSet,
+    /// Of the codes in memory.
     pub(crate) codec: Codec,
+    /// Of the codes on the tier, where those in memory are shorter.
+    pub(crate) stored: Option<Codec>,
     /// The codes of the first groups, as many as the budget holds: all of them, as a rule.
     pub(crate) codes: Vec<u8>,
     /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
@@ -36,15 +40,23 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Bytes of the codes of a group.
+    /// Bytes of the codes of a group in memory.
     pub(crate) fn group_codes(&self) -> usize {
         self.pages.layout.group_blocks() * self.codec.block_bytes()
     }
 
+    /// The codec of the codes on the tier.
+    fn stored_codec(&self) -> &Codec {
+        self.stored.as_ref().unwrap_or(&self.codec)
+    }
+
     fn shape(&self) -> ClusterShape {
-        let all = self.entry.codes.file.bytes.max(1) as f64;
+        let code_bytes = self.codec.code_bytes() as u32;
+        let all = self.entry.all_bytes(code_bytes).max(1) as f64;
         ClusterShape {
-            group_codes: self.entry.group_codes() as f64,
+            code_bytes,
+            group_codes: self.group_codes() as f64,
+            stored_codes: self.entry.group_codes() as f64,
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
             lone: matches!(self.pages.reading, Reading::Alone(_)),
@@ -61,8 +73,8 @@ impl Cluster {
 
     /// Where the tier has the codes of a group.
     fn codes_span(&self, group: u32) -> Span {
-        let bytes = self.group_codes();
-        Span { offset: self.codes_offset + u64::from(group) * bytes as u64, len: bytes as u32 }
+        let bytes = self.entry.group_codes();
+        Span { offset: self.codes_offset + u64::from(group) * bytes, len: bytes as u32 }
     }
 }
 
@@ -76,6 +88,7 @@ pub(crate) struct Scratch {
     worst: f32,
     /// Groups whose codes are not in memory.
     absent: Vec<Neighbor>,
+    shortened: Shortened,
     spans: Vec<Span>,
     reads: PageReads,
 }
@@ -89,6 +102,7 @@ impl Default for Scratch {
             hits: Vec::new(),
             worst: f32::INFINITY,
             absent: Vec::new(),
+            shortened: Shortened::default(),
             spans: Vec::new(),
             reads: PageReads::default(),
         }
@@ -226,7 +240,8 @@ impl Searcher for Cluster {
     }
 
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        // The effort for a recall is the same however many codes the memory budget holds, and so are the answers.
+        // Of codes of one length the effort for a recall is the same however many the memory budget holds, and so are the
+        // answers.
         let shape = ClusterShape { absent: 0.0, ..self.shape() };
         self.entry.effort(k, recall, &shape, machine)
     }
@@ -270,7 +285,21 @@ async fn scan_absent(
                 .centroids
                 .check_codes(cluster.pages.layout.identity(), group.id, codes)
                 .map_err(|reason| cluster.set.damaged(format!("the codes of group {}", group.id), reason))?;
-            scratch.scan_group(cluster, group, codes, &[], wanted);
+            if cluster.stored.is_none() {
+                scratch.scan_group(cluster, group, codes, &[], wanted);
+                continue;
+            }
+            let mut shortened = std::mem::take(&mut scratch.shortened);
+            let count = cluster.centroids.count(group.id);
+            shortened.make(
+                cluster.stored_codec(),
+                &cluster.codec,
+                &cluster.centroids,
+                group.id,
+                (codes, count),
+            );
+            scratch.scan_group(cluster, group, &shortened.blocks, &[], wanted);
+            scratch.shortened = shortened;
         }
     }
     Ok(())

@@ -20,6 +20,8 @@ pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
+/// No shorter code says enough of a vector.
+pub(super) const LEAST_CODE_BYTES: u32 = 8;
 
 /// The parameters of a cluster index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +47,19 @@ pub struct ClusterEntry {
     /// The same where candidates are read alone, without what else is on their pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lone_curves: Vec<Curve<ClusterPoint>>,
+    /// What searches reach that keep fewer bytes of each code in memory, by falling bytes; none of an index that was built
+    /// before this was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shorter: Vec<ShorterCodes>,
+}
+
+/// Codes that are made of the index's own while it is opened, where a budget does not hold these.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShorterCodes {
+    /// Bytes of a code in memory.
+    pub code_bytes: u32,
+    /// Recall against groups scanned and candidates whose pages are read.
+    pub curves: Vec<Curve<ClusterPoint>>,
 }
 
 impl ClusterEntry {
@@ -112,12 +127,39 @@ impl ClusterEntry {
             self.lone_curves.is_empty() || !self.calibration.curves.is_empty(),
             "there are lone curves without others",
         )?;
-        calibrate::check_curves(&self.lone_curves, &limits)
+        calibrate::check_curves(&self.lone_curves, &limits)?;
+        let mut longer = self.codes.code_bytes;
+        for shorter in &self.shorter {
+            require(
+                (LEAST_CODE_BYTES..longer).contains(&shorter.code_bytes),
+                "the lengths of shorter codes do not fall",
+            )?;
+            require(!shorter.curves.is_empty(), "there are shorter codes without curves")?;
+            calibrate::check_curves(&shorter.curves, &limits)?;
+            longer = shorter.code_bytes;
+        }
+        Ok(())
     }
 
     /// Bytes of the codes of a group.
     pub(crate) fn group_codes(&self) -> u64 {
         self.codes.file.bytes / u64::from(self.groups.max(1))
+    }
+
+    /// Bytes that codes of so many bytes take for a group, in blocks.
+    pub(super) fn group_bytes(&self, code_bytes: u32) -> u64 {
+        self.group_codes() / u64::from(self.codes.code_bytes.max(1)) * u64::from(code_bytes)
+    }
+
+    /// Bytes of codes of all groups, of so many bytes each.
+    pub(super) fn all_bytes(&self, code_bytes: u32) -> u64 {
+        u64::from(self.groups) * self.group_bytes(code_bytes)
+    }
+
+    /// The curves of searches that keep codes of so many bytes, and read pages.
+    fn curves(&self, code_bytes: u32) -> &[Curve<ClusterPoint>] {
+        let shorter = self.shorter.iter().find(|shorter| shorter.code_bytes == code_bytes);
+        shorter.map_or(&self.calibration.curves, |shorter| &shorter.curves)
     }
 
     /// The cheapest candidate list and number of probes for a recall.
@@ -128,9 +170,10 @@ impl ClusterEntry {
         shape: &ClusterShape,
         machine: &Machine<'_>,
     ) -> Option<Solved> {
-        let curves = match shape.lone && !self.lone_curves.is_empty() {
+        let all = shape.code_bytes == self.codes.code_bytes;
+        let curves = match shape.lone && all && !self.lone_curves.is_empty() {
             true => &self.lone_curves,
-            false => &self.calibration.curves,
+            false => self.curves(shape.code_bytes),
         };
         let device = machine.device();
         effort::effort(curves, k, recall, |probes, candidates| {

@@ -28,7 +28,7 @@ impl PlaneQuantizer {
         }
         let square = gain * gain;
         let rounding = if narrow { HALF_ERROR } else { 0.0 };
-        let code_error = match self.rotation {
+        let code_error = match *self.rotation {
             Rotation::Hadamard { .. } => {
                 let across = (square * point - norm).max(0.0) + rounding * norm;
                 across * query.query_norm / (self.dim.max(2) - 1) as f32

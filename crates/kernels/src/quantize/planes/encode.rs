@@ -9,6 +9,7 @@ use super::encode_avx512;
 use super::factors::store_factors;
 use super::layout::GROUP;
 use super::quantizer::PlaneQuantizer;
+use super::shorten::Shortening;
 use crate::distance::Isa;
 
 /// Rows that are rotated together.
@@ -35,12 +36,13 @@ pub(super) struct Grid {
 pub(in crate::quantize) struct PlaneScratch {
     centred: Vec<f32>,
     rotated: Vec<f32>,
-    levels: Vec<u8>,
-    trial: Vec<f32>,
+    pub(super) levels: Vec<u8>,
+    pub(super) trial: Vec<f32>,
     norms: Vec<f32>,
-    grid: Grid,
+    pub(super) grid: Grid,
     /// The rotated centroid of a group.
     pub(super) centre: Vec<f32>,
+    pub(super) shortening: Shortening,
 }
 
 /// The code of one row before it is packed.
@@ -134,7 +136,7 @@ impl PlaneQuantizer {
 
     /// Chooses the levels whose grid point has nearly the greatest cosine with `rotated`; returns
     /// `|o|^2 / <point, o>`.
-    fn choose(&self, grid: &Grid, rotated: &[f32], point: &mut [f32], levels: &mut [u8]) -> f32 {
+    pub(super) fn choose(&self, grid: &Grid, rotated: &[f32], point: &mut [f32], levels: &mut [u8]) -> f32 {
         let norm = squared_length(rotated);
         let expected = self.norm_unit * (1.0 - self.tail);
         let own = if expected > 0.0 { (norm / expected).sqrt() } else { 0.0 };

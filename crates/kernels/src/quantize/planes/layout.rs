@@ -149,6 +149,19 @@ impl Layout {
         }
     }
 
+    /// Reads the levels of lane `lane` of a block.
+    pub(super) fn load_lane(&self, lane: usize, block: &[u8], levels: &mut [u8]) {
+        let groups = levels.as_chunks_mut::<GROUP>().0;
+        groups.fill([0; GROUP]);
+        for (byte, (plane, g)) in self.plane_content().enumerate() {
+            // Bit i of the byte alone in byte i, wherever it is there; then as a 1.
+            let bits = u64::from(block[self.lane_byte(byte, lane)]) * 0x0101_0101_0101_0101;
+            let ones = ((bits & 0x8040_2010_0804_0201) + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101;
+            let level = u64::from_le_bytes(groups[g]) | ones << plane;
+            groups[g] = level.to_le_bytes();
+        }
+    }
+
     /// The factors of lane `lane` of a block.
     pub(super) fn lane_factors(&self, lane: usize, block: &[u8]) -> (f32, f32) {
         let factor = |i: usize| {

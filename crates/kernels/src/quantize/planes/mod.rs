@@ -26,6 +26,7 @@ mod score;
 mod score_avx2;
 #[cfg(target_arch = "x86_64")]
 mod score_avx512;
+mod shorten;
 #[cfg(test)]
 mod tests;
 mod train;

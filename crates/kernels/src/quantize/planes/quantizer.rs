@@ -5,6 +5,7 @@ use super::layout::{GROUP, Layout};
 use super::rotation::Rotation;
 use crate::quantize::code::QuantizeError;
 use crate::quantize::code::bytes::{Reader, Writer};
+use std::sync::Arc;
 
 /// Step of the best uniform grid of 1 to 8 bits for a Gaussian of variance 1 (Max, 1960).
 pub(super) const GAUSSIAN_STEP: [f32; 9] =
@@ -19,7 +20,8 @@ const FINE_QUERY_BITS: usize = 7;
 pub(in crate::quantize) struct PlaneQuantizer {
     pub(super) dim: usize,
     pub(super) mean: Vec<f32>,
-    pub(super) rotation: Rotation,
+    /// Shared with the codecs of shorter codes.
+    pub(super) rotation: Arc<Rotation>,
     /// Grid step of each kept dimension, for a vector of the sample's mean size.
     pub(super) steps: Vec<f32>,
     /// Expected squared error of each kept dimension, for the bound.
@@ -110,7 +112,7 @@ impl PlaneQuantizer {
         {
             return Err(QuantizeError::Malformed("a scale is not positive"));
         }
-        let rotation = Rotation::read(dim, layout.dims(), byte_rotation, reader)?;
+        let rotation = Arc::new(Rotation::read(dim, layout.dims(), byte_rotation, reader)?);
         Ok(PlaneQuantizer { dim, mean, rotation, steps, errors, tail: units[1], norm_unit: units[0], layout })
     }
 }

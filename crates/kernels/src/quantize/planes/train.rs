@@ -6,9 +6,12 @@ use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
 use super::rotation::Rotation;
 use crate::kmeans::random::{Random, sample_rows};
 use crate::quantize::code::{CodeKind, QuantizeError};
+use std::sync::Arc;
 
 /// From this many bits a dimension on, the error of f16 factors would show.
 const FINE_BITS: usize = 5;
+/// Most bits of a dimension.
+const MOST_BITS: u8 = 8;
 /// Rows whose mean and axes are taken.
 const TRAINING_ROWS: usize = 100_000;
 /// Exponent of the variance in the bit allocation's weights: 1 fits queries that are spread as the data, 0 fits
@@ -49,11 +52,13 @@ impl PlaneQuantizer {
             return Err(QuantizeError::CodeBytes { code_bytes, kind, least: LEAST_BYTES });
         }
         let (mean, centred) = centre(sample, dim, seed);
-        let factor_bytes = if code_bytes * 8 >= FINE_BITS * dim { 8 } else { 4 };
+        let factor_bytes = factor_bytes(code_bytes, dim);
         let plane_bytes = code_bytes.saturating_sub(factor_bytes).max(1);
         let Axes { rows: mut axes, mut variances, total } =
             axes::principal_axes(&centred, dim, plane_bytes, seed, threads);
-        let group_bits = allocate(&variances, plane_bytes);
+        let weights: Vec<f64> =
+            variances.chunks(GROUP).map(|group| group.iter().map(|v| weight(*v)).sum()).collect();
+        let group_bits = allocate(&weights, plane_bytes, |_| MOST_BITS);
         axes::mix_runs(&mut axes, &mut variances, &group_bits, dim, seed);
         let layout = Layout::new(group_bits, factor_bytes);
         let kept = layout.dims().min(dim);
@@ -92,7 +97,7 @@ impl PlaneQuantizer {
         Ok(PlaneQuantizer {
             dim: mean.len(),
             mean,
-            rotation,
+            rotation: Arc::new(rotation),
             steps,
             errors,
             tail,
@@ -122,16 +127,24 @@ fn mean_square(centred: &[f32], dim: usize) -> f64 {
     centred.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / (centred.len() / dim).max(1) as f64
 }
 
-/// Gives each byte of `plane_bytes` to the group of 8 axes whose weighted error it lowers most.
-fn allocate(variances: &[f64], plane_bytes: usize) -> Vec<u8> {
-    let weight = |v: f64| v * v.max(0.0).powf(ALLOCATION_EXPONENT);
-    let weights: Vec<f64> =
-        variances.chunks(GROUP).map(|g| g.iter().map(|&v| weight(v)).sum::<f64>()).collect();
+/// Bytes of the factors of a code of `code_bytes`.
+pub(super) fn factor_bytes(code_bytes: usize, dim: usize) -> usize {
+    if code_bytes * 8 >= FINE_BITS * dim { 8 } else { 4 }
+}
+
+/// What the error of an axis of variance `v` counts.
+pub(super) fn weight(v: f64) -> f64 {
+    v * v.max(0.0).powf(ALLOCATION_EXPONENT)
+}
+
+/// Gives each byte of `plane_bytes` to the group of 8 axes whose error, weighted by `weights`, it lowers most, and no group
+/// more than `most` bits. The bits never rise from group to group, and there is none without.
+pub(super) fn allocate(weights: &[f64], plane_bytes: usize, most: impl Fn(usize) -> u8) -> Vec<u8> {
     let mut bits = vec![0u8; weights.len()];
     for _ in 0..plane_bytes {
         let gain = |(g, &b): (usize, &u8)| {
-            let b = usize::from(b);
-            if b >= 8 { -1.0 } else { weights[g] * (GAUSSIAN_ERROR[b] - GAUSSIAN_ERROR[b + 1]) }
+            let errors = |b: u8| GAUSSIAN_ERROR[usize::from(b)] - GAUSSIAN_ERROR[usize::from(b) + 1];
+            if b >= most(g) { -1.0 } else { weights[g] * errors(b) }
         };
         let gains = bits.iter().enumerate().map(gain);
         let best = gains.enumerate().fold((usize::MAX, -1.0), |a, (g, v)| if v > a.1 { (g, v) } else { a });

@@ -165,3 +165,90 @@ fn product_codes_have_no_groups() {
     assert!(codec.has_groups());
     assert_eq!(codec.block_bytes(), 32 * codec.code_bytes());
 }
+
+/// The root mean square error of a group's estimates.
+fn error(codec: &Codec, group: &Group, blocks: &[u8]) -> f64 {
+    let n = group.vectors.len() / group.dim;
+    let hits = scan(Isa::best(), codec, group, blocks, n, f32::INFINITY).unwrap();
+    assert_eq!(hits.len(), n);
+    let square = |hit: &Neighbor| {
+        let i = (hit.id - 1000) as usize;
+        let exact = group.distance(codec.metric(), &group.vectors[i * group.dim..(i + 1) * group.dim]);
+        f64::from(hit.distance - exact).powi(2)
+    };
+    (hits.iter().map(square).sum::<f64>() / n as f64).sqrt()
+}
+
+fn shorten(codec: &Codec, shorter: &Codec, group: &Group, blocks: &[u8]) -> Vec<u8> {
+    let n = group.vectors.len() / group.dim;
+    let mut out = vec![9; n.div_ceil(SCAN_BLOCK) * shorter.block_bytes()];
+    let mut scratch = EncodeScratch::default();
+    codec.shorten_group(shorter, (blocks, n), &group.centroid, &mut out, &mut scratch);
+    out
+}
+
+#[test]
+fn shortened_codes_are_nearly_as_good_as_those_trained_for_so_few_bytes() {
+    for dim in [40, 128, 300] {
+        for metric in Metric::ALL {
+            let groups: Vec<Group> = (0..8).map(|seed| Group::new(300, dim, 3 * seed + 5)).collect();
+            let codec = groups[0].codec(CodeKind::Axes, 36, metric);
+            let shorter: Vec<Codec> = [28, 20, 12].iter().map(|n| codec.shortened(*n).unwrap()).collect();
+            let mut last = 0.0;
+            for shorter in std::iter::once(&codec).chain(&shorter) {
+                let native = groups[0].codec(CodeKind::Axes, shorter.code_bytes(), metric);
+                assert_eq!(native.code_bytes(), shorter.code_bytes());
+                let (mut short, mut trained) = (0.0, 0.0);
+                for group in &groups {
+                    let mut blocks = group.blocks(&codec);
+                    if shorter.code_bytes() < codec.code_bytes() {
+                        blocks = shorten(&codec, shorter, group, &blocks);
+                    }
+                    short += error(shorter, group, &blocks);
+                    trained += error(&native, group, &group.blocks(&native));
+                }
+                let what = format!("{dim} {metric} {}: {short} {trained}", shorter.code_bytes());
+                println!("{what}");
+                assert!(short <= 1.2 * trained && short > last, "{what}");
+                last = short;
+            }
+        }
+    }
+}
+
+#[test]
+fn shortened_codes_of_one_bit_a_dimension_keep_some_of_the_dimensions() {
+    let group = Group::new(200, 256, 3);
+    let codec = group.codec(CodeKind::RaBitQ { bits: 1 }, 40, Metric::L2);
+    let shorter = codec.shortened(24).unwrap();
+    let blocks = group.blocks(&codec);
+    let short = shorten(&codec, &shorter, &group, &blocks);
+    let (all, fewer) = (error(&codec, &group, &blocks), error(&shorter, &group, &short));
+    assert!(fewer > all && fewer < 2.5 * all, "{fewer} {all}");
+}
+
+#[test]
+fn only_fewer_bytes_are_shorter_and_product_codes_never_are() {
+    let group = Group::new(50, 64, 1);
+    let codec = group.codec(CodeKind::Axes, 24, Metric::L2);
+    for bytes in [0, 3, 7, 24, 25, 1000] {
+        assert!(codec.shortened(bytes).is_none(), "{bytes}");
+    }
+    for bytes in 8..24 {
+        assert_eq!(codec.shortened(bytes).unwrap().code_bytes(), bytes);
+    }
+    assert!(group.codec(CodeKind::Pq, 16, Metric::L2).shortened(12).is_none());
+}
+
+#[test]
+fn shortening_takes_blocks_of_any_bytes() {
+    let group = Group::new(64, 64, 1);
+    let codec = group.codec(CodeKind::Axes, 24, Metric::L2);
+    let shorter = codec.shortened(16).unwrap();
+    for byte in [0, 0x7b, 0x7f, 0xff] {
+        let blocks = vec![byte; 2 * codec.block_bytes()];
+        let out = shorten(&codec, &shorter, &group, &blocks);
+        let hits = scan(Isa::best(), &shorter, &group, &out, 64, f32::INFINITY).unwrap();
+        assert!(hits.len() <= 64);
+    }
+}

@@ -1,0 +1,140 @@
+//! Shorter codes than those of the index, for a budget that does not hold these: made while they are read.
+//!
+//! Groups whose codes stay on the tier cost a read each, of which a query makes hundreds; codes of half the length cost some
+//! candidates more.
+
+use super::centroids::Centroids;
+use super::section::{ClusterEntry, LEAST_CODE_BYTES};
+use crate::error::IndexError;
+use crate::format::identity::Identity;
+use crate::format::manifest::Manifest;
+use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_store::{Generation, ObjectExt};
+
+/// Lengths that a build measures, in eighths of its codes. Below the least, groups are left on the tier: codes of a quarter
+/// would be as many reads.
+const EIGHTHS: [u32; 4] = [6, 5, 4, 3];
+/// Bytes of stored codes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// The lengths of shorter codes that are worth measuring for codes of `code_bytes`.
+pub(super) fn lengths(code_bytes: u32) -> Vec<u32> {
+    let mut lengths: Vec<u32> = EIGHTHS.iter().map(|eighths| code_bytes * eighths / 8).collect();
+    lengths.retain(|length| (LEAST_CODE_BYTES..code_bytes).contains(length));
+    lengths.dedup();
+    lengths
+}
+
+/// The codec of codes of `code_bytes` made of those of `codec`.
+///
+/// # Errors
+/// A sentence, where it has none of just so many.
+pub(super) fn codec(codec: &Codec, code_bytes: u32) -> Result<Codec, String> {
+    codec
+        .shortened(code_bytes as usize)
+        .filter(|shorter| shorter.code_bytes() == code_bytes as usize)
+        .ok_or_else(|| format!("codes of {} bytes cannot be shortened to {code_bytes}", codec.code_bytes()))
+}
+
+/// Shortened codes of one group, and what making them takes.
+#[derive(Debug, Default)]
+pub(super) struct Shortened {
+    pub(super) blocks: Vec<u8>,
+    centroid: Vec<f32>,
+    scratch: EncodeScratch,
+}
+
+impl Shortened {
+    /// Makes codes of `shorter` of the `count` codes of a group, in `blocks` of `stored`.
+    pub(super) fn make(
+        &mut self,
+        stored: &Codec,
+        shorter: &Codec,
+        centroids: &Centroids,
+        group: u32,
+        codes: (&[u8], usize),
+    ) {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        blocks.resize(codes.1.div_ceil(SCAN_BLOCK) * shorter.block_bytes(), 0);
+        self.fill(stored, shorter, centroids, group, codes, &mut blocks);
+        self.blocks = blocks;
+    }
+
+    fn fill(
+        &mut self,
+        stored: &Codec,
+        shorter: &Codec,
+        centroids: &Centroids,
+        group: u32,
+        codes: (&[u8], usize),
+        out: &mut [u8],
+    ) {
+        self.centroid.resize(stored.dim(), 0.0);
+        centroids.shifted(group, &mut self.centroid);
+        stored.shorten_group(shorter, codes, &self.centroid, out, &mut self.scratch);
+    }
+}
+
+/// Where codes are read and what they become.
+pub(super) struct Source<'a> {
+    pub(super) directory: &'a dyn Generation,
+    pub(super) manifest: &'a Manifest,
+    pub(super) entry: &'a ClusterEntry,
+    pub(super) identity: Identity,
+    pub(super) centroids: &'a Centroids,
+    pub(super) stored: &'a Codec,
+    pub(super) shorter: &'a Codec,
+}
+
+impl Source<'_> {
+    /// The first `wanted` bytes of the shorter codes of all groups; each group is checked before.
+    pub(super) fn load(&self, wanted: u64) -> Result<Vec<u8>, IndexError> {
+        let object = self.manifest.open_file(self.directory, &self.entry.codes.file)?;
+        let stored_bytes = self.entry.group_codes() as usize;
+        let group_bytes = self.entry.group_bytes(self.shorter.code_bytes() as u32) as usize;
+        let mut codes = object.room(wanted, 0)?;
+        bathyal_tier::advise_huge_pages(&mut codes);
+        codes.resize(wanted as usize, 0);
+        let at_once = (READ_BYTES / stored_bytes).max(1);
+        let mut read = vec![0; at_once * stored_bytes];
+        let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+        for (batch, codes) in codes.chunks_mut(at_once * group_bytes).enumerate() {
+            let first = batch * at_once;
+            let read = &mut read[..codes.len() / group_bytes * stored_bytes];
+            object.read_at((first * stored_bytes) as u64, read)?;
+            let part = (codes.len() / group_bytes).div_ceil(threads).max(1);
+            let parts = codes.chunks_mut(part * group_bytes).zip(read.chunks(part * stored_bytes));
+            let outcomes: Vec<Result<(), (u32, String)>> = std::thread::scope(|scope| {
+                let work = parts.enumerate().map(|(number, (codes, read))| {
+                    scope.spawn(move || self.shorten(first + number * part, read, codes))
+                });
+                let running: Vec<_> = work.collect();
+                running
+                    .into_iter()
+                    .map(|part| part.join().unwrap_or_else(|_| Err((0, "a thread panicked".into()))))
+                    .collect()
+            });
+            for outcome in outcomes {
+                outcome.map_err(|(group, reason)| {
+                    IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
+                })?;
+            }
+        }
+        Ok(codes)
+    }
+
+    /// Checks and shortens the codes of the groups from `first` on.
+    fn shorten(&self, first: usize, read: &[u8], codes: &mut [u8]) -> Result<(), (u32, String)> {
+        let mut shortened = Shortened::default();
+        let stored = read.chunks_exact(self.entry.group_codes() as usize);
+        let group_bytes = codes.len() / stored.len().max(1);
+        for ((group, read), codes) in (first as u32..).zip(stored).zip(codes.chunks_exact_mut(group_bytes)) {
+            self.centroids.check_codes(self.identity, group, read).map_err(|reason| (group, reason))?;
+            let count = self.centroids.count(group);
+            let used = count.div_ceil(SCAN_BLOCK) * self.shorter.block_bytes();
+            let out = &mut codes[..used];
+            shortened.fill(self.stored, self.shorter, self.centroids, group, (read, count), out);
+        }
+        Ok(())
+    }
+}
