@@ -9,6 +9,8 @@ use serde::Serialize;
 const LEAST_CACHE: u64 = 1 << 20;
 /// Share of what is left after codes and centroids that is kept for searches: one part in so many.
 const SEARCH_SHARE: u64 = 4;
+/// A query of more effort than is planned for takes so many times as much at most, as a rule.
+const LARGER: u64 = 4;
 /// Candidate list that a budget plans for; recall 0.95 takes less wherever measured.
 const PLANNED_LIST: usize = 100;
 
@@ -109,7 +111,9 @@ impl MemorySplit {
         let mut left = budget - needed(&split);
         if let Some(unit) = codes_by {
             let unit = unit.max(1);
-            let resident = left.min(split.codes) / unit * unit;
+            // A query may want more than was planned for, which the codes that fit must not have taken.
+            let kept = spare(left, frames, query).max(left.min(LARGER * query));
+            let resident = if left < split.codes { (left - kept) / unit * unit } else { split.codes };
             split.codes_on_tier = split.codes - resident;
             split.codes = resident;
             left -= resident;
@@ -123,9 +127,7 @@ impl MemorySplit {
     /// pages, if more of these in memory help: their bytes, and what is kept with all of them.
     fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64)>) {
         let one = frames + query;
-        // More queries at once gain more than a small cache, up to what all cores can use.
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
-        let spare = (cores * (frames + 16 * query)).min(left / SEARCH_SHARE);
+        let (cores, spare) = (cores(), spare(left, frames, query));
         // A query on each core comes before pages: more memory must not leave fewer cores to search with.
         let each = (cores - 1) * one;
         let searches = if each <= left { spare.max(each) } else { spare };
@@ -142,4 +144,14 @@ impl MemorySplit {
         }
         self.searches += left;
     }
+}
+
+fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get()) as u64
+}
+
+/// What searches are given of what is `left`: more queries at once gain more than a few codes or a small cache, up to what all
+/// cores can use.
+fn spare(left: u64, frames: u64, query: u64) -> u64 {
+    (cores() * (frames + 16 * query)).min(left / SEARCH_SHARE)
 }
