@@ -23,7 +23,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core check-dax check-budgets
+	bench-out-of-core bench-growth check-dax check-budgets
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -125,6 +125,10 @@ bench-check: ## show that the bench works, on small generated data; minutes
 bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB and without a cap; half an hour, 8 GB of disk
 	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
 	$(PYTHON) bench/out_of_core.py $(BENCH_ARGS)
+
+bench-growth: ## 10^5 to 10^8 vectors made, built and searched; hours, 50 GB of disk; goes on where it was killed
+	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
+	$(PYTHON) bench/growth.py $(BENCH_ARGS)
 
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)

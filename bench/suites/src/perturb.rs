@@ -2,10 +2,12 @@
 //! that size is at hand for nobody.
 //!
 //! Every vector is written `copies` times, each component of each copy moved by a whole number drawn evenly from
-//! `-noise` to `noise` and clipped to 0 to 255. The copies of a vector lie close to it and to each other, so the set is
+//! `-noise` to `noise` and clipped to 0 to 255. Where `vectors` says how many are wanted, the last copy is one of vectors
+//! that lie evenly over the set. The copies of a vector lie close to it and to each other, so the set is
 //! denser than real data of its size would be: it shows whether a build keeps within its memory and loses no recall by
 //! that, and says nothing about recall on real data. Name files made with it accordingly.
 
+use crate::numbers::Numbers;
 use bathyal_kernels::Element;
 use bathyal_vectors::{VectorFile, VectorWriter};
 use std::error::Error;
@@ -23,23 +25,14 @@ pub(crate) struct PerturbArguments {
     /// Copies of each vector
     #[arg(long, default_value_t = 10)]
     copies: usize,
+    /// Vectors to write, instead of whole copies of the set
+    #[arg(long, conflicts_with = "copies")]
+    vectors: Option<usize>,
     /// Most units that a component is moved by
     #[arg(long, default_value_t = 3)]
     noise: u8,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-}
-
-/// Numbers that look random (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }
 
 /// Appends a perturbed copy of `row` to `out`.
@@ -62,17 +55,20 @@ pub(crate) fn run(arguments: &PerturbArguments) -> Result<bool, Box<dyn Error>> 
         return Err(format!("{}: holds {}, not u8", arguments.source.display(), source.element()).into());
     }
     let mut writer = VectorWriter::create(&arguments.output, Element::U8, source.dim())?;
-    let mut numbers = Numbers(arguments.seed);
+    let mut numbers = Numbers::new(arguments.seed);
+    let count = source.count();
+    let vectors = arguments.vectors.unwrap_or(arguments.copies * count);
     let mut rows = Vec::new();
-    for copy in 0..arguments.copies {
-        for first in (0..source.count()).step_by(ROWS_AT_ONCE) {
+    for first in (0..vectors).step_by(count) {
+        let wanted = count.min(vectors - first);
+        for begin in (0..wanted).step_by(ROWS_AT_ONCE) {
             rows.clear();
-            for row in first..source.count().min(first + ROWS_AT_ONCE) {
-                perturb(source.row(row), arguments.noise, &mut numbers, &mut rows);
+            for row in begin..wanted.min(begin + ROWS_AT_ONCE) {
+                perturb(source.row(row * count / wanted), arguments.noise, &mut numbers, &mut rows);
             }
             writer.push_rows(&rows)?;
         }
-        eprintln!("copy {} of {}", copy + 1, arguments.copies);
+        eprintln!("{} of {vectors} vectors", first + wanted);
     }
     writer.finish()?;
     Ok(true)
@@ -85,7 +81,7 @@ mod tests {
     #[test]
     fn components_move_a_little_and_stay_bytes() {
         let row = [0, 1, 100, 254, 255, 7, 8];
-        let (mut numbers, mut seen) = (Numbers(3), [0; 5]);
+        let (mut numbers, mut seen) = (Numbers::new(3), [0; 5]);
         for _ in 0..500 {
             let mut out = Vec::new();
             perturb(&row, 2, &mut numbers, &mut out);

@@ -251,6 +251,9 @@ pub struct SearchArguments {
     /// Search made-up queries first, so that threads, buffers and caches are there
     #[arg(long)]
     pub warm: bool,
+    /// Time every query by phase, which costs a system call between two of them
+    #[arg(long, conflicts_with_all = ["radius", "also", "explain"])]
+    pub phases: bool,
     /// Queries that are in memory at once, with their answers: the others wait in their file
     #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_BLOCK_QUERIES as u32, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub block: u32,

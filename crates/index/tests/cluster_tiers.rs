@@ -101,6 +101,33 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
     }
 }
 
+/// More groups are scanned than a budget plans for, with half of the codes on the tier.
+#[test]
+fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let family = ClusterOptions { group_vectors: 16, code_bytes: Some(16), ..ClusterOptions::default() };
+    let options = BuildOptions { threads: 2, ..BuildOptions::of(family) };
+    build(&vectors(Element::U8, 60_000, 16, 1), &path, &options, &Silent).unwrap();
+    let queries = vectors(Element::U8, 20, 16, 2);
+    let open = |memory_bytes| Index::open(&path, &OpenOptions { memory_bytes, ..OpenOptions::default() });
+    let Err(IndexError::Memory { needed, .. }) = open(Some(1)).map(|_| ()) else {
+        panic!("a byte was enough")
+    };
+    let all = open(None).unwrap();
+    let codes = all.memory_split().codes;
+    let one =
+        SearchOptions { probes: Some(1500), threads: 1, in_flight: Some(1), ..SearchOptions::default() };
+    let expected = all.search(&queries, &one, Control::default()).unwrap();
+    for share in [0.25, 0.5, 0.75] {
+        let index = open(Some(needed + (codes as f64 * share) as u64)).unwrap();
+        let split = index.memory_split();
+        assert!(split.codes > 0 && split.codes_on_tier > 0, "{split:?}");
+        let found = index.search(&queries, &one, Control::default()).unwrap();
+        assert_eq!(found.ids, expected.ids, "with {share} of the codes");
+    }
+}
+
 #[test]
 fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -171,6 +171,7 @@ impl SearchArguments {
             threads,
             mode,
             in_flight: self.in_flight,
+            timed: false,
         })
     }
 

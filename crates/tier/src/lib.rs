@@ -17,6 +17,7 @@ pub mod error;
 pub mod layer;
 pub mod memory;
 pub mod probe;
+mod thread_time;
 
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{
@@ -28,3 +29,4 @@ pub use engine::{
 };
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
 pub use memory::{advise_huge_pages, prefetch};
+pub use thread_time::thread_ns;

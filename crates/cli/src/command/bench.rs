@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure};
 use bathyal_index::Effort;
 use bathyal_tier::Control;
@@ -11,7 +13,7 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
-use super::measurement::{Measurement, open, search_options};
+use super::measurement::{Measurement, Spent, open, search_options};
 use super::not_counted::NotCounted;
 use super::{exact, plot};
 use crate::arguments::BenchArguments;
@@ -37,7 +39,9 @@ struct Answer<'a> {
 
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
+    let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
+    let open_seconds = began.elapsed().as_secs_f64();
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;
@@ -55,12 +59,15 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
         let effort = Effort::SearchList(search_list);
         let mut runs = Vec::with_capacity(arguments.repeats as usize);
         for repeat in 0..arguments.repeats {
+            let before = processor_seconds();
             let found = index.search(&queries, &search_options(settings, effort), control)?;
+            let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
+            let spent = Spent { open_seconds, processor_seconds };
             let recall = recall(&exact, &found.ids, found.k, queries.count())?;
             let shape = (k, found.threads);
             let besides =
                 NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            runs.push(Measurement::of(&index, settings, effort, &found, Some(recall), besides));
+            runs.push(Measurement::of(&index, settings, effort, &found, Some(recall), spent, besides));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));

@@ -1,6 +1,7 @@
 //! `bathyal build`.
 
 use bathyal_console::process_memory::peak_rss_bytes;
+use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildReport};
 use bathyal_vectors::VectorFile;
@@ -14,6 +15,8 @@ struct Answer {
     #[serde(flatten)]
     report: BuildReport,
     peak_rss_bytes: Option<u64>,
+    /// Of this process: a build that went on where another was killed took that one's besides.
+    processor_seconds: Option<f64>,
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
@@ -23,7 +26,8 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
     let index = arguments.index.display().to_string();
-    let answer = Answer { index, report, peak_rss_bytes: peak_rss_bytes() };
+    let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), processor_seconds());
+    let answer = Answer { index, report, peak_rss_bytes, processor_seconds };
     console.answer(&answer, &text(&answer))
 }
 
@@ -42,11 +46,13 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
 }
 
 fn text(answer: &Answer) -> String {
-    let Answer { index, report, peak_rss_bytes } = answer;
+    let Answer { index, report, peak_rss_bytes, processor_seconds } = answer;
+    let processor =
+        processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processors"));
     let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
     format!(
-        "{index}: {} vectors of {} {} ({}), built in {:.1} s\n\
+        "{index}: {} vectors of {} {} ({}), built in {:.1} s{processor}\n\
          index {}, data {}, amplification {:.2}, peak memory {peak}{stored}",
         report.vectors,
         report.dim,

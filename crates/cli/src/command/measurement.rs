@@ -64,6 +64,13 @@ pub(super) struct Measurement {
     pub seconds: f64,
     pub qps: f64,
     pub latency_us: Latency,
+    /// Seconds that the index took to open.
+    pub open_seconds: f64,
+    /// Processor time of all threads, by queries; `None` where the system does not say.
+    pub processor_us_per_query: Option<f64>,
+    /// Where the time of a query went, of `read` on the wall's clock and of the others of the processor; `None` unless that
+    /// was asked for. Queries that are in flight at once wait at the same time.
+    pub phase_us_per_query: Option<BTreeMap<&'static str, f64>>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
     pub hops_per_query: f64,
@@ -76,7 +83,9 @@ pub(super) struct Measurement {
     pub own_per_query: BTreeMap<String, f64>,
     /// What the open index is computed to hold while it is searched like this.
     pub dram_bytes: u64,
-    /// What that is made of.
+    /// What a query that is under way is computed to hold at most.
+    pub query_state_bytes: u64,
+    /// What `dram_bytes` is made of.
     pub memory_split: MemorySplit,
     /// What the process holds besides, which `--memory` does not limit.
     pub not_counted: NotCounted,
@@ -99,6 +108,7 @@ impl Measurement {
         effort: Effort,
         found: &SearchResult,
         recall: Option<f64>,
+        spent: Spent,
         not_counted: NotCounted,
     ) -> Measurement {
         let queries = found.latencies_ns.len();
@@ -126,6 +136,9 @@ impl Measurement {
             seconds: found.seconds,
             qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
             latency_us: Latency::of(&found.latencies_ns),
+            open_seconds: spent.open_seconds,
+            processor_us_per_query: spent.processor_seconds.map(|s| s * 1e6 / queries.max(1) as f64),
+            phase_us_per_query: phases(found, queries),
             reads_per_query: mean(totals.reads),
             bytes_per_query: mean(totals.bytes),
             hops_per_query: mean(totals.hops),
@@ -134,6 +147,7 @@ impl Measurement {
             full_distances_per_query: mean(totals.full_distances),
             own_per_query: own_per_query(totals, queries),
             dram_bytes: index.dram_bytes(found.threads, in_flight, found.search_list),
+            query_state_bytes: index.query_bytes(&options).unwrap_or_default(),
             memory_split: *index.memory_split(),
             not_counted,
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
@@ -144,6 +158,22 @@ impl Measurement {
             notes: found.notes.clone(),
         }
     }
+}
+
+/// Time that a search took besides what its result says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    /// Seconds that the index took to open.
+    pub open_seconds: f64,
+    /// Processor time of all threads while queries were answered.
+    pub processor_seconds: Option<f64>,
+}
+
+/// Mean microseconds by phase.
+fn phases(found: &SearchResult, queries: usize) -> Option<BTreeMap<&'static str, f64>> {
+    let mean = |ns: u64| ns as f64 / 1e3 / queries.max(1) as f64;
+    let phases = found.phases.iter().map(|phase| (phase.phase, mean(phase.ns)));
+    (!found.phases.is_empty()).then(|| phases.collect())
 }
 
 /// The means of what only some families count, each as `NAME_per_query`.
@@ -199,6 +229,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
         threads: settings.threads,
         mode: settings.mode.map(ModeName::mode),
         in_flight: settings.in_flight.map(|queries| queries as usize),
+        timed: false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! `bathyal search`.
 
 use std::num::NonZeroUsize;
+use std::time::Instant;
 
+use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
@@ -9,7 +11,7 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
 use super::exact;
-use super::measurement::{Measurement, open, own_counters, remark_on_emulation, search_options};
+use super::measurement::{Measurement, Spent, open, own_counters, remark_on_emulation, search_options};
 use super::not_counted::NotCounted;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
@@ -28,16 +30,19 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         return super::many::run(arguments, console);
     }
     let settings = &arguments.settings;
+    let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
+    let open_seconds = began.elapsed().as_secs_f64();
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = arguments.groundtruth.as_ref();
     let exact = exact.map(|path| exact::open(path, &index, k, queries.count())).transpose()?;
     let effort = effort(arguments);
-    let options = search_options(settings, effort);
+    let options = SearchOptions { timed: arguments.phases, ..search_options(settings, effort) };
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &options, control)?;
     let mut output = arguments.output.as_ref().map(|path| IdWriter::create(path, k)).transpose()?;
+    let before = processor_seconds();
     let mut all: Option<SearchResult> = None;
     let mut right = 0.0;
     let block = NonZeroUsize::new(arguments.block as usize).unwrap_or(NonZeroUsize::MIN);
@@ -52,6 +57,8 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         join(&mut all, found);
         Ok(())
     })?;
+    let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
+    let spent = Spent { open_seconds, processor_seconds };
     let Some(found) = all else { return Err(Failure::new("there are no queries")) };
     if let Some(output) = output {
         output.finish()?;
@@ -59,7 +66,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let recall = exact.as_ref().map(|_| right / queries.count() as f64);
     let (tier, shape) = (&settings.tier, (k, found.threads));
     let besides = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
-    let measured = Measurement::of(&index, settings, effort, &found, recall, besides);
+    let measured = Measurement::of(&index, settings, effort, &found, recall, spent, besides);
     for note in &measured.notes {
         console.remark(&format!("note: {note}"));
     }
@@ -95,6 +102,7 @@ fn join(all: &mut Option<SearchResult>, block: SearchResult) {
         Some(all) => {
             all.latencies_ns.extend_from_slice(&block.latencies_ns);
             all.totals.merge(&block.totals);
+            all.phases.iter_mut().zip(&block.phases).for_each(|(sum, phase)| sum.ns += phase.ns);
             all.seconds += block.seconds;
         }
     }
@@ -130,6 +138,15 @@ fn split(measured: &Measurement) -> String {
     format!(" ({})", words.join(", "))
 }
 
+/// The processor time of a query and where its time went, as far as that is known, on a line of its own.
+fn time(measured: &Measurement) -> String {
+    let processor = measured.processor_us_per_query.map(|us| format!("processor {us:.0} us"));
+    let phases =
+        measured.phase_us_per_query.iter().flatten().map(|(phase, us)| format!("{phase} {us:.0} us"));
+    let words: Vec<String> = processor.into_iter().chain(phases).collect();
+    if words.is_empty() { String::new() } else { format!("\n                 {}", words.join(", ")) }
+}
+
 fn text(measured: &Measurement) -> String {
     let target = measured.recall_target.map_or(String::new(), |recall| format!(", asked for {recall}"));
     let recall = match measured.recall {
@@ -144,7 +161,8 @@ fn text(measured: &Measurement) -> String {
          search_list      {}\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
-         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances{}\n\
+         opened in        {:.2} s\n\
+         a query          {:.1} reads, {}, {:.1} hops, {:.0} distances{}{}\n\
          memory           {} for the open index{}, peak of the process {peak}\n\
          {}\n\
          on disk          index {}, data {}, amplification {:.2}",
@@ -161,11 +179,13 @@ fn text(measured: &Measurement) -> String {
         latency.p50,
         latency.p95,
         latency.p99,
+        measured.open_seconds,
         measured.reads_per_query,
         byte_size::format(measured.bytes_per_query as u64),
         measured.hops_per_query,
         measured.distance_computations_per_query,
         own_counters(&measured.own_per_query),
+        time(measured),
         byte_size::format(measured.dram_bytes),
         split(measured),
         measured.not_counted.text(),

@@ -10,7 +10,7 @@ fn has_keys(object: &Value, keys: &[&str]) {
     }
 }
 
-const SEARCH_KEYS: [&str; 17] = [
+const SEARCH_KEYS: [&str; 20] = [
     "recall",
     "queries",
     "k",
@@ -22,6 +22,9 @@ const SEARCH_KEYS: [&str; 17] = [
     "bytes_per_query",
     "hops_per_query",
     "distance_computations_per_query",
+    "open_seconds",
+    "processor_us_per_query",
+    "query_state_bytes",
     "dram_bytes",
     "not_counted",
     "peak_rss_bytes",
@@ -44,7 +47,27 @@ fn build_reports_what_it_cost() {
     let share = built["index_bytes"].as_f64().unwrap() / built["data_bytes"].as_f64().unwrap();
     assert!((built["amplification"].as_f64().unwrap() - share).abs() < 1e-9);
     assert!(built["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
+    assert!(built["processor_seconds"].as_f64().unwrap() > 0.0);
     assert_eq!(names(folder.path()), ["base.fbin", "idx"]);
+}
+
+#[test]
+fn phases_say_where_the_time_of_a_query_goes() {
+    for family in INDEXES {
+        let search = format!("search {family} queries.fbin --search-list 40 --threads 1 --json");
+        let plain = bathyal(shared(), &search).json();
+        assert_eq!(plain["phase_us_per_query"], Value::Null, "{family}");
+        // Blocks add up.
+        for block in [QUERIES, 7] {
+            let timed = bathyal(shared(), &format!("{search} --phases --block {block}")).json();
+            let us = |phase: &str| timed["phase_us_per_query"][phase].as_f64().unwrap();
+            let computing: f64 = ["navigate", "scan", "rerank"].map(us).iter().sum();
+            let processor = timed["processor_us_per_query"].as_f64().unwrap();
+            assert!(us("read") > 0.0 && computing > 0.0, "{family}: {timed}");
+            assert!(computing < processor, "{family}: {timed}");
+            assert!(timed["query_state_bytes"].as_u64().unwrap() > 4096, "{family}: {timed}");
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ use serde::Serialize;
 const LEAST_CACHE: u64 = 1 << 20;
 /// Share of what is left after codes and centroids that is kept for searches: one part in so many.
 const SEARCH_SHARE: u64 = 4;
+/// A query of more effort than is planned for takes so many times as much at most, as a rule.
+const LARGER: u64 = 4;
 /// Candidate list that a budget plans for; recall 0.95 takes less wherever measured.
 const PLANNED_LIST: usize = 100;
 
@@ -100,7 +102,10 @@ impl MemorySplit {
         let last = choices.len() - 1;
         let spared = |at: usize| if at == last && codes_by.is_some() { choices[at].codes } else { 0 };
         let needed = |at: usize| choices[at].fixed() - spared(at) + one;
-        let Some(at) = (0..choices.len()).find(|at| needed(*at) <= budget) else {
+        // A query may want more than is planned for, which the codes that fit must not take.
+        let larger = if codes_by.is_some() { LARGER * query } else { 0 };
+        let fits = |at: &usize| needed(*at) + if *at < last { larger } else { 0 } <= budget;
+        let Some(at) = (0..choices.len()).find(fits) else {
             let least = (0..choices.len()).map(needed).min().unwrap_or(0);
             return Err(IndexError::Memory {
                 what: "opening this index",
@@ -112,7 +117,9 @@ impl MemorySplit {
         let (mut split, mut left) = (choices[at], budget - needed(at));
         if let Some(unit) = codes_by.filter(|_| at == last) {
             let unit = unit.max(1);
-            let resident = left.min(split.codes) / unit * unit;
+            let kept = spare(left, frames, query).max(left.min(larger));
+            let all = left >= split.codes + larger;
+            let resident = if all { split.codes } else { (left - kept).min(split.codes) / unit * unit };
             split.codes_on_tier = split.codes - resident;
             split.codes = resident;
             left -= resident;
@@ -126,9 +133,7 @@ impl MemorySplit {
     /// pages, if more of these in memory help: their bytes, and what is kept with all of them.
     fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64)>) {
         let one = frames + query;
-        // More queries at once gain more than a small cache, up to what all cores can use.
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
-        let spare = (cores * (frames + 16 * query)).min(left / SEARCH_SHARE);
+        let (cores, spare) = (cores(), spare(left, frames, query));
         // A query on each core comes before pages: more memory must not leave fewer cores to search with.
         let each = (cores - 1) * one;
         let searches = if each <= left { spare.max(each) } else { spare };
@@ -145,4 +150,14 @@ impl MemorySplit {
         }
         self.searches += left;
     }
+}
+
+fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get()) as u64
+}
+
+/// What searches are given of what is `left`: more queries at once gain more than a few codes or a small cache, up to what all
+/// cores can use.
+fn spare(left: u64, frames: u64, query: u64) -> u64 {
+    (cores() * (frames + 16 * query)).min(left / SEARCH_SHARE)
 }

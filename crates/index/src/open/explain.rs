@@ -3,7 +3,7 @@
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
 use crate::family::QueryState;
-use crate::query::{OwnTotals, Phase, SearchParams};
+use crate::query::{Clock, OwnTotals, Phase, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx, Engine};
 use bathyal_vectors::VectorFile;
@@ -16,8 +16,16 @@ pub struct PhaseTime {
     /// What was done: navigate (find groups or prepare the query), scan (score codes), read (wait for the tier),
     /// rerank (score full vectors).
     pub phase: &'static str,
-    /// Nanoseconds.
+    /// Nanoseconds: of `read` on the wall's clock, of the others of the processor.
     pub ns: u64,
+}
+
+impl PhaseTime {
+    /// All phases as `clock` has them; none of a clock that stood still.
+    pub(super) fn of(clock: &Clock) -> Vec<PhaseTime> {
+        let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
+        if phases.iter().any(|phase| phase.ns > 0) { phases.to_vec() } else { Vec::new() }
+    }
 }
 
 /// A share of an open index's memory.
@@ -129,8 +137,7 @@ impl Index {
         }
         let cost = state.query().stats;
         let scanned = state.scanned();
-        let clock = state.query().clock;
-        let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
+        let phases = PhaseTime::of(&state.query().clock);
         Ok(Explanation {
             family: self.manifest().family.clone(),
             tier: self.tier().profile().kind.clone(),
@@ -146,7 +153,7 @@ impl Index {
             own: cost.named(self.own_counters),
             predicted: self.predicted(&params),
             total_ns,
-            phases: phases.to_vec(),
+            phases,
             memory: self.memory_parts(self.stored.planned_list(&params)),
             ids: found.iter().map(|n| n.id).collect(),
             distances: found.iter().map(|n| n.distance).collect(),

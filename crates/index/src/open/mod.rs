@@ -238,6 +238,15 @@ impl Index {
             + in_flight as u64 * self.stored.query_bytes(search_list)
     }
 
+    /// Bytes that a query of such a search holds at most while it is under way, about, besides the buffers of its thread.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for options that do not fit the index.
+    pub fn query_bytes(&self, options: &SearchOptions) -> Result<u64, IndexError> {
+        let (params, _) = self.params(options)?;
+        Ok(self.stored.query_bytes(self.stored.planned_list(&params)))
+    }
+
     /// How the memory budget is divided.
     pub fn memory_split(&self) -> &MemorySplit {
         &self.split

@@ -67,6 +67,9 @@ pub struct SearchOptions {
     pub mode: Option<SearchMode>,
     /// Queries interleaved on each thread; `None` suits the tier.
     pub in_flight: Option<usize>,
+    /// Whether the time of every query is told by phase ([`SearchResult::phases`](crate::SearchResult::phases)); that costs
+    /// a system call between two phases.
+    pub timed: bool,
 }
 
 impl Default for SearchOptions {
@@ -80,6 +83,7 @@ impl Default for SearchOptions {
             threads: 0,
             mode: None,
             in_flight: None,
+            timed: false,
         }
     }
 }

@@ -96,7 +96,7 @@ impl Index {
             prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { effort.prune }),
             beam_width: beam_width as usize,
             mode: options.mode.unwrap_or_default(),
-            timed: false,
+            timed: options.timed,
         };
         Ok((params, notes))
     }

@@ -1,10 +1,11 @@
 //! What a search of many queries returns.
 
+use super::explain::PhaseTime;
 use super::options::Effort;
 use super::pool::Answers;
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
-use crate::query::{Counter, OwnCosts, QueryStats, SearchTotals};
+use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchTotals};
 
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
@@ -25,6 +26,10 @@ pub struct SearchResult {
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
     pub seconds: f64,
+    /// Where the time of all queries together went: nanoseconds by phase. What is computed counts by the
+    /// processor's time, `read` by the wall's: queries that are in flight at once wait at the same time, so their waits add up
+    /// to more than passed. Empty unless the time was asked for.
+    pub phases: Vec<PhaseTime>,
     /// The candidate list that was used.
     pub search_list: u32,
     /// Threads used.
@@ -61,12 +66,14 @@ pub(super) fn collect(
         own: OwnCosts::new(counters, count),
         totals: SearchTotals::default(),
         seconds,
+        phases: Vec::new(),
         search_list,
         threads,
         notes: Vec::new(),
     };
-    let mut answered = 0;
+    let (mut answered, mut clock) = (0, Clock::default());
     for part in answers {
+        clock.add(&part.clock);
         for (i, (query, latency_ns, stats)) in part.queries.iter().enumerate() {
             let at = *query as usize * k;
             for (j, neighbor) in part.neighbors[i * k..(i + 1) * k].iter().enumerate() {
@@ -82,6 +89,7 @@ pub(super) fn collect(
     if answered != count {
         return Err(IndexError::Internal(format!("{answered} of {count} queries were answered")));
     }
+    result.phases = PhaseTime::of(&clock);
     result.totals = SearchTotals::of(&result.per_query, &result.own);
     Ok(result)
 }

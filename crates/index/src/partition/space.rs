@@ -7,8 +7,8 @@
 
 use crate::error::IndexError;
 use crate::form::source::Source;
-use crate::partition::placement::Points;
 use crate::partition::placement::project::{dot, dot_u8};
+use crate::partition::placement::{Points, READS_AHEAD};
 use crate::partition::{CHECK_BYTES, READ_BYTES};
 use crate::room::room;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
@@ -277,15 +277,25 @@ impl Points for Space {
         }
     }
 
+    fn expect(&self, id: u32) {
+        let row = self.row(id);
+        bathyal_tier::prefetch(row.as_ptr(), row.len());
+    }
+
     fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
-        if self.element == Element::U8 && self.lift.is_none() && self.metric != Metric::Cosine {
-            keys.iter_mut().for_each(|key| key.0 = dot_u8(self.row(key.1), normal));
-            return;
-        }
+        let bytes = self.element == Element::U8 && self.lift.is_none() && self.metric != Metric::Cosine;
         let mut row = vec![0.0; normal.len()];
-        for key in keys {
-            self.read(key.1, &mut row);
-            key.0 = dot(&row, normal);
+        for at in 0..keys.len() {
+            if let Some(later) = keys.get(at + READS_AHEAD) {
+                self.expect(later.1);
+            }
+            let (key, id) = &mut keys[at];
+            *key = if bytes {
+                dot_u8(self.row(*id), normal)
+            } else {
+                self.read(*id, &mut row);
+                dot(&row, normal)
+            };
         }
     }
 }

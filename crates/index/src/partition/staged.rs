@@ -202,10 +202,12 @@ fn place<B: Staged>(
     let mut vectors = Appender::resume(work.directory, vectors_name, journal.vectors)?;
     let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
     let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
-    let mut before: u64 = pieces[..journal.placed].iter().map(|piece| piece.rows as u64).sum();
     if !work.whole() {
-        work.progress.stage("grouping", work.data.count() as u64);
+        // What an earlier process has placed took none of this one's time, from which follows what is left.
+        let left: usize = pieces[journal.placed..].iter().map(|piece| piece.rows).sum();
+        work.progress.stage("grouping", left as u64);
     }
+    let mut before = 0;
     for piece in &pieces[journal.placed..] {
         let ordered =
             Ordered::load(work, intake, &journal.parts, *piece, (units.clone(), Some(unit)), before, stages)?;

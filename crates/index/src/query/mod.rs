@@ -8,6 +8,7 @@ pub(crate) mod visited;
 
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 
+use bathyal_tier::thread_ns;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -63,7 +64,7 @@ pub(crate) struct SearchParams {
     pub(crate) prune: f32,
     pub(crate) beam_width: usize,
     pub(crate) mode: SearchMode,
-    /// Whether a clock runs; it costs a look at the time between two phases.
+    /// Whether a clock runs; it costs a system call between two phases.
     pub(crate) timed: bool,
 }
 
@@ -94,26 +95,38 @@ impl Phase {
 }
 
 /// Where the time of a query goes; stands still unless somebody asked.
+///
+/// What is computed counts by the processor's time, which others that use the machine hardly change; waiting by the wall's.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clock {
-    last: Option<Instant>,
+    /// The last look at the wall's clock and at the processor's, in nanoseconds.
+    last: Option<(Instant, u64)>,
     ns: [u64; Phase::ALL.len()],
 }
 
 impl Clock {
     /// Starts anew; a clock that is not `timed` stays at zero.
     pub(crate) fn begin(timed: bool) -> Clock {
-        Clock { last: timed.then(Instant::now), ns: [0; Phase::ALL.len()] }
+        Clock { last: timed.then(|| (Instant::now(), thread_ns())), ns: [0; Phase::ALL.len()] }
     }
 
     /// Says what the time since the last call was spent on.
     #[inline]
     pub(crate) fn spent(&mut self, phase: Phase) {
-        if let Some(last) = &mut self.last {
-            let now = Instant::now();
-            self.ns[phase as usize] += now.duration_since(*last).as_nanos() as u64;
-            *last = now;
+        if let Some((wall, processor)) = self.last {
+            let now = (Instant::now(), thread_ns());
+            // While a query waits, its thread computes for others.
+            self.ns[phase as usize] += match phase {
+                Phase::Read => now.0.duration_since(wall).as_nanos() as u64,
+                _ => now.1.saturating_sub(processor),
+            };
+            self.last = Some(now);
         }
+    }
+
+    /// Adds what another query spent.
+    pub(crate) fn add(&mut self, other: &Clock) {
+        self.ns.iter_mut().zip(other.ns).for_each(|(sum, ns)| *sum += ns);
     }
 
     /// Nanoseconds spent on a phase.

@@ -134,10 +134,17 @@ impl Staged for ClusterOptions {
         require(steps.codes.bytes == 0 || name.is_some() && !odd, "odd codes")
     }
 
-    fn rest(_work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
+    fn rest(work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
         let training = steps.trained.is_none().then_some(("training codes", 1.0));
+        let vectors = work.data.count() as f64;
+        let code_bytes = work.own.codes().of_groups(work.data.dim()).1 as f64;
+        let coded = (steps.codes.bytes as f64 / (vectors * code_bytes)).min(1.0);
         // What is compared with all vectors grows with them, the scans of a thousand queries do not.
-        let rest = [("encoding", 2.0 * values), ("exact neighbours", 3.0 * values), ("calibrating", 4.0)];
+        let rest = [
+            ("encoding", 2.0 * values * (1.0 - coded)),
+            ("exact neighbours", 3.0 * values),
+            ("calibrating", 4.0),
+        ];
         training.into_iter().chain(rest).collect()
     }
 

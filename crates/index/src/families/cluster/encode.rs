@@ -93,7 +93,6 @@ pub(crate) fn write(
     stages: &Stages,
 ) -> Result<(FileEntry, Vec<u32>), IndexError> {
     let (groups, threads, layout) = (centroids.groups(), work.threads, &work.layout);
-    work.progress.stage("encoding", groups as u64);
     let group_bytes = layout.group_blocks() * codec.block_bytes();
     let at_once = (WRITE_BYTES / group_bytes).min(READ_BYTES / layout.group_bytes()).clamp(1, groups);
     let mut file = Appender::resume(work.directory, CODES_NAME, journal.own.codes)?;
@@ -101,7 +100,9 @@ pub(crate) fn write(
     let mut pages = vec![0_u8; at_once * layout.group_bytes()];
     let shifted = Shifted::open(work, intake, centroids)?;
     let mut checksums = checksums_so_far(work, journal, groups, group_bytes)?;
-    for first in (checksums.len()..groups).step_by(at_once) {
+    let before = checksums.len();
+    work.progress.stage("encoding", (groups - before) as u64);
+    for first in (before..groups).step_by(at_once) {
         work.go_on()?;
         let count = at_once.min(groups - first);
         let (codes, pages) = (&mut codes[..count * group_bytes], &mut pages[..count * layout.group_bytes()]);
@@ -120,7 +121,7 @@ pub(crate) fn write(
             journal.own.codes = file.sync()?;
             journal.write(work.directory, stages)?;
         }
-        work.progress.advance((first + count) as u64);
+        work.progress.advance((first + count - before) as u64);
     }
     Ok((file.finish()?, checksums))
 }

@@ -5,7 +5,7 @@ use super::counters::Counters;
 use super::tenant::Tenant;
 use crate::error::IndexError;
 use crate::family::{Opened, QueryState};
-use crate::query::{QueryStats, SearchParams};
+use crate::query::{Clock, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -218,6 +218,7 @@ impl Job {
         answers.queries.push((ended.query, ended.latency_ns, cost));
         answers.counts.push(found.len() as u32);
         answers.neighbors.extend_from_slice(&found);
+        answers.clock.add(&ended.scratch.query().clock);
         if let Some(counters) = &self.counters {
             counters.answered(ended.latency_ns, &cost);
         }
@@ -249,6 +250,8 @@ pub(in crate::open) struct Answers {
     pub(in crate::open) counts: Vec<u32>,
     /// The neighbours of one query after the other.
     pub(in crate::open) neighbors: Vec<Neighbor>,
+    /// Where the time of all these queries went; zero where nobody asked.
+    pub(in crate::open) clock: Clock,
 }
 
 impl Answers {
@@ -260,6 +263,7 @@ impl Answers {
             queries: Vec::with_capacity(count),
             counts: Vec::with_capacity(count),
             neighbors: Vec::with_capacity(count.saturating_mul(k)),
+            clock: Clock::default(),
         }
     }
 }

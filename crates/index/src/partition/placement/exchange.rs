@@ -166,7 +166,9 @@ impl<P: Points> Groups<'_, P> {
                 scope.spawn(move || {
                     let mut row = vec![0.0; dim];
                     let groups = means.chunks_exact_mut(dim).zip(ids.chunks(unit));
-                    for (mean, members) in groups.take_while(|_| !progress.cancelled()) {
+                    let later = ids.chunks(unit).skip(1).chain([&[][..]]);
+                    for ((mean, members), later) in groups.zip(later).take_while(|_| !progress.cancelled()) {
+                        later.iter().for_each(|id| points.expect(*id));
                         mean.fill(0.0);
                         for id in members {
                             points.read(*id, &mut row);
@@ -245,10 +247,13 @@ impl<P: Points> Groups<'_, P> {
                 scope.spawn(move || {
                     let mut room = Room::default();
                     let members = ids.chunks(unit).zip(wishes.chunks_mut(unit));
-                    let all = (number * part..).zip(partners).zip(members);
-                    for ((group, partners), (members, wishes)) in
+                    let later = ids.chunks(unit).skip(1).chain([&[][..]]);
+                    let all = (number * part..).zip(partners).zip(members).zip(later);
+                    for (((group, partners), (members, wishes)), later) in
                         all.take_while(|_| !groups.progress.cancelled())
                     {
+                        // All of a group at once: what is done for one takes longer than they are on their way.
+                        later.iter().for_each(|id| groups.points.expect(*id));
                         groups.wishes_of(group as u32, members, &mut room, partners, wishes);
                     }
                 });

@@ -1,7 +1,7 @@
 //! Halving one piece: two means on a sample, a projection of every vector, a cut at a whole number of units.
 
 use super::project::{add, dot};
-use super::{Placement, Points};
+use super::{Placement, Points, read_all};
 use bathyal_vectors::progress::Progress;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -48,6 +48,8 @@ impl Points for Gathered {
 pub(super) struct Halving<'a, P> {
     points: &'a P,
     placement: &'a Placement,
+    /// The ids of a sample, and its vectors.
+    drawn: Vec<u32>,
     sample: Vec<f32>,
     means: [Vec<f32>; 2],
     /// From the first mean to the second: the direction across the cut.
@@ -71,6 +73,7 @@ impl<'a, P: Points> Halving<'a, P> {
         Halving {
             points,
             placement,
+            drawn: Vec::new(),
             sample: Vec::new(),
             means: [mean(), mean()],
             normal: mean(),
@@ -97,9 +100,7 @@ impl<'a, P: Points> Halving<'a, P> {
     fn order_gathered(&mut self, path: u64, piece: &mut [u32]) {
         let dim = self.points.dim();
         let mut rows = vec![0.0; piece.len() * dim];
-        for (id, row) in piece.iter().zip(rows.chunks_exact_mut(dim)) {
-            self.points.read(*id, row);
-        }
+        read_all(self.points, piece, &mut rows);
         let gathered = Gathered { rows, dim };
         let mut places: Vec<u32> = (0..piece.len() as u32).collect();
         Halving::new(&gathered, self.placement).order_all(path, &mut places);
@@ -187,10 +188,10 @@ impl<'a, P: Points> Halving<'a, P> {
         let mut random = StdRng::seed_from_u64(self.placement.seed ^ path);
         let count = piece.len().min(SAMPLE);
         self.sample.resize(count * dim, 0.0);
-        for (i, row) in self.sample.chunks_exact_mut(dim).enumerate() {
-            let at = if count == piece.len() { i } else { random.random_range(0..piece.len()) };
-            self.points.read(piece[at], row);
-        }
+        let mut drawn = |i| if count == piece.len() { i } else { random.random_range(0..piece.len()) };
+        self.drawn.clear();
+        self.drawn.extend((0..count).map(|i| piece[drawn(i)]));
+        read_all(self.points, &self.drawn, &mut self.sample);
         let row = |i: usize| i * dim..(i + 1) * dim;
         let first = &self.sample[row(0)];
         let far = (0..count).map(|i| (squared(first, &self.sample[row(i)]), i));

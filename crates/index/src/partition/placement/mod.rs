@@ -22,12 +22,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Pieces a thread of the second phase: enough that the threads end together.
 const PIECES_A_THREAD: usize = 16;
 
+/// Reads of vectors before which one is asked for: some latencies of memory pass meanwhile.
+pub(crate) const READS_AHEAD: usize = 16;
+
 /// Vectors that can be placed.
 pub(crate) trait Points: Sync {
     /// Number of coordinates.
     fn dim(&self) -> usize;
     /// Writes the coordinates of vector `id` to `out` (`dim` values).
     fn read(&self, id: u32, out: &mut [f32]);
+    /// Says that vector `id` will be read soon, so that it is fetched into the caches meanwhile; a hint.
+    fn expect(&self, _id: u32) {}
     /// Sets each key to the product of its vector with `normal` (`dim` values).
     fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
         let mut row = vec![0.0; self.dim()];
@@ -35,6 +40,17 @@ pub(crate) trait Points: Sync {
             self.read(key.1, &mut row);
             key.0 = project::dot(&row, normal);
         }
+    }
+}
+
+/// Reads some vectors into `rows`, row-major.
+fn read_all(points: &impl Points, ids: &[u32], rows: &mut [f32]) {
+    ids.iter().take(READS_AHEAD).for_each(|id| points.expect(*id));
+    for (at, (id, row)) in ids.iter().zip(rows.chunks_exact_mut(points.dim())).enumerate() {
+        if let Some(later) = ids.get(at + READS_AHEAD) {
+            points.expect(*later);
+        }
+        points.read(*id, row);
     }
 }
 

@@ -7,6 +7,7 @@
 //! processor time is time off. A loss that goes unnoticed hides one latency at most, however long it was: the
 //! reads in flight arrive during it, and no others.
 
+use crate::thread_time::thread_ns;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -88,14 +89,6 @@ impl GapClock {
         self.last = now;
         (self.processor, self.settled) = (thread_ns(), now - self.taken);
     }
-}
-
-/// Processor time of this thread in nanoseconds.
-fn thread_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Unix that is supported, and the result has room.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// Nanoseconds on a clock that costs as little as possible to read.
