@@ -101,8 +101,10 @@ pub enum StoreError {
         bytes: u64,
     },
     /// A name that no object can have.
-    #[error("'{name}' cannot be the name of an object: names have no slashes, do not begin with a dot, and are none that the \
-         store uses itself")]
+    #[error(
+        "'{name}' cannot be the name of an object: names have no slashes, do not begin with a dot, and are none that the \
+         store uses itself"
+    )]
     Name {
         /// The name.
         name: String,

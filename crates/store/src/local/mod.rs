@@ -98,10 +98,7 @@ impl LocalStore {
         }
         let found = open(&disk, path, mark, stripe)?;
         if !stripe.is_empty() && found.all_stripes().is_none() {
-            return refuse(format!(
-                "{}: is not striped; open it without folders of parts",
-                path.display()
-            ));
+            return refuse(format!("{}: is not striped; open it without folders of parts", path.display()));
         }
         Ok(Arc::new(found))
     }

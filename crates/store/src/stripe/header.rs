@@ -107,8 +107,13 @@ mod tests {
 
     #[test]
     fn every_changed_byte_of_a_header_is_seen() {
-        let header =
-            Header { key: 0x1234_5678_9abc_def0, part: 2, parts: 5, stripe_bytes: 8192, object: "data".into() };
+        let header = Header {
+            key: 0x1234_5678_9abc_def0,
+            part: 2,
+            parts: 5,
+            stripe_bytes: 8192,
+            object: "data".into(),
+        };
         let mut bytes = header.encode();
         assert_eq!(Header::decode(&bytes).as_ref(), Ok(&header));
         for at in 0..bytes.len() {

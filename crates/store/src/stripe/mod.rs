@@ -96,7 +96,9 @@ impl Striping {
                 return refuse(format!("{path}: there is no such folder; mount its disk, or make it"));
             };
             if found.kind != Kind::Folder {
-                return refuse(format!("{path}: is no folder; parts of a striped index are put into folders"));
+                return refuse(format!(
+                    "{path}: is no folder; parts of a striped index are put into folders"
+                ));
             }
             if let Some((_, other)) = seen.iter().find(|(identity, _)| *identity == found.identity) {
                 return refuse(format!(
@@ -172,7 +174,8 @@ mod tests {
     #[test]
     fn stripings_that_make_no_sense_are_refused() {
         let folders = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
-        let refused = |names: &[&str], unit| Striping::new(&folders(names), unit, &[]).unwrap_err().to_string();
+        let refused =
+            |names: &[&str], unit| Striping::new(&folders(names), unit, &[]).unwrap_err().to_string();
         assert!(refused(&["/a"], 4096).contains("one folder is given"));
         assert!(refused(&[], 4096).contains("0 folders are given"));
         assert!(refused(&["/a", "/b", "/a"], 4096).contains("named twice"));

@@ -1,8 +1,8 @@
 //! A striped object that is open.
 
+use super::Deal;
 use super::header::HEADER_BYTES;
 use super::table::{Table, read_header};
-use super::Deal;
 use crate::disk::{Disk, DiskFile, read_exact};
 use crate::error::StoreError;
 use bathyal_tier::Tier;
@@ -99,9 +99,10 @@ impl Parts {
         self.parts.iter().map(|part| part.len)
     }
 
-    /// The part that holds the byte at `offset`.
-    pub fn holder(&self, offset: u64) -> &Path {
-        &self.parts[self.deal.locate(offset).0].path
+    /// The part that holds all of the `len` bytes at `offset`; `None` if they are in several, or beyond the end.
+    pub fn holder(&self, offset: u64, len: u64) -> Option<&Path> {
+        let (part, _, run) = self.deal.locate(offset);
+        (len <= run && offset < self.len).then_some(&*self.parts[part].path)
     }
 
     /// An error unless each part holds what it should of an object of `len` bytes.
@@ -138,8 +139,8 @@ impl Parts {
             let (number, at, run) = self.deal.locate(offset + done as u64);
             let end = out.len().min(done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
             let part = &self.parts[number];
-            read_exact(part.file.as_ref(), &mut out[done..end], HEADER_BYTES + at).map_err(
-                |e| match (e.kind(), part.file.length()) {
+            read_exact(part.file.as_ref(), &mut out[done..end], HEADER_BYTES + at).map_err(|e| {
+                match (e.kind(), part.file.length()) {
                     // It was cut since.
                     (ErrorKind::UnexpectedEof, Ok(len)) => StoreError::Short {
                         path: part.path.clone(),
@@ -148,8 +149,8 @@ impl Parts {
                         len,
                     },
                     _ => StoreError::io("read", &part.path, e),
-                },
-            )?;
+                }
+            })?;
             done = end;
         }
         Ok(())

@@ -177,7 +177,8 @@ impl Table {
 
     /// Where all parts of all objects are, if they are there.
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        self.objects().flat_map(move |object| (0..self.folders.len()).map(move |part| self.path(object, part)))
+        self.objects()
+            .flat_map(move |object| (0..self.folders.len()).map(move |part| self.path(object, part)))
     }
 
     /// Whether there is any part of `object`, where it was put or under its name in one of the folders `moved`.
@@ -273,6 +274,10 @@ mod tests {
             assert!(Table::parse(&bytes[..at]).is_err(), "{at} bytes");
         }
         Table::begin(&disk, index, "name", &striping).unwrap();
-        assert_ne!(Table::read(&disk, index).unwrap().unwrap().key(), table.key(), "each has a key of its own");
+        assert_ne!(
+            Table::read(&disk, index).unwrap().unwrap().key(),
+            table.key(),
+            "each has a key of its own"
+        );
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
+/// What searches may read from a tier.
+pub(crate) const STRIPED: &[&str] = &[VECTORS_NAME, CODES_NAME];
 
 /// The parameters of a cluster index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,11 +11,11 @@ mod watchdog;
 pub use random::Latency;
 pub use watchdog::Watchdog;
 
-use crate::latencies::Latencies;
 use self::queue::SimQueue;
 use crate::backend::writable::Words;
 use crate::contract::{Queue, Tier, TierProfile, WriteQueue, WriteTier};
 use crate::error::{FaultKind, TierError};
+use crate::latencies::Latencies;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
