@@ -6,6 +6,7 @@ use bathyal_index::{BuildOptions, BuildReport};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
+use super::stripes::shared_devices;
 use crate::arguments::BuildArguments;
 
 #[derive(Serialize)]
@@ -14,6 +15,8 @@ struct Answer {
     #[serde(flatten)]
     report: BuildReport,
     peak_rss_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
@@ -23,7 +26,8 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
     let index = arguments.index.display().to_string();
-    let answer = Answer { index, report, peak_rss_bytes: peak_rss_bytes() };
+    let notes = shared_devices(&arguments.disks.stripe);
+    let answer = Answer { index, report, peak_rss_bytes: peak_rss_bytes(), notes };
     console.answer(&answer, &text(&answer))
 }
 
@@ -38,16 +42,18 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         overwrite: arguments.overwrite,
         store_as: arguments.store_as,
         calibration,
+        stripe: arguments.disks.options(),
     })
 }
 
 fn text(answer: &Answer) -> String {
-    let Answer { index, report, peak_rss_bytes } = answer;
+    let Answer { index, report, peak_rss_bytes, notes } = answer;
     let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
+    let notes: String = notes.iter().map(|note| format!("\nnote: {note}")).collect();
     format!(
         "{index}: {} vectors of {} {} ({}), built in {:.1} s\n\
-         index {}, data {}, amplification {:.2}, peak memory {peak}{stored}",
+         index {}, data {}, amplification {:.2}, peak memory {peak}{stored}{notes}",
         report.vectors,
         report.dim,
         report.element,
