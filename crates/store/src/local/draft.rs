@@ -69,7 +69,7 @@ impl LocalDraft {
         let path = self.objects.path();
         let mut found = self.disk().list(path).map_err(|e| StoreError::io("list", path, e))?;
         let table = self.objects.all_stripes().map(|stripes| stripes.table());
-        found.retain(|name| !names.contains(&name.as_str()) && !(name == TABLE_NAME && table.is_some()));
+        found.retain(|name| !names.contains(&name.as_str()) && (table.is_none() || name != TABLE_NAME));
         for object in table.iter().flat_map(|table| table.objects()).filter(|name| !names.contains(name)) {
             self.remove_parts(object)?;
         }

@@ -21,9 +21,9 @@ use crate::disk::{Disk, Kind};
 use crate::error::StoreError;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a unit where nobody says otherwise: a read of 4 KB pages never crosses units and one of 48 KB does so in less
-/// than one of five; ten thousand queries load the parts of a gigabyte evenly; and a disk that is read from front to back
-/// is asked for pieces long enough for its full bandwidth (`docs/stripes.md`).
+/// Bytes of a unit where nobody says otherwise: pages of 4 KB never cross units, and lists of 48 KB do so in less than one read
+/// of five, where at 64 KB three of four would. Files of a hundred megabytes and more are loaded evenly; above 1 MB they no
+/// longer are (`docs/stripes.md` has the table).
 pub const DEFAULT_STRIPE_BYTES: u32 = 256 << 10;
 /// Units are multiples of this: of what any device aligns reads to.
 pub const UNIT_STEP: u32 = 4096;
