@@ -21,7 +21,7 @@ is passed in is not copied, so it must not be changed while the call runs.
 """
 
 from bathyal._bathyal import DamagedIndexError, Error, __version__
-from bathyal.building import build, convert_layout, families
+from bathyal.building import build, convert_layout, convert_stripes, families
 from bathyal.checking import inspect, verify
 from bathyal.exact import groundtruth, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
@@ -45,6 +45,7 @@ __all__ = [
     "build",
     "convert",
     "convert_layout",
+    "convert_stripes",
     "families",
     "groundtruth",
     "inspect",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +45,34 @@ def memory_bytes(memory: int | str | None) -> int | None:
         raise ValueError(f"memory is {memory!r}; expected bytes with a unit, such as '2GB' or '512MiB'")
     unit = parts[2] or ""
     return int(float(parts[1]) * ({**UNITS, **BINARY_UNITS}[unit]))
+
+
+def folders(stripe: Sequence[Path] | None) -> list[Path]:
+    """Folders of the parts of a striped index: a sequence of paths; None is none.
+
+    >>> folders(["/mnt/a", "/mnt/b"]), folders(None)
+    (['/mnt/a', '/mnt/b'], [])
+    >>> folders("/mnt/a,/mnt/b")
+    Traceback (most recent call last):
+    ValueError: stripe is '/mnt/a,/mnt/b'; expected a list of folders
+    """
+    if isinstance(stripe, (str, bytes, os.PathLike)):
+        raise ValueError(f"stripe is {stripe!r}; expected a list of folders")
+    return [] if stripe is None else [os.fspath(folder) for folder in stripe]
+
+
+def stripe_unit(unit: int | str | None, stripe: Sequence[Path] | None) -> int | None:
+    """Bytes of a unit, which only what is striped has.
+
+    >>> stripe_unit("64KiB", ["/mnt/a", "/mnt/b"])
+    65536
+    >>> stripe_unit("64KiB", None)
+    Traceback (most recent call last):
+    ValueError: stripe_unit is '64KiB' without stripe: name the folders, too
+    """
+    if unit is not None and not stripe:
+        raise ValueError(f"stripe_unit is {unit!r} without stripe: name the folders, too")
+    return memory_bytes(unit)
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:

@@ -1,12 +1,14 @@
-"""Building an index, and copying it to another layout."""
+"""Building an index, and copying it to another layout or other disks."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from bathyal import _bathyal
-from bathyal.arguments import Data, Metric, Path, family_options, memory_bytes, refuse_renamed, whole
+from bathyal.arguments import Data, Metric, Path, family_options, folders, memory_bytes, refuse_renamed, whole
+from bathyal.arguments import stripe_unit as unit_of_stripe
 from bathyal.files import source
 from bathyal.index import Index
 from bathyal.progress import Receiver, shown
@@ -27,6 +29,8 @@ def build(
     overwrite: bool = False,
     store_as: StoreAs | None = None,
     calibration: Data | None = None,
+    stripe: Sequence[Path] | None = None,
+    stripe_unit: int | str | None = None,
     progress: bool | Receiver = True,
     **options: int | float | str | None,
 ) -> Index:
@@ -53,6 +57,9 @@ def build(
             float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
             :attr:`Index.stored` says what that loses. None stores vectors as they are given.
         calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
+        stripe: folders, each on a disk of its own, that the file which searches read is striped over: its units lie
+            in one after the other in turn. They have to be there. None keeps all files in ``path``.
+        stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
         progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
             ``(stage, done, total)``.
         options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
@@ -78,6 +85,7 @@ def build(
     """
     refuse_renamed("build", options)
     budget = memory_bytes(memory)
+    unit = unit_of_stripe(stripe_unit, stripe)
     with shown(progress) as receiver:
         report = _bathyal.build(
             source(data),
@@ -92,10 +100,13 @@ def build(
                 "overwrite": bool(overwrite),
                 "store_as": store_as,
                 "calibration": None if calibration is None else source(calibration),
+                "stripe": folders(stripe),
+                "stripe_unit": unit,
             },
             receiver,
         )
-    return Index(_bathyal.IndexHandle.open(path, "file", budget, None, None, None), path, json.loads(report))
+    handle = _bathyal.IndexHandle.open(path, "file", budget, None, None, None, [])
+    return Index(handle, path, json.loads(report))
 
 
 def families() -> dict[str, dict[str, Any]]:
@@ -146,4 +157,50 @@ def convert_layout(
     with shown(progress) as receiver:
         count = whole("threads", threads)
         report: dict[str, Any] = json.loads(_bathyal.convert_layout(index, output, layout, count, receiver))
+    return report
+
+
+def convert_stripes(
+    index: Path,
+    output: Path,
+    stripe: Sequence[Path] | None = None,
+    *,
+    stripe_unit: int | str | None = None,
+    from_stripe: Sequence[Path] | None = None,
+    overwrite: bool = False,
+    progress: bool | Receiver = True,
+) -> dict[str, Any]:
+    """Copies an index over other disks: from one to several, from several to one, or over another number of them.
+
+    Every file is the same byte for byte, so answers are the same. With ``overwrite``, ``output`` may be ``index``.
+
+    Args:
+        stripe: folders, each on a disk of its own, that the copy is striped over; None keeps all its files in
+            ``output``.
+        stripe_unit: bytes of a unit, as :func:`build` takes it.
+        from_stripe: folders in which the parts of ``index`` are, where they were moved, in any order.
+        overwrite: replace an index that is already at ``output``.
+        progress: as :func:`build` takes it.
+
+    Returns a dictionary: ``vectors``, ``index_bytes``, ``parts_before``, ``parts``.
+
+    Raises:
+        FileExistsError: something is at ``output`` and ``overwrite`` is False.
+        FileNotFoundError: a part of ``index`` is not where it was put, nor in ``from_stripe``.
+        ValueError: folders that nothing can be striped over.
+
+    >>> import os, numpy as np, bathyal
+    >>> rows = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
+    >>> bathyal.build(rows, "one.index").close()
+    >>> os.mkdir("first-disk"), os.mkdir("second-disk")
+    (None, None)
+    >>> bathyal.convert_stripes("one.index", "two.index", ["first-disk", "second-disk"])["parts"]
+    2
+    """
+    with shown(progress) as receiver:
+        unit = unit_of_stripe(stripe_unit, stripe)
+        text = _bathyal.convert_stripes(
+            index, output, folders(stripe), unit, folders(from_stripe), bool(overwrite), receiver
+        )
+    report: dict[str, Any] = json.loads(text)
     return report

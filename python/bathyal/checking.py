@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from bathyal import _bathyal
-from bathyal.arguments import Path
+from bathyal.arguments import Path, folders
 from bathyal.progress import Receiver, shown
 
 
-def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
+def verify(
+    path: Path, progress: bool | Receiver = True, stripe: Sequence[Path] | None = None
+) -> dict[str, Any]:
     """Checks every byte of an index against its checksums, and every link of a graph or place of a group.
+
+    ``stripe`` names the folders in which the parts of a striped index are, where they were moved.
 
     Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
     ``links``, ``bytes``, ``unlinked``.
@@ -22,13 +27,17 @@ def verify(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
     True
     """
     with shown(progress) as receiver:
-        report: dict[str, Any] = json.loads(_bathyal.verify(path, receiver))
+        report: dict[str, Any] = json.loads(_bathyal.verify(path, folders(stripe), receiver))
     return report
 
 
-def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
+def inspect(
+    path: Path, progress: bool | Receiver = True, stripe: Sequence[Path] | None = None
+) -> dict[str, Any]:
     """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``groups`` or
-    ``degree_histogram``, and more.
+    ``degree_histogram``, and more; of a striped index ``parts``: which ``file``, its number, where, its ``bytes``.
+
+    ``stripe`` names the folders in which the parts of a striped index are, where they were moved.
 
     >>> import numpy as np, bathyal
     >>> bathyal.build(np.eye(8, dtype=np.float32), "described.index").close()
@@ -36,5 +45,5 @@ def inspect(path: Path, progress: bool | Receiver = True) -> dict[str, Any]:
     256
     """
     with shown(progress) as receiver:
-        report: dict[str, Any] = json.loads(_bathyal.inspect(path, receiver))
+        report: dict[str, Any] = json.loads(_bathyal.inspect(path, folders(stripe), receiver))
     return report

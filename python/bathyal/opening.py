@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bathyal import _bathyal
-from bathyal.arguments import Path, memory_bytes
+from bathyal.arguments import Path, folders, memory_bytes
 from bathyal.index import Index
 from bathyal.progress import Receiver, shown
 
@@ -17,6 +19,7 @@ def open(
     progress: bool | Receiver = True,
     delay: str | None = None,
     profile: Path | None = None,
+    stripe: Sequence[Path] | None = None,
 ) -> Index:
     """Opens the index in the directory ``path``.
 
@@ -35,12 +38,14 @@ def open(
             a JSON file with its profile. What is measured then is emulated, and the index's text says so.
         profile: the file that ``bathyal probe --output`` wrote of the device that the index lies on: efforts, reads
             and queries in flight follow what was measured. None means no more than the tier knows of itself.
+        stripe: folders in which the parts of a striped index are, where they were moved, in any order. Parts that
+            are in none of them are looked for where they were put.
 
     Raises:
-        FileNotFoundError: nothing is at ``path``.
+        FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
         ValueError: no such tier, no such device; ``profile`` is no profile.
         Error: what is there is no index, or one of a later version.
-        DamagedIndexError: a file that is loaded now does not match its checksum.
+        DamagedIndexError: a file that is loaded now does not match its checksum; a part is not what it should be.
         MemoryError: ``memory`` is too small; the message says how much is needed.
         ValueError: ``tier`` names memory that is not there, is too small or holds something else.
 
@@ -52,5 +57,6 @@ def open(
     <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
     """
     with shown(progress) as receiver:
-        handle = _bathyal.IndexHandle.open(path, tier, memory_bytes(memory), receiver, delay, profile)
+        budget, parts = memory_bytes(memory), folders(stripe)
+        handle = _bathyal.IndexHandle.open(path, tier, budget, receiver, delay, profile, parts)
         return Index(handle, path, emulated=delay)

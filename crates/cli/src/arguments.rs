@@ -1,8 +1,10 @@
 //! What can be typed after `bathyal`.
 
 mod family;
+mod stripe;
 
 pub use family::FamilyArguments;
+pub use stripe::{PartsArguments, StripeArguments};
 
 use std::path::PathBuf;
 
@@ -67,6 +69,8 @@ pub enum Command {
     Convert(ConvertArguments),
     /// Copy a graph index to another layout, its links and calibration with it: not a rebuild
     ConvertLayout(ConvertLayoutArguments),
+    /// Copy an index over other disks: from one to several and back
+    ConvertStripes(ConvertStripesArguments),
     /// Say what an index holds: manifest, sizes, groups or degrees
     Inspect(InspectArguments),
     /// Read every byte of an index and say whether all is well
@@ -83,7 +87,8 @@ pub enum Command {
 Examples:
   bathyal build base.fbin my.index --metric l2
   bathyal build words.f16bin words.index --metric cosine --family graph --max-degree 32 --overwrite
-  bathyal build base.u8bin my.index --metric l2 --memory 2GB --json")]
+  bathyal build base.u8bin my.index --metric l2 --memory 2GB --json
+  bathyal build base.fbin my.index --metric l2 --stripe /mnt/a,/mnt/b")]
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
     pub data: PathBuf,
@@ -110,6 +115,9 @@ pub struct BuildArguments {
     /// Queries like those to come, to calibrate recall with [default: vectors held out of the data]
     #[arg(long, value_name = "QUERIES")]
     pub calibration: Option<PathBuf>,
+    /// Where the index lies
+    #[command(flatten)]
+    pub disks: StripeArguments,
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
@@ -155,6 +163,9 @@ pub struct SearchSettings {
     /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs)
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
+    /// Where the index's parts are
+    #[command(flatten)]
+    pub parts: PartsArguments,
     /// Emulate a slower device on top of the tier: cxl, nvm, rdma, ssd, or a JSON file with its profile
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub delay: Option<DelayProfile>,
@@ -243,7 +254,7 @@ pub struct SearchArguments {
     #[arg(long, value_name = "NEIGHBOURS", requires = "radius", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub limit: Option<u32>,
     /// Search this index too (may be repeated) and merge by distance; its ids go on where those before end
-    #[arg(long, value_name = "INDEX", conflicts_with = "explain")]
+    #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
     pub also: Vec<PathBuf>,
     /// Answer one query, by its row (0 if none is given), and say what it took: pages, bytes, time by phase, memory
     #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "output")]
@@ -358,12 +369,40 @@ pub struct ConvertLayoutArguments {
     pub threads: usize,
 }
 
+/// `bathyal convert-stripes`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every file is copied byte for byte, so answers and recall are the same. The output may be the index itself, with --overwrite.
+
+Examples:
+  bathyal convert-stripes my.index fast.index --stripe /mnt/a,/mnt/b
+  bathyal convert-stripes fast.index fast.index --stripe /mnt/a,/mnt/b,/mnt/c --overwrite
+  bathyal convert-stripes fast.index my.index")]
+pub struct ConvertStripesArguments {
+    /// The index
+    pub index: PathBuf,
+    /// The copy: a folder, made by this command
+    pub output: PathBuf,
+    /// Where the copy lies
+    #[command(flatten)]
+    pub disks: StripeArguments,
+    /// Folders in which the parts of the index are that is read, where they were moved, in any order
+    #[arg(long, value_name = "FOLDER,FOLDER,...", value_delimiter = ',')]
+    pub from_stripe: Vec<PathBuf>,
+    /// Replace an index that is already there
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
 /// `bathyal inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  bathyal inspect my.index")]
 pub struct InspectArguments {
     /// The index
     pub index: PathBuf,
+    /// Where its parts are
+    #[command(flatten)]
+    pub parts: PartsArguments,
 }
 
 /// `bathyal verify`.
@@ -376,6 +415,9 @@ Example:
 pub struct VerifyArguments {
     /// The index
     pub index: PathBuf,
+    /// Where its parts are
+    #[command(flatten)]
+    pub parts: PartsArguments,
 }
 
 /// `bathyal probe`.

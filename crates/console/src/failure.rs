@@ -99,7 +99,9 @@ impl From<IndexError> for Failure {
             IndexError::Cancelled => Code::Cancelled,
             IndexError::Damaged { .. }
             | IndexError::NotAnIndex { .. }
-            | IndexError::Store(StoreError::Short { .. } | StoreError::Irregular { .. }) => Code::Damaged,
+            | IndexError::Store(
+                StoreError::Short { .. } | StoreError::Irregular { .. } | StoreError::Part { .. },
+            ) => Code::Damaged,
             _ => Code::Failure,
         };
         Failure { code, message: error.to_string() }

@@ -18,7 +18,9 @@ mod partition;
 mod query;
 mod room;
 
-pub use build::options::{BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc};
+pub use build::options::{
+    BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc, StripeOptions,
+};
 pub use build::{build, build_in};
 pub use error::IndexError;
 pub use families::cluster::ClusterOptions;
@@ -31,8 +33,9 @@ pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredEntry};
 pub use open::{
     Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, OpenOptions, RangeOptions,
-    RangeResult, SearchOptions, SearchResult, Searching, TierChoice, WarmReport, inspect, inspect_in,
-    search_many, verify, verify_in,
+    RangeResult, SearchOptions, SearchResult, Searching, StripeConversion, StripeConversionOptions,
+    TierChoice, WarmReport, convert_stripes, convert_stripes_in, inspect, inspect_in, search_many, verify,
+    verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchMode, SearchTotals,

@@ -16,11 +16,12 @@ use bathyal_kernels::Metric;
 use bathyal_store::disk::Disk;
 use bathyal_store::faulty::{Fault, Faults, Platter};
 use bathyal_store::local::LocalStore;
+use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 const ROWS: usize = 64;
@@ -46,21 +47,39 @@ struct Kind {
     held_out: bool,
     /// The layout that it is made from, by a conversion.
     from: Option<GraphLayoutChoice>,
+    /// Of the old index and of the new one: whether it is striped.
+    striped: [bool; 2],
 }
 
+/// Nothing is striped.
+const WHOLE: [bool; 2] = [false; 2];
+
 const fn graph(layout: GraphLayoutChoice) -> Kind {
-    Kind { structure: Structure::Graph(layout), held_out: false, from: None }
+    Kind { structure: Structure::Graph(layout), held_out: false, from: None, striped: WHOLE }
 }
 
 const fn lists(layout: PostingLayout, coded: bool) -> Kind {
-    Kind { structure: Structure::Lists(layout, coded), held_out: false, from: None }
+    Kind { structure: Structure::Lists(layout, coded), held_out: false, from: None, striped: WHOLE }
 }
 
 const fn converted(from: GraphLayoutChoice, to: GraphLayoutChoice) -> Kind {
     Kind { from: Some(from), ..graph(to) }
 }
 
-const CLUSTER: Kind = Kind { structure: Structure::Groups, held_out: false, from: None };
+const CLUSTER: Kind = Kind { structure: Structure::Groups, held_out: false, from: None, striped: WHOLE };
+
+/// The disks of striped indexes.
+const DISKS: [&str; 2] = ["/a", "/b"];
+
+/// A store whose drafts are striped, or not.
+fn store(faults: &Faults, striped: bool) -> LocalStore {
+    let store = LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME);
+    if !striped {
+        return store;
+    }
+    let files = ["graph.bin", "vectors.bin", "postings.bin", "codes.bin"];
+    store.striped(Striping::new(&DISKS.map(PathBuf::from), 4096, &files).unwrap())
+}
 
 /// The data and the queries of all builds.
 struct Data {
@@ -133,26 +152,39 @@ impl<'a> Bench<'a> {
     fn on(data: &'a Data, kind: Kind, platter: Platter, exchange: bool) -> Bench<'a> {
         let faults = Faults::new(Arc::new(platter.clone()));
         let faults = if exchange { faults } else { faults.without_exchange() };
-        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME);
+        let store = store(&faults, kind.striped[1]);
         Bench { data, kind, platter, faults, store }
     }
 
     /// One with the old index on it, or none, and what a conversion is made from.
     fn new(data: &'a Data, kind: Kind, old: bool) -> Bench<'a> {
         let platter = Platter::default();
-        platter.create_folder(Path::new("/folder")).unwrap();
+        for folder in DISKS.iter().chain([&"/folder"]) {
+            platter.create_folder(Path::new(folder)).unwrap();
+        }
         platter.sync_folder(Path::new("/")).unwrap();
         let bench = Bench::on(data, kind, platter, true);
+        let before = store(&bench.faults, kind.striped[0]);
         if let Some(layout) = kind.from {
             let options = Kind { held_out: kind.held_out, ..graph(layout) }.options(data, false);
-            build_in(&kind.data(data)[1], &bench.store, "source", &options, &Silent).unwrap();
+            build_in(&kind.data(data)[1], &before, "source", &options, &Silent).unwrap();
         }
         if old {
-            build_in(&kind.data(data)[0], &bench.store, "index", &kind.options(data, false), &Silent)
-                .unwrap();
+            build_in(&kind.data(data)[0], &before, "index", &kind.options(data, false), &Silent).unwrap();
         }
         bench.platter.sync_folder(Path::new("/folder")).unwrap();
         bench
+    }
+
+    /// All paths on the disk, without the numbers in the names of parts.
+    fn paths(&self) -> Vec<String> {
+        let keyless = |path: String| match path.rsplit_once('-') {
+            Some((key, part)) if part.contains(".part") => format!("{}-KEY-{part}", &key[..key.len() - 17]),
+            _ => path,
+        };
+        let mut paths: Vec<String> = self.platter.paths().into_iter().map(keyless).collect();
+        paths.sort();
+        paths
     }
 
     fn copy(&self, exchange: bool) -> Bench<'a> {
@@ -220,7 +252,8 @@ impl<'a> Sweep<'a> {
         let new = whole.answers().unwrap();
         let old = start.answers();
         assert_ne!(old.as_ref(), Some(&new), "two indexes that can be told apart");
-        Sweep { start, old, new, paths: whole.platter.paths() }
+        assert_eq!(kind.striped[1], whole.paths().iter().any(|path| path.starts_with("/a/")), "{kind:?}");
+        Sweep { start, old, new, paths: whole.paths() }
     }
 
     /// The same after a build that was killed at an operation.
@@ -267,7 +300,7 @@ impl<'a> Sweep<'a> {
             Err(other) => panic!("{what}: the rerun: {other}"),
         }
         assert_eq!(bench.answers().as_ref(), Some(&self.new), "{what}: the rerun");
-        assert_eq!(bench.platter.paths(), self.paths, "{what}: something is left over");
+        assert_eq!(bench.paths(), self.paths, "{what}: something is left over");
     }
 }
 
@@ -297,6 +330,29 @@ fn sweep(kind: Kind) {
 #[test]
 fn padded_graphs() {
     sweep(graph(GraphLayoutChoice::Padded));
+}
+
+#[test]
+fn striped_indexes() {
+    let data = Data::new();
+    let striped = |kind, striped| Kind { striped, ..kind };
+    for kind in [
+        striped(graph(GraphLayoutChoice::Padded), [true, true]),
+        striped(CLUSTER, [false, true]),
+        striped(CLUSTER, [true, true]),
+        striped(lists(PostingLayout::Coupled, true), [true, false]),
+    ] {
+        let replacing = Sweep::new(&data, kind, true);
+        let operations = replacing.run(true, Fault::Kill, None);
+        for fault in [Fault::Full, Fault::Once(libc::EIO)] {
+            replacing.run(true, fault, None);
+        }
+        replacing.run(false, Fault::Kill, Some(8));
+        replacing.after_kill(operations / 2).run(true, Fault::Kill, Some(9));
+    }
+    let converted =
+        Kind { striped: [true, true], ..converted(GraphLayoutChoice::Padded, GraphLayoutChoice::Csr) };
+    Sweep::new(&data, converted, false).run(true, Fault::Kill, None);
 }
 
 #[test]

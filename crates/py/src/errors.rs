@@ -105,10 +105,12 @@ fn tier(error: &TierError, message: String) -> PyErr {
 fn store(error: &StoreError, message: String) -> PyErr {
     match error {
         StoreError::Io { source, .. } => system(source, message),
-        StoreError::Missing { .. } => PyFileNotFoundError::new_err(message),
+        StoreError::Missing { .. } | StoreError::PartMissing { .. } => PyFileNotFoundError::new_err(message),
         StoreError::Exists { .. } => PyFileExistsError::new_err(message),
         StoreError::Memory { .. } => PyMemoryError::new_err(message),
-        StoreError::Short { .. } | StoreError::Irregular { .. } => DamagedIndexError::new_err(message),
+        StoreError::Short { .. } | StoreError::Irregular { .. } | StoreError::Part { .. } => {
+            DamagedIndexError::new_err(message)
+        }
         StoreError::Irreplaceable { .. } | StoreError::Replaced { .. } => PyOSError::new_err(message),
         StoreError::Tier(error) => tier(error, message),
         _ => PyValueError::new_err(message),

@@ -7,10 +7,11 @@ use crate::errors::Failure;
 use crate::files::metric;
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
-use bathyal_index::open::WrapTier;
+use bathyal_index::open::{WrapTier, find};
 use bathyal_index::{
     BuildOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, SearchMode,
-    SearchOptions, SearchResult, StoreAs, TierChoice,
+    SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice, inspect_in,
+    verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -34,6 +35,8 @@ pub(crate) struct BuildArguments<'py> {
     overwrite: bool,
     store_as: Option<String>,
     calibration: Option<Bound<'py, PyAny>>,
+    stripe: Vec<PathBuf>,
+    stripe_unit: Option<u64>,
 }
 
 impl BuildArguments<'_> {
@@ -50,8 +53,19 @@ impl BuildArguments<'_> {
             overwrite: self.overwrite,
             store_as: self.store_as.as_deref().map(store_as).transpose()?,
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
+            stripe: stripe_options(self.stripe, self.stripe_unit),
         })
     }
+}
+
+/// The disks that an index is striped over; none are one.
+fn stripe_options(folders: Vec<PathBuf>, unit: Option<u64>) -> Option<StripeOptions> {
+    let given = !folders.is_empty();
+    let stripe = StripeOptions::over(folders);
+    // What is too long is refused with the others.
+    let long = |unit| u32::try_from(unit).unwrap_or(u32::MAX);
+    let stripe_bytes = unit.map_or(stripe.stripe_bytes, long);
+    given.then_some(StripeOptions { stripe_bytes, ..stripe })
 }
 
 /// As what vectors are stored, by its name.
@@ -98,17 +112,27 @@ pub(crate) fn build(
 
 /// Walks every block and link of an index; returns the report as JSON.
 #[pyfunction]
-pub(crate) fn verify(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+pub(crate) fn verify(
+    py: Python<'_>,
+    path: PathBuf,
+    stripe: Vec<PathBuf>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&bathyal_index::verify(&path, watch)?)?)
+        Ok(serde_json::to_string(&verify_in(find(&path, &stripe)?.as_ref(), watch)?)?)
     })
 }
 
 /// Describes an index; returns the report as JSON.
 #[pyfunction]
-pub(crate) fn inspect(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+pub(crate) fn inspect(
+    py: Python<'_>,
+    path: PathBuf,
+    stripe: Vec<PathBuf>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&bathyal_index::inspect(&path, watch)?)?)
+        Ok(serde_json::to_string(&inspect_in(find(&path, &stripe)?.as_ref(), watch)?)?)
     })
 }
 
@@ -125,6 +149,26 @@ pub(crate) fn convert_layout(
     let layout = layout.parse().map_err(|what| Failure::from(IndexError::Parameter(what)))?;
     attend(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&bathyal_index::convert_layout(&index, &output, layout, threads, watch)?)?)
+    })
+}
+
+/// Copies an index over other disks; returns the report as JSON.
+#[pyfunction]
+#[pyo3(signature = (index, output, stripe, stripe_unit, from_stripe, overwrite, progress))]
+pub(crate) fn convert_stripes(
+    py: Python<'_>,
+    index: PathBuf,
+    output: PathBuf,
+    stripe: Vec<PathBuf>,
+    stripe_unit: Option<u64>,
+    from_stripe: Vec<PathBuf>,
+    overwrite: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let stripe = stripe_options(stripe, stripe_unit);
+    let options = StripeConversionOptions { stripe, from: from_stripe, overwrite };
+    attend(py, progress, |watch| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_index::convert_stripes(&index, &output, &options, watch)?)?)
     })
 }
 
@@ -201,7 +245,7 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at `path`.
     #[staticmethod]
-    #[pyo3(signature = (path, tier, memory, progress, delay, profile))]
+    #[pyo3(signature = (path, tier, memory, progress, delay, profile, stripe))]
     fn open(
         py: Python<'_>,
         path: PathBuf,
@@ -210,12 +254,14 @@ impl IndexHandle {
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
+        stripe: Vec<PathBuf>,
     ) -> PyResult<IndexHandle> {
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
         let profile = profile.map(TierProfile::from_file).transpose();
         let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
-        let options = OpenOptions { tier, memory_bytes: memory, profile, wrap, ..OpenOptions::default() };
+        let options =
+            OpenOptions { tier, memory_bytes: memory, profile, wrap, stripe, ..OpenOptions::default() };
         let index =
             attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })

@@ -31,6 +31,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;
     module.add_function(wrap_pyfunction!(index::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(index::convert_layout, module)?)?;
+    module.add_function(wrap_pyfunction!(index::convert_stripes, module)?)?;
     module.add_function(wrap_pyfunction!(searches::range_search, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_many, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_file, module)?)?;

@@ -1,6 +1,7 @@
 //! What a store has to offer, and nothing more; what follows from it is in the extension traits.
 
 use crate::error::StoreError;
+use crate::stripe::Parts;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::FileOptions;
 use std::fmt::Debug;
@@ -148,6 +149,8 @@ pub enum Backing {
     File(File),
     /// In memory.
     Memory(Arc<[u8]>),
+    /// In parts, unit after unit in turn.
+    Parts(Parts),
     /// Somewhere that only its store can reach.
     Elsewhere,
 }

@@ -70,6 +70,28 @@ pub enum StoreError {
         /// Bytes that there are.
         len: u64,
     },
+    /// A part of a striped object is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Part {
+        /// The part.
+        path: PathBuf,
+        /// What it is, and what to do.
+        reason: String,
+    },
+    /// A part of a striped object is not where it should be.
+    #[error("{}: {reason}", path.display())]
+    PartMissing {
+        /// Where it should be.
+        path: PathBuf,
+        /// Which one it is, and what to do.
+        reason: String,
+    },
+    /// Folders that nothing can be striped over.
+    #[error("stripe: {reason}")]
+    Striping {
+        /// What is wrong with them, and what to do.
+        reason: String,
+    },
     /// The system gives no memory for what was to be loaded.
     #[error("{}: {bytes} bytes ({:.0} MB) of memory cannot be had to load it; close something or use a machine with more", path.display(), *bytes as f64 / 1e6)]
     Memory {
@@ -79,7 +101,10 @@ pub enum StoreError {
         bytes: u64,
     },
     /// A name that no object can have.
-    #[error("'{name}' cannot be the name of an object: names have no slashes and do not begin with a dot")]
+    #[error(
+        "'{name}' cannot be the name of an object: names have no slashes, do not begin with a dot, and are none that the \
+         store uses itself"
+    )]
     Name {
         /// The name.
         name: String,

@@ -5,7 +5,7 @@
 //! a later process can go on with when its writer was killed. An [`Object`] is read in ranges, or as a tier.
 //!
 //! Nothing above this crate knows a path. [`local`] keeps a generation in a folder, [`memory`] in memory; [`faulty`]
-//! stands in for a disk that fails, or loses power, where a test says so. All stores pass one [`conformance`] suite.
+//! stands in for a disk that fails, or loses power, where a test says so; [`stripe`] divides objects among several disks. All stores pass one [`conformance`] suite.
 
 pub mod conformance;
 mod contract;
@@ -15,6 +15,7 @@ mod extension;
 pub mod faulty;
 pub mod local;
 pub mod memory;
+pub mod stripe;
 
 pub use contract::{Append, Backing, Draft, Generation, Object, Replace, Store};
 pub use error::StoreError;

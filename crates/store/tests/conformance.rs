@@ -1,10 +1,12 @@
 //! Every store passes the suite.
 
 use bathyal_store::conformance::check;
-use bathyal_store::disk::SystemDisk;
+use bathyal_store::disk::{Disk, SystemDisk};
 use bathyal_store::faulty::{Faults, Platter};
 use bathyal_store::local::LocalStore;
 use bathyal_store::memory::MemoryStore;
+use bathyal_store::stripe::Striping;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MARK: &str = "manifest";
@@ -39,5 +41,38 @@ fn a_disk_in_memory() {
         }
         check(&LocalStore::on(Arc::new(disk), "/folder", MARK), MARK);
         assert_eq!(platter.paths(), ["/folder"], "nothing is left over");
+    }
+}
+
+/// All but the mark, which is replaced, in units that a hundred thousand bytes fill several times.
+fn striping(folders: &[PathBuf]) -> Striping {
+    Striping::new(folders, 8192, &["data", "empty", "gone", "stray", "journal"]).unwrap()
+}
+
+#[test]
+fn a_local_folder_striped_over_three() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = ["a", "b", "c"].map(|name| folder.path().join(name));
+    parts.iter().for_each(|part| std::fs::create_dir(part).unwrap());
+    let disk = Faults::new(Arc::new(SystemDisk)).with_short_writes();
+    let store = LocalStore::on(Arc::new(disk), folder.path().join("indexes"), MARK);
+    check(&store.striped(striping(&parts)), MARK);
+    for part in parts.iter().chain([&folder.path().join("indexes")]) {
+        assert_eq!(part.read_dir().unwrap().count(), 0, "nothing is left over in {}", part.display());
+    }
+}
+
+#[test]
+fn a_striped_disk_in_memory() {
+    for without_exchange in [false, true] {
+        let platter = Platter::default();
+        ["/a", "/b"].iter().for_each(|part| platter.create_folder(Path::new(part)).unwrap());
+        let mut disk = Faults::new(Arc::new(platter.clone()));
+        if without_exchange {
+            disk = disk.without_exchange();
+        }
+        let store = LocalStore::on(Arc::new(disk), "/folder", MARK);
+        check(&store.striped(striping(&["/a", "/b"].map(PathBuf::from))), MARK);
+        assert_eq!(platter.paths(), ["/a", "/b", "/folder"], "nothing is left over");
     }
 }

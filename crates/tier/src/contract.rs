@@ -102,6 +102,16 @@ impl TierProfile {
             ..self.clone()
         }
     }
+
+    /// What so many devices like this one do together, with reads that are spread evenly.
+    pub fn of_devices(&self, devices: u32) -> TierProfile {
+        TierProfile {
+            iops: self.iops * f64::from(devices),
+            bandwidth_bytes_per_s: self.bandwidth_bytes_per_s * f64::from(devices),
+            depth: self.depth.saturating_mul(devices),
+            ..self.clone()
+        }
+    }
 }
 
 /// A place whose bytes can be searched. Shared by all threads; each opens its own [`Queue`].

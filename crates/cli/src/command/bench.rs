@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::measurement::{Measurement, Spent, open, search_options};
 use super::not_counted::NotCounted;
+use super::stripes::lines;
 use super::{exact, plot};
 use crate::arguments::BenchArguments;
 
@@ -78,7 +79,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     }
     drop(progress);
 
-    write(&jsonl, &lines(&points)?)?;
+    write(&jsonl, &json_lines(&points)?)?;
     let title = format!("{} ({})", arguments.index.display(), points[0].tier);
     plot::recall_against_throughput(&plot_path, &title, &points)?;
     let answer = Answer {
@@ -92,6 +93,10 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let mut text = table(&points);
     if let Some(device) = settings.emulated() {
         let _ = writeln!(text, "emulated device {device}: latency and bandwidth are injected");
+    }
+    if let Some(last) = points.last() {
+        text += lines(&last.parts).trim_start();
+        text += if last.parts.is_empty() { "" } else { "\n" };
     }
     let _ = write!(text, "written: {} {}", answer.jsonl, answer.plot);
     console.answer(&answer, &text)
@@ -133,7 +138,7 @@ fn write(path: &Path, content: &str) -> Result<(), Failure> {
     std::fs::write(path, content).map_err(failed)
 }
 
-fn lines(points: &[Measurement]) -> Result<String, Failure> {
+fn json_lines(points: &[Measurement]) -> Result<String, Failure> {
     let mut lines = String::new();
     for point in points {
         let line = serde_json::to_string(point);

@@ -7,6 +7,7 @@ use bathyal_index::{BuildOptions, BuildReport};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
+use super::stripes::shared_devices;
 use crate::arguments::BuildArguments;
 
 #[derive(Serialize)]
@@ -17,6 +18,8 @@ struct Answer {
     peak_rss_bytes: Option<u64>,
     /// Of this process: a build that went on where another was killed took that one's besides.
     processor_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
@@ -26,8 +29,9 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
     let index = arguments.index.display().to_string();
+    let notes = shared_devices(&arguments.disks.stripe);
     let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), processor_seconds());
-    let answer = Answer { index, report, peak_rss_bytes, processor_seconds };
+    let answer = Answer { index, report, peak_rss_bytes, processor_seconds, notes };
     console.answer(&answer, &text(&answer))
 }
 
@@ -42,18 +46,20 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         overwrite: arguments.overwrite,
         store_as: arguments.store_as,
         calibration,
+        stripe: arguments.disks.options(),
     })
 }
 
 fn text(answer: &Answer) -> String {
-    let Answer { index, report, peak_rss_bytes, processor_seconds } = answer;
+    let Answer { index, report, peak_rss_bytes, processor_seconds, notes } = answer;
     let processor =
         processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processors"));
     let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
+    let notes: String = notes.iter().map(|note| format!("\nnote: {note}")).collect();
     format!(
         "{index}: {} vectors of {} {} ({}), built in {:.1} s{processor}\n\
-         index {}, data {}, amplification {:.2}, peak memory {peak}{stored}",
+         index {}, data {}, amplification {:.2}, peak memory {peak}{stored}{notes}",
         report.vectors,
         report.dim,
         report.element,

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{HistogramBar, InspectReport};
+use bathyal_index::open::find;
+use bathyal_index::{HistogramBar, InspectReport, inspect_in};
 
 use crate::arguments::InspectArguments;
 
@@ -12,7 +13,7 @@ const BAR_COLUMNS: u64 = 40;
 
 pub(super) fn run(arguments: &InspectArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
-    let report = bathyal_index::inspect(&arguments.index, &progress)?;
+    let report = inspect_in(find(&arguments.index, &arguments.parts.stripe)?.as_ref(), &progress)?;
     drop(progress);
     console.answer(&report, &text(&report))
 }
@@ -47,6 +48,10 @@ fn text(report: &InspectReport) -> String {
     // Writing to a string does not fail.
     if let Some(stored) = manifest.stored {
         let _ = writeln!(text, "stored as     {stored}");
+    }
+    for part in &report.parts {
+        let label = format!("part {}", part.part);
+        let _ = writeln!(text, "{label:<13} of {}, {}: {}", part.file, size(part.bytes), part.path);
     }
     for line in &told.calibration {
         let _ = writeln!(text, "calibration   {line}");

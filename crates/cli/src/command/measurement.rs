@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
-use bathyal_index::open::WrapTier;
+use bathyal_index::open::{PartStats, WrapTier};
 use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchOptions, SearchResult, SearchTotals};
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -96,6 +96,9 @@ pub(super) struct Measurement {
     pub data_bytes: u64,
     /// `index_bytes / data_bytes`.
     pub amplification: f64,
+    /// What each part of a striped index has served since it was opened; absent in JSON of others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartStats>,
     /// What the user should know about the answer.
     pub notes: Vec<String>,
 }
@@ -155,6 +158,7 @@ impl Measurement {
             index_bytes: manifest.index_bytes(),
             data_bytes: manifest.data_bytes,
             amplification: manifest.index_bytes() as f64 / manifest.data_bytes.max(1) as f64,
+            parts: index.stats().parts,
             notes: found.notes.clone(),
         }
     }
@@ -201,6 +205,7 @@ fn open_options(settings: &SearchSettings) -> OpenOptions {
     let wrap = settings.delay.clone().map(emulating);
     OpenOptions {
         tier: settings.tier.clone(),
+        stripe: settings.parts.stripe.clone(),
         memory_bytes: settings.memory,
         profile: settings.profile.clone(),
         wrap,

@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod convert;
 mod convert_layout;
+mod convert_stripes;
 mod exact;
 mod explain;
 mod groundtruth;
@@ -16,6 +17,7 @@ mod probe;
 mod probe_memory;
 mod range;
 mod search;
+mod stripes;
 mod verify;
 
 use bathyal_console::{Console, Failure};
@@ -34,6 +36,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Groundtruth(arguments) => groundtruth::run(arguments, console),
         Command::Convert(arguments) => convert::run(arguments, console),
         Command::ConvertLayout(arguments) => convert_layout::run(arguments, console),
+        Command::ConvertStripes(arguments) => convert_stripes::run(arguments, console),
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),

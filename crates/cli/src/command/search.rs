@@ -13,6 +13,7 @@ use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 use super::exact;
 use super::measurement::{Measurement, Spent, open, own_counters, remark_on_emulation, search_options};
 use super::not_counted::NotCounted;
+use super::stripes::lines;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
@@ -192,5 +193,6 @@ fn text(measured: &Measurement) -> String {
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
         measured.amplification,
-    ) + &remark_on_emulation(measured.emulated.as_deref())
+    ) + &lines(&measured.parts)
+        + &remark_on_emulation(measured.emulated.as_deref())
 }

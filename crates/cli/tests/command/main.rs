@@ -8,4 +8,5 @@ mod interrupted;
 mod mapped;
 mod memory;
 mod repro;
+mod stripes;
 mod workshop;

@@ -40,14 +40,18 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
-    let (store, name) = LocalStore::holding(target, MANIFEST_NAME)?;
-    build_in(data, &store, &name, options, progress)
+    let (mut store, name) = LocalStore::holding(target, MANIFEST_NAME)?;
+    if let Some(stripe) = &options.stripe {
+        store = stripe.on(store, options.family.builder().striped())?;
+    }
+    let options = BuildOptions { stripe: None, ..options.clone() };
+    build_in(data, &store, &name, &options, progress)
 }
 
-/// The same, as `name` in any store.
+/// The same, as `name` in any store, which knows by itself what it stripes.
 ///
 /// # Errors
-/// As [`build`].
+/// As [`build`]; [`IndexError::Parameter`] for [`BuildOptions::stripe`].
 pub fn build_in(
     data: &VectorFile,
     store: &dyn Store,
@@ -55,6 +59,10 @@ pub fn build_in(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
+    if options.stripe.is_some() {
+        let what = "a stripe is given to the store that a build is told to write into (LocalStore::striped)";
+        return Err(IndexError::Parameter(what.into()));
+    }
     let builder = options.family.builder();
     builder.check()?;
     check_data(data, options)?;
@@ -120,7 +128,7 @@ fn identity(
     progress: &dyn Progress,
 ) -> Result<(Identity, Option<Largest>), IndexError> {
     // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
-    // add; threads and what is replaced shape nothing.
+    // add; threads, what is replaced and where files lie shape nothing.
     let BuildOptions {
         metric,
         family,
@@ -130,6 +138,7 @@ fn identity(
         overwrite: _,
         store_as,
         calibration,
+        stripe: _,
     } = options;
     let content = |vectors: &VectorFile| match vectors
         .check_content(options.thread_count(), &|| progress.cancelled())

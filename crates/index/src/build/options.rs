@@ -5,6 +5,8 @@ use crate::form::source::Source;
 use crate::format::identity::Identity;
 use crate::format::stored::{StoreAs, StoredEntry};
 use bathyal_kernels::Metric;
+use bathyal_store::local::LocalStore;
+use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -13,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Any fixed number will do; a fixed one makes builds repeatable.
@@ -38,6 +41,30 @@ pub struct BuildOptions {
     pub store_as: Option<StoreAs>,
     /// Queries like those to come, for the calibration; `None` holds out vectors of the data.
     pub calibration: Option<VectorFile>,
+    /// The disks that the files which searches read are striped over; `None` keeps all files in the index's folder.
+    pub stripe: Option<StripeOptions>,
+}
+
+/// Over which disks an index is striped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StripeOptions {
+    /// A folder on each disk, 2 to 64 of them.
+    pub folders: Vec<PathBuf>,
+    /// Bytes of a unit: a multiple of 4096 up to 64 MB.
+    pub stripe_bytes: u32,
+}
+
+impl StripeOptions {
+    /// Over these folders, in units of [`DEFAULT_STRIPE_BYTES`].
+    pub fn over(folders: impl IntoIterator<Item = impl Into<PathBuf>>) -> StripeOptions {
+        let folders = folders.into_iter().map(Into::into).collect();
+        StripeOptions { folders, stripe_bytes: DEFAULT_STRIPE_BYTES }
+    }
+
+    /// The store, with drafts whose `files` are striped like this.
+    pub(crate) fn on(&self, store: LocalStore, files: &[&str]) -> Result<LocalStore, IndexError> {
+        Ok(store.striped(Striping::new(&self.folders, self.stripe_bytes, files)?))
+    }
 }
 
 impl BuildOptions {
@@ -52,6 +79,7 @@ impl BuildOptions {
             overwrite: false,
             store_as: None,
             calibration: None,
+            stripe: None,
         }
     }
 
@@ -68,6 +96,9 @@ impl BuildOptions {
 pub(crate) trait Builder: Debug + Send + Sync {
     /// The family's name.
     fn family(&self) -> &'static str;
+
+    /// The files that searches may read from a tier: what a striped index has on several disks.
+    fn striped(&self) -> &'static [&'static str];
 
     /// Refuses numbers that make no sense, whatever the data.
     fn check(&self) -> Result<(), IndexError>;

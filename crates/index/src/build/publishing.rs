@@ -49,6 +49,7 @@ impl Target<'_> {
 
 /// Gives a finished build its name.
 pub(crate) fn publish(draft: Box<dyn Draft>, manifest: &Manifest, note: &Note) -> Result<(), IndexError> {
+    let manifest = manifest.laid_out(draft.as_ref())?;
     draft.replace(MANIFEST_NAME, &manifest.to_bytes()?)?;
     let files = manifest.files.iter().map(|file| file.name.as_str());
     let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();

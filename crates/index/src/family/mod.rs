@@ -38,6 +38,8 @@ pub struct Family {
     /// What its searches count besides what those of every family do: up to
     /// [`MOST_OWN_COUNTERS`](crate::MOST_OWN_COUNTERS), in the order of the slots that they are counted in.
     pub counters: &'static [Counter],
+    /// The files that its searches may read from a tier: what a striped index has on several disks.
+    pub(crate) striped: &'static [&'static str],
     /// Reads options that were given by name, all of which are among `options`.
     pub(crate) parse: fn(&GivenOptions) -> Result<FamilyOptions, IndexError>,
     /// Reads and checks what a manifest says of an index of this family.

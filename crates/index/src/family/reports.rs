@@ -42,6 +42,14 @@ impl VerifyReport {
         }
     }
 
+    /// A fault that is listed before all others, however many these are.
+    pub(crate) fn first_fault(&mut self, what: String) {
+        self.sound = false;
+        self.fault_count += 1;
+        self.faults.insert(0, what);
+        self.faults.truncate(LISTED_FAULTS);
+    }
+
     pub(crate) fn fault(&mut self, what: String) {
         self.sound = false;
         self.fault_count += 1;

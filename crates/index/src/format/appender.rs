@@ -72,7 +72,7 @@ impl Appender {
 
     pub(crate) fn finish(self) -> Result<FileEntry, IndexError> {
         let Written { bytes, crc32c } = self.sync()?;
-        Ok(FileEntry { name: self.name, bytes, crc32c })
+        Ok(FileEntry { name: self.name, bytes, crc32c, stripe: None })
     }
 }
 

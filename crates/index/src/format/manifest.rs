@@ -3,6 +3,7 @@
 use super::identity::Identity;
 use super::seal;
 use super::stored::StoredEntry;
+use super::striped::{self, StripeEntry};
 use super::version1;
 use crate::error::IndexError;
 use bathyal_kernels::{Element, Metric};
@@ -18,9 +19,10 @@ use std::sync::Arc;
 pub const MANIFEST_NAME: &str = "manifest.json";
 /// The format version that this program writes of vectors that are stored as they were given.
 pub const FORMAT_VERSION: u32 = 2;
-/// The format version of indexes whose vectors are stored as something smaller than they were given: the latest that this
-/// program reads.
+/// The format version of indexes whose vectors are stored as something smaller than they were given.
 pub const SMALLER_VERSION: u32 = 3;
+/// The format version of indexes with files that lie in parts on several disks: the latest that this program reads.
+pub const STRIPED_VERSION: u32 = 4;
 /// The first format version of indexes that have an identity.
 const FIRST_IDENTIFIED: u32 = 2;
 /// A manifest is a few kilobytes; anything beyond this is not one.
@@ -43,6 +45,9 @@ pub struct FileEntry {
     pub bytes: u64,
     /// CRC-32C of the whole file.
     pub crc32c: u32,
+    /// Where it lies in parts: what they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe: Option<StripeEntry>,
 }
 
 /// Codes, as the section of a family describes them.
@@ -207,9 +212,25 @@ impl Manifest {
 
     /// The file that searches read from a tier.
     pub fn paged_file(&self) -> &FileEntry {
-        static NONE: FileEntry = FileEntry { name: String::new(), bytes: 0, crc32c: 0 };
+        static NONE: FileEntry = FileEntry { name: String::new(), bytes: 0, crc32c: 0, stripe: None };
         // A manifest that was read names one.
         self.files.first().unwrap_or(&NONE)
+    }
+
+    /// Whether any file lies in parts on several disks.
+    pub fn is_striped(&self) -> bool {
+        self.files.iter().any(|file| file.stripe.is_some())
+    }
+
+    /// The same manifest of files that lie as `directory` has them: whole, or in parts.
+    pub(crate) fn laid_out(&self, directory: &(impl Generation + ?Sized)) -> Result<Manifest, IndexError> {
+        let mut manifest = self.clone();
+        for file in &mut manifest.files {
+            file.stripe = StripeEntry::of(directory.get(&file.name)?.as_ref())?;
+        }
+        manifest.format_version =
+            if manifest.is_striped() { STRIPED_VERSION } else { version_of(&manifest.stored) };
+        Ok(manifest)
     }
 
     /// Bytes of all files, the manifest not counted.
@@ -264,11 +285,11 @@ impl Manifest {
             format_version: u32,
         }
         let version: Version = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
-        if version.format_version > SMALLER_VERSION {
+        if version.format_version > STRIPED_VERSION {
             return Err(IndexError::LaterVersion {
                 path: directory.to_path_buf(),
                 found: version.format_version,
-                known: SMALLER_VERSION,
+                known: STRIPED_VERSION,
             });
         }
         let manifest: Manifest = match version.format_version {
@@ -287,8 +308,12 @@ impl Manifest {
             "an index has an identity from version 2 on, and none before",
         )?;
         require(
-            self.stored.is_some() == (self.format_version == SMALLER_VERSION),
-            "an index of version 3 says how its vectors are stored, and no other does",
+            match self.format_version {
+                STRIPED_VERSION => self.is_striped(),
+                version => self.stored.is_some() == (version == SMALLER_VERSION) && !self.is_striped(),
+            },
+            "an index of version 3 says how its vectors are stored, and none before does; one of version 4 has files in parts, \
+             and none before has",
         )?;
         self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
@@ -301,6 +326,7 @@ impl Manifest {
             let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
             require(plain && file.name != MANIFEST_NAME, "a file's name is a path")?;
             require(file.bytes <= MOST_FILE_BYTES, "a file is longer than any can be")?;
+            file.stripe.as_ref().map_or(Ok(()), |stripe| stripe.check(file.bytes))?;
             require(self.files[..at].iter().all(|other| other.name != file.name), "a file is named twice")?;
         }
         Ok(())
@@ -313,6 +339,7 @@ impl Manifest {
         file: &FileEntry,
     ) -> Result<Arc<dyn Object>, IndexError> {
         let object = directory.get(&file.name)?;
+        striped::check(object.as_ref(), file)?;
         if object.len() != file.bytes {
             let reason = format!("the file has {} bytes, the manifest says {}", object.len(), file.bytes);
             return Err(IndexError::damaged(object.address(), "its length", reason));

@@ -18,5 +18,6 @@ pub mod postings;
 pub mod runs;
 pub(crate) mod seal;
 pub mod stored;
+pub mod striped;
 mod version1;
 pub(crate) mod walk;

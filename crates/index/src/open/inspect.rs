@@ -5,11 +5,24 @@ use crate::families;
 use crate::family::Description;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_store::local::LocalStore;
-use bathyal_store::{Generation, GenerationExt};
+use bathyal_store::{Backing, Generation, GenerationExt};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::path::Path;
+
+/// A part of a striped file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartReport {
+    /// The file's name in the manifest.
+    pub file: String,
+    /// The number of the part, from 1.
+    pub part: usize,
+    /// Where it is.
+    pub path: String,
+    /// Bytes of the file that it holds.
+    pub bytes: u64,
+}
 
 /// What an index is made of.
 #[derive(Debug, Clone, Serialize)]
@@ -24,6 +37,9 @@ pub struct InspectReport {
     pub amplification: f64,
     /// Bytes of the file that searches read from a tier, by those of the vectors alone.
     pub paged_amplification: f64,
+    /// Where the parts of its striped files are, in turn; absent in JSON where none is striped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartReport>,
     /// What its family says.
     #[serde(flatten, serialize_with = "facts")]
     pub description: Description,
@@ -63,7 +79,24 @@ pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result
         data_bytes: manifest.data_bytes,
         amplification: index_bytes as f64 / manifest.data_bytes as f64,
         paged_amplification: manifest.paged_file().bytes as f64 / manifest.data_bytes as f64,
+        parts: parts(directory, &manifest)?,
         description,
         manifest,
     })
+}
+
+/// The parts of all striped files.
+fn parts(directory: &dyn Generation, manifest: &Manifest) -> Result<Vec<PartReport>, IndexError> {
+    let mut found = Vec::new();
+    for entry in manifest.files.iter().filter(|file| file.stripe.is_some()) {
+        let Backing::Parts(parts) = manifest.open_file(directory, entry)?.backing()? else { continue };
+        let all = (1..).zip(parts.paths().zip(parts.lengths()));
+        found.extend(all.map(|(part, (path, bytes))| PartReport {
+            file: entry.name.clone(),
+            part,
+            path: path.display().to_string(),
+            bytes,
+        }));
+    }
+    Ok(found)
 }

@@ -3,6 +3,7 @@
 
 mod blocks;
 mod caller;
+mod convert_stripes;
 mod explain;
 mod in_flight;
 mod inspect;
@@ -19,14 +20,15 @@ mod verify;
 mod warm;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
+pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
 pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
-pub use inspect::{InspectReport, inspect, inspect_in};
+pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, OpenOptions, SearchOptions, WrapTier};
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
 pub use searching::Searching;
-pub use stats::{CacheStats, IndexStats, LatencyBar};
+pub use stats::{CacheStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
@@ -51,7 +53,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use tier::{Pages, open_tier};
+use tier::{OpenParts, Pages, open_tier};
 
 /// An open index. Shared freely between threads.
 pub struct Index {
@@ -68,6 +70,8 @@ pub struct Index {
     profile: TierProfile,
     processor: Option<Processor>,
     cache: Option<CacheTier>,
+    /// The parts of a striped index, where they are read.
+    parts: Option<OpenParts>,
     buffers: Buffers,
     split: MemorySplit,
     engine: EngineOptions,
@@ -77,6 +81,15 @@ pub struct Index {
     spare: Spare,
     /// The process that opened it.
     process: u32,
+}
+
+/// The index at `path`, whose parts, if it is striped, may have been moved into the folders `stripe`, in any order: what
+/// [`verify_in`], [`inspect_in`] and conversions are given.
+///
+/// # Errors
+/// [`IndexError`]: no index there, folders that are none, or folders for an index that is not striped.
+pub fn find(path: impl AsRef<Path>, stripe: &[PathBuf]) -> Result<Arc<dyn Generation>, IndexError> {
+    Ok(LocalStore::open_moved(path.as_ref(), MANIFEST_NAME, stripe)?)
 }
 
 /// The threads that a caller means: 0 is all cores.
@@ -106,21 +119,33 @@ impl Index {
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
-        let directory = || LocalStore::open_at(path.as_ref(), MANIFEST_NAME);
-        match Index::open_in(directory()?.as_ref(), options, progress) {
+        let directory = || find(&path, &options.stripe);
+        match Index::open_found(directory()?.as_ref(), options, progress) {
             // Once more: this moment is over.
             Err(IndexError::Store(StoreError::Replaced { .. })) => {
-                Index::open_in(directory()?.as_ref(), options, progress)
+                Index::open_found(directory()?.as_ref(), options, progress)
             }
             opened => opened,
         }
     }
 
-    /// The same for an index in any store.
+    /// The same for an index in any store, which knows by itself where parts are.
     ///
     /// # Errors
-    /// As [`Index::open_attended`].
+    /// As [`Index::open_attended`]; [`IndexError::Parameter`] for [`OpenOptions::stripe`].
     pub fn open_in(
+        directory: &dyn Generation,
+        options: &OpenOptions,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
+        if !options.stripe.is_empty() {
+            let what = "where the parts of a striped index are is said where the index is found (open::find)";
+            return Err(IndexError::Parameter(what.into()));
+        }
+        Index::open_found(directory, options, progress)
+    }
+
+    fn open_found(
         directory: &dyn Generation,
         options: &OpenOptions,
         progress: &dyn Progress,
@@ -131,11 +156,13 @@ impl Index {
         let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
         let stored = families::stored(address, &manifest)?;
         let split = MemorySplit::plan(&manifest, &*stored, options.tier.place(), options.memory_bytes)?;
-        let Pages { tier, loaded, cache } =
+        let Pages { tier, loaded, cache, parts } =
             open_tier(directory, &manifest, &*stored, &split, options, progress)?;
         let buffers = stored.buffers();
         let own = tier.profile();
-        let profile = options.profile.as_ref().map_or_else(|| own.clone(), |saved| own.measured_as(saved));
+        let devices = parts.as_ref().map_or(1, |parts| parts.paths.len() as u32);
+        let measured = options.profile.as_ref().map(|saved| own.measured_as(&saved.of_devices(devices)));
+        let profile = measured.unwrap_or_else(|| own.clone());
         let loading = Loading {
             directory,
             manifest: &manifest,
@@ -170,6 +197,7 @@ impl Index {
             profile,
             processor: options.processor,
             cache,
+            parts,
             buffers,
             split,
             engine,

@@ -5,6 +5,7 @@ use crate::cost::processor::Processor;
 use crate::query::SearchMode;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::{Tier, TierError, TierProfile};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Widest beam; an SSD serves no more at once.
@@ -21,10 +22,13 @@ pub struct OpenOptions {
     pub method: Method,
     /// Whether to read through the page cache. Off by default: the index then takes no memory but its own.
     pub page_cache: bool,
+    /// Folders in which the parts of a striped index are, where they were moved, in any order. Parts that are in none of them
+    /// are looked for where they were put.
+    pub stripe: Vec<PathBuf>,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
-    /// What was measured of the device that pages are read from, by a probe: efforts, gaps between reads and queries in flight
-    /// follow it. Its numbers take the place of those that the tier knows of itself. `None` means no more than these.
+    /// What was measured of the device that pages are read from (of a striped index: of each), by a probe: efforts, gaps
+    /// between reads and queries in flight follow it. Its numbers take the place of those that the tier knows of itself. `None` means no more than these.
     pub profile: Option<TierProfile>,
     /// What the processor takes for the parts of a search; `None` measures it at the first need and keeps that in the user's
     /// cache folder (`$XDG_CACHE_HOME/bathyal`, `~/.cache/bathyal`), unless the environment variable `BATHYAL_PROCESSOR` says

@@ -4,8 +4,8 @@ use super::{OpenOptions, Progress};
 use crate::error::IndexError;
 use crate::family::{MemorySplit, Place, Stored};
 use crate::format::loading::load;
-use crate::format::manifest::Manifest;
-use bathyal_store::{Backing, Generation, Object};
+use crate::format::manifest::{FileEntry, MANIFEST_NAME, Manifest};
+use bathyal_store::{Backing, Generation, Object, StoreError};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Source};
@@ -13,6 +13,7 @@ use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Tier, TierError};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -77,6 +78,16 @@ pub(super) struct Pages {
     /// The pages themselves, where they were loaded into this process's DRAM.
     pub(super) loaded: Option<Loaded>,
     pub(super) cache: Option<CacheTier>,
+    /// The parts of a striped index, where they are read.
+    pub(super) parts: Option<OpenParts>,
+}
+
+/// The parts of a striped file.
+pub(super) struct OpenParts {
+    /// Where each is.
+    pub(super) paths: Vec<PathBuf>,
+    /// What counts their reads.
+    pub(super) tier: Arc<StripeTier>,
 }
 
 /// Pages in memory, whatever wraps the tier that reads them.
@@ -106,19 +117,21 @@ pub(super) fn open_tier(
 ) -> Result<Pages, IndexError> {
     let entry = manifest.paged_file();
     let object = manifest.open_file(directory, entry)?;
-    let file = |object: &dyn Object| {
-        object.tier(FileOptions { method: options.method, direct: !options.page_cache })
+    let files = FileOptions { method: options.method, direct: !options.page_cache };
+    let mut parts = None;
+    let mut file = |object: &dyn Object| -> Result<Arc<dyn Tier>, IndexError> {
+        let Backing::Parts(striped) = object.backing()? else { return Ok(object.tier(files)?) };
+        let tier = striped.tier(files);
+        // An error if another build has replaced the index meanwhile, and taken its parts away.
+        directory.get(MANIFEST_NAME)?;
+        let tier = tier?;
+        let paths = striped.paths().map(Path::to_path_buf).collect();
+        parts.get_or_insert(OpenParts { paths, tier: tier.clone() });
+        Ok(tier)
     };
     let mut loaded = None;
     let mut tier: Arc<dyn Tier> = if let TierChoice::Mapped(mapped) = &options.tier {
-        if !matches!(object.backing()?, Backing::File(_)) {
-            return Err(IndexError::Parameter(format!(
-                "{}: only files are loaded into mapped memory; choose the tier file or dram",
-                object.address().display()
-            )));
-        }
-        let source = Source { path: object.address(), len: entry.bytes, crc32c: entry.crc32c };
-        let tier = Arc::new(load_mapped(mapped, &source, progress)?);
+        let tier = Arc::new(load_mapped(mapped, object.as_ref(), entry, progress)?);
         loaded = (split.pages > 0).then(|| Loaded::Mapped(tier.clone()));
         tier
     } else if split.pages > 0 {
@@ -127,8 +140,9 @@ pub(super) fn open_tier(
         tier
     } else if split.codes_on_tier > 0 {
         let codes = stored.codes_file().ok_or_else(|| IndexError::Internal("codes without a file".into()))?;
+        let pages = file(object.as_ref())?;
         let codes = file(manifest.open_file(directory, codes)?.as_ref())?;
-        Arc::new(StripeTier::end_to_end(vec![file(object.as_ref())?, codes])?)
+        Arc::new(StripeTier::end_to_end(vec![pages, codes])?)
     } else {
         file(object.as_ref())?
     };
@@ -136,16 +150,17 @@ pub(super) fn open_tier(
         tier = wrap(tier)?;
     }
     if split.cache == 0 || tier.profile().addressable {
-        return Ok(Pages { tier, loaded, cache: None });
+        return Ok(Pages { tier, loaded, cache: None, parts });
     }
     let cache = CacheTier::new(tier, CacheOptions { budget_bytes: split.cache, ..CacheOptions::default() })?;
-    Ok(Pages { tier: Arc::new(cache.clone()), loaded, cache: Some(cache) })
+    Ok(Pages { tier: Arc::new(cache.clone()), loaded, cache: Some(cache), parts })
 }
 
 /// Loads the pages into mapped memory, or finds them there.
 fn load_mapped(
     options: &MappedOptions,
-    source: &Source<'_>,
+    object: &dyn Object,
+    entry: &FileEntry,
     progress: &dyn Progress,
 ) -> Result<MappedTier, IndexError> {
     let go_on = |event| {
@@ -157,7 +172,14 @@ fn load_mapped(
         }
         !progress.cancelled()
     };
-    MappedTier::load(options, source, &go_on).map_err(|error| match error {
+    let source = Source { path: object.address(), len: entry.bytes, crc32c: entry.crc32c };
+    let fill = |offset: u64, bytes: &mut [u8]| {
+        object.read_at(offset, bytes).map_err(|error| match error {
+            StoreError::Io { operation, path, source } => TierError::io(operation, path, source),
+            other => TierError::io("read", object.address(), std::io::Error::other(other)),
+        })
+    };
+    MappedTier::load_from(options, &source, &fill, &go_on).map_err(|error| match error {
         TierError::Checksum { found, expected } => {
             let reason = format!("checksum {found:08x}, the manifest says {expected:08x}");
             IndexError::damaged(source.path, "its content", reason)

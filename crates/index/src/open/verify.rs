@@ -4,7 +4,8 @@ use crate::error::IndexError;
 use crate::families;
 use crate::family::{VerifyReport, Verifying};
 use crate::format::loading::load;
-use crate::format::manifest::{MANIFEST_NAME, Manifest};
+use crate::format::manifest::{FileEntry, MANIFEST_NAME, Manifest};
+use crate::format::striped::damaged_parts;
 use bathyal_store::Generation;
 use bathyal_store::local::LocalStore;
 use bathyal_vectors::progress::Progress;
@@ -37,7 +38,8 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
     for entry in manifest.files.iter().filter(|entry| entry.name != paged.name) {
         match load(directory, &manifest, entry) {
             Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => {
-                report.fault(damage.to_string())
+                report.fault(damage.to_string());
+                fault_parts(directory, &manifest, entry, &mut report);
             }
             Err(other) => return Err(other),
             Ok(bytes) => report.bytes += bytes.len() as u64,
@@ -47,8 +49,27 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
         Err(damage) => report.fault(damage.to_string()),
         Ok(object) => {
             let verifying = Verifying { directory, object: object.as_ref(), manifest: &manifest, progress };
+            let before = report.fault_count;
             stored.verify(&verifying, &mut report)?;
+            if report.fault_count > before {
+                fault_parts(directory, &manifest, paged, &mut report);
+            }
         }
     }
     Ok(report)
+}
+
+/// Of a file that is damaged, says which of its parts are, if it is striped.
+fn fault_parts(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &FileEntry,
+    report: &mut VerifyReport,
+) {
+    let object = manifest.open_file(directory, entry);
+    // What keeps it from being opened has been said.
+    let Ok(parts) = object.and_then(|object| damaged_parts(object.as_ref(), entry)) else { return };
+    for (path, reason) in parts {
+        report.first_fault(IndexError::damaged(path, "its content", reason).to_string());
+    }
 }

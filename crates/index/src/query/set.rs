@@ -4,7 +4,8 @@ use crate::error::IndexError;
 use crate::form::Form;
 use crate::format::manifest::{FileEntry, Manifest};
 use bathyal_kernels::{Distance, Element, Metric, Rows};
-use bathyal_store::Generation;
+use bathyal_store::stripe::Parts;
+use bathyal_store::{Backing, Generation};
 use bathyal_tier::ReadError;
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ pub(crate) struct VectorSet {
     pub(crate) form: Form,
     pub(crate) exact: Exact,
     pub(crate) file: PathBuf,
+    /// The parts of that file, if it is striped.
+    parts: Option<Parts>,
 }
 
 impl VectorSet {
@@ -31,6 +34,10 @@ impl VectorSet {
         let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
         let form = Form::of(manifest).map_err(wrong)?;
         let dim = manifest.dim as usize;
+        let parts = match directory.get(&file.name)?.backing()? {
+            Backing::Parts(parts) => Some(parts),
+            _ => None,
+        };
         Ok(VectorSet {
             vectors: manifest.vectors as u32,
             dim,
@@ -39,6 +46,7 @@ impl VectorSet {
             form,
             exact: Exact::new(form, dim),
             file: directory.address().join(&file.name),
+            parts,
         })
     }
 
@@ -63,7 +71,14 @@ impl VectorSet {
 
     /// A read that failed.
     pub(crate) fn failed(&self, source: ReadError) -> IndexError {
-        IndexError::Read { file: self.file.clone(), source }
+        let place = match source {
+            ReadError::Device { offset, len, .. } => Some((offset, u64::from(len))),
+            ReadError::Short { offset, got, .. } => Some((offset + u64::from(got), 1)),
+            _ => None,
+        };
+        let part =
+            self.parts.as_ref().zip(place).and_then(|(parts, (offset, len))| parts.holder(offset, len));
+        IndexError::Read { file: part.unwrap_or(&self.file).to_path_buf(), source }
     }
 }
 

@@ -17,3 +17,4 @@ mod places;
 mod smaller;
 mod soak;
 mod stops;
+mod striped;

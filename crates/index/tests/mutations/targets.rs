@@ -466,7 +466,7 @@ fn npy() -> Vec<Vec<u8>> {
 }
 
 fn file(name: &str, bytes: u64) -> FileEntry {
-    FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678 }
+    FileEntry { name: name.into(), bytes, crc32c: 0x1234_5678, stripe: None }
 }
 
 /// The manifest of an index of 100 vectors.

@@ -7,6 +7,7 @@ use super::workspace::Workspace;
 use crate::contract::{Append, Draft, Generation, Object, Replace};
 use crate::disk::{Disk, DiskFile, Kind, write_all};
 use crate::error::StoreError;
+use crate::stripe::TABLE_NAME;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,11 +44,35 @@ impl LocalDraft {
         synced.map_err(|e| StoreError::io("sync the directory", self.objects.path(), e))
     }
 
+    /// Removes the parts of an object that is striped.
+    fn remove_parts(&self, name: &str) -> Result<(), StoreError> {
+        let Some(stripes) = self.objects.stripes(name) else { return Ok(()) };
+        let removed = stripes.table().remove(self.disk(), name);
+        removed.map_err(|e| StoreError::io("remove the parts of", self.objects.path().join(name), e))
+    }
+
+    /// Refuses to publish what is not there whole.
+    fn check_presence(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.objects.path().join(name);
+        if let Some(stripes) = self.objects.stripes(name) {
+            let parts = stripes.open(self.disk(), self.objects.path(), name)?;
+            return parts.check_lengths(parts.len());
+        }
+        match self.disk().stat(&path) {
+            Ok(found) if found.kind == Kind::File => Ok(()),
+            _ => Err(StoreError::Missing { what: "file", path }),
+        }
+    }
+
     /// Removes all objects but `names`.
     fn remove_strays(&self, names: &[&str]) -> Result<(), StoreError> {
         let path = self.objects.path();
         let mut found = self.disk().list(path).map_err(|e| StoreError::io("list", path, e))?;
-        found.retain(|name| !names.contains(&name.as_str()));
+        let table = self.objects.all_stripes().map(|stripes| stripes.table());
+        found.retain(|name| !names.contains(&name.as_str()) && (table.is_none() || name != TABLE_NAME));
+        for object in table.iter().flat_map(|table| table.objects()).filter(|name| !names.contains(name)) {
+            self.remove_parts(object)?;
+        }
         for name in &found {
             let stray = path.join(name);
             self.disk().remove_file(&stray).map_err(|e| StoreError::io("remove", stray, e))?;
@@ -73,6 +98,9 @@ impl Generation for LocalDraft {
 impl Draft for LocalDraft {
     fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
         check_name(name)?;
+        if let Some(stripes) = self.objects.stripes(name) {
+            return Ok(Box::new(stripes.append(self.disk(), self.objects.path(), name, from)?));
+        }
         let path = self.objects.path().join(name);
         let file = self.disk().create(&path).map_err(|e| StoreError::io("create", &path, e))?;
         let len = file.length().map_err(|e| StoreError::io("read the length of", &path, e))?;
@@ -88,6 +116,12 @@ impl Draft for LocalDraft {
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         check_name(name)?;
         let path = self.objects.path().join(name);
+        if self.objects.stripes(name).is_some() {
+            return Err(StoreError::Irregular {
+                path,
+                reason: "is striped, so it is written from front to back".into(),
+            });
+        }
         // No object begins with a dot, so it is removed with the strays if it is left.
         let unfinished = self.objects.path().join(format!(".{name}.partial"));
         let failed = |e: io::Error| StoreError::io("write", &path, e);
@@ -101,6 +135,7 @@ impl Draft for LocalDraft {
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
+        self.remove_parts(name)?;
         let path = self.objects.path().join(name);
         match self.disk().remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(StoreError::io("remove", path, e)),
@@ -115,11 +150,10 @@ impl Draft for LocalDraft {
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         for name in names.iter().copied().chain([self.mark]) {
             check_name(name)?;
-            let path = self.objects.path().join(name);
-            if !names.contains(&name) || !self.disk().stat(&path).is_ok_and(|found| found.kind == Kind::File)
-            {
-                return Err(StoreError::Missing { what: "file", path });
+            if !names.contains(&name) {
+                return Err(StoreError::Missing { what: "file", path: self.objects.path().join(name) });
             }
+            self.check_presence(name)?;
         }
         self.sync_objects()?;
         Record::new(&self.workspace, self.mark, note)?.write(&self.workspace)?;

@@ -1,6 +1,7 @@
 //! The folder of a generation, and the files in it.
 
 use super::check_name;
+use super::striped::{StripedObject, Stripes};
 use crate::contract::{Backing, Generation, Object};
 use crate::disk::{Disk, DiskFile, Kind, read_exact};
 use crate::error::StoreError;
@@ -19,11 +20,19 @@ pub(super) struct Folder {
     path: PathBuf,
     /// What tells this folder from the one that may take its place.
     identity: (u64, u64),
+    /// Where the parts of striped objects are; `None` without any.
+    stripes: Option<Arc<Stripes>>,
 }
 
 impl Folder {
-    /// The generation in the folder at `path`; `None` if nothing is there.
-    pub(super) fn open(disk: &Arc<dyn Disk>, path: &Path, mark: &str) -> Result<Option<Folder>, StoreError> {
+    /// The generation in the folder at `path`; `None` if nothing is there. Parts of its objects are looked for in the folders
+    /// `moved`, too.
+    pub(super) fn open(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        mark: &str,
+        moved: &[PathBuf],
+    ) -> Result<Option<Folder>, StoreError> {
         let found = match disk.stat(path) {
             Ok(found) => found,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -35,7 +44,9 @@ impl Folder {
         }
         match disk.stat(&path.join(mark)) {
             Ok(_) => {
-                Ok(Some(Folder { disk: disk.clone(), path: path.to_path_buf(), identity: found.identity }))
+                let stripes = Stripes::published(disk.as_ref(), path, moved)?;
+                let (disk, path) = (disk.clone(), path.to_path_buf());
+                Ok(Some(Folder { disk, path, identity: found.identity, stripes }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => match disk.stat(path) {
                 Ok(now) if now.identity == found.identity => Err(foreign(format!("it holds no {mark}"))),
@@ -49,7 +60,18 @@ impl Folder {
     /// The folder at `path`, of a draft.
     pub(super) fn of_draft(disk: &Arc<dyn Disk>, path: PathBuf) -> Result<Folder, StoreError> {
         let found = disk.stat(&path).map_err(|e| StoreError::io("open", &path, e))?;
-        Ok(Folder { disk: disk.clone(), path, identity: found.identity })
+        let stripes = Stripes::of_draft(disk.as_ref(), &path)?;
+        Ok(Folder { disk: disk.clone(), path, identity: found.identity, stripes })
+    }
+
+    /// Where the parts of the object `name` are; `None` if it is not striped.
+    pub(super) fn stripes(&self, name: &str) -> Option<&Arc<Stripes>> {
+        self.stripes.as_ref().filter(|stripes| stripes.table().names(name))
+    }
+
+    /// The same of all objects.
+    pub(super) fn all_stripes(&self) -> Option<&Arc<Stripes>> {
+        self.stripes.as_ref()
     }
 
     /// The folder's path.
@@ -58,7 +80,7 @@ impl Folder {
     }
 
     /// An error if another folder has taken the place of this one.
-    fn check_place(&self) -> Result<(), StoreError> {
+    pub(super) fn check_place(&self) -> Result<(), StoreError> {
         match self.disk.stat(&self.path) {
             Ok(found) if found.identity == self.identity => Ok(()),
             _ => Err(StoreError::Replaced { path: self.path.clone() }),
@@ -73,13 +95,26 @@ impl Generation for Folder {
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
         let mut names = self.disk.list(&self.path).map_err(|e| StoreError::io("list", &self.path, e))?;
-        names.retain(|name| check_name(name).is_ok());
+        names.retain(|name| check_name(name).is_ok() && self.stripes(name).is_none());
+        if let Some(stripes) = &self.stripes {
+            names.extend(stripes.present(self.disk.as_ref()));
+            names.sort();
+        }
         Ok(names)
     }
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_name(name)?;
         let path = self.path.join(name);
+        if let Some(stripes) = self.stripes(name) {
+            let opened = stripes.open(self.disk.as_ref(), &self.path, name);
+            self.check_place()?;
+            if opened.is_err() && !stripes.are_of(self.disk.as_ref(), &self.path) {
+                // The number of a folder that was removed may be given to the next one.
+                return Err(StoreError::Replaced { path: self.path.clone() });
+            }
+            return Ok(Arc::new(StripedObject::new(self.clone(), path, opened?)));
+        }
         let opened = self.disk.open(&path);
         self.check_place()?;
         let file = opened.map_err(|e| match e.kind() {

@@ -8,11 +8,13 @@
 mod draft;
 mod folder;
 mod publish;
+mod striped;
 mod workspace;
 
 use crate::contract::{Draft, Generation, Replace, Store};
 use crate::disk::{Disk, Kind, SystemDisk};
 use crate::error::StoreError;
+use crate::stripe::{Striping, TABLE_NAME, Table};
 use draft::LocalDraft;
 use folder::Folder;
 use std::io::ErrorKind;
@@ -30,6 +32,7 @@ pub struct LocalStore {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     mark: &'static str,
+    striping: Option<Arc<Striping>>,
 }
 
 impl LocalStore {
@@ -40,7 +43,14 @@ impl LocalStore {
 
     /// The same on another disk.
     pub fn on(disk: Arc<dyn Disk>, folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
-        LocalStore { disk, folder: folder.into(), mark }
+        LocalStore { disk, folder: folder.into(), mark, striping: None }
+    }
+
+    /// The same store, where the objects that `striping` names are striped in all drafts that are begun from now on. Such
+    /// objects are appended to and never replaced. A draft that was striped otherwise is not gone on with.
+    #[must_use]
+    pub fn striped(self, striping: Striping) -> LocalStore {
+        LocalStore { striping: Some(Arc::new(striping)), ..self }
     }
 
     /// The store that the generation at `path` is in, or would be in, and its name there. A link is followed, so that
@@ -67,8 +77,30 @@ impl LocalStore {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_at(path: &Path, mark: &'static str) -> Result<Arc<dyn Generation>, StoreError> {
+        LocalStore::open_moved(path, mark, &[])
+    }
+
+    /// The same of a generation whose striped objects have parts that were moved into the folders `stripe`, in any order.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; [`StoreError::Striping`] for folders that are none, or if nothing is striped.
+    pub fn open_moved(
+        path: &Path,
+        mark: &'static str,
+        stripe: &[PathBuf],
+    ) -> Result<Arc<dyn Generation>, StoreError> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
-        open(&disk, path, mark)
+        let refuse = |reason: String| Err(StoreError::Striping { reason });
+        for folder in stripe {
+            if !disk.stat(folder).is_ok_and(|found| found.kind == Kind::Folder) {
+                return refuse(format!("{}: there is no such folder", folder.display()));
+            }
+        }
+        let found = open(&disk, path, mark, stripe)?;
+        if !stripe.is_empty() && found.all_stripes().is_none() {
+            return refuse(format!("{}: is not striped; open it without folders of parts", path.display()));
+        }
+        Ok(Arc::new(found))
     }
 
     /// Where the generation `name` is.
@@ -79,6 +111,9 @@ impl LocalStore {
     /// Refuses what cannot be published in the end.
     fn check_target(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
         let target = self.target(name);
+        if let Some(striping) = &self.striping {
+            striping.check(self.disk.as_ref(), &target)?;
+        }
         let found = match self.disk.stat(&target) {
             Ok(found) => found,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
@@ -116,6 +151,15 @@ impl LocalStore {
             found.extend(publish::settle(workspace, &target, self.mark)?);
         }
         Ok(found)
+    }
+
+    /// Whether a draft is striped as this store stripes them.
+    fn is_striped_alike(&self, workspace: &Workspace) -> bool {
+        match (Table::read(self.disk.as_ref(), &workspace.objects()), &self.striping) {
+            (Ok(None), None) => true,
+            (Ok(Some(table)), Some(striping)) => table.is_of(striping),
+            _ => false,
+        }
     }
 
     /// Creates the folder at `path` and those above it, as far as they are not there.
@@ -160,7 +204,7 @@ impl Store for LocalStore {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         check_name(name)?;
-        open(&self.disk, &self.target(name), self.mark)
+        Ok(Arc::new(open(&self.disk, &self.target(name), self.mark, &[])?))
     }
 
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
@@ -175,6 +219,9 @@ impl Store for LocalStore {
         self.check_target(name, replace)?;
         self.create_folder(&self.folder)?;
         let workspace = Workspace::begin(&self.disk, &self.target(name))?;
+        if let Some(striping) = &self.striping {
+            Table::begin(self.disk.as_ref(), &workspace.objects(), name, striping)?;
+        }
         Ok(Box::new(self.draft(workspace, name, replace)?))
     }
 
@@ -186,7 +233,8 @@ impl Store for LocalStore {
             found.into_iter().for_each(Workspace::leave);
             return Err(refused);
         }
-        let drafts = found.into_iter().map(|workspace| self.draft(workspace, name, replace));
+        let found = found.into_iter().filter(|workspace| self.is_striped_alike(workspace));
+        let drafts = found.map(|workspace| self.draft(workspace, name, replace));
         drafts.map(|draft| draft.map(|draft| Box::new(draft) as Box<dyn Draft>)).collect()
     }
 
@@ -207,21 +255,21 @@ impl Store for LocalStore {
 
 /// Refuses names that are paths, and those that this store has other uses for.
 fn check_name(name: &str) -> Result<(), StoreError> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name == TABLE_NAME {
         return Err(StoreError::Name { name: name.to_string() });
     }
     Ok(())
 }
 
 /// The generation at `path`, or the one that is put back there when a publication that was broken off is undone.
-fn open(disk: &Arc<dyn Disk>, path: &Path, mark: &str) -> Result<Arc<dyn Generation>, StoreError> {
+fn open(disk: &Arc<dyn Disk>, path: &Path, mark: &str, moved: &[PathBuf]) -> Result<Folder, StoreError> {
     for _ in 0..LOOKS {
-        if let Some(folder) = Folder::open(disk, path, mark)? {
-            return Ok(Arc::new(folder));
+        if let Some(folder) = Folder::open(disk, path, mark, moved)? {
+            return Ok(folder);
         }
         for replaced in workspace::beside(disk, path).map(|workspace| workspace.join(workspace::REPLACED)) {
-            if let Some(folder) = Folder::open(disk, &replaced, mark)? {
-                return Ok(Arc::new(folder));
+            if let Some(folder) = Folder::open(disk, &replaced, mark, moved)? {
+                return Ok(folder);
             }
         }
     }

@@ -140,7 +140,10 @@ pub(super) fn place(workspace: &mut Workspace, target: &Path, replace: Replace) 
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 let replaced = workspace.path().join(REPLACED);
                 disk.rename_aside(target, &replaced).map_err(failed)?;
-                if let Err(e) = disk.rename_aside(&objects, target) {
+                // Where it went has to be known first: its parts on other disks are found by nothing else.
+                let placed =
+                    disk.sync_folder(workspace.path()).and_then(|()| disk.rename_aside(&objects, target));
+                if let Err(e) = placed {
                     // Where that fails too, it stays where those who open it find it.
                     let _ = disk.rename_aside(&replaced, target);
                     return Err(failed(e));

@@ -8,6 +8,7 @@
 use super::publish::RECORD;
 use crate::disk::{Disk, DiskFile, Kind, Locked};
 use crate::error::StoreError;
+use crate::stripe::remove_parts;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -173,6 +174,10 @@ impl Workspace {
             // Nobody is to take what is left then for a draft, let alone for a complete one.
             disk.rename(&record, &self.path.join(DISCARDED))?;
             disk.sync_folder(&self.path)?;
+        }
+        // What is known of parts elsewhere goes after them.
+        for folder in [OBJECTS, REPLACED, DELETED].map(|name| self.path.join(name)) {
+            remove_parts(&self.disk, &folder)?;
         }
         for name in disk.list(&self.path)?.iter().filter(|name| ![LOCK, DISCARDED].contains(&name.as_str())) {
             remove_tree(disk, &self.path.join(name))?;

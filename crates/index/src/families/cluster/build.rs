@@ -3,7 +3,7 @@
 use super::centroids::{Centroids, GROUPS_A_RUN};
 use super::options::ClusterOptions;
 use super::plan::Plan;
-use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, VECTORS_NAME};
+use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, STRIPED, VECTORS_NAME};
 use super::{calibrate, encode, place};
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
@@ -41,6 +41,10 @@ impl From<ClusterOptions> for FamilyOptions {
 impl Builder for ClusterOptions {
     fn family(&self) -> &'static str {
         NAME
+    }
+
+    fn striped(&self) -> &'static [&'static str] {
+        STRIPED
     }
 
     fn check(&self) -> Result<(), IndexError> {

@@ -37,6 +37,7 @@ pub static FAMILY: Family = Family {
     about: "groups of near vectors that share pages, their codes in memory: one round of few reads, quick to build",
     options: options::DOCS,
     counters: &[],
+    striped: section::STRIPED,
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredCluster::read(manifest)?)),
 };

@@ -22,6 +22,8 @@ pub(crate) const CODES_NAME: &str = "codes.bin";
 pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// No shorter code says enough of a vector.
 pub(super) const LEAST_CODE_BYTES: u32 = 8;
+/// What searches may read from a tier.
+pub(crate) const STRIPED: &[&str] = &[VECTORS_NAME, CODES_NAME];
 
 /// The parameters of a cluster index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

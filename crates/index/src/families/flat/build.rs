@@ -4,7 +4,7 @@ use super::calibrate;
 use super::codes;
 use super::open::load_flat;
 use super::options::FlatOptions;
-use super::section::{FlatEntry, NAME, VECTORS_NAME};
+use super::section::{FlatEntry, NAME, STRIPED, VECTORS_NAME};
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
@@ -60,6 +60,10 @@ impl From<FlatOptions> for FamilyOptions {
 impl Builder for FlatOptions {
     fn family(&self) -> &'static str {
         NAME
+    }
+
+    fn striped(&self) -> &'static [&'static str] {
+        STRIPED
     }
 
     fn check(&self) -> Result<(), IndexError> {

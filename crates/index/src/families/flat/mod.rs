@@ -26,6 +26,7 @@ pub static FAMILY: Family = Family {
     about: "no index: all vectors are compared, in one pass; exact, for small sets and as a yardstick",
     options: options::DOCS,
     counters: &[],
+    striped: section::STRIPED,
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredFlat::read(manifest)?)),
 };

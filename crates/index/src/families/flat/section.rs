@@ -14,6 +14,8 @@ pub(crate) const VECTORS_NAME: &str = "vectors.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// What makes and scores the codes.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
+/// What searches may read from a tier.
+pub(crate) const STRIPED: &[&str] = &[VECTORS_NAME];
 
 /// The parameters of a flat index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use super::local::Placed;
 use super::options::{GraphLayoutChoice, GraphOptions};
 use super::pack::{self, Packer};
 use super::places::Places;
-use super::section::{GraphEntry, NAME};
+use super::section::{GraphEntry, NAME, STRIPED};
 use super::{repair, write};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
@@ -41,6 +41,10 @@ impl From<GraphOptions> for FamilyOptions {
 impl Builder for GraphOptions {
     fn family(&self) -> &'static str {
         NAME
+    }
+
+    fn striped(&self) -> &'static [&'static str] {
+        STRIPED
     }
 
     fn check(&self) -> Result<(), IndexError> {

@@ -40,6 +40,7 @@ pub static FAMILY: Family = Family {
     about: "a Vamana graph (DiskANN): small reads, several rounds of them",
     options: options::DOCS,
     counters: &[],
+    striped: section::STRIPED,
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
 };

@@ -18,6 +18,8 @@ pub(crate) const GRAPH_NAME: &str = "graph.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
+/// What searches may read from a tier.
+pub(crate) const STRIPED: &[&str] = &[GRAPH_NAME];
 
 /// The parameters of a graph and of its layout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

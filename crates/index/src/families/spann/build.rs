@@ -5,7 +5,7 @@ use super::members::{ADMITTED_NAME, MEMBERS_NAME, Memberships};
 use super::options::SpannOptions;
 use super::place::{self, HEADER_BYTES, Leaves, rows_name};
 use super::plan::Plan;
-use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME, NAME, SpannEntry};
+use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME, NAME, STRIPED, SpannEntry};
 use super::steps::{Admitted, FREQUENCIES_NAME, Journal, Steps};
 use super::work::{ListShape, Work};
 use super::{coded_measure, coded_write};
@@ -34,6 +34,10 @@ impl From<SpannOptions> for FamilyOptions {
 impl Builder for SpannOptions {
     fn family(&self) -> &'static str {
         NAME
+    }
+
+    fn striped(&self) -> &'static [&'static str] {
+        STRIPED
     }
 
     fn check(&self) -> Result<(), IndexError> {

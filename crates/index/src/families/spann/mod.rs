@@ -53,6 +53,7 @@ pub static FAMILY: Family = Family {
     about: "posting lists of full vectors, found by a graph over their centroids (SPANN): hardly any memory",
     options: options::DOCS,
     counters: search::COUNTERS,
+    striped: section::STRIPED,
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredLists::read(manifest)?)),
 };

@@ -105,7 +105,7 @@ pub(crate) fn leaves(
 fn rows(object: &dyn Object) -> Result<VectorFile, IndexError> {
     match object.backing()? {
         Backing::File(file) => Ok(VectorFile::from_file(file, object.address())?),
-        Backing::Memory(_) | Backing::Elsewhere => {
+        Backing::Memory(_) | Backing::Parts(_) | Backing::Elsewhere => {
             let format = FileFormat::of(object.address())?;
             Ok(VectorFile::from_file_bytes(format, object.read_all()?)?)
         }

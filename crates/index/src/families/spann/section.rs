@@ -26,6 +26,8 @@ pub(crate) const LINKS_NAME: &str = "links.bin";
 /// The codes of the centroids, and their codec.
 pub(crate) const CODES_NAME: &str = "codes.bin";
 pub(crate) const CODEC_NAME: &str = "codec.bin";
+/// What searches may read from a tier.
+pub(crate) const STRIPED: &[&str] = &[POSTINGS_NAME];
 /// What makes and scores the codes in lists.
 pub(crate) const LIST_CODEC_NAME: &str = "list_codec.bin";
 

@@ -38,8 +38,8 @@ pub enum LoadEvent {
 /// Hears what the loader does, from any of its threads, and says whether it should go on.
 pub type GoOn<'a> = &'a (dyn Fn(LoadEvent) -> bool + Sync);
 
-/// Writes the part of the content that begins at the offset into the buffer.
-pub(super) type Fill<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync);
+/// Writes the part of the content that begins at the offset into the buffer, from any thread.
+pub type Fill<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync);
 
 /// Opens a source: what fills a region from it.
 pub(super) fn from_file<'a>(

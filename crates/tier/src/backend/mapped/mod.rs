@@ -19,7 +19,7 @@ mod region;
 mod shared;
 
 pub use file::MappedFile;
-pub use load::{GoOn, LoadEvent, Source};
+pub use load::{Fill, GoOn, LoadEvent, Source};
 pub use place::{MappedOptions, Place};
 
 use super::in_place::InPlaceQueue;
@@ -28,7 +28,6 @@ use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use crate::memory::{CACHE_LINE, chain};
 use header::Identity;
-use load::Fill;
 use numa::Node;
 use region::{Mapping, Region};
 use std::sync::Arc;
@@ -58,16 +57,28 @@ impl MappedTier {
         source: &Source<'_>,
         go_on: GoOn<'_>,
     ) -> Result<MappedTier, TierError> {
+        MappedTier::load_from(options, source, &load::from_file(source)?, go_on)
+    }
+
+    /// The same of bytes that `fill` knows, whatever is under the path of `source`.
+    ///
+    /// # Errors
+    /// As [`MappedTier::load`], and those of `fill`.
+    pub fn load_from(
+        options: &MappedOptions,
+        source: &Source<'_>,
+        fill: Fill<'_>,
+        go_on: GoOn<'_>,
+    ) -> Result<MappedTier, TierError> {
         let identity = Identity { len: source.len, crc32c: source.crc32c };
-        let fill = load::from_file(source)?;
         let (region, found) = match &options.place {
-            Place::Anonymous => private(identity.len, None, &fill, go_on)?,
+            Place::Anonymous => private(identity.len, None, fill, go_on)?,
             Place::Node(number) => {
                 let node = numa::find(*number, identity.len)?;
-                private(identity.len, Some(&node), &fill, go_on)?
+                private(identity.len, Some(&node), fill, go_on)?
             }
             Place::Path(path) => {
-                let region = shared::attach_or_load(path, options, identity, &fill, go_on)?;
+                let region = shared::attach_or_load(path, options, identity, fill, go_on)?;
                 return MappedTier::over(region).timed();
             }
         };

@@ -4,7 +4,6 @@
 //! then the buffer holds [`POISON`], so that an answer computed too early is wrong instead of lucky. What a
 //! caller does wrong is written down and can be asked for: [`SimHandle::violations`].
 
-mod latencies;
 mod queue;
 pub(crate) mod random;
 mod watchdog;
@@ -12,11 +11,11 @@ mod watchdog;
 pub use random::Latency;
 pub use watchdog::Watchdog;
 
-use self::latencies::Latencies;
 use self::queue::SimQueue;
 use crate::backend::writable::Words;
 use crate::contract::{Queue, Tier, TierProfile, WriteQueue, WriteTier};
 use crate::error::{FaultKind, TierError};
+use crate::latencies::Latencies;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,13 +5,13 @@ const STEPS: u64 = 16;
 
 /// Counts by latency, in steps of one sixteenth of a power of two.
 #[derive(Debug, Default)]
-pub(super) struct Latencies {
+pub(crate) struct Latencies {
     counts: Vec<u64>,
     all: u64,
 }
 
 impl Latencies {
-    pub(super) fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         let step = step(ns);
         if step >= self.counts.len() {
             self.counts.resize(step + 1, 0);
@@ -21,7 +21,7 @@ impl Latencies {
     }
 
     /// The upper end of the step that holds the quantile; 0 where nothing was counted.
-    pub(super) fn quantile_ns(&self, share: f64) -> u64 {
+    pub(crate) fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = (self.all as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut below = 0;
         for (step, count) in self.counts.iter().enumerate() {

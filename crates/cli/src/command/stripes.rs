@@ -1,0 +1,36 @@
+//! What commands say of the parts of a striped index.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use bathyal_console::byte_size;
+use bathyal_index::open::PartStats;
+
+/// Says which of `folders` lie on one device: nothing is won by dividing reads between these.
+pub(super) fn shared_devices(folders: &[PathBuf]) -> Vec<String> {
+    let device = |folder: &PathBuf| folder.metadata().map(|found| found.dev()).ok();
+    let shared = |at: usize| {
+        let before = folders[..at].iter().find(|other| device(other) == device(&folders[at]))?;
+        let (one, other) = (before.display(), folders[at].display());
+        Some(format!("{one} and {other} lie on one device: that is not faster than one of them"))
+    };
+    (0..folders.len()).filter_map(shared).collect()
+}
+
+/// What each part has served, a line each.
+pub(super) fn lines(parts: &[PartStats]) -> String {
+    let mut text = String::new();
+    for (number, part) in (1..).zip(parts) {
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "\npart {number:<11} {} reads, {}, p99 {} us: {}",
+            part.reads,
+            byte_size::format(part.bytes),
+            part.p99_us,
+            part.path
+        );
+    }
+    text
+}

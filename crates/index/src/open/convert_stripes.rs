@@ -1,0 +1,140 @@
+//! A copy of an index over other disks: from one to several, from several to one, or over another number of them. Every file
+//! is the same byte for byte, so answers, recall and counters of searches are.
+
+use super::find;
+use crate::build::options::{StripeOptions, Target};
+use crate::build::publishing::{Note, Start, publish};
+use crate::error::IndexError;
+use crate::families;
+use crate::format::appender::{Appender, ReadBack};
+use crate::format::identity::Identity;
+use crate::format::manifest::{FileEntry, MANIFEST_NAME, Manifest};
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Draft, Generation, Replace, Store};
+use bathyal_vectors::progress::Progress;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are copied at once: some units of a stripe.
+const COPY_BYTES: u64 = 4 << 20;
+
+/// How an index is copied over other disks.
+#[derive(Debug, Clone, Default)]
+pub struct StripeConversionOptions {
+    /// The disks that the copy is striped over; `None` keeps all its files in its folder.
+    pub stripe: Option<StripeOptions>,
+    /// Folders in which the parts of the index are that is read, where they were moved, in any order.
+    pub from: Vec<PathBuf>,
+    /// Whether to replace an index that is already there; it may be the one that is read.
+    pub overwrite: bool,
+}
+
+/// What a copy came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StripeConversion {
+    /// Number of vectors.
+    pub vectors: u64,
+    /// Bytes of all files but the manifest.
+    pub index_bytes: u64,
+    /// Parts that the file which searches read lay in; 1 where it was not striped.
+    pub parts_before: usize,
+    /// Parts that it lies in now.
+    pub parts: usize,
+}
+
+/// Copies the index at `source` to `target`, over the disks of `options`. Nothing appears at `target` before all is complete.
+///
+/// # Errors
+/// [`IndexError::Exists`] if something is at `target` and may not be replaced; [`IndexError::Parameter`] for an index of format
+/// version 1; damage of the source; folders that nothing can be striped over; a full disk; cancellation.
+pub fn convert_stripes(
+    source: impl AsRef<Path>,
+    target: impl AsRef<Path>,
+    options: &StripeConversionOptions,
+    progress: &dyn Progress,
+) -> Result<StripeConversion, IndexError> {
+    let source = find(source, &options.from)?;
+    let (mut store, name) = LocalStore::holding(target.as_ref(), MANIFEST_NAME)?;
+    if let Some(stripe) = &options.stripe {
+        let family = families::find(&Manifest::load(source.as_ref())?.family)?;
+        store = stripe.on(store, family.striped)?;
+    }
+    let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
+    convert_stripes_in(source.as_ref(), &store, &name, replace, progress)
+}
+
+/// The same from any store to any store, where the copy will be called `name`; what is striped in it the store knows.
+///
+/// # Errors
+/// As [`convert_stripes`].
+pub fn convert_stripes_in(
+    source: &dyn Generation,
+    store: &dyn Store,
+    name: &str,
+    replace: Replace,
+    progress: &dyn Progress,
+) -> Result<StripeConversion, IndexError> {
+    let manifest = Manifest::load(source)?;
+    let address = source.address();
+    families::stored(address, &manifest)?;
+    if manifest.identity.is_none() {
+        return Err(IndexError::Parameter(format!(
+            "{}: has format version 1, whose parts could not be told from those of other indexes; build it again",
+            address.display()
+        )));
+    }
+    let target = Target { store, name, replace };
+    // The manifest has the checksums of all that the index is.
+    let content =
+        Identity::of(&serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?);
+    let fingerprint = format!("copy of {content} by {}", env!("CARGO_PKG_VERSION"));
+    let (draft, start) = target.start(Some(&fingerprint), |_, _| None::<()>)?;
+    if !matches!(start, Start::Finished(..)) {
+        let total = manifest.index_bytes();
+        progress.stage("copying", total);
+        let mut done = 0;
+        for file in &manifest.files {
+            done = copy(source, &manifest, file, draft.as_ref(), done, progress)?;
+        }
+    }
+    let copied = manifest.laid_out(draft.as_ref())?;
+    publish(draft, &copied, &Note { fingerprint, links: 0 })?;
+    let parts = |of: &Manifest| of.paged_file().stripe.as_ref().map_or(1, |stripe| stripe.parts.len());
+    Ok(StripeConversion {
+        vectors: manifest.vectors,
+        index_bytes: manifest.index_bytes(),
+        parts_before: parts(&manifest),
+        parts: parts(&copied),
+    })
+}
+
+/// Copies a file, whose checksum is looked at on the way; returns how many bytes are `done` then.
+fn copy(
+    source: &dyn Generation,
+    manifest: &Manifest,
+    file: &FileEntry,
+    draft: &dyn Draft,
+    mut done: u64,
+    progress: &dyn Progress,
+) -> Result<u64, IndexError> {
+    let mut from = ReadBack::new(manifest.open_file(source, file)?, file.written());
+    let mut to = Appender::create(draft, &file.name)?;
+    let mut buffer = vec![0; COPY_BYTES.min(file.bytes) as usize];
+    while from.left() > 0 {
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let bytes = &mut buffer[..COPY_BYTES.min(from.left()) as usize];
+        from.fill(bytes).map_err(|error| match error {
+            IndexError::Damaged { file, .. } => {
+                IndexError::damaged(file, "its content", "its checksum is not that of the manifest")
+            }
+            other => other,
+        })?;
+        to.append(bytes)?;
+        done += bytes.len() as u64;
+        progress.advance(done);
+    }
+    to.finish()?;
+    Ok(done)
+}

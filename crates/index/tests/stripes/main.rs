@@ -1,0 +1,10 @@
+//! Indexes striped over several disks: what is missing, swapped, cut, foreign or stale is named; what is moved is found; what
+//! is replaced goes; and the load is even.
+
+mod balance;
+#[path = "../clustered/mod.rs"]
+mod clustered;
+mod disks;
+mod life;
+mod spread;
+mod swaps;

@@ -1,0 +1,139 @@
+//! The first bytes of a part, by which it is known again. All little-endian:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | `BATHYALP` |
+//! | 8 | 4 | version, 1 |
+//! | 12 | 4 | CRC-32C of the bytes from 16 to 4096 |
+//! | 16 | 8 | the key: the number of the draft, which no other one has |
+//! | 24 | 4 | number of this part, from 1 |
+//! | 28 | 4 | number of parts |
+//! | 32 | 4 | bytes of a unit |
+//! | 36 | 4 | length of the object's name |
+//! | 40 | up to 255 | the object's name |
+//! | then | up to 4096 | zeros |
+
+/// Bytes of a part before the first unit: what any device aligns reads to.
+pub const HEADER_BYTES: u64 = 4096;
+
+const MAGIC: &[u8; 8] = b"BATHYALP";
+const VERSION: u32 = 1;
+const NAME: usize = 40;
+/// What no object's name is longer than.
+const MOST_NAME: usize = 255;
+
+/// What a part says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) key: u64,
+    /// From 0.
+    pub(crate) part: u32,
+    pub(crate) parts: u32,
+    pub(crate) stripe_bytes: u32,
+    pub(crate) object: String,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        let name = &self.object.as_bytes()[..self.object.len().min(MOST_NAME)];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.key.to_le_bytes());
+        let words = [self.part + 1, self.parts, self.stripe_bytes, name.len() as u32];
+        let slots = bytes[24..NAME].chunks_exact_mut(4);
+        slots.zip(words).for_each(|(slot, word)| slot.copy_from_slice(&word.to_le_bytes()));
+        bytes[NAME..NAME + name.len()].copy_from_slice(name);
+        let crc = crc32c::crc32c(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`Header::encode`] wrote.
+    ///
+    /// # Errors
+    /// A sentence when it is something else.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
+        if bytes.len() < HEADER_BYTES as usize || bytes[..8] != *MAGIC {
+            return Err("is no part of a striped index: it was cut or overwritten".into());
+        }
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (version, found) = (word(8), crc32c::crc32c(&bytes[16..HEADER_BYTES as usize]));
+        if version != VERSION {
+            return Err(format!("is a part of version {version}, this Bathyal reads version {VERSION}"));
+        }
+        if word(12) != found {
+            return Err(format!("its header is damaged: checksum {found:08x} instead of {:08x}", word(12)));
+        }
+        let damaged = || "its header is damaged: it names no object".to_string();
+        let name = bytes.get(NAME..NAME + (word(36) as usize).min(MOST_NAME)).ok_or_else(damaged)?;
+        let object = String::from_utf8(name.to_vec()).map_err(|_| damaged())?;
+        let key = u64::from(word(16)) | u64::from(word(20)) << 32;
+        let part = word(24).checked_sub(1).ok_or_else(damaged)?;
+        Ok(Header { key, part, parts: word(28), stripe_bytes: word(32), object })
+    }
+
+    /// A sentence unless `found` is this header.
+    pub(crate) fn compare(&self, found: &Header) -> Result<(), String> {
+        if found.key != self.key {
+            return Err(format!(
+                "is a part of another index or of another build: its key is {:016x}, that of this one {:016x}",
+                found.key, self.key
+            ));
+        }
+        if found.object != self.object {
+            return Err(format!("is a part of {}, not of {}", found.object, self.object));
+        }
+        if found.part != self.part {
+            return Err(format!(
+                "is part {} where part {} belongs: parts were exchanged",
+                u64::from(found.part) + 1,
+                self.part + 1
+            ));
+        }
+        if found != self {
+            return Err(format!(
+                "is of {} parts in units of {} bytes, not of {} in units of {}",
+                found.parts, found.stripe_bytes, self.parts, self.stripe_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_byte_of_a_header_is_seen() {
+        let header = Header {
+            key: 0x1234_5678_9abc_def0,
+            part: 2,
+            parts: 5,
+            stripe_bytes: 8192,
+            object: "data".into(),
+        };
+        let mut bytes = header.encode();
+        assert_eq!(Header::decode(&bytes).as_ref(), Ok(&header));
+        for at in 0..bytes.len() {
+            bytes[at] ^= 1;
+            assert!(Header::decode(&bytes).is_err(), "byte {at}");
+            bytes[at] ^= 1;
+        }
+        assert!(Header::decode(&bytes[..4095]).is_err());
+        let changes: [fn(&mut Header); 5] = [
+            |h| h.key = 1,
+            |h| h.part = 1,
+            |h| h.parts = 4,
+            |h| h.stripe_bytes = 4096,
+            |h| h.object = "codes".into(),
+        ];
+        for change in changes {
+            let mut other = header.clone();
+            change(&mut other);
+            assert!(header.compare(&other).is_err(), "{other:?}");
+            assert_eq!(Header::decode(&other.encode()), Ok(other));
+        }
+    }
+}
