@@ -1,4 +1,4 @@
-"""Data sets of a suite: files, slices of files, normalised copies, generated vectors."""
+"""Data sets of a suite: files, slices of files, vectors made of theirs, normalised copies, generated vectors."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ DTYPES = {".fbin": "<f4", ".u8bin": "u1", ".i8bin": "i1", ".f16bin": "<f2"}
 HEADER_BYTES = 8
 # Neighbours a query of a ground truth that is computed here: beyond ties at the tenth.
 GROUNDTRUTH_NEIGHBOURS = 50
+# Of the matrix that vectors are projected by: the same set everywhere.
+PROJECTION_SEED = 1
+# Rows that are projected at a time.
+ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,49 @@ def prepare(entry: dict[str, Any], work: Path) -> DataSet:
         if not part.exists():
             write_vectors(part, read_vectors(base)[: entry["rows"]])
         base, groundtruth = part, None
+    if "concatenated" in entry or "projected" in entry:
+        name = f"{name}-{made_dim(entry, shape(base)[1])}"
+        base = make(entry, base, work / name / "base.fbin")
+        queries = make(entry, queries, work / name / "query.fbin")
+        groundtruth = None
     if groundtruth is None:
         groundtruth = work / name / f"groundtruth-{metric}.ibin"
         if not groundtruth.exists():
             compute_groundtruth(base, queries, metric, groundtruth)
     check(queries, groundtruth)
     return DataSet(name, metric, base, queries, groundtruth)
+
+
+def made_dim(entry: dict[str, Any], dim: int) -> int:
+    """Components of the vectors that an entry makes of those with ``dim``."""
+    return int(entry.get("projected", dim * entry.get("concatenated", 1)))
+
+
+def make(entry: dict[str, Any], source: Path, output: Path) -> Path:
+    """Writes the vectors that an entry makes of a file's, once, as float32; where they are.
+
+    ``concatenated = 4``: every row with the three after it end to end, the first ones after the last, so that
+    there are as many as before. ``projected = 1024``: every row times a matrix of Gaussian numbers, which keeps
+    distances but for a few hundredths.
+    """
+    if not output.exists():
+        rows = read_vectors(source).astype(np.float32)
+        count = entry.get("concatenated", 1)
+        rows = np.concatenate([np.roll(rows, -step, axis=0) for step in range(count)], axis=1)
+        if "projected" in entry:
+            rows = projected(rows, entry["projected"])
+        write_vectors(output, rows)
+    return output
+
+
+def projected(rows: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
+    """``rows`` times a seeded matrix of Gaussian numbers with a variance of ``1 / dim``: ``count x dim``."""
+    random = np.random.default_rng(PROJECTION_SEED)
+    matrix = (random.standard_normal((rows.shape[1], dim)) / np.sqrt(dim)).astype(np.float32)
+    out = np.empty((len(rows), dim), np.float32)
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        np.matmul(rows[first : first + ROWS_AT_ONCE], matrix, out=out[first : first + ROWS_AT_ONCE])
+    return out
 
 
 def locate(text: str) -> Path:

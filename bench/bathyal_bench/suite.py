@@ -152,6 +152,7 @@ def parse_suite(content: dict[str, Any], name: str = "suite") -> Suite:
     fields["references"] = (reference,) if isinstance(reference, str) else tuple(reference)
     budgets = tuple(sorted(parse_bytes(text) for text in content.get("memory_budgets", ())))
     data_keys = {"name", "metric", "base", "queries", "groundtruth", "rows", "generated"}
+    data_keys |= {"concatenated", "projected"}
     for entry in content["data"]:
         refuse_unknown(f"data {entry.get('name')}", entry, data_keys)
     systems = [one for entry in content["systems"] for one in parse_system(entry, budgets)]

@@ -44,6 +44,29 @@ def test_efforts_are_options_of_a_search():
     assert parsed(mixed).systems[0].efforts == ({"nprobe": 3, "k_factor_rf": 2},)
 
 
+def test_long_vectors_are_made_of_real_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("BATHYAL_DATA", str(tmp_path))
+    rows = np.random.default_rng(3).normal(0, 1, (300, 6)).astype(np.float32)
+    datasets.write_vectors(tmp_path / "base.fbin", rows)
+    datasets.write_vectors(tmp_path / "query.fbin", rows[:4] * 2)
+    entry = {"name": "d", "base": "base.fbin", "queries": "query.fbin"}
+
+    threes = datasets.prepare(entry | {"concatenated": 3}, tmp_path / "work")
+    assert (threes.name, threes.count, threes.dim) == ("d-18", 300, 18)
+    assert np.array_equal(threes.vectors()[1], np.concatenate([rows[1], rows[2], rows[3]]))
+    assert np.array_equal(threes.vectors()[299], np.concatenate([rows[299], rows[0], rows[1]]))
+    assert np.array_equal(datasets.read_vectors(threes.queries)[3, :6], rows[3] * 2)
+
+    spread = datasets.prepare(entry | {"projected": 4000}, tmp_path / "work")
+    assert (spread.count, spread.dim) == (300, 4000)
+    # The same matrix for queries, and lengths as they were but for hundredths.
+    assert np.allclose(datasets.read_vectors(spread.queries), spread.vectors()[:4] * 2, atol=1e-5)
+    lengths = np.linalg.norm(spread.vectors(), axis=1) / np.linalg.norm(rows, axis=1)
+    assert np.all(np.abs(lengths - 1) < 0.15)
+    ids, _ = recall.read_groundtruth(spread.groundtruth)
+    assert ids[0, 0] < 300
+
+
 def test_a_system_is_opened_within_each_budget():
     budgeted = PLAIN | {"budgeted": True, "open": {"tier": "file"}}
     systems = parsed(budgeted, memory_budgets=["64MB", "16MB"]).systems
