@@ -553,6 +553,7 @@ fn cluster_manifest() -> Manifest {
         },
         calibration: calibration(vec![point(10, 0.5), point(20, 0.9)]),
         lone_curves: vec![Curve { k: 10, points: vec![point(10, 0.4), point(30, 0.9)] }],
+        shorter: Vec::new(),
     };
     let manifest = manifest_of("cluster", &entry, entry.files());
     assert_eq!(ClusterEntry::read(&manifest), Ok(entry));
