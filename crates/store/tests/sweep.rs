@@ -243,6 +243,33 @@ fn parts_come_and_go_with_their_index() {
 }
 
 #[test]
+fn a_disk_that_is_full_is_named() {
+    let bench = Bench::new(true, [0, 2]);
+    let draft = bench.store.begin("index", Replace::Never).unwrap();
+    let mut data = draft.append("data", 0).unwrap();
+    // The first unit is written, and nothing more.
+    bench.faults.strike(1, Fault::Full);
+    let error = data.append(&half()).unwrap_err().to_string();
+    assert!(error.contains("cannot write /b/index-") && error.contains("No space left"), "{error}");
+    bench.faults.heal();
+    drop((data, draft));
+    assert_eq!(bench.paths(), ["/a", "/b", "/c", "/folder"], "nothing is left over");
+}
+
+#[test]
+fn parts_wait_for_a_disk_that_is_away() {
+    let bench = Bench::new(true, [2, 0]);
+    build(&bench.before, "old", Replace::Never).unwrap();
+    bench.platter.rename(Path::new("/b"), Path::new("/away")).unwrap();
+    build(&bench.store, "new", Replace::Generation).unwrap();
+    assert_eq!(bench.content().as_deref(), Some("new"));
+    assert!(bench.paths().iter().any(|path| path.starts_with("/away/index-")), "it cannot be reached");
+    bench.platter.rename(Path::new("/away"), Path::new("/b")).unwrap();
+    build(&bench.store, "new", Replace::Generation).unwrap();
+    assert_eq!(bench.paths(), bench.expected, "the next build removes what waited");
+}
+
+#[test]
 fn what_was_published_outlives_the_power() {
     for seed in 0..200 {
         let striped = [PLAIN, STRIPED[0], STRIPED[1], STRIPED[2], STRIPED[3]][seed as usize % 5];

@@ -1,10 +1,16 @@
 //! Parts that are not what they should be.
 
+use crate::clustered::vectors;
 use crate::disks::{Disks, answers, faults};
-use bathyal_index::IndexError;
+use bathyal_index::open::WrapTier;
+use bathyal_index::{Index, IndexError, OpenOptions, SearchOptions};
+use bathyal_kernels::Element;
 use bathyal_store::StoreError;
+use bathyal_tier::backend::sim::{FaultRates, SimOptions, SimTier};
+use bathyal_tier::{Control, Tier};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Opening the index is refused with a message that names `path` and says all of `words`.
 #[track_caller]
@@ -96,6 +102,22 @@ fn parts_of_others_are_told_apart() {
     fs::copy(codes, &newer).unwrap();
     refused(&index, &newer, &["is a part of codes.bin, not of vectors.bin"]);
     drop(other);
+}
+
+#[test]
+fn a_disk_that_fails_under_a_search_is_named() {
+    let disks = Disks::new();
+    let index = disks.build("index", 1, &["a", "b"]);
+    let rates = FaultRates { error: 1.0, ..FaultRates::NONE };
+    let wrap: WrapTier = Arc::new(move |tier| {
+        Ok(Arc::new(SimTier::over(tier, SimOptions { rates, ..SimOptions::default() })) as Arc<dyn Tier>)
+    });
+    let options = OpenOptions { wrap: Some(wrap), ..OpenOptions::default() };
+    let open = Index::open(&index, &options).unwrap();
+    let queries = vectors(Element::U8, 1, 32, 9);
+    let error = open.search(&queries, &SearchOptions::default(), Control::default()).unwrap_err();
+    let parts = [disks.part("a"), disks.part("b")];
+    assert!(matches!(&error, IndexError::Read { file, .. } if parts.contains(file)), "{error}");
 }
 
 #[test]
