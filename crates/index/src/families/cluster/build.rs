@@ -150,7 +150,7 @@ impl Staged for ClusterOptions {
         let mut section = code(work, intake, journal, stages)?;
         let mut manifest = least_manifest(work.data, work.options, work.identity);
         manifest.set_structure(&section, section.files())?;
-        (section.calibration, section.lone_curves) =
+        (section.calibration, section.lone_curves, section.prunes) =
             calibrate::calibrate(work, &manifest, &section, journal.order)?;
         stages.end("calibrate");
         manifest.set_structure(&section, section.files())?;
@@ -199,6 +199,7 @@ fn code(
         codes,
         calibration: Calibration::default(),
         lone_curves: Vec::new(),
+        prunes: Vec::new(),
     })
 }
 

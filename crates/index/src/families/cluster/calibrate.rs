@@ -8,6 +8,7 @@
 use super::build::Work;
 use super::effort::ClusterPoint;
 use super::open::load_for_scan;
+use super::scope::{self, Farness, Pruned};
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use crate::calibrate::trial::{StandIns, Trial, climb};
@@ -50,24 +51,28 @@ impl Histogram {
     }
 }
 
-/// Measures the index of `work`, whose manifest has not been written yet: where pages are read, and where candidates are
-/// read alone.
+/// What is measured: recall where pages are read, where candidates are read alone, and where queries stop.
+type Measurements = (Calibration<ClusterPoint>, Vec<Curve<ClusterPoint>>, Vec<Pruned>);
+
+/// Measures the index of `work`, whose manifest has not been written yet.
 pub(crate) fn calibrate(
     work: &Work<'_>,
     manifest: &Manifest,
     entry: &ClusterEntry,
     order: Written,
-) -> Result<(Calibration<ClusterPoint>, Vec<Curve<ClusterPoint>>), IndexError> {
+) -> Result<Measurements, IndexError> {
     let Some(trial) = Trial::prepare(work.data, work.options, StandIns::Own, work.progress)? else {
-        return Ok((Calibration::default(), Vec::new()));
+        return Ok((Calibration::default(), Vec::new(), Vec::new()));
     };
     let own = trial.own.iter().flatten();
     let places = places(work, order, trial.truth.iter().chain(own).copied().collect())?;
     let cluster = load_for_scan(work.directory, manifest, entry.clone())?;
     let (mut curves, mut lone_curves) = (trial.curves(), trial.curves());
     let measured = Measured { cluster: &cluster, trial: &trial, places: &places };
+    let mut prunes: Vec<Pruned> = Vec::new();
     climb(&PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
-        let histogram = measured.run(work, probes)?;
+        prunes.extend(measured.pruned(work, probes)?);
+        let histogram = measured.run(work, probes, scope::prune_of(&prunes, probes as usize))?;
         let (mut best, only) = (0.0_f32, curves.len() == 1);
         let measured = histogram.first_found.iter().zip(&histogram.first_named);
         let both = curves.iter_mut().zip(&mut lone_curves).zip(measured);
@@ -85,7 +90,7 @@ pub(crate) fn calibrate(
     // Where equal vectors crowd a neighbour out of every list, there is nothing to read off.
     lone_curves.retain(|curve| !curve.points.is_empty());
     curves.retain(|curve| !curve.points.is_empty());
-    Ok((trial.calibration(curves), lone_curves))
+    Ok((trial.calibration(curves), lone_curves, prunes))
 }
 
 /// The places of some vectors, found by going through the order of all.
@@ -129,12 +134,31 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    fn run(&self, work: &Work<'_>, probes: u32) -> Result<Histogram, IndexError> {
+    /// Where queries stop that scan so many groups on average; `None` where nothing tells how far groups are, or all are scanned.
+    fn pruned(&self, work: &Work<'_>, probes: u32) -> Result<Option<Pruned>, IndexError> {
+        let centroids = &self.cluster.centroids;
+        if !centroids.tells_far() || probes as usize >= centroids.groups() {
+            return Ok(None);
+        }
+        let start = || Ok((Farness::new(probes as usize), Scratch::default()));
+        let parts = self.trial.each(work.threads, work.progress, start, |query, (farness, scratch)| {
+            let params = params(1, probes, farness.scope().prune);
+            scratch.count_far(self.cluster, self.trial.queries.row(query), &params, farness);
+            Ok(())
+        })?;
+        let mut total = Farness::new(probes as usize);
+        parts.iter().for_each(|(farness, _)| total.join(farness));
+        Ok(Some(total.pruned()))
+    }
+
+    fn run(&self, work: &Work<'_>, probes: u32, prune: f32) -> Result<Histogram, IndexError> {
         let k = &self.trial.k;
+        let longest = LISTS.last().copied().unwrap_or(1) as usize;
+        let params = params(longest + 1, probes, prune);
         let start = || Ok((Histogram::empty(k), Scratch::default(), Ranks::default()));
         let parts =
             self.trial.each(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
-                self.measure(query, probes, scratch, ranks, found);
+                self.measure(query, &params, scratch, ranks, found);
                 Ok(())
             })?;
         let mut total = Histogram::empty(k);
@@ -145,23 +169,14 @@ impl Measured<'_> {
     fn measure(
         &self,
         query: usize,
-        probes: u32,
+        params: &SearchParams,
         scratch: &mut Scratch,
         ranks: &mut Ranks,
         histogram: &mut Histogram,
     ) {
         let longest = LISTS.last().copied().unwrap_or(1) as usize;
         let own = self.trial.own.as_ref().map(|own| own[query]);
-        let params = SearchParams {
-            k: 1,
-            search_list: longest + 1,
-            probes: probes as usize,
-            prune: 0.0,
-            beam_width: 1,
-            mode: SearchMode::Batched,
-            timed: false,
-        };
-        scratch.scan(self.cluster, self.trial.queries.row(query), &params);
+        scratch.scan(self.cluster, self.trial.queries.row(query), params);
         let own_place = own.and_then(|id| self.places.get(&id).copied());
         let others = scratch.candidates().iter().filter(|hit| Some(hit.id) != own_place).take(longest);
         ranks.pages.clear();
@@ -182,6 +197,19 @@ impl Measured<'_> {
                 named[at(alone)] += 1;
             }
         }
+    }
+}
+
+/// A search of so many candidates and groups.
+fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
+    SearchParams {
+        k: 1,
+        search_list,
+        probes: probes as usize,
+        prune,
+        beam_width: 1,
+        mode: SearchMode::Batched,
+        timed: false,
     }
 }
 

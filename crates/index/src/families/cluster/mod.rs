@@ -16,12 +16,14 @@ mod open;
 mod options;
 mod place;
 mod plan;
+mod scope;
 mod search;
 mod section;
 mod verify;
 
 pub use effort::ClusterPoint;
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
+pub use scope::Pruned;
 pub use section::ClusterEntry;
 
 use crate::family::Family;

@@ -2,6 +2,7 @@
 
 use super::cost::ClusterShape;
 use super::effort::{self, ClusterPoint};
+use super::scope::{self, Pruned};
 use crate::calibrate::solve::Solved;
 use crate::calibrate::{self, Calibration, Curve, Limits};
 use crate::cost::Machine;
@@ -45,6 +46,10 @@ pub struct ClusterEntry {
     /// The same where candidates are read alone, without what else is on their pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lone_curves: Vec<Curve<ClusterPoint>>,
+    /// Where queries of an effort of the calibration stop, by rising probes; none under the inner product, and of an index that
+    /// was built before this was measured: all queries then scan as many groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prunes: Vec<Pruned>,
 }
 
 impl ClusterEntry {
@@ -112,7 +117,8 @@ impl ClusterEntry {
             self.lone_curves.is_empty() || !self.calibration.curves.is_empty(),
             "there are lone curves without others",
         )?;
-        calibrate::check_curves(&self.lone_curves, &limits)
+        calibrate::check_curves(&self.lone_curves, &limits)?;
+        scope::check(&self.prunes, self.groups)
     }
 
     /// Bytes of the codes of a group.
@@ -133,8 +139,10 @@ impl ClusterEntry {
             false => &self.calibration.curves,
         };
         let device = machine.device();
-        effort::effort(curves, k, recall, |probes, candidates| {
+        let mut solved = effort::effort(curves, k, recall, |probes, candidates| {
             shape.demand(probes, candidates, machine).price_ns(&device)
-        })
+        })?;
+        solved.effort.prune = scope::prune_of(&self.prunes, solved.effort.probes);
+        Some(solved)
     }
 }
