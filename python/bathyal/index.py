@@ -55,7 +55,8 @@ class Index:
             recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
                 calibration of the index turns it into a size of the candidate list.
             search_list: that size itself (L in DiskANN), at least ``k``; then ``recall`` is not looked at.
-            probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration.
+            probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration: of
+                groups an average, more for queries that need them.
             beam_width: reads of one hop of a graph (W in DiskANN), 1 to 128; None is 4.
             threads: 0 means all cores.
             mode: of a graph or posting lists: ``"batched"`` (the default) gives the same answers on every tier;
@@ -209,9 +210,9 @@ class Index:
         """Answers one query alone and says what it took.
 
         Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
-        ``groups_scanned`` (None of a graph), ``total_ns`` and ``phases`` (where the time went: navigate, scan,
-        read, rerank), ``memory`` (what the open index keeps), ``search_list``, ``ids``, ``distances`` and
-        ``notes``.
+        ``groups_scanned`` (None of a graph), ``probes`` and ``prune`` (the effort that led to as many), ``total_ns``
+        and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what the open index keeps),
+        ``search_list``, ``ids``, ``distances`` and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)

@@ -156,8 +156,9 @@ fn word_vectors_keep_their_word_too() {
         let found = search(&index, &queries, 10, Effort::Recall(asked));
         let recall = recall(&found, &truth);
         println!("asked {asked}, got {recall} with {:?}", found.totals);
-        // Rare words lie nearer to the middles of groups than the words that stood in for them.
-        assert!((-0.03..=0.07).contains(&(recall - f64::from(asked))), "asked {asked}, got {recall}");
+        // Rare words lie nearer to the middles of groups than the words that stood in for them, and scan more groups for
+        // lying between these.
+        assert!((-0.03..=0.09).contains(&(recall - f64::from(asked))), "asked {asked}, got {recall}");
         assert!(found.totals.reads > reads, "more recall takes more reads");
         reads = found.totals.reads;
     }

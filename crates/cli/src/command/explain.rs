@@ -33,7 +33,11 @@ fn text(row: usize, told: &Explanation) -> String {
     );
     // Writing to a string does not fail.
     if let (Some(scanned), Some(groups)) = (told.groups_scanned, told.groups) {
-        let _ = writeln!(text, "groups       {scanned} scanned of {groups}");
+        let _ = write!(text, "groups       {scanned} scanned of {groups}");
+        if let Some(probes) = told.probes.filter(|_| told.prune > 0.0) {
+            let _ = write!(text, " (probes {probes}, prune {:.3})", told.prune);
+        }
+        text.push('\n');
     }
     let _ = writeln!(text, "codes        {} scored", told.code_distances);
     let bytes = byte_size::format(told.bytes);

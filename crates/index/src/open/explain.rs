@@ -67,6 +67,10 @@ pub struct Explanation {
     pub groups_scanned: Option<usize>,
     /// Groups or posting lists of the index; `None` of a graph.
     pub groups: Option<usize>,
+    /// Groups or posting lists of the effort; `None` of a graph. A query scans fewer or, of groups, more if `prune` is above 0.
+    pub probes: Option<usize>,
+    /// By how much farther than the nearest others were left out (0.1: over 1.1 times as far); 0 left none out.
+    pub prune: f32,
     /// Dependent rounds of reads.
     pub hops: u32,
     /// Reads: pages, or records of a graph.
@@ -145,6 +149,8 @@ impl Index {
             search_list: params.search_list,
             groups_scanned: scanned.map(|scanned| scanned.scanned),
             groups: scanned.map(|scanned| scanned.of),
+            probes: scanned.map(|_| params.probes),
+            prune: params.prune,
             hops: cost.hops,
             reads: cost.reads,
             bytes: cost.bytes,

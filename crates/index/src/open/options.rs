@@ -58,7 +58,8 @@ pub struct SearchOptions {
     pub k: usize,
     /// How hard to search.
     pub effort: Effort,
-    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration.
+    /// Groups scanned by a cluster index, or posting lists at most; `None` chooses by the calibration: of groups an average,
+    /// more for queries that need them.
     pub probes: Option<u32>,
     /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
     /// 3.3); `None` chooses by the calibration.

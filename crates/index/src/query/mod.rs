@@ -28,9 +28,9 @@ pub(crate) const CODES_A_VECTOR: usize = 64;
 pub(crate) struct Effort {
     /// Candidates.
     pub(crate) search_list: usize,
-    /// Groups or lists scanned; 0 of a graph.
+    /// Groups or lists scanned, groups on average where `prune` is not 0; 0 of a graph.
     pub(crate) probes: usize,
-    /// Posting lists more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
+    /// Posting lists or groups more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
     pub(crate) prune: f32,
 }
 
@@ -58,9 +58,9 @@ pub enum SearchMode {
 pub(crate) struct SearchParams {
     pub(crate) k: usize,
     pub(crate) search_list: usize,
-    /// Groups or lists scanned; of no meaning to a graph.
+    /// Groups or lists scanned, groups on average where `prune` is not 0; of no meaning to a graph.
     pub(crate) probes: usize,
-    /// Posting lists more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
+    /// Posting lists or groups more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
     pub(crate) prune: f32,
     pub(crate) beam_width: usize,
     pub(crate) mode: SearchMode,

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use bathyal_index::calibrate::list::ListPoint;
 use bathyal_index::calibrate::reach::Reach;
 use bathyal_index::calibrate::{Calibration, Curve};
-use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, check_centroids, check_journal};
+use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, Pruned, check_centroids, check_journal};
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::spann::SpannEntry;
@@ -553,6 +553,7 @@ fn cluster_manifest() -> Manifest {
         },
         calibration: calibration(vec![point(10, 0.5), point(20, 0.9)]),
         lone_curves: vec![Curve { k: 10, points: vec![point(10, 0.4), point(30, 0.9)] }],
+        prunes: vec![Pruned { probes: 1, prune: 0.25 }],
         shorter: Vec::new(),
     };
     let manifest = manifest_of("cluster", &entry, entry.files());

@@ -210,6 +210,7 @@ fn code(
         calibration: Calibration::default(),
         lone_curves: Vec::new(),
         shorter: Vec::new(),
+        prunes: Vec::new(),
     })
 }
 

@@ -8,6 +8,7 @@
 use super::build::Work;
 use super::effort::ClusterPoint;
 use super::open::load_for_scan;
+use super::scope::{self, Farness, Pruned};
 use super::search::{Cluster, Scratch};
 use super::section::{ClusterEntry, ShorterCodes};
 use super::shorter;
@@ -58,7 +59,7 @@ impl Histogram {
 }
 
 /// Measures the index of `work`, whose manifest has not been written yet, and notes in its section what was found: where
-/// pages are read, where candidates are read alone, and what shorter codes would reach.
+/// pages are read, where candidates are read alone, where queries stop, and what shorter codes would reach.
 pub(crate) fn calibrate(
     work: &Work<'_>,
     manifest: &Manifest,
@@ -74,9 +75,12 @@ pub(crate) fn calibrate(
     let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes)?;
     let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every: 1 };
     let mut found = Found { pages: trial.curves(), lone: trial.curves() };
+    let mut prunes: Vec<Pruned> = Vec::new();
     climb(&PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
-        measured.add(work, probes, &mut found)
+        prunes.extend(measured.pruned(work, probes)?);
+        measured.add(work, probes, scope::prune_of(&prunes, probes as usize), &mut found)
     })?;
+    entry.prunes = prunes;
     let (curves, lone_curves) = found.settle();
     (entry.calibration, entry.lone_curves) = (trial.calibration(curves), lone_curves);
     let lengths = shorter::lengths(code_bytes).into_iter();
@@ -90,7 +94,7 @@ pub(crate) fn calibrate(
         let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every };
         let mut found = Found { pages: trial.curves(), lone: trial.curves() };
         for (step, probes) in ladder.iter().enumerate() {
-            measured.add(work, *probes, &mut found)?;
+            measured.add(work, *probes, scope::prune_of(&entry.prunes, *probes as usize), &mut found)?;
             work.progress.advance((at * ladder.len() + step + 1) as u64);
         }
         let (curves, _) = found.settle();
@@ -174,8 +178,8 @@ struct Measured<'a> {
 
 impl Measured<'_> {
     /// Adds the points of one number of probes, and returns the best recall that they reach.
-    fn add(&self, work: &Work<'_>, probes: u32, found: &mut Found) -> Result<f32, IndexError> {
-        let histogram = self.run(work, probes)?;
+    fn add(&self, work: &Work<'_>, probes: u32, prune: f32, found: &mut Found) -> Result<f32, IndexError> {
+        let histogram = self.run(work, probes, prune)?;
         let queries = self.trial.queries.count();
         let asked = queries as f32 / queries.div_ceil(self.every) as f32;
         let (mut best, only) = (0.0_f32, found.pages.len() == 1);
@@ -193,13 +197,32 @@ impl Measured<'_> {
         Ok(best)
     }
 
-    fn run(&self, work: &Work<'_>, probes: u32) -> Result<Histogram, IndexError> {
+    /// Where queries stop that scan so many groups on average; `None` where nothing tells how far groups are, or all are scanned.
+    fn pruned(&self, work: &Work<'_>, probes: u32) -> Result<Option<Pruned>, IndexError> {
+        let centroids = &self.cluster.centroids;
+        if !centroids.tells_far() || probes as usize >= centroids.groups() {
+            return Ok(None);
+        }
+        let start = || Ok((Farness::new(probes as usize), Scratch::default()));
+        let parts = self.trial.each(work.threads, work.progress, start, |query, (farness, scratch)| {
+            let params = params(1, probes, farness.scope().prune);
+            scratch.count_far(self.cluster, self.trial.queries.row(query), &params, farness);
+            Ok(())
+        })?;
+        let mut total = Farness::new(probes as usize);
+        parts.iter().for_each(|(farness, _)| total.join(farness));
+        Ok(Some(total.pruned()))
+    }
+
+    fn run(&self, work: &Work<'_>, probes: u32, prune: f32) -> Result<Histogram, IndexError> {
         let k = &self.trial.k;
+        let longest = LISTS.last().copied().unwrap_or(1) as usize;
+        let params = params(longest + 1, probes, prune);
         let start = || Ok((Histogram::empty(k), Scratch::default(), Ranks::default()));
         let parts =
             self.trial.each(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
                 if query % self.every == 0 {
-                    self.measure(query, probes, scratch, ranks, found);
+                    self.measure(query, &params, scratch, ranks, found);
                 }
                 Ok(())
             })?;
@@ -211,23 +234,14 @@ impl Measured<'_> {
     fn measure(
         &self,
         query: usize,
-        probes: u32,
+        params: &SearchParams,
         scratch: &mut Scratch,
         ranks: &mut Ranks,
         histogram: &mut Histogram,
     ) {
         let longest = LISTS.last().copied().unwrap_or(1) as usize;
         let own = self.trial.own.as_ref().map(|own| own[query]);
-        let params = SearchParams {
-            k: 1,
-            search_list: longest + 1,
-            probes: probes as usize,
-            prune: 0.0,
-            beam_width: 1,
-            mode: SearchMode::Batched,
-            timed: false,
-        };
-        scratch.scan(self.cluster, self.trial.queries.row(query), &params);
+        scratch.scan(self.cluster, self.trial.queries.row(query), params);
         let own_place = own.and_then(|id| self.places.get(&id).copied());
         let layout = &self.cluster.pages.layout;
         ranks.begin(self.trial.neighbors(query).map(|id| {
@@ -246,6 +260,19 @@ impl Measured<'_> {
                 named[wanted.named] += 1;
             }
         }
+    }
+}
+
+/// A search of so many candidates and groups.
+fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
+    SearchParams {
+        k: 1,
+        search_list,
+        probes: probes as usize,
+        prune,
+        beam_width: 1,
+        mode: SearchMode::Batched,
+        timed: false,
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! All are kept as f16 around the data's mean, in units of the largest coordinate, so that any data fits.
 
+use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
@@ -26,7 +27,8 @@ pub(crate) const RUNS_A_SPAN: usize = 64;
 const RUNS_A_CHOICE: usize = 8;
 /// Spans looked into, at least.
 const LEAST_SPANS: usize = 12;
-/// Centroids that are compared exactly for each one that is chosen, in halves: codes rank them nearly right.
+/// Centroids that are compared exactly for each one that is chosen on average, in halves, or as many as a query may choose:
+/// codes rank them nearly right.
 const EXACT_HALVES: usize = 3;
 
 /// What the mean square distance of a group's vectors from their centroid counts beside the square distance of the query
@@ -345,23 +347,21 @@ impl Centroids {
         n.query.extend(n.coordinates.iter().flat_map(|v| v.to_le_bytes()));
     }
 
-    /// Fills `navigation` with the `probes` groups nearest to the query, and more if these hold fewer than `least`
-    /// vectors.
+    /// Fills `navigation` with the groups of `scope` nearest to the query.
     pub(crate) fn nearest(
         &self,
         codec: &Codec,
         code_query: &CodeQuery,
-        probes: usize,
-        least: usize,
+        scope: &Scope,
         navigation: &mut Navigation,
     ) {
         let n = navigation;
-        let exact = (probes * EXACT_HALVES).div_ceil(2);
+        let exact = (scope.probes * EXACT_HALVES).div_ceil(2).max(scope.most(usize::MAX));
         if exact >= self.groups() {
-            return self.all(probes, least, n);
+            return self.all(scope, n);
         }
         let a_run = self.groups().div_ceil(self.runs());
-        self.nearest_runs((probes * GROUPS_A_PROBE).div_ceil(a_run).max(LEAST_RUNS), n);
+        self.nearest_runs((scope.probes * GROUPS_A_PROBE).div_ceil(a_run).max(LEAST_RUNS), n);
         let run_bytes = GROUPS_A_RUN / SCAN_BLOCK * codec.block_bytes();
         let mut worst = f32::INFINITY;
         n.groups.clear();
@@ -394,15 +394,41 @@ impl Centroids {
             group.distance = distance * n.back;
         }
         self.put_back(&mut n.groups);
-        keep_nearest(&mut n.groups, probes);
+        let chosen = self.chosen(scope, &mut n.groups);
+        keep_nearest(&mut n.groups, chosen);
         // The nearest first, so that the threshold of the scan falls soon; the order of the others gains nothing.
         order_nearest(&mut n.groups);
         self.put_forward(&mut n.groups);
         let held: usize = n.groups.iter().map(|g| self.count(g.id)).sum();
-        if held < least {
+        if held < scope.least {
             // A large k: the groups asked for do not hold as many vectors.
-            self.all(probes, least, n);
+            self.all(scope, n);
         }
+    }
+
+    /// How many of `groups` (in no order, put back by their spread) a query scans.
+    fn chosen(&self, scope: &Scope, groups: &mut [Neighbor]) -> usize {
+        scope.chosen(groups, |distance| self.square(distance))
+    }
+
+    /// The square distance that a distance stands for: an inner product of normalised vectors does, too.
+    fn square(&self, distance: f32) -> f32 {
+        match self.metric {
+            Metric::L2 => distance,
+            _ => 2.0 + 2.0 * distance,
+        }
+    }
+
+    /// Counts how far the groups are that [`Centroids::nearest`] has found.
+    pub(crate) fn count_far(&self, navigation: &mut Navigation, farness: &mut Farness) {
+        self.put_back(&mut navigation.groups);
+        farness.add(&mut navigation.groups, |distance| self.square(distance));
+    }
+
+    /// Whether it is known how far groups are, and not only which is nearer: inner products of vectors of any length say no
+    /// more.
+    pub(crate) fn tells_far(&self) -> bool {
+        self.metric == Metric::L2 || !self.behind.is_empty()
     }
 
     /// Leaves the `wanted` runs nearest to the query in order; of many runs, those among the nearest spans.
@@ -431,21 +457,22 @@ impl Centroids {
         n.runs.sort_unstable();
     }
 
-    /// Compares all groups exactly and keeps the `probes` nearest, and more until they hold `least` vectors.
-    fn all(&self, probes: usize, least: usize, n: &mut Navigation) {
+    /// Compares all groups exactly and keeps the nearest, as many as the query scans, and more until they hold enough vectors.
+    fn all(&self, scope: &Scope, n: &mut Navigation) {
         n.distances.resize(self.groups(), 0.0);
         self.distance.score_block(&n.query, &self.groups, &mut n.distances);
         n.groups.clear();
         n.groups.extend(n.distances.iter().zip(0..).map(|(d, id)| Neighbor { distance: *d * n.back, id }));
         self.put_back(&mut n.groups);
+        let chosen = self.chosen(scope, &mut n.groups);
         n.groups.sort_unstable();
         self.put_forward(&mut n.groups);
         let mut held = 0;
         let enough = n.groups.iter().position(|group| {
             held += self.count(group.id);
-            held >= least
+            held >= scope.least
         });
-        n.groups.truncate(enough.map_or(usize::MAX, |at| (at + 1).max(probes)));
+        n.groups.truncate(enough.map_or(usize::MAX, |at| (at + 1).max(chosen)));
     }
 }
 
@@ -549,7 +576,8 @@ mod tests {
         let mut ask = |centroids: &Centroids, asked: &[f32], probes: usize| {
             centroids.begin(asked, &mut navigation);
             query.prepare_groups(&codec, &navigation.shifted);
-            centroids.nearest(&codec, &query, probes, 1, &mut navigation);
+            let scope = Scope { probes, prune: 0.0, least: 1 };
+            centroids.nearest(&codec, &query, &scope, &mut navigation);
             let mut found: Vec<u32> = navigation.groups.iter().map(|group| group.id).collect();
             found.sort_unstable();
             (found, navigation.runs.capacity())

@@ -1,6 +1,7 @@
 //! What a cluster index is made of.
 
 use super::effort::ClusterPoint;
+use super::scope::Pruned;
 use super::section::ClusterEntry;
 use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
@@ -35,7 +36,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &Group
     }
 }
 
-/// The ends of each curve.
+/// The ends of each curve, and where queries stop.
 fn calibration(entry: &ClusterEntry) -> Vec<String> {
     let calibration = &entry.calibration;
     let line = |(k, least, most): (u32, ClusterPoint, ClusterPoint)| {
@@ -51,5 +52,17 @@ fn calibration(entry: &ClusterEntry) -> Vec<String> {
             calibration.source
         )
     };
-    calibration.ends().into_iter().map(line).collect()
+    let ends = calibration.ends().into_iter().map(line);
+    ends.chain(entry.prunes.first().zip(entry.prunes.last()).map(by_query)).collect()
+}
+
+/// How the efforts of a calibration differ by query.
+fn by_query((fewest, most): (&Pruned, &Pruned)) -> String {
+    format!(
+        "queries scan a third to twice as many groups, up to {:.3} times as far as their near ones where the average is {}, to {:.3} times where it is {}",
+        1.0 + fewest.prune,
+        fewest.probes,
+        1.0 + most.prune,
+        most.probes
+    )
 }

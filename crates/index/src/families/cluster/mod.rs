@@ -16,6 +16,7 @@ mod open;
 mod options;
 mod place;
 mod plan;
+mod scope;
 mod search;
 mod section;
 mod shorter;
@@ -23,6 +24,7 @@ mod verify;
 
 pub use effort::ClusterPoint;
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
+pub use scope::Pruned;
 pub use section::ClusterEntry;
 
 use crate::family::Family;

@@ -3,6 +3,7 @@
 use super::centroids::{self, Centroids, span_bytes};
 use super::effort;
 use super::inspect;
+use super::scope::Scope;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use super::shorter;
@@ -91,10 +92,11 @@ impl Stored for StoredCluster {
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {
-        let (groups, probes) = (self.entry.groups as usize, params.probes.min(self.entry.groups as usize));
+        let groups = self.entry.groups as usize;
+        let scope = Scope::of(params);
         // Where groups may hold fewer vectors than are wanted, all groups are put in order.
-        let short = params.search_list > probes * self.layout.group_vectors() / 2;
-        params.search_list.max(if short { groups } else { probes })
+        let short = params.search_list > scope.fewest(groups) * self.layout.group_vectors() / 2;
+        params.search_list.max(if short { groups } else { scope.most(groups) })
     }
 
     fn query_distances(&self, params: &SearchParams) -> usize {

@@ -2,6 +2,7 @@
 
 use super::centroids::{Centroids, Navigation};
 use super::cost::ClusterShape;
+use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
 use super::shorter::Shortened;
 use crate::calibrate::solve::Solved;
@@ -129,12 +130,23 @@ impl Scratch {
         let navigation = &mut self.navigation;
         cluster.centroids.begin(&self.query.floats, navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
-        let (codec, code_query, wanted) = (&cluster.codec, &self.code_query, params.wanted());
-        cluster.centroids.nearest(codec, code_query, params.probes, wanted, navigation);
+        cluster.centroids.nearest(&cluster.codec, &self.code_query, &Scope::of(params), navigation);
         self.query.clock.spent(Phase::Navigate);
         self.hits.clear();
         self.absent.clear();
         self.worst = f32::INFINITY;
+    }
+
+    /// Navigates and counts how far the groups are that a query may scan.
+    pub(crate) fn count_far(
+        &mut self,
+        cluster: &Cluster,
+        query: &[u8],
+        params: &SearchParams,
+        farness: &mut Farness,
+    ) {
+        self.navigate(cluster, query, params);
+        cluster.centroids.count_far(&mut self.navigation, farness);
     }
 
     /// Scans the groups whose codes are in memory and notes the others.

@@ -2,6 +2,7 @@
 
 use super::cost::ClusterShape;
 use super::effort::{self, ClusterPoint};
+use super::scope::{self, Pruned};
 use crate::calibrate::solve::Solved;
 use crate::calibrate::{self, Calibration, Curve, Limits};
 use crate::cost::Machine;
@@ -53,6 +54,10 @@ pub struct ClusterEntry {
     /// before this was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shorter: Vec<ShorterCodes>,
+    /// Where queries of an effort of the calibration stop, by rising probes; none under the inner product, and of an index that
+    /// was built before this was measured: all queries then scan as many groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prunes: Vec<Pruned>,
 }
 
 /// Codes that are made of the index's own while it is opened, where a budget does not hold these.
@@ -130,6 +135,7 @@ impl ClusterEntry {
             "there are lone curves without others",
         )?;
         calibrate::check_curves(&self.lone_curves, &limits)?;
+        scope::check(&self.prunes, self.groups)?;
         let mut longer = self.codes.code_bytes;
         for shorter in &self.shorter {
             require(
@@ -178,8 +184,10 @@ impl ClusterEntry {
             false => self.curves(shape.code_bytes),
         };
         let device = machine.device();
-        effort::effort(curves, k, recall, |probes, candidates| {
+        let mut solved = effort::effort(curves, k, recall, |probes, candidates| {
             shape.demand(probes, candidates, machine).price_ns(&device)
-        })
+        })?;
+        solved.effort.prune = scope::prune_of(&self.prunes, solved.effort.probes);
+        Some(solved)
     }
 }
