@@ -79,13 +79,12 @@ _ManyAnswers = tuple[_Ids, _Ids, _Distances, list[str], Costs]
 class IndexHandle:
     @staticmethod
     def open(
-        path: _Path,
+        place: tuple[_Path, list[_Path]],
         tier: str,
         memory: int | None,
         progress: _Progress,
         delay: str | None,
         profile: _Path | None,
-        stripe: list[_Path],
     ) -> IndexHandle: ...
     def close(self) -> None: ...
     @property
@@ -129,11 +128,9 @@ def verify(path: _Path, stripe: list[_Path], progress: _Progress) -> str: ...
 def inspect(path: _Path, stripe: list[_Path], progress: _Progress) -> str: ...
 def convert_layout(index: _Path, output: _Path, layout: str, threads: int, progress: _Progress) -> str: ...
 def convert_stripes(
-    index: _Path,
+    index: tuple[_Path, list[_Path]],
     output: _Path,
-    stripe: list[_Path],
-    stripe_unit: int | None,
-    from_stripe: list[_Path],
+    disks: tuple[list[_Path], int | None],
     overwrite: bool,
     progress: _Progress,
 ) -> str: ...

@@ -105,7 +105,7 @@ def build(
             },
             receiver,
         )
-    handle = _bathyal.IndexHandle.open(path, "file", budget, None, None, None, [])
+    handle = _bathyal.IndexHandle.open((path, []), "file", budget, None, None, None)
     return Index(handle, path, json.loads(report))
 
 
@@ -198,9 +198,8 @@ def convert_stripes(
     2
     """
     with shown(progress) as receiver:
-        unit = unit_of_stripe(stripe_unit, stripe)
-        text = _bathyal.convert_stripes(
-            index, output, folders(stripe), unit, folders(from_stripe), bool(overwrite), receiver
-        )
+        disks = (folders(stripe), unit_of_stripe(stripe_unit, stripe))
+        read = (index, folders(from_stripe))
+        text = _bathyal.convert_stripes(read, output, disks, bool(overwrite), receiver)
     report: dict[str, Any] = json.loads(text)
     return report

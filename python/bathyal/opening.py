@@ -57,6 +57,6 @@ def open(
     <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
     """
     with shown(progress) as receiver:
-        budget, parts = memory_bytes(memory), folders(stripe)
-        handle = _bathyal.IndexHandle.open(path, tier, budget, receiver, delay, profile, parts)
+        budget, place = memory_bytes(memory), (path, folders(stripe))
+        handle = _bathyal.IndexHandle.open(place, tier, budget, receiver, delay, profile)
         return Index(handle, path, emulated=delay)

@@ -33,6 +33,7 @@
 //! | search: a batch, one query of many callers, awaited, within a distance, several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
 //! | stop what runs, or be told how far it is | [`Control`], [`Progress`] |
 //! | store f32 vectors smaller, and know what that costs | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
+//! | put an index onto several disks, or back onto one | [`BuildOptions::stripe`], [`convert_stripes`] |
 //! | look at an index, or for damage | [`inspect`], [`verify`] |
 //! | know what is exact, and how much of it was found | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
@@ -50,7 +51,8 @@ pub use bathyal_index::{
     BuildOptions, BuildReport, Description, Effort, Explanation, FamilyOptions, Index, IndexError as Error,
     IndexStats, InspectReport, Loss, ManyResult, MemorySplit, OpenOptions, QueryStats, RangeOptions,
     RangeResult, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoredEntry,
-    TierChoice, VerifyReport, WarmReport, build, inspect, search_many, verify,
+    StripeConversion, StripeConversionOptions, StripeOptions, TierChoice, VerifyReport, WarmReport, build,
+    convert_stripes, inspect, search_many, verify,
 };
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;

@@ -152,21 +152,20 @@ pub(crate) fn convert_layout(
     })
 }
 
-/// Copies an index over other disks; returns the report as JSON.
+/// Copies an index, of which parts may have been moved into folders, over other disks in units of so many bytes; returns the
+/// report as JSON.
 #[pyfunction]
-#[pyo3(signature = (index, output, stripe, stripe_unit, from_stripe, overwrite, progress))]
+#[pyo3(signature = (index, output, disks, overwrite, progress))]
 pub(crate) fn convert_stripes(
     py: Python<'_>,
-    index: PathBuf,
+    index: (PathBuf, Vec<PathBuf>),
     output: PathBuf,
-    stripe: Vec<PathBuf>,
-    stripe_unit: Option<u64>,
-    from_stripe: Vec<PathBuf>,
+    disks: (Vec<PathBuf>, Option<u64>),
     overwrite: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let stripe = stripe_options(stripe, stripe_unit);
-    let options = StripeConversionOptions { stripe, from: from_stripe, overwrite };
+    let ((index, from), stripe) = (index, stripe_options(disks.0, disks.1));
+    let options = StripeConversionOptions { stripe, from, overwrite };
     attend(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&bathyal_index::convert_stripes(&index, &output, &options, watch)?)?)
     })
@@ -243,19 +242,19 @@ impl IndexHandle {
 
 #[pymethods]
 impl IndexHandle {
-    /// Opens the index at `path`.
+    /// Opens the index at a path, of which parts may have been moved into folders.
     #[staticmethod]
-    #[pyo3(signature = (path, tier, memory, progress, delay, profile, stripe))]
+    #[pyo3(signature = (place, tier, memory, progress, delay, profile))]
     fn open(
         py: Python<'_>,
-        path: PathBuf,
+        place: (PathBuf, Vec<PathBuf>),
         tier: &str,
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
-        stripe: Vec<PathBuf>,
     ) -> PyResult<IndexHandle> {
+        let (path, stripe) = place;
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
         let profile = profile.map(TierProfile::from_file).transpose();
