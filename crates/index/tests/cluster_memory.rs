@@ -5,8 +5,8 @@ mod clustered;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, SearchResult, build,
-    verify,
+    BuildOptions, ClusterOptions, Effort, Index, IndexError, MemorySplit, OpenOptions, SearchOptions,
+    SearchResult, build, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -16,10 +16,10 @@ use bathyal_vectors::{IdFile, VectorFile};
 use clustered::vectors;
 use std::path::Path;
 
-const DIM: usize = 64;
+const DIM: usize = 32;
 
 fn made(path: &Path, metric: Metric) -> VectorFile {
-    let data = vectors(Element::F32, 12_000, DIM, 1);
+    let data = vectors(Element::F32, 40_000, DIM, 1);
     let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(ClusterOptions::default()) };
     build(&data, path, &options, &Silent).unwrap();
     data
@@ -48,6 +48,14 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
     hits as f64 / found.ids.len() as f64
 }
 
+/// Budgets from more than all codes take down to hardly any, and how each is divided.
+fn budgets(path: &Path) -> Vec<(u64, MemorySplit)> {
+    let (least, room) = (least(path), 1 << 20);
+    let codes = ClusterEntry::read(&Manifest::read(path).unwrap()).unwrap().codes.file.bytes;
+    let budgets = (0..=24).rev().map(|step| least + room / 4 + (codes + room) * step / 24);
+    budgets.map(|budget| (budget, *open(path, budget).unwrap().memory_split())).collect()
+}
+
 #[test]
 fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
@@ -56,31 +64,26 @@ fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
         let data = made(&path, metric);
         let queries = vectors(Element::F32, 100, DIM, 2);
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
-        let least = least(&path);
-        let codes = Manifest::read(&path).unwrap();
-        let codes = ClusterEntry::read(&codes).unwrap();
-        let lengths: Vec<u32> = codes.shorter.iter().map(|shorter| shorter.code_bytes).collect();
+        let entry = ClusterEntry::read(&Manifest::read(&path).unwrap()).unwrap();
+        let lengths: Vec<u32> = entry.shorter.iter().map(|shorter| shorter.code_bytes).collect();
         assert_eq!(lengths, [24, 20, 16, 12]);
-        let all = codes.codes.file.bytes;
-        let mut before: Option<(u64, u64)> = None;
-        for budget in
-            [least + all, least + all * 7 / 8, least + all / 2, least + all * 3 / 8, least + all / 8, least]
-        {
-            let index = open(&path, budget).unwrap();
-            let split = *index.memory_split();
-            let what = format!("{metric} with {budget} of {least} to {}: {split:?}", least + all);
+        let all = entry.codes.file.bytes;
+        let (mut used, mut before): (Vec<u64>, Option<(u64, u64)>) = (Vec::new(), None);
+        for (budget, split) in budgets(&path) {
+            let what = format!("{metric} with {budget}: {split:?}");
             assert!(split.fixed() + split.searches <= budget, "{what}");
             assert_eq!(split.codes + split.codes_on_tier + split.codes_left_out, all, "{what}");
-            let found = asked(&index, &queries, Effort::Recall(0.95));
+            let index = open(&path, budget).unwrap();
+            let found = asked(&index, &queries, Effort::Recall(0.9));
             let (recall, reads) = (recall(&found, &truth), found.totals.reads);
-            println!("{what}: recall {recall}, {reads} reads");
-            assert!(recall >= 0.93, "{what}: recall {recall}");
-            if let Some((resident, fewer)) = before {
-                assert!(split.codes < resident, "{what}: after {resident}");
-                assert!(reads as f64 >= 0.95 * fewer as f64, "{what}: {reads} reads after {fewer}");
-            }
+            assert!(recall >= 0.87, "{what}: recall {recall}");
+            let (fewer, more) = before.unwrap_or((u64::MAX, 0));
+            assert!(split.codes <= fewer && reads as f64 >= 0.9 * more as f64, "{what}: {reads} after {more}");
             before = Some((split.codes, reads));
+            used.push((all - split.codes_left_out) * 32 / all + u64::from(split.codes_on_tier > 0) * 100);
         }
+        used.dedup();
+        assert_eq!(used, [32, 24, 20, 16, 12, 112], "{metric}");
     }
 }
 
@@ -90,21 +93,23 @@ fn shorter_codes_that_are_left_on_the_tier_find_what_those_in_memory_find() {
     let path = dir.path().join("index");
     made(&path, Metric::L2);
     let queries = vectors(Element::F32, 60, DIM, 3);
-    let entry = ClusterEntry::read(&Manifest::read(&path).unwrap()).unwrap();
-    let shortest = entry.codes.file.bytes * 3 / 8;
-    let (least, effort) = (least(&path), Effort::SearchList(40));
-    // The shortest that are all in memory, some of them, and as good as none.
-    let budgets = [least + shortest, least + shortest / 2, least];
-    let found = budgets.map(|budget| {
-        let index = open(&path, budget).unwrap();
-        (index.memory_split().codes_on_tier, asked(&index, &queries, effort))
-    });
-    assert_eq!(found[0].0, 0);
-    for (on_tier, other) in &found[1..] {
-        assert!(*on_tier > 0);
-        assert_eq!((&other.ids, &other.distances), (&found[0].1.ids, &found[0].1.distances), "{on_tier}");
-        assert!(other.totals.reads > found[0].1.totals.reads);
+    let budgets = budgets(&path);
+    let shortest = budgets.iter().map(|(_, split)| split.codes_left_out).max().unwrap();
+    let mut resident: Option<SearchResult> = None;
+    let mut spilled = 0;
+    for (budget, split) in budgets.iter().filter(|(_, split)| split.codes_left_out == shortest) {
+        let found = asked(&open(&path, *budget).unwrap(), &queries, Effort::SearchList(20));
+        match &resident {
+            None => assert_eq!(split.codes_on_tier, 0),
+            Some(first) => {
+                assert_eq!((&found.ids, &found.distances), (&first.ids, &first.distances), "{split:?}");
+                assert!((found.totals.reads > first.totals.reads) == (split.codes_on_tier > 0), "{split:?}");
+                spilled += u32::from(split.codes_on_tier > 0);
+            }
+        }
+        resident.get_or_insert(found);
     }
+    assert!(spilled > 2, "{spilled}");
 }
 
 #[test]
@@ -112,12 +117,13 @@ fn a_damaged_group_is_named_whatever_codes_are_made_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     made(&path, Metric::L2);
-    let (file, least) = (path.join("codes.bin"), least(&path));
+    let shorter = budgets(&path).into_iter().find(|(_, split)| split.codes_left_out > 0).unwrap();
+    let file = path.join("codes.bin");
     let mut bytes = std::fs::read(&file).unwrap();
-    let group = bytes.len() / 2;
-    bytes[group] ^= 4;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
     std::fs::write(&file, &bytes).unwrap();
-    let message = open(&path, least + bytes.len() as u64 / 2).map(|_| ()).unwrap_err().to_string();
+    let message = open(&path, shorter.0).map(|_| ()).unwrap_err().to_string();
     assert!(message.contains("codes.bin") && message.contains("the codes of group"), "{message}");
 }
 

@@ -122,9 +122,10 @@ fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
     for share in [0.25, 0.5, 0.75] {
         let index = open(Some(needed + (codes as f64 * share) as u64)).unwrap();
         let split = index.memory_split();
-        assert!(split.codes > 0 && split.codes_on_tier > 0, "{split:?}");
+        assert!(split.codes > 0 && split.codes_on_tier + split.codes_left_out > 0, "{split:?}");
         let found = index.search(&queries, &one, Control::default()).unwrap();
-        assert_eq!(found.ids, expected.ids, "with {share} of the codes");
+        let same = found.ids.iter().filter(|id| expected.ids.contains(id)).count();
+        assert!(same * 100 >= found.ids.len() * 90, "{same} with {share} of the codes");
     }
 }
 
