@@ -1,7 +1,8 @@
-"""What growth costs: sets of 10^5 to 10^8 vectors made, built, opened and searched, one line of records a finished step.
+"""What growth costs: sets of 10^5 to 10^8 vectors made, built, opened and searched, a line of records a step.
 
-Killed at any time, the same command goes on where it was: a step that stands in the records is not done again, and a build
-that was killed continues by its own journal. `--report` writes the report from the records alone. See bench/README.md.
+Killed at any time, the same command goes on where it was: a step that stands in the records is not done again,
+and a build that was killed continues by its own journal. `--report` writes the report from the records alone. See
+bench/README.md.
 """
 
 import argparse
@@ -32,8 +33,8 @@ SAMPLED = (500, 50)
 BLENDED = 32
 # Repeats of a search, each in a process of its own: the first opens an index that the system has not cached.
 REPEATS = 3
-# The largest set that a family is built of unless it is named: a graph of more is hours on two cores, and flat indexes read
-# everything.
+# The largest set that a family is built of unless it is named: a graph of more is hours on two cores, and flat
+# indexes read everything.
 LARGEST = {"cluster": 10**8, "spann": 10**7, "flat": 10**7, "graph": 10**6}
 # Share of the memory that is free that an index searched in memory may take: others use the machine, too.
 DRAM_SHARE = 0.6
@@ -41,8 +42,8 @@ DRAM_SHARE = 0.6
 SPILLED_SHARE = 0.5
 # What buffers take more where they hold codes, too.
 SPILLED_ROOM = 1 << 20
-# Recalls that are asked for, one after the other, until the last of `RECALLS` is found: calibration with vectors of a made set
-# promises less of real queries.
+# Recalls that are asked for, one after the other, until the last of `RECALLS` is found: calibration with vectors
+# of a made set promises less of real queries.
 ASKED = (0.90, 0.93, 0.95, 0.965, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
 
 
@@ -87,6 +88,8 @@ def run(program, *arguments):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     told = json.loads(ran.stdout) if ran.stdout.startswith(b"{") else {}
+    # Records are kept, and where this machine has its files is nothing to keep.
+    told = {key: figure for key, figure in told.items() if key not in ("index", "output")}
     return {**told, "processor_seconds": spent}
 
 
@@ -107,8 +110,8 @@ def choose_queries(source, target, wanted):
 
 
 def hardness(base, queries, truth):
-    """How hard a set is for its queries: LID by maximum likelihood over the true neighbours, and relative contrast, the mean
-    distance by the mean distance of the nearest neighbour (distances, not squares)."""
+    """How hard a set is for its queries: LID by maximum likelihood over the true neighbours, and relative contrast,
+    the mean distance by the mean distance of the nearest neighbour (distances, not squares)."""
     content = truth.read_bytes()
     count, k = struct.unpack_from("<II", content)
     squares = struct.unpack_from(f"<{count * k}f", content, 8 + 4 * count * k)
@@ -121,7 +124,9 @@ def hardness(base, queries, truth):
             lids.append(-len(logarithms) / sum(logarithms))
     (vectors, dim), drawn = header(base), random.Random(0)
     with queries.open("rb") as file:
-        asked = [file.seek(8 + dim * (at * count // SAMPLED[1])) and file.read(dim) for at in range(SAMPLED[1])]
+        asked = [
+            file.seek(8 + dim * (at * count // SAMPLED[1])) and file.read(dim) for at in range(SAMPLED[1])
+        ]
     total = 0.0
     with base.open("rb") as file:
         for _ in range(SAMPLED[0]):
@@ -232,7 +237,7 @@ def forget(index):
 
 
 def search(index, queries, truth, recall, where):
-    """Searches for a recall with one thread, a process a repeat: the median of processor times, and all figures of that run."""
+    """Searches for a recall with one thread, a process a repeat: the run of the median processor time."""
     effort = ["-k", K, "--recall", recall, "--groundtruth", truth, "--threads", 1, "--warm", "--phases"]
     forget(index)
     runs = [run("bathyal", "search", index, queries, *effort, *where, "--json") for _ in range(REPEATS)]
@@ -243,7 +248,7 @@ def search(index, queries, truth, recall, where):
 
 
 def reach(index, queries, truth, where):
-    """What it takes to find the last of `RECALLS`: between the recall asked for that just does not find it and the next."""
+    """What it takes to find the last of `RECALLS`: between the recalls asked for that lie around it."""
     wanted, below = RECALLS[-1], None
     for asked in ASKED:
         effort = ["-k", K, "--recall", asked, "--groundtruth", truth, "--threads", 1, "--warm"]
@@ -253,7 +258,13 @@ def reach(index, queries, truth, where):
         below = above
     else:
         return {"left_out": f"not found; {above['recall']:.3f} at most"}
-    keys = ("processor_us_per_query", "reads_per_query", "code_distances_per_query", "query_state_bytes", "search_list")
+    keys = (
+        "processor_us_per_query",
+        "reads_per_query",
+        "code_distances_per_query",
+        "query_state_bytes",
+        "search_list",
+    )
     share = (wanted - below["recall"]) / (above["recall"] - below["recall"]) if below else 1.0
     between = {key: above[key] + (1 - share) * ((below or above)[key] - above[key]) for key in keys}
     return {**between, "asked": [below and below["recall_target"], above["recall_target"]], "recall": wanted}
@@ -293,7 +304,9 @@ def work_through(arguments, records):
         for name in arguments.sets:
             if name == "real" and count != header(arguments.data / "sift-a" / "base.u8bin")[0]:
                 continue
-            families = [one for one in arguments.families if count <= arguments.largest.get(one, LARGEST[one])]
+            families = [
+                one for one in arguments.families if count <= arguments.largest.get(one, LARGEST[one])
+            ]
             left = [one for one in families if not searched(records, f"{name}/{count}/{one}")]
             if not left:
                 continue

@@ -32,8 +32,8 @@ SEARCHED = {
 
 
 def fitted(points):
-    """The exponent b of figure = a n^b that fits `points` (n, figure) best by the squares of the logarithms, and the largest
-    factor that a point is off; None where fewer than two are above zero."""
+    """The exponent b of figure = a n^b that fits `points` (n, figure) best by the squares of the logarithms, and
+    the largest factor that a point is off; None where fewer than two are above zero."""
     logs = [(math.log(n), math.log(figure)) for n, figure in points if figure and figure > 0]
     if len(logs) < 2:
         return None
@@ -92,7 +92,16 @@ def order(name):
 
 
 def hardness(findings):
-    titles = ["set", "vectors", "LID, mean (median)", "relative contrast", "at the 100th", "nearest", "100th", "queries"]
+    titles = [
+        "set",
+        "vectors",
+        "LID, mean (median)",
+        "relative contrast",
+        "at the 100th",
+        "nearest",
+        "100th",
+        "queries",
+    ]
     rows = []
     for (name, count), one in findings.of("truth"):
         lid = f"{one['lid_mean']:.1f} ({one['lid_median']:.1f})"
@@ -104,16 +113,21 @@ def hardness(findings):
 
 def builds(findings):
     titles = [
-        "set, family", "vectors", "seconds", "processor s", "s a million", "peak memory", "index", "index / data", "stages",
+        "set, family", "vectors", "seconds", "processor s", "s a million", "peak memory", "index", "index / data",
+        "stages",
     ]  # fmt: skip
     rows = []
     for (name, count, family), one in findings.of("build"):
-        stages = ", ".join(f"{stage} {seconds:.3g}" for stage, seconds in joined(one.get("stage_seconds", [])))
+        stages = ", ".join(
+            f"{stage} {seconds:.3g}" for stage, seconds in joined(one.get("stage_seconds", []))
+        )
         seconds = one["build_seconds"]
         processor = f"{number(one['processor_seconds'])}{'*' if one['continued'] else ''}"
         sizes = [amount(one["peak_rss_bytes"]), amount(one["index_bytes"]), f"{one['amplification']:.2f}"]
         millions = number(seconds / int(count) * 1e6)
-        rows.append([f"{name}, {family}", power(int(count)), number(seconds), processor, millions, *sizes, stages])
+        rows.append(
+            [f"{name}, {family}", power(int(count)), number(seconds), processor, millions, *sizes, stages]
+        )
     return table(titles, rows)
 
 
@@ -127,8 +141,8 @@ def joined(stages):
 
 def searches(findings, family, asked):
     titles = [
-        "set, tier", "vectors", "found", "processor us", *PHASES[:2], PHASES[3], "reads", "rounds", "KB", "codes scored",
-        "list", "p50 us", "memory", "open s, cold", "warm",
+        "set, tier", "vectors", "found", "processor us", *PHASES[:2], PHASES[3], "reads", "rounds", "KB",
+        "codes scored", "list", "p50 us", "memory", "open s, cold", "warm",
     ]  # fmt: skip
     rows = []
     for (name, count, of, tier, recall), one in findings.of("search"):
@@ -141,8 +155,8 @@ def searches(findings, family, asked):
         phases = one["phase_us_per_query"] or {}
         figures = [
             one["processor_us_per_query"], *[phases.get(phase) for phase in PHASES if phase != "read"],
-            one["reads_per_query"], one["hops_per_query"], one["bytes_per_query"] / 1e3, one["code_distances_per_query"],
-            one["search_list"], one["latency_us"]["p50"],
+            one["reads_per_query"], one["hops_per_query"], one["bytes_per_query"] / 1e3,
+            one["code_distances_per_query"], one["search_list"], one["latency_us"]["p50"],
         ]  # fmt: skip
         opened = [f"{one[key]:.2f}" for key in ("open_seconds_cold", "open_seconds_warm")]
         shown = [f"{one['recall']:.4f}", *map(number, figures), amount(one["dram_bytes"]), *opened]
@@ -212,9 +226,9 @@ def report(steps):
         "# What growth costs\n",
         "`make bench-growth` makes this page from its records. Sets of SIFT descriptors, 128 x u8:\n",
         "\n".join(f"* *{name}*: {about}" for name, about in SETS.items()) + "\n",
-        f"The load of the machine was {min(loads, default=0):.1f} to {max(loads, default=0):.1f} when the steps began: where it is"
-        " above the number of processors, seconds are those of a machine that did other things meanwhile; processor seconds,"
-        " reads and bytes hardly depend on that.\n",
+        f"The load of the machine was {min(loads, default=0):.1f} to {max(loads, default=0):.1f} when the steps"
+        " began: where it is above the number of processors, seconds are those of a machine that did other things"
+        " meanwhile; processor seconds, reads and bytes hardly depend on that.\n",
         "## How hard the sets are\n",
         hardness(findings),
         "## Building\n",
@@ -227,15 +241,16 @@ def report(steps):
         for recall in recalls:
             parts += [f"## Searching {family} at recall {recall}\n", searches(findings, family, recall)]
     parts += [
-        "One thread, k = 10, medians of three processes by processor time; phases are processor time, what it takes to ask the device and to wait left out. Cold:"
-        " the first process, after the system was asked to drop the index's files from its cache.\n",
+        "One thread, k = 10, medians of three processes by processor time; phases are processor time, what it"
+        " takes to ask the device and to wait left out. Cold: the first process, after the system was asked to drop"
+        " the index's files from its cache.\n",
         "## How searches grow\n",
         exponents(findings, "search", SEARCHED),
         "The cluster family from a million on, at the recall asked for:\n",
         growth(findings, "search"),
         "## At the recall found\n",
-        "Made sets are calibrated with vectors of their own, and real queries find less than was asked for. What it takes to find"
-        " 0.95, between the two recalls asked for that lie around it:\n",
+        "Made sets are calibrated with vectors of their own, and real queries find less than was asked for. What it"
+        " takes to find 0.95, between the two recalls asked for that lie around it:\n",
         reached(findings),
         "The cluster family from a million on:\n",
         growth(findings, "reach"),

@@ -5,9 +5,10 @@ import json
 import math
 import struct
 
+import pytest
+
 import growth
 import growth_report
-import pytest
 
 SEARCH = {
     "recall": 0.951,

@@ -78,7 +78,10 @@ fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
             let (recall, reads) = (recall(&found, &truth), found.totals.reads);
             assert!(recall >= 0.87, "{what}: recall {recall}");
             let (fewer, more) = before.unwrap_or((u64::MAX, 0));
-            assert!(split.codes <= fewer && reads as f64 >= 0.9 * more as f64, "{what}: {reads} after {more}");
+            assert!(
+                split.codes <= fewer && reads as f64 >= 0.9 * more as f64,
+                "{what}: {reads} after {more}"
+            );
             before = Some((split.codes, reads));
             used.push((all - split.codes_left_out) * 32 / all + u64::from(split.codes_on_tier > 0) * 100);
         }

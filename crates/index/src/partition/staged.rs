@@ -159,7 +159,7 @@ fn announce<B: Staged>(work: &Work<'_, B::Layout, B>, journal: &Journal<B::Steps
     let pieces = pieces(&journal.parts, work.rows);
     let placed: usize = pieces[..journal.placed].iter().map(|piece| piece.rows).sum();
     let mut stages = match (work.whole(), journal.parts.is_empty()) {
-        (false, true) => vec![("spreading", 1.5 * values)],
+        (false, true) => vec![("spreading", 0.5 * values)],
         (true, _) if journal.placed == 0 => vec![("loading vectors", 0.3 * values)],
         _ => Vec::new(),
     };

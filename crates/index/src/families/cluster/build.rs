@@ -143,12 +143,10 @@ impl Staged for ClusterOptions {
         let vectors = work.data.count() as f64;
         let code_bytes = work.own.codes().of_groups(work.data.dim()).1 as f64;
         let coded = (steps.codes.bytes as f64 / (vectors * code_bytes)).min(1.0);
-        // What is compared with all vectors grows with them, the scans of a thousand queries do not.
-        let rest = [
-            ("encoding", 2.0 * values * (1.0 - coded)),
-            ("exact neighbours", 3.0 * values),
-            ("calibrating", 4.0),
-        ];
+        // What is compared with all vectors grows with them, and so do the memory and the codes that queries scan; what else is
+        // done for a thousand queries does not.
+        let (encoding, calibrating) = (0.7 * values * (1.0 - coded), 4.0 + 0.5 * values);
+        let rest = [("encoding", encoding), ("exact neighbours", 0.7 * values), ("calibrating", calibrating)];
         training.into_iter().chain(rest).collect()
     }
 

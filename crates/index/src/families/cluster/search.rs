@@ -21,6 +21,14 @@ use bathyal_tier::{Cx, Span};
 
 /// How many groups ahead codes are asked for: one is too late for DRAM.
 const GROUPS_AHEAD: usize = 2;
+/// Bytes of a query for each dimension, at most: the query as bytes, floats, halves and rotated, and its tables, which take 34
+/// bytes for each byte of a code. What the allocator counts (`bathyal-suites state`) is 16 KB at 128 dimensions with what
+/// follows.
+const DIMENSION_BYTES: usize = 64;
+/// Bytes for each dimension of what makes shorter codes of those that are read.
+const SHORTENING_BYTES: usize = 40;
+/// Bytes of a query whatever it is: its future, lists of reads, room that lists leave unused.
+const LEAST_BYTES: usize = 16 << 10;
 /// Candidates are collected up to so many times the list before the worst are dropped.
 const SLACK: usize = 4;
 
@@ -115,7 +123,11 @@ impl Scratch {
     pub(crate) fn planned_bytes(groups: usize, runs: usize, layout: &GroupLayout, planned: usize) -> u64 {
         let hits = SLACK * planned + layout.group_vectors();
         let navigating = Navigation::planned_bytes(groups, runs, planned);
-        (navigating + hits * 12 + planned * 24 + layout.dim() * 1100 + 4096) as u64
+        (navigating
+            + hits * 12
+            + planned * 24
+            + layout.dim() * (DIMENSION_BYTES + SHORTENING_BYTES)
+            + LEAST_BYTES) as u64
     }
 
     /// The candidates of the last scan, best estimate first: their places.
