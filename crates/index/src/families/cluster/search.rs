@@ -4,7 +4,6 @@ use super::centroids::{Centroids, Navigation};
 use super::cost::ClusterShape;
 use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
-use super::shorter::Shortened;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
@@ -25,8 +24,8 @@ const GROUPS_AHEAD: usize = 2;
 /// bytes for each byte of a code. What the allocator counts (`bathyal-suites state`) is 16 KB at 128 dimensions with what
 /// follows.
 const DIMENSION_BYTES: usize = 64;
-/// Bytes for each dimension of what makes shorter codes of those that are read.
-const SHORTENING_BYTES: usize = 40;
+/// The same of tables for codes that are read, where those in memory are shorter.
+const STORED_BYTES: usize = 40;
 /// Bytes of a query whatever it is: its future, lists of reads, room that lists leave unused.
 const LEAST_BYTES: usize = 16 << 10;
 /// Candidates are collected up to so many times the list before the worst are dropped.
@@ -52,11 +51,6 @@ impl Cluster {
     /// Bytes of the codes of a group in memory.
     pub(crate) fn group_codes(&self) -> usize {
         self.pages.layout.group_blocks() * self.codec.block_bytes()
-    }
-
-    /// The codec of the codes on the tier.
-    fn stored_codec(&self) -> &Codec {
-        self.stored.as_ref().unwrap_or(&self.codec)
     }
 
     fn shape(&self) -> ClusterShape {
@@ -97,7 +91,8 @@ pub(crate) struct Scratch {
     worst: f32,
     /// Groups whose codes are not in memory.
     absent: Vec<Neighbor>,
-    shortened: Shortened,
+    /// The query for codes that are read, where those in memory are shorter.
+    stored_query: CodeQuery,
     spans: Vec<Span>,
     reads: PageReads,
 }
@@ -111,7 +106,7 @@ impl Default for Scratch {
             hits: Vec::new(),
             worst: f32::INFINITY,
             absent: Vec::new(),
-            shortened: Shortened::default(),
+            stored_query: CodeQuery::new(),
             spans: Vec::new(),
             reads: PageReads::default(),
         }
@@ -126,7 +121,7 @@ impl Scratch {
         (navigating
             + hits * 12
             + planned * 24
-            + layout.dim() * (DIMENSION_BYTES + SHORTENING_BYTES)
+            + layout.dim() * (DIMENSION_BYTES + STORED_BYTES)
             + LEAST_BYTES) as u64
     }
 
@@ -171,12 +166,20 @@ impl Scratch {
             };
             let next = self.navigation.groups.get(i + GROUPS_AHEAD);
             let next = next.and_then(|next| cluster.resident_codes(next.id)).unwrap_or_default();
-            self.scan_group(cluster, group, codes, next, wanted);
+            self.scan_group(cluster, group, (codes, next), None, wanted);
         }
     }
 
-    /// Scans the codes of one group, while those of the next are brought into the cache.
-    fn scan_group(&mut self, cluster: &Cluster, group: Neighbor, blocks: &[u8], next: &[u8], wanted: usize) {
+    /// Scans the codes of one group, while those of the next are brought into the cache; `stored` is their codec where they
+    /// are longer than those in memory.
+    fn scan_group(
+        &mut self,
+        cluster: &Cluster,
+        group: Neighbor,
+        (blocks, next): (&[u8], &[u8]),
+        stored: Option<&Codec>,
+        wanted: usize,
+    ) {
         let count = cluster.centroids.count(group.id);
         let scan = GroupScan {
             blocks,
@@ -187,7 +190,10 @@ impl Scratch {
             next,
         };
         let hits = &mut self.hits;
-        self.code_query.scan_group_before(&cluster.codec, &scan, hits);
+        match stored {
+            Some(codec) => self.stored_query.scan_group_before(codec, &scan, hits),
+            None => self.code_query.scan_group_before(&cluster.codec, &scan, hits),
+        }
         self.query.stats.code_distances += count as u32;
         if hits.len() >= SLACK * wanted {
             self.worst = keep_best(hits, wanted);
@@ -264,8 +270,7 @@ impl Searcher for Cluster {
     }
 
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        // Of codes of one length the effort for a recall is the same however many the memory budget holds, and so are the
-        // answers.
+        // Of codes of one length the effort for a recall is the same however many the memory budget holds.
         let shape = ClusterShape { absent: 0.0, ..self.shape() };
         self.entry.effort(k, recall, &shape, machine)
     }
@@ -295,6 +300,9 @@ async fn scan_absent(
     wanted: usize,
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
+    if let Some(codec) = cluster.stored.as_ref().filter(|_| !scratch.absent.is_empty()) {
+        scratch.stored_query.prepare_groups(codec, &scratch.navigation.shifted);
+    }
     for first in (0..scratch.absent.len()).step_by(PAGES_AT_ONCE) {
         let last = scratch.absent.len().min(first + PAGES_AT_ONCE);
         scratch.spans.clear();
@@ -309,21 +317,7 @@ async fn scan_absent(
                 .centroids
                 .check_codes(cluster.pages.layout.identity(), group.id, codes)
                 .map_err(|reason| cluster.set.damaged(format!("the codes of group {}", group.id), reason))?;
-            if cluster.stored.is_none() {
-                scratch.scan_group(cluster, group, codes, &[], wanted);
-                continue;
-            }
-            let mut shortened = std::mem::take(&mut scratch.shortened);
-            let count = cluster.centroids.count(group.id);
-            shortened.make(
-                cluster.stored_codec(),
-                &cluster.codec,
-                &cluster.centroids,
-                group.id,
-                (codes, count),
-            );
-            scratch.scan_group(cluster, group, &shortened.blocks, &[], wanted);
-            scratch.shortened = shortened;
+            scratch.scan_group(cluster, group, (codes, &[]), cluster.stored.as_ref(), wanted);
         }
     }
     Ok(())

@@ -36,45 +36,6 @@ pub(super) fn codec(codec: &Codec, code_bytes: u32) -> Result<Codec, String> {
         .ok_or_else(|| format!("codes of {} bytes cannot be shortened to {code_bytes}", codec.code_bytes()))
 }
 
-/// Shortened codes of one group, and what making them takes.
-#[derive(Debug, Default)]
-pub(super) struct Shortened {
-    pub(super) blocks: Vec<u8>,
-    centroid: Vec<f32>,
-    scratch: EncodeScratch,
-}
-
-impl Shortened {
-    /// Makes codes of `shorter` of the `count` codes of a group, in `blocks` of `stored`.
-    pub(super) fn make(
-        &mut self,
-        stored: &Codec,
-        shorter: &Codec,
-        centroids: &Centroids,
-        group: u32,
-        codes: (&[u8], usize),
-    ) {
-        let mut blocks = std::mem::take(&mut self.blocks);
-        blocks.resize(codes.1.div_ceil(SCAN_BLOCK) * shorter.block_bytes(), 0);
-        self.fill(stored, shorter, centroids, group, codes, &mut blocks);
-        self.blocks = blocks;
-    }
-
-    fn fill(
-        &mut self,
-        stored: &Codec,
-        shorter: &Codec,
-        centroids: &Centroids,
-        group: u32,
-        codes: (&[u8], usize),
-        out: &mut [u8],
-    ) {
-        self.centroid.resize(stored.dim(), 0.0);
-        centroids.shifted(group, &mut self.centroid);
-        stored.shorten_group(shorter, codes, &self.centroid, out, &mut self.scratch);
-    }
-}
-
 /// Where codes are read and what they become.
 pub(super) struct Source<'a> {
     pub(super) directory: &'a dyn Generation,
@@ -125,15 +86,16 @@ impl Source<'_> {
 
     /// Checks and shortens the codes of the groups from `first` on.
     fn shorten(&self, first: usize, read: &[u8], codes: &mut [u8]) -> Result<(), (u32, String)> {
-        let mut shortened = Shortened::default();
+        let (mut centroid, mut scratch) = (vec![0.0; self.stored.dim()], EncodeScratch::default());
         let stored = read.chunks_exact(self.entry.group_codes() as usize);
         let group_bytes = codes.len() / stored.len().max(1);
         for ((group, read), codes) in (first as u32..).zip(stored).zip(codes.chunks_exact_mut(group_bytes)) {
             self.centroids.check_codes(self.identity, group, read).map_err(|reason| (group, reason))?;
             let count = self.centroids.count(group);
             let used = count.div_ceil(SCAN_BLOCK) * self.shorter.block_bytes();
+            self.centroids.shifted(group, &mut centroid);
             let out = &mut codes[..used];
-            shortened.fill(self.stored, self.shorter, self.centroids, group, (read, count), out);
+            self.stored.shorten_group(self.shorter, (read, count), &centroid, out, &mut scratch);
         }
         Ok(())
     }
