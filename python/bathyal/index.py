@@ -210,9 +210,9 @@ class Index:
         """Answers one query alone and says what it took.
 
         Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
-        ``groups_scanned`` (None of a graph), ``probes`` and ``prune`` (the effort that led to as many), ``total_ns``
-        and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what the open index keeps),
-        ``search_list``, ``ids``, ``distances`` and ``notes``.
+        ``groups_scanned`` (None of a graph), ``probes`` and ``prune`` (the effort that led to as many),
+        ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what the
+        open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
