@@ -65,21 +65,20 @@ impl Source<'_> {
             object.read_at((first * stored_bytes) as u64, read)?;
             let part = (codes.len() / group_bytes).div_ceil(threads).max(1);
             let parts = codes.chunks_mut(part * group_bytes).zip(read.chunks(part * stored_bytes));
-            let outcomes: Vec<Result<(), (u32, String)>> = std::thread::scope(|scope| {
+            std::thread::scope(|scope| {
                 let work = parts.enumerate().map(|(number, (codes, read))| {
                     scope.spawn(move || self.shorten(first + number * part, read, codes))
                 });
                 let running: Vec<_> = work.collect();
-                running
-                    .into_iter()
-                    .map(|part| part.join().unwrap_or_else(|_| Err((0, "a thread panicked".into()))))
-                    .collect()
-            });
-            for outcome in outcomes {
-                outcome.map_err(|(group, reason)| {
-                    IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
-                })?;
-            }
+                running.into_iter().try_for_each(|part| {
+                    let outcome = part
+                        .join()
+                        .map_err(|_| IndexError::Internal("a thread that shortens codes panicked".into()))?;
+                    outcome.map_err(|(group, reason)| {
+                        IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
+                    })
+                })
+            })?;
         }
         Ok(codes)
     }
