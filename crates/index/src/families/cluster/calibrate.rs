@@ -72,7 +72,7 @@ pub(crate) fn calibrate(
     let own = trial.own.iter().flatten();
     let places = places(work, order, trial.truth.iter().chain(own).copied().collect())?;
     let code_bytes = entry.codes.code_bytes;
-    let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes)?;
+    let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
     let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every: 1 };
     let mut found = Found { pages: trial.curves(), lone: trial.curves() };
     let mut prunes: Vec<Pruned> = Vec::new();
@@ -87,9 +87,12 @@ pub(crate) fn calibrate(
     let lengths: Vec<u32> = lengths.filter(|n| shorter::codec(&cluster.codec, *n).is_ok()).collect();
     drop(cluster);
     let ladder = shorter_ladder(&entry.calibration.curves);
+    if lengths.is_empty() || ladder.is_empty() {
+        return Ok(());
+    }
     work.progress.stage("calibrating shorter codes", (lengths.len() * ladder.len()) as u64);
     for (at, code_bytes) in lengths.into_iter().enumerate() {
-        let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes)?;
+        let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
         let every = if trial.queries.count() < MANY_QUERIES { 1 } else { SHORTER_QUERIES };
         let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every };
         let mut found = Found { pages: trial.curves(), lone: trial.curves() };

@@ -24,7 +24,7 @@ use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
 use bathyal_kernels::Metric;
 use bathyal_store::{Generation, ObjectExt};
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
 
 /// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
@@ -120,7 +120,7 @@ impl Stored for StoredCluster {
         let all = split.codes + split.codes_on_tier;
         let code_bytes = (all / self.entry.all_bytes(1).max(1)) as u32;
         let resident = Resident { code_bytes, bytes: split.codes };
-        let mut cluster = load_cluster(directory, manifest, self.entry.clone(), resident)?;
+        let mut cluster = load_cluster(directory, manifest, self.entry.clone(), resident, &Silent)?;
         if let Some(pages) = loading.pages {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
             on_pages.check_loaded(set, pages, centroids.groups(), |group| centroids.count(group))?;
@@ -143,6 +143,7 @@ impl Stored for StoredCluster {
                 verifying.manifest,
                 self.entry.clone(),
                 self.entry.codes.code_bytes,
+                verifying.progress,
             ) {
                 Err(damage) => report.fault(damage.to_string()),
                 Ok(cluster) => verify::compare_groups(&cluster.centroids, &held, report),
@@ -176,6 +177,7 @@ fn load_cluster(
     manifest: &Manifest,
     entry: ClusterEntry,
     resident: Resident,
+    progress: &dyn Progress,
 ) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let set = VectorSet::of(directory, manifest, &entry.file)?;
@@ -214,6 +216,7 @@ fn load_cluster(
             centroids: centroids_of,
             stored: codec_of,
             shorter: &short,
+            progress,
         };
         let codes = source.load(resident.bytes)?;
         centroids.shorten(&codec, &short);
@@ -242,9 +245,10 @@ pub(super) fn load_for_scan(
     manifest: &Manifest,
     entry: ClusterEntry,
     code_bytes: u32,
+    progress: &dyn Progress,
 ) -> Result<Cluster, IndexError> {
     let resident = Resident { code_bytes, bytes: entry.all_bytes(code_bytes) };
-    load_cluster(directory, manifest, entry, resident)
+    load_cluster(directory, manifest, entry, resident, progress)
 }
 
 /// Reads the codes of the first groups, `wanted` bytes in all, and checks them group by group.

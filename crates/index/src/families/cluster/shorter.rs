@@ -10,6 +10,7 @@ use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_store::{Generation, ObjectExt};
+use bathyal_vectors::progress::Progress;
 
 /// Lengths that a build measures, in eighths of its codes. Below the least, groups are left on the tier: codes of a quarter
 /// would be as many reads.
@@ -45,6 +46,7 @@ pub(super) struct Source<'a> {
     pub(super) centroids: &'a Centroids,
     pub(super) stored: &'a Codec,
     pub(super) shorter: &'a Codec,
+    pub(super) progress: &'a dyn Progress,
 }
 
 impl Source<'_> {
@@ -60,6 +62,9 @@ impl Source<'_> {
         let mut read = vec![0; at_once * stored_bytes];
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
         for (batch, codes) in codes.chunks_mut(at_once * group_bytes).enumerate() {
+            if self.progress.cancelled() {
+                return Err(IndexError::Cancelled);
+            }
             let first = batch * at_once;
             let read = &mut read[..codes.len() / group_bytes * stored_bytes];
             object.read_at((first * stored_bytes) as u64, read)?;
