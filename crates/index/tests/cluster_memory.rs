@@ -75,6 +75,7 @@ fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
             assert_eq!(split.codes + split.codes_on_tier + split.codes_left_out, all, "{what}");
             let index = open(&path, budget).unwrap();
             let found = asked(&index, &queries, Effort::Recall(0.9));
+            assert!(!found.notes.iter().any(|note| note.contains("shorter codes")), "{:?}", found.notes);
             let (recall, reads) = (recall(&found, &truth), found.totals.reads);
             assert!(recall >= 0.87, "{what}: recall {recall}");
             let (fewer, more) = before.unwrap_or((u64::MAX, 0));
@@ -103,6 +104,7 @@ fn groups_whose_codes_are_read_are_compared_by_all_of_them() {
     let mut spilled = 0;
     for (budget, split) in budgets.iter().filter(|(_, split)| split.codes_left_out == shortest) {
         let found = asked(&open(&path, *budget).unwrap(), &queries, Effort::SearchList(20));
+        assert!(found.notes.iter().any(|note| note.contains("shorter codes")), "{:?}", found.notes);
         let (recall, reads) = (recall(&found, &truth), found.totals.reads);
         if let Some((worse, fewer)) = before {
             assert!(

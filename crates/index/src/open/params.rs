@@ -89,6 +89,14 @@ impl Index {
                 self.effort_for(k, recall, &mut notes)
             }
         };
+        let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
+        if named && self.split.codes_left_out > 0 {
+            notes.push(
+                "the memory budget holds shorter codes than the index has, with which a search_list or probes that are named \
+                 find less; allow more memory, or ask for a recall"
+                    .into(),
+            );
+        }
         let params = SearchParams {
             k,
             search_list: effort.search_list.max(k),
