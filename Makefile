@@ -23,7 +23,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth check-dax check-budgets
+	bench-out-of-core bench-growth check-dax check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -136,6 +136,9 @@ check-calibration: ## recall asked for and measured, and the same answers on all
 
 check-budgets: ## sets of 400 MB built by every family in the least memory that it asks for; many minutes
 	BATHYAL_LARGE_SETS=1 $(CARGO) test --release --locked -p bathyal-cli --test command -- large_sets
+
+check-publishing: ## builds of sets in parts killed, out of space or without power at every operation; an hour
+	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --locked -p bathyal-index --test publishing -- sets_in_parts
 
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
