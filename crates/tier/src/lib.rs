@@ -14,6 +14,7 @@ pub mod conformance;
 pub mod contract;
 pub mod engine;
 pub mod error;
+pub mod lanes;
 mod latencies;
 pub mod layer;
 pub mod memory;

@@ -42,12 +42,13 @@ use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Generation, StoreError};
+use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
 use bathyal_tier::{Control, EngineOptions, Tier, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
-use caller::{Spare, Waiting};
-use pool::{Counters, Job, RawQueries, Tenant, cores, process};
+use caller::Waiting;
+use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -75,10 +76,10 @@ pub struct Index {
     buffers: Buffers,
     split: MemorySplit,
     engine: EngineOptions,
-    counters: Arc<Counters>,
     /// What the pool of search threads knows of this index.
     tenant: Arc<Tenant>,
-    spare: Spare,
+    /// What jobs refer to.
+    known: Lanes<Arc<Known>>,
     /// The process that opened it.
     process: u32,
 }
@@ -185,14 +186,16 @@ impl Index {
         let thread_bytes = thread_buffers * frame_bytes as u64;
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         let file = address.join(&manifest.paged_file().name);
+        let tenant = Arc::new(Tenant::new(file, tier.clone(), engine, thread_bytes, searches));
         Ok(Index {
             directory: address.to_path_buf(),
             element,
             metric,
             own_counters: families::find(&manifest.family)?.counters,
             stored,
+            known: Known::lanes(tenant.clone(), opened.clone()),
             opened,
-            tenant: Arc::new(Tenant::new(file, tier.clone(), engine, thread_bytes, searches)),
+            tenant,
             tier,
             profile,
             processor: options.processor,
@@ -202,8 +205,6 @@ impl Index {
             split,
             engine,
             manifest,
-            counters: Arc::default(),
-            spare: Spare::default(),
             process: process(),
         })
     }
@@ -345,9 +346,8 @@ impl Index {
         let planned = self.stored.planned_list(&params);
         let wanted = in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
-        let job = Job::new(self.tenant.clone(), self.opened.clone(), queries, params, in_flight, deadline);
-        let query_bytes = self.stored.query_bytes(planned);
-        Ok(Arc::new(job.counted(self.counters.clone()).taking(query_bytes)))
+        let job = Job::new(self.known.here().clone(), queries, params, (threads, in_flight), deadline);
+        Ok(Arc::new(job.taking(self.stored.query_bytes(planned))))
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

@@ -1,14 +1,14 @@
 //! A worker: a thread that runs the queries of many callers on an engine for each index that they ask.
 
-use super::job::{Answers, Ended, Job};
+use super::job::{Answers, Ended, Held, Job, Scratch};
 use super::tenant::Tenant;
 use super::threads::Pool;
 use crate::error::IndexError;
-use crate::family::QueryState;
 use bathyal_tier::{Alarm, Cx, RunError, Running, Step, TierError, thread_waker};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -34,8 +34,9 @@ pub(super) fn is_worker() -> bool {
     IS_WORKER.get()
 }
 
-/// Where a worker finds its orders.
+/// Where a worker finds its orders, on cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
 pub(super) struct Desk {
     alarm: Arc<Alarm>,
     inbox: Mutex<Inbox>,
@@ -98,9 +99,8 @@ impl Desk {
 /// The life of a worker.
 pub(super) fn work(pool: &'static Pool, desk: Arc<Desk>) {
     IS_WORKER.set(true);
-    let answer = |cx: &Cx, job: Arc<Job>, query: usize, scratch: Box<dyn QueryState>| {
-        job.answer(cx.clone(), query, scratch)
-    };
+    let answer =
+        |cx: &Cx, job: Held, query: usize, scratch: Scratch| Job::answer(job, cx.clone(), query, scratch);
     let worker = Worker { pool, desk, posts: Vec::new(), turn: 0, fruitless: false, looked: Instant::now() };
     worker.run(&thread_waker(), &answer);
 }
@@ -126,7 +126,9 @@ struct Post<F: Future> {
     free: Vec<usize>,
     /// Shares whose jobs have queries left, in turn.
     line: VecDeque<usize>,
-    scratches: Vec<Box<dyn QueryState>>,
+    scratches: Vec<Scratch>,
+    /// Bytes of the index's memory that have been taken and that no query holds now: the next ones' here.
+    purse: u64,
     /// Memory for the next query was refused.
     refused: bool,
     idle_since: Instant,
@@ -134,7 +136,9 @@ struct Post<F: Future> {
 
 /// A worker's part of a job.
 struct Share {
-    job: Arc<Job>,
+    job: Held,
+    /// Queries that it has taken and not begun.
+    taken: Range<usize>,
     /// Queries of it that run here.
     active: usize,
     /// Once it has taken a query.
@@ -142,9 +146,28 @@ struct Share {
     in_line: bool,
 }
 
+impl Share {
+    /// Whether it has no query left to begin.
+    fn is_spent(&self) -> bool {
+        self.job.is_stopped() || (self.taken.is_empty() && self.job.is_spent())
+    }
+
+    /// The next query.
+    fn take(&mut self) -> Option<usize> {
+        self.job.look_at(Instant::now);
+        if self.job.is_stopped() {
+            return None;
+        }
+        if self.taken.is_empty() {
+            self.taken = self.job.take();
+        }
+        self.taken.next()
+    }
+}
+
 /// A running query.
 struct Query<F> {
-    job: Arc<Job>,
+    job: Held,
     share: usize,
     answer: F,
 }
@@ -162,7 +185,7 @@ impl<F: Future> Future for Query<F> {
 }
 
 impl<F: Future<Output = Ended>> Worker<F> {
-    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) {
+    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Held, usize, Scratch) -> F) {
         loop {
             self.receive();
             let mut went_on = false;
@@ -185,7 +208,7 @@ impl<F: Future<Output = Ended>> Worker<F> {
         let orders = std::mem::take(&mut self.desk.inbox().orders);
         for order in orders {
             match order {
-                Order::Answer(job) => self.post(&job.tenant.clone()).add(job),
+                Order::Answer(job) => self.post(job.tenant()).add(job),
                 Order::Dismiss { tenant, _ack } => {
                     for mut post in self.posts.extract_if(.., |post| post.tenant.number == tenant) {
                         post.give_up(|| IndexError::Cancelled);
@@ -280,6 +303,7 @@ impl<F: Future> Post<F> {
             free: Vec::new(),
             line: VecDeque::new(),
             scratches: Vec::new(),
+            purse: 0,
             refused: false,
             idle_since: Instant::now(),
         }
@@ -294,7 +318,8 @@ impl<F: Future> Post<F> {
     }
 
     fn add(&mut self, job: Arc<Job>) {
-        let share = Some(Share { job, active: 0, answers: None, in_line: true });
+        let job = Held::of(job);
+        let share = Some(Share { job, taken: 0..0, active: 0, answers: None, in_line: true });
         let at = match self.free.pop() {
             Some(at) => {
                 self.shares[at] = share;
@@ -311,6 +336,7 @@ impl<F: Future> Post<F> {
     /// Closes the engine.
     fn close(&mut self) {
         self.scratches.clear();
+        self.empty_purse();
         if let Some(running) = self.running.take() {
             drop(running);
             self.tenant.hosted(&self.desk.alarm, false);
@@ -329,7 +355,23 @@ impl<F: Future> Post<F> {
         }
         if self.is_idle() {
             self.idle_since = Instant::now();
+            self.empty_purse();
         }
+    }
+
+    /// Keeps the memory of queries that have ended for those that follow, so that the index's ledger, which is one for all
+    /// workers, is not asked for each.
+    fn put_back(&mut self, bytes: u64) {
+        if self.tenant.has_budget() {
+            self.purse += bytes;
+        }
+        if self.tenant.is_short() {
+            self.empty_purse();
+        }
+    }
+
+    fn empty_purse(&mut self) {
+        self.tenant.give(std::mem::take(&mut self.purse));
     }
 
     /// Gives all jobs up: the tier has failed, or the index is closed.
@@ -337,19 +379,20 @@ impl<F: Future> Post<F> {
         self.line.clear();
         for share in self.shares.iter_mut().flatten() {
             share.job.fail(why());
-            self.tenant.give(share.active as u64 * share.job.query_bytes);
+            self.purse += share.active as u64 * share.job.query_bytes;
             (share.active, share.in_line) = (0, false);
         }
         if let Some(running) = &mut self.running {
             running.retain(|_| false);
         }
         (0..self.shares.len()).for_each(|at| self.end(at));
+        self.empty_purse();
     }
 }
 
 impl<F: Future<Output = Ended>> Post<F> {
     /// Begins queries and steps those whose reads have arrived; whether any went on.
-    fn go_on(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) -> bool {
+    fn go_on(&mut self, answer: &impl Fn(&Cx, Held, usize, Scratch) -> F) -> bool {
         let mut steps = 0;
         loop {
             let began = self.fill(answer);
@@ -394,7 +437,7 @@ impl<F: Future<Output = Ended>> Post<F> {
     }
 
     /// Begins as many queries as its jobs and their memory allow, each job in turn; whether it began any.
-    fn fill(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) -> bool {
+    fn fill(&mut self, answer: &impl Fn(&Cx, Held, usize, Scratch) -> F) -> bool {
         if self.line.is_empty() {
             return false;
         }
@@ -404,7 +447,7 @@ impl<F: Future<Output = Ended>> Post<F> {
         while self.active() < most && full < self.line.len() {
             let Some(at) = self.line.pop_front() else { break };
             let Some(share) = &mut self.shares[at] else { continue };
-            if share.job.is_spent() {
+            if share.is_spent() {
                 share.in_line = false;
                 self.end(at);
                 continue;
@@ -435,26 +478,21 @@ impl<F: Future<Output = Ended>> Post<F> {
     }
 
     /// Begins the next query of a share whose memory has been taken.
-    fn begin(
-        &mut self,
-        at: usize,
-        job: Arc<Job>,
-        answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F,
-    ) -> bool {
+    fn begin(&mut self, at: usize, job: Held, answer: &impl Fn(&Cx, Held, usize, Scratch) -> F) -> bool {
         let (Some(share), Some(running)) = (&mut self.shares[at], &mut self.running) else { return false };
         let answers = &mut share.answers;
         answers.get_or_insert_with(|| {
             job.hold();
             Answers::with_room(&job)
         });
-        let taken = job.take();
+        let taken = share.take();
         // A lone query is taken out of the line at once, so that the line is no longer than it has to be.
-        share.in_line = !job.is_spent();
+        share.in_line = !share.is_spent();
         if share.in_line {
             self.line.push_back(at);
         }
         let Some(query) = taken else {
-            self.tenant.give(job.query_bytes);
+            self.put_back(job.query_bytes);
             self.end(at);
             return false;
         };
@@ -475,7 +513,7 @@ impl<F: Future<Output = Ended>> Post<F> {
     fn afford(&mut self, job: &Job) -> Result<bool, TierError> {
         let (query, engine) = (job.query_bytes, self.tenant.engine_bytes);
         if self.running.is_some() {
-            if self.tenant.take(query, &self.desk.alarm) {
+            if self.pay(query) {
                 return Ok(true);
             }
             if self.active() > 0 {
@@ -484,7 +522,7 @@ impl<F: Future<Output = Ended>> Post<F> {
             self.close();
         }
         if !self.tenant.take(query + engine, &self.desk.alarm) {
-            self.pool.clear(self.tenant.number);
+            self.pool.clear(&self.tenant);
             if !self.tenant.take(query + engine, &self.desk.alarm) {
                 return Ok(false);
             }
@@ -500,20 +538,30 @@ impl<F: Future<Output = Ended>> Post<F> {
         Ok(true)
     }
 
+    /// Takes the memory of a query out of the purse or from the index.
+    fn pay(&mut self, bytes: u64) -> bool {
+        let lacking = bytes.saturating_sub(self.purse);
+        if lacking > 0 && !self.tenant.take(lacking, &self.desk.alarm) {
+            // What callers left of engines may be enough.
+            self.pool.clear(&self.tenant);
+            if !self.tenant.take(lacking, &self.desk.alarm) {
+                return false;
+            }
+        }
+        self.purse = (self.purse + lacking).saturating_sub(bytes);
+        true
+    }
+
     fn answered(&mut self, at: usize, ended: Ended) {
         let Some(share) = &mut self.shares[at] else { return };
         share.active -= 1;
-        self.tenant.give(share.job.query_bytes);
-        let outcome = match &mut share.answers {
-            Some(answers) => share.job.note(ended, answers),
-            None => return,
-        };
+        let job = share.job.clone();
+        let outcome = share.answers.as_mut().map(|answers| job.note(ended, answers));
+        self.put_back(job.query_bytes);
+        let Some(outcome) = outcome else { return };
         match outcome {
             Ok(scratch) => self.scratches.push(scratch),
-            Err(error) => {
-                let job = share.job.clone();
-                job.fail(self.cause().unwrap_or(error));
-            }
+            Err(error) => job.fail(self.cause().unwrap_or(error)),
         }
         let Some(share) = &self.shares[at] else { return };
         if share.active > 0 || share.in_line {
@@ -547,22 +595,24 @@ impl<F: Future<Output = Ended>> Post<F> {
     fn sweep(&mut self, now: Instant) {
         let mut stopped = false;
         for share in self.shares.iter().flatten() {
-            if share.job.is_late(now) {
-                share.job.fail(IndexError::Deadline);
-            }
+            share.job.look_at(|| now);
             stopped |= share.job.is_stopped();
         }
         if stopped && let Some(running) = &mut self.running {
-            let (shares, tenant) = (&mut self.shares, &self.tenant);
+            let (shares, purse) = (&mut self.shares, &mut self.purse);
             running.retain(|query| {
                 let stays = !query.job.is_stopped();
                 if !stays && let Some(share) = &mut shares[query.share] {
                     share.active -= 1;
-                    tenant.give(query.job.query_bytes);
+                    *purse += query.job.query_bytes;
                 }
                 stays
             });
             (0..self.shares.len()).for_each(|at| self.end(at));
+            self.empty_purse();
+        }
+        if self.tenant.is_short() {
+            self.empty_purse();
         }
         if self.tenant.is_short() && self.active() == 0 && self.line.is_empty() {
             self.close();
