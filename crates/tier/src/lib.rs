@@ -18,6 +18,7 @@ pub mod lanes;
 mod latencies;
 pub mod layer;
 pub mod memory;
+pub mod numa;
 pub mod probe;
 mod thread_time;
 

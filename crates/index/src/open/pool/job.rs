@@ -231,7 +231,9 @@ impl Job {
 
     /// Memory for one query.
     pub(in crate::open) fn scratch(&self) -> Scratch {
-        Scratch { state: self.known.opened.clone().query_state(), found: Vec::new() }
+        let opened = &self.known.opened;
+        let here = self.tenant().here().min(opened.len() - 1);
+        Scratch { state: opened[here].clone().query_state(), found: Vec::new() }
     }
 
     /// Adds an answer to `answers`, and gives the query's memory back for the next.

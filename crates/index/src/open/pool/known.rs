@@ -11,13 +11,14 @@ use std::sync::Arc;
 #[repr(align(128))]
 pub(in crate::open) struct Known {
     pub(in crate::open) tenant: Arc<Tenant>,
-    pub(in crate::open) opened: Arc<dyn Opened>,
+    /// What stays in memory: one, or a copy for each node that the tenant knows.
+    pub(in crate::open) opened: Arc<[Arc<dyn Opened>]>,
     pub(in crate::open) counters: Arc<Counters>,
 }
 
 impl Known {
     /// One for each lane.
-    pub(in crate::open) fn lanes(tenant: Arc<Tenant>, opened: Arc<dyn Opened>) -> Lanes<Arc<Known>> {
+    pub(in crate::open) fn lanes(tenant: Arc<Tenant>, opened: Arc<[Arc<dyn Opened>]>) -> Lanes<Arc<Known>> {
         let counters = Arc::<Counters>::default();
         let known = || Known { tenant: tenant.clone(), opened: opened.clone(), counters: counters.clone() };
         Lanes::new(|| Arc::new(known()))

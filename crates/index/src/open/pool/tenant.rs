@@ -1,6 +1,7 @@
 //! An open index as the pool sees it: what engines are opened on, and the memory that searches of it may take.
 
 use bathyal_tier::lanes::Padded;
+use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Alarm, Engine, EngineOptions, Tier, TierError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +15,10 @@ pub(in crate::open) struct Tenant {
     pub(super) number: u64,
     /// The file that searches read.
     file: PathBuf,
-    tier: Arc<dyn Tier>,
+    /// One, or one for each node.
+    tiers: Box<[Arc<dyn Tier>]>,
+    /// The NUMA nodes that its threads are spread over, where there are several.
+    nodes: Option<Arc<Nodes>>,
     addressable: bool,
     options: EngineOptions,
     pub(super) engine_bytes: u64,
@@ -33,19 +37,20 @@ struct Ledger {
 }
 
 impl Tenant {
-    /// `memory` are the bytes that engines and running queries may take together.
+    /// `tiers` is one, or one for each of `nodes`; `memory` are the bytes that engines and running queries may take together.
     pub(in crate::open) fn new(
         file: PathBuf,
-        tier: Arc<dyn Tier>,
+        tiers: Box<[Arc<dyn Tier>]>,
+        nodes: Option<Arc<Nodes>>,
         options: EngineOptions,
         engine_bytes: u64,
         memory: Option<u64>,
     ) -> Tenant {
         let ledger = |left| Padded(Mutex::new(Ledger { left, refused: Vec::new(), hosts: Vec::new() }));
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let addressable = tier.profile().addressable;
+        let addressable = tiers.iter().all(|tier| tier.profile().addressable);
         let (memory, short) = (memory.map(ledger), AtomicBool::new(false));
-        Tenant { number, file, tier, addressable, options, engine_bytes, memory, short }
+        Tenant { number, file, tiers, nodes, addressable, options, engine_bytes, memory, short }
     }
 
     /// The file that searches read.
@@ -60,7 +65,21 @@ impl Tenant {
 
     /// An engine for the calling thread, whose memory has been taken.
     pub(in crate::open) fn open(&self) -> Result<Engine, TierError> {
-        Engine::new(self.tier.clone(), self.options)
+        let here = self.here().min(self.tiers.len() - 1);
+        Engine::new(self.tiers[here].clone(), self.options)
+    }
+
+    /// The nodes that its threads are spread over, where there are several.
+    pub(super) fn nodes(&self) -> Option<&Arc<Nodes>> {
+        self.nodes.as_ref()
+    }
+
+    /// The copy for the node on which the calling thread runs now.
+    pub(super) fn here(&self) -> usize {
+        match &self.nodes {
+            Some(nodes) if self.tiers.len() > 1 => nodes.here(),
+            _ => 0,
+        }
     }
 
     fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {

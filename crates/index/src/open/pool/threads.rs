@@ -130,7 +130,7 @@ impl Pool {
         let idle = |desks: &[Arc<Desk>]| desks.iter().filter(|desk| desk.load() == 0).count();
         let mut started = Ok(());
         while desks.len() < threads || (desks.len() < cores() && idle(&desks) < threads) {
-            let desk = Arc::new(Desk::default());
+            let desk = Arc::new(Desk::new(desks.len()));
             started = self.start(desk.clone());
             if started.is_err() {
                 break;

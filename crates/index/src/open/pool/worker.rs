@@ -38,6 +38,8 @@ pub(super) fn is_worker() -> bool {
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Desk {
+    /// The worker's number among all, by which it gets a NUMA node.
+    number: usize,
     alarm: Arc<Alarm>,
     inbox: Mutex<Inbox>,
     /// Queries that it has been given, a batch as many as it interleaves.
@@ -61,6 +63,11 @@ enum Order {
 }
 
 impl Desk {
+    /// That of worker number `number`.
+    pub(super) fn new(number: usize) -> Desk {
+        Desk { number, ..Desk::default() }
+    }
+
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +108,15 @@ pub(super) fn work(pool: &'static Pool, desk: Arc<Desk>) {
     IS_WORKER.set(true);
     let answer =
         |cx: &Cx, job: Held, query: usize, scratch: Scratch| Job::answer(job, cx.clone(), query, scratch);
-    let worker = Worker { pool, desk, posts: Vec::new(), turn: 0, fruitless: false, looked: Instant::now() };
+    let worker = Worker {
+        pool,
+        desk,
+        posts: Vec::new(),
+        turn: 0,
+        fruitless: false,
+        bound: false,
+        looked: Instant::now(),
+    };
     worker.run(&thread_waker(), &answer);
 }
 
@@ -112,6 +127,8 @@ struct Worker<F: Future> {
     turn: usize,
     /// Whether no query has gone on since the devices were last looked at.
     fruitless: bool,
+    /// Whether it keeps to a NUMA node.
+    bound: bool,
     looked: Instant,
 }
 
@@ -208,7 +225,10 @@ impl<F: Future<Output = Ended>> Worker<F> {
         let orders = std::mem::take(&mut self.desk.inbox().orders);
         for order in orders {
             match order {
-                Order::Answer(job) => self.post(job.tenant()).add(job),
+                Order::Answer(job) => {
+                    self.bind(job.tenant());
+                    self.post(job.tenant()).add(job);
+                }
                 Order::Dismiss { tenant, _ack } => {
                     for mut post in self.posts.extract_if(.., |post| post.tenant.number == tenant) {
                         post.give_up(|| IndexError::Cancelled);
@@ -216,6 +236,15 @@ impl<F: Future<Output = Ended>> Worker<F> {
                     }
                 }
             }
+        }
+    }
+
+    /// Keeps to a NUMA node from the first index on that wants it, before anything is allocated for that.
+    fn bind(&mut self, tenant: &Tenant) {
+        if let (false, Some(nodes)) = (self.bound, tenant.nodes()) {
+            self.bound = true;
+            // Refused only where processors have been taken away since: then it runs where it may.
+            let _ = nodes.bind_thread(nodes.of_thread(self.desk.number));
         }
     }
 
