@@ -199,8 +199,9 @@ fn lone(index: &Index, rows: &[VectorFile], options: &SearchOptions, callers: us
     std::thread::scope(|scope| {
         let call = &call;
         let threads: Vec<_> = (0..callers).map(|caller| scope.spawn(move || call(caller))).collect();
-        start.wait();
+        // Before they are let go: afterwards it may be a while until this thread runs again.
         let begin = Used::now();
+        start.wait();
         std::thread::sleep(TIME);
         over.store(true, Relaxed);
         let answered = threads.into_iter().map(|thread| thread.join().unwrap()).sum();

@@ -6,10 +6,12 @@
 
 mod asked;
 mod counters;
+mod desk;
 mod gate;
 mod job;
 mod known;
 mod pending;
+mod post;
 mod spare;
 mod tenant;
 mod threads;

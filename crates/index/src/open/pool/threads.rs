@@ -1,10 +1,11 @@
 //! The threads of the pool, and the engines that callers borrow from it.
 
+use super::desk::Desk;
 use super::gate::Gate;
 use super::job::{Job, Scratch};
 use super::spare::{Seats, Spare, Spares};
 use super::tenant::Tenant;
-use super::worker::{Desk, work};
+use super::worker::work;
 use crate::error::IndexError;
 use bathyal_tier::lanes::{Padded, thread_number};
 use bathyal_tier::{Engine, TierError};
@@ -142,7 +143,8 @@ impl Pool {
             self.version.0.fetch_add(1, Ordering::Release);
         }
         started?;
-        desks.sort_by_key(|desk| desk.load());
+        // Each is asked once: loads change meanwhile, and a sort that sees that panics.
+        desks.sort_by_cached_key(|desk| desk.load());
         let given = desks[..threads].iter().filter(|desk| desk.give(job.clone())).count();
         if given == 0 {
             return Err(IndexError::Internal("a search thread has ended".into()));
