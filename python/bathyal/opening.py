@@ -41,10 +41,10 @@ def open(
             and queries in flight follow what was measured. None means no more than the tier knows of itself.
         stripe: folders in which the parts of a striped index are, where they were moved, in any order. Parts that
             are in none of them are looked for where they were put.
-        numa: on a machine of several NUMA nodes: ``"off"`` leaves threads and memory to the system; ``"interleave"``
-            keeps each search thread to a node and deals what the index keeps in memory out to all nodes; ``"copy"``
-            keeps a copy of that on each node, and all copies count towards ``memory``. None interleaves as far as the
-            system lets.
+        numa: on a machine of several NUMA nodes: ``"off"`` leaves threads and memory to the system;
+            ``"interleave"`` keeps each search thread to a node and deals what the index keeps in memory out to all
+            nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
+            interleaves as far as the system lets.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
