@@ -16,6 +16,9 @@ SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 FUZZ_RUNS ?=
 
+# The most threads of `make bench-threads`.
+THREADS ?= 64
+
 # The bench has a virtual environment of its own, since it holds other people's packages.
 BENCH_VENV := target/bench-venv
 BENCH_PYTHON := $(BENCH_VENV)/bin/python
@@ -23,7 +26,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth check-dax check-budgets check-publishing
+	bench-out-of-core bench-growth bench-threads check-dax check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -129,6 +132,9 @@ bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB
 bench-growth: ## 10^5 to 10^8 vectors made, built and searched; hours, 50 GB of disk; goes on where it was killed
 	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
 	$(PYTHON) bench/growth.py $(BENCH_ARGS)
+
+bench-threads: ## what a query costs at 1 to THREADS threads, in memory and on a simulated device; some four minutes
+	$(CARGO) bench --locked -p bathyal-index --bench threads -- $(THREADS)
 
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
