@@ -81,8 +81,8 @@ fn fill_share(object: &dyn Object, at: u64, out: &mut [MaybeUninit<u8>]) -> Resu
     let mut checksum = 0;
     for (i, piece) in out.chunks_mut(PIECE_BYTES).enumerate() {
         piece.fill(MaybeUninit::new(0));
-        // SAFETY: all of it was just written.
-        let piece = unsafe { piece.assume_init_mut() };
+        // SAFETY: all of it was just written, and a byte that may be uninitialised lies as a byte does.
+        let piece = unsafe { std::slice::from_raw_parts_mut(piece.as_mut_ptr().cast::<u8>(), piece.len()) };
         object.read_at(at + (i * PIECE_BYTES) as u64, piece)?;
         checksum = crc32c::crc32c_append(checksum, piece);
     }
