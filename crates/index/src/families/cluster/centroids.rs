@@ -9,7 +9,7 @@ use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::room::{gathered, room, zeros};
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
-use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, keep_nearest};
+use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -30,8 +30,8 @@ pub(crate) const RUNS_A_SPAN: usize = 64;
 const RUNS_A_CHOICE: usize = 8;
 /// Spans looked into, at least.
 const LEAST_SPANS: usize = 12;
-/// Centroids that are compared exactly for each one that their codes choose, in halves: codes rank them nearly right. No query
-/// compares more than so many of the average, or than it may choose.
+/// Centroids that are compared exactly for each one that is chosen on average, in halves, or as many as a query may choose:
+/// codes rank them nearly right.
 const EXACT_HALVES: usize = 3;
 
 /// What the mean square distance of a group's vectors from their centroid counts beside the square distance of the query
@@ -389,9 +389,6 @@ impl Centroids {
             }
         }
         keep_nearest(&mut n.groups, exact);
-        // As many as the codes make it need, and half as many more, are compared.
-        let likely = self.chosen(scope, &mut n.groups);
-        keep_nearest(&mut n.groups, (likely * EXACT_HALVES).div_ceil(2));
         n.ids.clear();
         n.ids.extend(n.groups.iter().map(|group| group.id));
         n.distances.resize(n.ids.len(), 0.0);
@@ -521,6 +518,14 @@ impl Navigation {
         // Candidates twice, as their vector grows; ids and distances of those that are compared exactly.
         let chosen = (EXACT_HALVES * planned + GROUPS_A_RUN).min(groups);
         16 * compared.min(runs) + 24 * chosen
+    }
+}
+
+/// Keeps the `wanted` nearest, in no order.
+fn keep_nearest(found: &mut Vec<Neighbor>, wanted: usize) {
+    if found.len() > wanted && wanted > 0 {
+        found.select_nth_unstable(wanted - 1);
+        found.truncate(wanted);
     }
 }
 
