@@ -16,6 +16,9 @@ SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 FUZZ_RUNS ?=
 
+# The most threads of `make bench-threads`.
+THREADS ?= 64
+
 # The bench has a virtual environment of its own, since it holds other people's packages.
 BENCH_VENV := target/bench-venv
 BENCH_PYTHON := $(BENCH_VENV)/bin/python
@@ -23,7 +26,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth check-dax check-budgets
+	bench-out-of-core bench-growth bench-threads check-dax check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -130,12 +133,18 @@ bench-growth: ## 10^5 to 10^8 vectors made, built and searched; hours, 50 GB of 
 	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
 	$(PYTHON) bench/growth.py $(BENCH_ARGS)
 
+bench-threads: ## what a query costs at 1 to THREADS threads, in memory and on a simulated device; some four minutes
+	$(CARGO) bench --locked -p bathyal-index --bench threads -- $(THREADS)
+
 check-calibration: ## recall asked for and measured, and the same answers on all tiers, on BATHYAL_DATA
 	$(CARGO) run --release --locked -p bathyal-suites -- tiers $(CHECK_ARGS)
 	$(CARGO) run --release --locked -p bathyal-suites -- calibration $(CHECK_ARGS)
 
 check-budgets: ## sets of 400 MB built by every family in the least memory that it asks for; many minutes
 	BATHYAL_LARGE_SETS=1 $(CARGO) test --release --locked -p bathyal-cli --test command -- large_sets
+
+check-publishing: ## builds of sets in parts killed, out of space or without power at every operation; an hour
+	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --locked -p bathyal-index --test publishing -- sets_in_parts
 
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh

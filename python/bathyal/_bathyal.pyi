@@ -80,7 +80,7 @@ class IndexHandle:
     @staticmethod
     def open(
         place: tuple[_Path, list[_Path]],
-        tier: str,
+        tier: tuple[str, str | None],
         memory: int | None,
         progress: _Progress,
         delay: str | None,

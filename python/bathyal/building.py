@@ -105,7 +105,7 @@ def build(
             },
             receiver,
         )
-    handle = _bathyal.IndexHandle.open((path, []), "file", budget, None, None, None)
+    handle = _bathyal.IndexHandle.open((path, []), ("file", None), budget, None, None, None)
     return Index(handle, path, json.loads(report))
 
 

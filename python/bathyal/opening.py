@@ -20,6 +20,7 @@ def open(
     delay: str | None = None,
     profile: Path | None = None,
     stripe: Sequence[Path] | None = None,
+    numa: str | None = None,
 ) -> Index:
     """Opens the index in the directory ``path``.
 
@@ -40,6 +41,10 @@ def open(
             and queries in flight follow what was measured. None means no more than the tier knows of itself.
         stripe: folders in which the parts of a striped index are, where they were moved, in any order. Parts that
             are in none of them are looked for where they were put.
+        numa: on a machine of several NUMA nodes: ``"off"`` leaves threads and memory to the system;
+            ``"interleave"`` keeps each search thread to a node and deals what the index keeps in memory out to all
+            nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
+            interleaves as far as the system lets.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
@@ -47,7 +52,8 @@ def open(
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum; a part is not what it should be.
         MemoryError: ``memory`` is too small; the message says how much is needed.
-        ValueError: ``tier`` names memory that is not there, is too small or holds something else.
+        ValueError: ``tier`` names memory that is not there, is too small or holds something else; no such ``numa``,
+            or the system does not let it.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.eye(8, dtype=np.float32)
@@ -58,5 +64,5 @@ def open(
     """
     with shown(progress) as receiver:
         budget, place = memory_bytes(memory), (path, folders(stripe))
-        handle = _bathyal.IndexHandle.open(place, tier, budget, receiver, delay, profile)
+        handle = _bathyal.IndexHandle.open(place, (tier, numa), budget, receiver, delay, profile)
         return Index(handle, path, emulated=delay)

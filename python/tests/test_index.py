@@ -89,6 +89,18 @@ def test_tiers_and_repeats_agree(index, index_path, queries):
     assert (found.distances <= loaded.distances).all()
 
 
+@pytest.mark.parametrize("numa", ["off", "interleave", "copy"])
+def test_numa_nodes_change_no_answer(index, index_path, queries, numa):
+    # On one node none of them does anything.
+    with bathyal.open(index_path, numa=numa) as spread:
+        np.testing.assert_array_equal(spread.search(queries).ids, index.search(queries).ids)
+
+
+def test_an_unknown_use_of_numa_nodes_is_refused(index_path):
+    with pytest.raises(ValueError, match="off, interleave, copy"):
+        bathyal.open(index_path, numa="both")
+
+
 def test_more_recall_takes_more_effort_and_reaches_it(index, vectors, queries):
     truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
     low, high = (index.search(queries, k=10, recall=recall) for recall in (0.8, 0.99))

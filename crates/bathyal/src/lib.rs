@@ -49,7 +49,7 @@
 pub use bathyal_index::families;
 pub use bathyal_index::{
     BuildOptions, BuildReport, Description, Effort, Explanation, FamilyOptions, Index, IndexError as Error,
-    IndexStats, InspectReport, Loss, ManyResult, MemorySplit, OpenOptions, QueryStats, RangeOptions,
+    IndexStats, InspectReport, Loss, ManyResult, MemorySplit, Numa, OpenOptions, QueryStats, RangeOptions,
     RangeResult, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoredEntry,
     StripeConversion, StripeConversionOptions, StripeOptions, TierChoice, VerifyReport, WarmReport, build,
     convert_stripes, inspect, search_many, verify,

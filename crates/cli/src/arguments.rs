@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
-use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, SearchMode, StoreAs, TierChoice};
+use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
 use bathyal_kernels::{Element, Metric};
 use bathyal_repro::ReproArguments;
 use bathyal_tier::TierProfile;
@@ -166,6 +166,10 @@ pub struct SearchSettings {
     /// Where the index's parts are
     #[command(flatten)]
     pub parts: PartsArguments,
+    /// On a machine of several NUMA nodes: off, interleave what the index keeps in memory, or copy it to each of them
+    /// [default: interleave, as far as the system lets]
+    #[arg(long, value_name = "WAY")]
+    pub numa: Option<Numa>,
     /// Emulate a slower device on top of the tier: cxl, nvm, rdma, ssd, or a JSON file with its profile
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub delay: Option<DelayProfile>,

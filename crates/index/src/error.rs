@@ -150,3 +150,51 @@ impl IndexError {
         IndexError::Damaged { file: file.into(), place: place.into(), reason: reason.into() }
     }
 }
+/// The system gives no memory for what was to be held at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes of memory cannot be had for {what}")]
+pub struct NoMemory {
+    /// What was to be held.
+    pub what: &'static str,
+    /// Bytes asked for at once.
+    pub bytes: u64,
+}
+
+impl From<NoMemory> for IndexError {
+    fn from(NoMemory { what, bytes }: NoMemory) -> IndexError {
+        IndexError::NoMemory { what, bytes }
+    }
+}
+
+/// Why the bytes of a file do not become what searches keep in memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// They say what cannot be: a sentence.
+    #[error("{0}")]
+    Damaged(String),
+    /// It does not fit.
+    #[error(transparent)]
+    NoMemory(#[from] NoMemory),
+}
+
+impl From<String> for Unreadable {
+    fn from(reason: String) -> Unreadable {
+        Unreadable::Damaged(reason)
+    }
+}
+
+impl From<&str> for Unreadable {
+    fn from(reason: &str) -> Unreadable {
+        Unreadable::Damaged(reason.into())
+    }
+}
+
+impl Unreadable {
+    /// The error of the file at `path`, which has `place` in it.
+    pub(crate) fn at(self, path: impl Into<PathBuf>, place: impl Into<String>) -> IndexError {
+        match self {
+            Unreadable::Damaged(reason) => IndexError::damaged(path, place, reason),
+            Unreadable::NoMemory(refused) => refused.into(),
+        }
+    }
+}

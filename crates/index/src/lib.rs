@@ -32,7 +32,7 @@ pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredEntry};
 pub use open::{
-    Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, OpenOptions, RangeOptions,
+    Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions,
     RangeResult, SearchOptions, SearchResult, Searching, StripeConversion, StripeConversionOptions,
     TierChoice, WarmReport, convert_stripes, convert_stripes_in, inspect, inspect_in, search_many, verify,
     verify_in,

@@ -98,3 +98,24 @@ fn the_caller_is_called_meanwhile_and_may_cancel() {
     assert!(matches!(outcome, Err(IndexError::Cancelled)));
     assert_eq!(calls.load(Ordering::Relaxed), 3);
 }
+
+#[test]
+fn jobs_are_dealt_out_while_workers_end_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = built(dir.path(), ClusterOptions::default().into());
+    let queries = vectors(Element::U8, 80, DIM, 2);
+    let with = |threads| SearchOptions { threads, ..options(60) };
+    // So many workers that their loads change while they are put in order.
+    let expected = index.search(&queries, &with(40), Control::default()).unwrap();
+    let two = VectorFile::from_rows(Element::U8, DIM, [queries.row(0), queries.row(1)].concat()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let found = index.search(&two, &with(2), Control::default()).unwrap();
+                    assert_eq!(found.ids, expected.ids[..20]);
+                }
+            });
+        }
+    });
+}

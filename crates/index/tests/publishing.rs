@@ -4,6 +4,7 @@
 
 mod clustered;
 
+use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::{
@@ -22,12 +23,20 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 const ROWS: usize = 64;
 /// Enough for a graph to hold some vectors out and to be written again with them.
 const MANY_ROWS: usize = 200;
+/// More than two samples, so that a set is divided.
+const LARGE_ROWS: usize = 140_000;
 const DIM: usize = 4;
+/// Of the large sets: posting lists take more memory for other stages than for placing short vectors.
+const LARGE_DIM: usize = 32;
+/// In large sets one operation in so many is struck unless more is asked for.
+const STRIDE: usize = 41;
+/// Set where every operation is to be struck in them, too: many minutes.
+const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
 
 #[derive(Debug, Clone, Copy)]
 enum Structure {
@@ -49,27 +58,35 @@ struct Kind {
     from: Option<GraphLayoutChoice>,
     /// Of the old index and of the new one: whether it is striped.
     striped: [bool; 2],
+    /// Whether the set is built in parts, for want of memory.
+    in_parts: bool,
 }
 
 /// Nothing is striped.
 const WHOLE: [bool; 2] = [false; 2];
 
 const fn graph(layout: GraphLayoutChoice) -> Kind {
-    Kind { structure: Structure::Graph(layout), held_out: false, from: None, striped: WHOLE }
+    Kind { structure: Structure::Graph(layout), ..CLUSTER }
 }
 
 const fn lists(layout: PostingLayout, coded: bool) -> Kind {
-    Kind { structure: Structure::Lists(layout, coded), held_out: false, from: None, striped: WHOLE }
+    Kind { structure: Structure::Lists(layout, coded), ..CLUSTER }
 }
 
 const fn converted(from: GraphLayoutChoice, to: GraphLayoutChoice) -> Kind {
     Kind { from: Some(from), ..graph(to) }
 }
 
-const CLUSTER: Kind = Kind { structure: Structure::Groups, held_out: false, from: None, striped: WHOLE };
+const CLUSTER: Kind =
+    Kind { structure: Structure::Groups, held_out: false, from: None, striped: WHOLE, in_parts: false };
 
 /// The disks of striped indexes.
 const DISKS: [&str; 2] = ["/a", "/b"];
+
+/// Whether every operation is struck in large sets, too.
+fn strikes_all() -> bool {
+    std::env::var_os(ALL_OPERATIONS).is_some()
+}
 
 /// A store whose drafts are striped, or not.
 fn store(faults: &Faults, striped: bool) -> LocalStore {
@@ -86,29 +103,45 @@ struct Data {
     /// Of the old index and of the new one: other vectors, as many.
     sets: [VectorFile; 2],
     many: [VectorFile; 2],
-    queries: VectorFile,
-    _folder: tempfile::TempDir,
+    large: OnceLock<[VectorFile; 2]>,
+    queries: [VectorFile; 2],
+    folder: tempfile::TempDir,
 }
 
 impl Data {
     fn new() -> Data {
         let folder = tempfile::tempdir().unwrap();
-        let write = |seed, rows: usize| {
-            let vectors = clustered::vectors(Element::F32, rows, DIM, seed);
-            let header = [rows as u32, DIM as u32].map(u32::to_le_bytes).concat();
-            let path = folder.path().join(format!("{seed}-{rows}.fbin"));
-            std::fs::write(&path, [&header, vectors.rows(0..rows).unwrap()].concat()).unwrap();
-            // In a file, since a build from memory is not continued.
-            VectorFile::open(path).unwrap()
-        };
+        let write = |seed, rows| written(folder.path(), seed, rows, DIM);
         let (sets, many) = ([1, 2].map(|seed| write(seed, ROWS)), [1, 2].map(|seed| write(seed, MANY_ROWS)));
-        Data { sets, many, queries: write(3, 5), _folder: folder }
+        let queries = [write(3, 5), written(folder.path(), 4, 5, LARGE_DIM)];
+        Data { sets, many, large: OnceLock::new(), queries, folder }
     }
+
+    fn large(&self) -> &[VectorFile; 2] {
+        self.large.get_or_init(|| [1, 2].map(|seed| written(self.folder.path(), seed, LARGE_ROWS, LARGE_DIM)))
+    }
+}
+
+/// Vectors in a file, since a build from memory is not continued.
+fn written(folder: &Path, seed: u64, rows: usize, dim: usize) -> VectorFile {
+    let vectors = clustered::vectors(Element::F32, rows, dim, seed);
+    let header = [rows as u32, dim as u32].map(u32::to_le_bytes).concat();
+    let path = folder.join(format!("{seed}-{rows}.fbin"));
+    std::fs::write(&path, [&header, vectors.rows(0..rows).unwrap()].concat()).unwrap();
+    VectorFile::open(path).unwrap()
 }
 
 impl Kind {
     fn data<'a>(&self, data: &'a Data) -> &'a [VectorFile; 2] {
-        if self.held_out { &data.many } else { &data.sets }
+        match self.in_parts {
+            true => data.large(),
+            false if self.held_out => &data.many,
+            false => &data.sets,
+        }
+    }
+
+    fn queries<'a>(&self, data: &'a Data) -> &'a VectorFile {
+        &data.queries[usize::from(self.in_parts)]
     }
 
     fn family(&self) -> FamilyOptions {
@@ -129,13 +162,16 @@ impl Kind {
     }
 
     fn options(&self, data: &Data, overwrite: bool) -> BuildOptions {
-        BuildOptions {
+        let options = BuildOptions {
             metric: Metric::L2,
             threads: 1,
             overwrite,
-            calibration: (!self.held_out).then(|| data.queries.clone()),
+            calibration: (!self.held_out).then(|| self.queries(data).clone()),
+            memory_bytes: self.in_parts.then_some(1),
             ..BuildOptions::of(self.family())
-        }
+        };
+        let least = self.in_parts.then(|| planned_memory(&self.data(data)[1], &options));
+        BuildOptions { memory_bytes: least, ..options }
     }
 }
 
@@ -223,7 +259,7 @@ impl<'a> Bench<'a> {
         let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
         let effort = if all { Effort::Recall(1.0) } else { Effort::SearchList(64) };
         let options = SearchOptions { k: 3, effort, threads: 1, ..SearchOptions::default() };
-        let result = index.search(&self.data.queries, &options, Control::default()).unwrap();
+        let result = index.search(self.kind.queries(self.data), &options, Control::default()).unwrap();
         Some((result.ids, result.distances.iter().map(|distance| distance.to_bits()).collect()))
     }
 }
@@ -267,7 +303,8 @@ impl<'a> Sweep<'a> {
 
     /// Lets `fault` strike at one operation after the other until a build gets through; returns how many there are.
     fn run(&self, exchange: bool, fault: Fault, powerless: Option<u64>) -> usize {
-        for number in 0.. {
+        let stride = if self.start.kind.in_parts && !strikes_all() { STRIDE } else { 1 };
+        for number in (0..).step_by(stride) {
             let bench = self.start.copy(exchange);
             bench.faults.strike(number, fault);
             let built = bench.build(self.old.is_some());
@@ -378,6 +415,23 @@ fn packed_graphs() {
 #[test]
 fn groups() {
     sweep(CLUSTER);
+}
+
+/// Sets that are divided first: what is spilled and removed beside the rest of a build.
+#[test]
+fn sets_in_parts() {
+    let data = Data::new();
+    for kind in [CLUSTER, lists(PostingLayout::Grouped, false)] {
+        let kind = Kind { in_parts: true, ..kind };
+        let sweep = Sweep::new(&data, kind, true);
+        let operations = sweep.run(true, Fault::Kill, None);
+        assert!(operations > 100, "{kind:?}: the sweep found {operations} operations");
+        if strikes_all() {
+            sweep.run(true, Fault::Full, None);
+            sweep.run(true, Fault::Kill, Some(11));
+            sweep.after_kill(operations / 2).run(true, Fault::Kill, None);
+        }
+    }
 }
 
 #[test]

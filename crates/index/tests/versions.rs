@@ -1,7 +1,12 @@
 //! Indexes of every version of the format that was ever written: they open, are sound, and answer.
 
-use bathyal_index::format::manifest::{Manifest, SMALLER_VERSION};
-use bathyal_index::{Effort, Index, OpenOptions, SearchOptions, TierChoice, inspect, verify};
+use bathyal_index::families::cluster::ClusterEntry;
+use bathyal_index::format::manifest::{FORMAT_VERSION, Manifest, SMALLER_VERSION, STRIPED_VERSION};
+use bathyal_index::open::find;
+use bathyal_index::{
+    Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, inspect_in, verify_in,
+};
+use bathyal_kernels::Metric;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
@@ -28,35 +33,60 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes")
 }
 
-fn check(path: &Path, version: u32) {
-    let queries = VectorFile::open(folder().join("base.fbin")).unwrap();
-    let name = path.display();
-    let manifest = Manifest::read(path).unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert_eq!(manifest.format_version, version, "{name}");
-    let report = verify(path, &Silent).unwrap();
-    assert!(report.sound && report.vectors == 200, "{name}: {report:?}");
-    inspect(path, &Silent).unwrap();
-    let metric = manifest.metric().unwrap();
-    let exact = exact_neighbors(&queries, &queries, metric, K, None, &Silent).unwrap();
-    for tier in [TierChoice::File, TierChoice::Dram] {
-        let index = Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+/// The names of what is in a folder of fixtures.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().unwrap();
+    let mut found: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    found
+}
+
+/// The index of a path with the vectors that it is of, and where its parts are, if it is striped.
+struct Fixture {
+    path: PathBuf,
+    base: &'static str,
+    stripe: Vec<PathBuf>,
+}
+
+impl Fixture {
+    fn search(&self, queries: &VectorFile, options: OpenOptions) -> Vec<u32> {
+        let index = Index::open(&self.path, &OpenOptions { stripe: self.stripe.clone(), ..options }).unwrap();
+        let family = Manifest::read(&self.path).unwrap().family;
         // More candidates and lists than there are: what is exact is found.
-        let all = manifest.family == "flat" && index.memory_split().codes == 0;
+        let all = family == "flat" && index.memory_split().codes == 0;
+        let many = queries.count() as u32;
         let options = SearchOptions {
             k: K,
-            effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(200) },
-            probes: (!["graph", "flat"].contains(&manifest.family.as_str())).then_some(200),
+            effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(many) },
+            probes: (!["graph", "flat"].contains(&family.as_str())).then_some(many),
             threads: 1,
             ..SearchOptions::default()
         };
-        let found = index.search(&queries, &options, Control::default()).unwrap();
-        if version == SMALLER_VERSION {
-            let share = recall(&exact, &found.ids, K, queries.count()).unwrap();
-            assert!(share >= 0.99, "{name}: halves find {share}");
-            continue;
-        }
-        for (query, ids) in found.ids.chunks_exact(K).enumerate() {
-            assert_eq!(ids, exact.ids(query), "{name}, query {query}");
+        index.search(queries, &options, Control::default()).unwrap().ids
+    }
+
+    fn check(&self, version: u32) {
+        let queries = VectorFile::open(folder().join(self.base)).unwrap();
+        let name = self.path.display();
+        let manifest = Manifest::read(&self.path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(manifest.format_version, version, "{name}");
+        let generation = find(&self.path, &self.stripe).unwrap();
+        let report = verify_in(generation.as_ref(), &Silent).unwrap();
+        assert!(report.sound && report.vectors == queries.count() as u64, "{name}: {report:?}");
+        inspect_in(generation.as_ref(), &Silent).unwrap();
+        let metric = manifest.metric().unwrap();
+        let exact = exact_neighbors(&queries, &queries, metric, K, None, &Silent).unwrap();
+        for tier in [TierChoice::File, TierChoice::Dram] {
+            let found = self.search(&queries, OpenOptions { tier, ..OpenOptions::default() });
+            if version == SMALLER_VERSION {
+                let share = recall(&exact, &found, K, queries.count()).unwrap();
+                assert!(share >= 0.99, "{name}: halves find {share}");
+                continue;
+            }
+            for (query, ids) in found.chunks_exact(K).enumerate() {
+                assert_eq!(ids, exact.ids(query), "{name}, query {query}");
+            }
         }
     }
 }
@@ -65,15 +95,64 @@ fn check(path: &Path, version: u32) {
 fn indexes_of_every_version_are_read() {
     for version in 1..=SMALLER_VERSION {
         let folder = folder().join(format!("version_{version}"));
-        let mut found: Vec<String> = folder
-            .read_dir()
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        found.sort();
         let known: Vec<&str> =
             INDEXES.into_iter().filter(|name| version > 1 || !name.starts_with("flat")).collect();
-        assert_eq!(found, known);
-        known.iter().for_each(|name| check(&folder.join(name), version));
+        assert_eq!(names(&folder), known);
+        for name in known {
+            Fixture { path: folder.join(name), base: "base.fbin", stripe: Vec::new() }.check(version);
+        }
+    }
+}
+
+/// Codecs whose rotations are of bytes, shorter codes, efforts by query: version 2 has them since.
+#[test]
+fn what_a_version_was_given_later_is_read() {
+    let folder = folder().join("version_2_later");
+    let known = ["cluster", "cluster_cosine", "flat_codes", "spann_codes"];
+    assert_eq!(names(&folder), known);
+    for name in known {
+        Fixture { path: folder.join(name), base: "wide.fbin", stripe: Vec::new() }.check(FORMAT_VERSION);
+        let codec = if name.starts_with("spann") { "list_codec.bin" } else { "codec.bin" };
+        let bytes = std::fs::read(folder.join(name).join(codec)).unwrap();
+        // A shift of so many floats may come first.
+        let at = bytes.windows(4).position(|bytes| bytes == b"BYCD").unwrap();
+        assert_eq!(bytes[at + 4..at + 8], [2, 0, 0, 0], "{name}");
+    }
+}
+
+#[test]
+fn shorter_codes_of_a_stored_index_answer() {
+    let path = folder().join("version_2_later/cluster");
+    let entry = ClusterEntry::read(&Manifest::read(&path).unwrap()).unwrap();
+    assert!(!entry.prunes.is_empty() && entry.shorter.len() == 3, "{:?}", entry.shorter.len());
+    let of = |memory_bytes| OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() };
+    let Err(IndexError::Memory { needed, .. }) = Index::open(&path, &of(1)) else {
+        panic!("a byte is enough")
+    };
+    let queries = VectorFile::open(folder().join("wide.fbin")).unwrap();
+    let options =
+        SearchOptions { k: K, effort: Effort::Recall(0.95), threads: 1, ..SearchOptions::default() };
+    let short = |budget| {
+        let index = Index::open(&path, &of(budget)).unwrap();
+        let found = index.search(&queries, &options, Control::default()).ok();
+        found.filter(|_| index.memory_split().codes_left_out > 0)
+    };
+    let found =
+        (needed..needed + (1 << 20)).step_by(1 << 10).find_map(short).expect("a budget for shorter codes");
+    let exact = exact_neighbors(&queries, &queries, Metric::L2, K, None, &Silent).unwrap();
+    let share = recall(&exact, &found.ids, K, queries.count()).unwrap();
+    assert!(share >= 0.92, "{share} of 0.95");
+}
+
+#[test]
+fn striped_indexes_are_read() {
+    let folder = folder().join("version_4");
+    let indexes = ["cluster", "flat", "graph_padded", "spann_grouped"];
+    let both: Vec<String> =
+        indexes.iter().flat_map(|name| [(*name).to_string(), format!("{name}.parts")]).collect();
+    assert_eq!(names(&folder), both);
+    for name in indexes {
+        let stripe = vec![folder.join(format!("{name}.parts"))];
+        Fixture { path: folder.join(name), base: "base.fbin", stripe }.check(STRIPED_VERSION);
     }
 }

@@ -16,4 +16,4 @@ pub use distance::{
 };
 pub use element::Element;
 pub use metric::Metric;
-pub use topk::{CandidateList, Neighbor, TopK};
+pub use topk::{CandidateList, Neighbor, TopK, keep_nearest};

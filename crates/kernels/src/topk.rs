@@ -1,6 +1,12 @@
 //! Bounded lists of neighbours whose order never depends on the order of arrival: by distance, then
 //! by id.
 
+mod select;
+#[cfg(target_arch = "x86_64")]
+mod select_avx512;
+
+pub use select::keep_nearest;
+
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 

@@ -248,19 +248,20 @@ impl IndexHandle {
     fn open(
         py: Python<'_>,
         place: (PathBuf, Vec<PathBuf>),
-        tier: &str,
+        tier: (&str, Option<&str>),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
     ) -> PyResult<IndexHandle> {
-        let (path, stripe) = place;
+        let ((path, stripe), (tier, numa)) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
+        let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
         let profile = profile.map(TierProfile::from_file).transpose();
         let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
         let options =
-            OpenOptions { tier, memory_bytes: memory, profile, wrap, stripe, ..OpenOptions::default() };
+            OpenOptions { tier, numa, memory_bytes: memory, profile, wrap, stripe, ..OpenOptions::default() };
         let index =
             attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })

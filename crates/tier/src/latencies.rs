@@ -20,6 +20,15 @@ impl Latencies {
         self.all += 1;
     }
 
+    /// Adds what `other` has counted.
+    pub(crate) fn merge(&mut self, other: &Latencies) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.all += other.all;
+    }
+
     /// The upper end of the step that holds the quantile; 0 where nothing was counted.
     pub(crate) fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = (self.all as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
@@ -66,6 +75,10 @@ mod tests {
         let mut many = Latencies::default();
         (1..=1000).for_each(|i| many.add(i * 1000));
         assert_eq!(Latencies::default().quantile_ns(0.5), 0);
+        let (mut whole, mut part) = (Latencies::default(), Latencies::default());
+        (1..=1000).for_each(|i| if i % 3 == 0 { &mut whole } else { &mut part }.add(i * 1000));
+        whole.merge(&part);
+        assert_eq!(whole.quantile_ns(0.5), many.quantile_ns(0.5));
         for (share, exact) in [(0.0, 1000), (0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000)] {
             let found = many.quantile_ns(share);
             assert!(found >= exact && found <= exact + exact / 16, "{share}: {found}");

@@ -14,9 +14,11 @@ pub mod conformance;
 pub mod contract;
 pub mod engine;
 pub mod error;
+pub mod lanes;
 mod latencies;
 pub mod layer;
 pub mod memory;
+pub mod numa;
 pub mod probe;
 mod thread_time;
 

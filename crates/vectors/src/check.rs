@@ -1,8 +1,8 @@
 //! Checking all vectors of a file in one pass on all cores, in little memory.
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use bathyal_kernels::Element;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -17,6 +17,13 @@ const CHECK_BYTES: usize = 4 << 20;
 /// Bytes of the buffers of all threads together, and of each at most and at least.
 const WINDOWS_BYTES: usize = 8 << 20;
 const WINDOW_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
+
+/// Cores that this process may use. To ask reads files of the system, which takes half as long as a search of one query, and
+/// every search checks its queries.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
 
 impl VectorFile {
     /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row of another length, in any row.
@@ -33,7 +40,7 @@ impl VectorFile {
         if !prefixed && matches!(self.element(), Element::U8 | Element::I8) {
             return Ok(());
         }
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores();
         let check = |reader: &mut RowReader<'_>, rows| reader.block(rows)?.check();
         self.each_block(threads, &|| false, |reader, rows, window| {
             windows(rows, window).try_for_each(|rows| check(reader, rows))

@@ -205,6 +205,7 @@ fn open_options(settings: &SearchSettings) -> OpenOptions {
     let wrap = settings.delay.clone().map(emulating);
     OpenOptions {
         tier: settings.tier.clone(),
+        numa: settings.numa,
         stripe: settings.parts.stripe.clone(),
         memory_bytes: settings.memory,
         profile: settings.profile.clone(),

@@ -118,6 +118,7 @@ fn split(measured: &Measurement) -> String {
         ("codec", split.codec),
         ("pages", split.pages),
         ("ids", split.ids),
+        ("copies on NUMA nodes", split.copies),
         ("cache", split.cache),
         ("searches", split.searches),
     ];

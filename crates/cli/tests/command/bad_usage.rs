@@ -4,7 +4,7 @@ use crate::workshop::{VECTORS, bathyal, shared};
 
 #[test]
 fn nonsense_is_a_usage_error() {
-    let cases: [(&str, &[&str]); 20] = [
+    let cases: [(&str, &[&str]); 21] = [
         ("", &["Usage: bathyal"]),
         ("polish idx", &["unrecognized subcommand 'polish'"]),
         ("search idx", &["<QUERIES>"]),
@@ -13,6 +13,7 @@ fn nonsense_is_a_usage_error() {
         ("search idx queries.fbin --recall 1.5", &["more than 0 and at most 1"]),
         ("search idx queries.fbin --recall 0.9 --search-list 50", &["cannot be used with"]),
         ("search idx queries.fbin --tier tape", &["invalid value 'tape'", "file", "dram"]),
+        ("search idx queries.fbin --numa both", &["invalid value 'both'", "off, interleave, copy"]),
         ("search idx queries.fbin --radius near", &["invalid value 'near'"]),
         ("search idx queries.fbin --radius 1 --search-list 50", &["cannot be used with"]),
         ("search idx queries.fbin --limit 5", &["--radius"]),

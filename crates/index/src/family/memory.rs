@@ -61,6 +61,8 @@ pub struct MemorySplit {
     pub ids: u64,
     /// The cache of pages.
     pub cache: u64,
+    /// Copies on further NUMA nodes of all of the above but the cache.
+    pub copies: u64,
     /// What is left for the buffers and the state of searches; 0 without a limit, where searches take what they need.
     pub searches: u64,
 }
@@ -68,7 +70,8 @@ pub struct MemorySplit {
 impl MemorySplit {
     /// Bytes that are taken from the moment the index is open.
     pub fn fixed(&self) -> u64 {
-        self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids + self.cache
+        let one = self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids;
+        one + self.copies + self.cache
     }
 
     /// Divides `budget`: first what a search cannot do without, then codes, then pages.

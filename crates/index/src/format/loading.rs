@@ -3,9 +3,14 @@
 use super::manifest::{CodesEntry, FileEntry, Manifest};
 use crate::error::IndexError;
 use bathyal_kernels::quantize::Codec;
-use bathyal_store::{Generation, ObjectExt, ObjectReader, StoreError};
+use bathyal_store::{Generation, Object, ObjectExt, StoreError};
 use bathyal_tier::memory::CACHE_LINE;
-use std::io::Read;
+use std::mem::MaybeUninit;
+
+/// Bytes that are read and checked at once: little, so that they are in the processor's cache for both.
+const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of a thread that loads, at least.
+const THREAD_BYTES: usize = 8 << 20;
 
 /// Reads the codec of some codes, and compares it with what is said of them.
 pub(crate) fn load_codec(
@@ -40,14 +45,48 @@ pub(crate) fn load(
     // A line more, so that a tier can move it to the start of one.
     let mut bytes = object.room(entry.bytes, CACHE_LINE)?;
     bathyal_tier::advise_huge_pages(&mut bytes);
-    let read = ObjectReader::new(object.clone()).read_to_end(&mut bytes);
-    read.map_err(|e| StoreError::io("read", object.address(), e))?;
-    let found = crc32c::crc32c(&bytes);
-    if bytes.len() as u64 != entry.bytes || found != entry.crc32c {
+    let found = fill(object.as_ref(), &mut bytes, entry.bytes as usize)?;
+    if found != entry.crc32c {
         let reason = format!("checksum {found:08x}, the manifest says {:08x}", entry.crc32c);
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
     Ok(bytes)
+}
+
+/// Reads the first `len` bytes of an object, which `bytes` has room for, by all processors where they are many. Returns their
+/// checksum.
+fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, IndexError> {
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let share = len.div_ceil(threads).max(THREAD_BYTES).next_multiple_of(PIECE_BYTES);
+    let room = &mut bytes.spare_capacity_mut()[..len];
+    let checksum = std::thread::scope(|scope| {
+        let mut shares = room.chunks_mut(share).enumerate().map(|(i, out)| ((i * share) as u64, out));
+        let own = shares.next();
+        let others: Vec<_> =
+            shares.map(|(at, out)| (out.len(), scope.spawn(move || fill_share(object, at, out)))).collect();
+        let first = own.map_or(Ok(0), |(at, out)| fill_share(object, at, out));
+        others.into_iter().fold(first.map_err(IndexError::from), |before, (len, thread)| {
+            let share =
+                thread.join().map_err(|_| IndexError::Internal("a thread that loads panicked".into()))?;
+            Ok(crc32c::crc32c_combine(before?, share?, len))
+        })
+    })?;
+    // SAFETY: no share failed, so each has written all of its bytes, and all shares together are the first `len`.
+    unsafe { bytes.set_len(len) };
+    Ok(checksum)
+}
+
+/// Reads what lies from `at` on into all of `out`. Returns its checksum.
+fn fill_share(object: &dyn Object, at: u64, out: &mut [MaybeUninit<u8>]) -> Result<u32, StoreError> {
+    let mut checksum = 0;
+    for (i, piece) in out.chunks_mut(PIECE_BYTES).enumerate() {
+        piece.fill(MaybeUninit::new(0));
+        // SAFETY: all of it was just written.
+        let piece = unsafe { piece.assume_init_mut() };
+        object.read_at(at + (i * PIECE_BYTES) as u64, piece)?;
+        checksum = crc32c::crc32c_append(checksum, piece);
+    }
+    Ok(checksum)
 }
 
 impl CodesEntry {

@@ -14,6 +14,8 @@
 //! `low bits` is the logarithm of the mean excess, rounded down, so it follows from `stride`, the number of records and
 //! the length of their file.
 
+use crate::error::Unreadable;
+use crate::room::{gathered, room};
 use bathyal_tier::Span;
 
 /// Bytes before the low bits.
@@ -81,7 +83,7 @@ impl Offsets {
     ///
     /// # Errors
     /// A sentence when they do not lead from the file's start to its end, record by record.
-    pub fn from_bytes(bytes: &[u8], records: u64, file_bytes: u64) -> Result<Offsets, String> {
+    pub fn from_bytes(bytes: &[u8], records: u64, file_bytes: u64) -> Result<Offsets, Unreadable> {
         let too_many = || format!("{records} records are too many");
         let records = usize::try_from(records).map_err(|_| too_many())?;
         let (words, rest) = bytes.as_chunks::<8>();
@@ -95,16 +97,18 @@ impl Offsets {
             return Err(format!(
                 "the offsets of {records} records in {file_bytes} bytes have {}",
                 bytes.len()
-            ));
+            )
+            .into());
         }
-        let low = words.by_ref().take(shape.low_words).collect();
-        let high: Vec<u64> = words.collect();
+        let low = gathered("the offsets of records", words.by_ref().take(shape.low_words))?;
+        let high = gathered("the offsets of records", words)?;
         let ones: usize = high.iter().map(|word| word.count_ones() as usize).sum();
         if ones != records + 1 {
-            return Err(format!("there are {ones} offsets of {} wanted", records + 1));
+            return Err(format!("there are {ones} offsets of {} wanted", records + 1).into());
         }
+        let samples = room("the offsets of records", records / SAMPLE + 1)?;
         let mut offsets =
-            Offsets { records, stride, low_bits: shape.low_bits, low, high, samples: Vec::new(), longest: 0 };
+            Offsets { records, stride, low_bits: shape.low_bits, low, high, samples, longest: 0 };
         offsets.sample();
         offsets.check(file_bytes)?;
         Ok(offsets)

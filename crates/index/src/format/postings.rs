@@ -29,6 +29,8 @@ use super::identity::Identity;
 use super::links;
 use super::manifest::MAX_VECTORS;
 use super::runs::decode_section;
+use crate::error::Unreadable;
+use crate::room::{gathered, room};
 use std::ops::Range;
 
 /// Layout with a copy of a vector in each of its lists.
@@ -141,22 +143,23 @@ impl Postings {
         row_bytes: usize,
         vectors: u64,
         entries: impl ExactSizeIterator<Item = ListEntry>,
-    ) -> Result<Postings, String> {
+    ) -> Result<Postings, Unreadable> {
         if vectors == 0 || vectors > MAX_VECTORS || row_bytes == 0 || row_bytes as u64 > MOST_LIST_BYTES {
-            return Err(format!("{vectors} vectors of {row_bytes} bytes cannot be in lists"));
+            return Err(format!("{vectors} vectors of {row_bytes} bytes cannot be in lists").into());
         }
         let rows_end = (vectors * row_bytes as u64).next_multiple_of(BLOCK_BYTES as u64);
         let mut at = if layout == PostingLayout::Coupled { 0 } else { rows_end };
-        let lists = entries.len();
+        let (lists, table) = (entries.len(), "the table of lists");
+        let of_places = |wanted: bool| room(table, if wanted { lists + 1 } else { 0 });
         let mut postings = Postings {
             layout,
             vectors: vectors as u32,
             row_bytes,
             place_bytes: row_bytes,
-            stored: Vec::with_capacity(lists),
-            firsts: Vec::new(),
-            member_counts: Vec::new(),
-            starts: Vec::with_capacity(lists + 1),
+            stored: room(table, lists)?,
+            firsts: of_places(layout == PostingLayout::Grouped)?,
+            member_counts: of_places(layout != PostingLayout::Coupled)?,
+            starts: room(table, lists + 1)?,
             copies: 0,
             longest: 0,
         };
@@ -190,11 +193,13 @@ impl Postings {
             }
         };
         if !whole {
-            return Err(format!("{places} of {vectors} rows lie with lists of layout {}", layout.name()));
+            return Err(
+                format!("{places} of {vectors} rows lie with lists of layout {}", layout.name()).into()
+            );
         }
         let most = vectors.saturating_mul(u64::from(MOST_REPLICAS));
         if !(vectors..=most).contains(&postings.copies) {
-            return Err(format!("the lists hold {} entries for {vectors} vectors", postings.copies));
+            return Err(format!("the lists hold {} entries for {vectors} vectors", postings.copies).into());
         }
         Ok(postings)
     }
@@ -208,7 +213,7 @@ impl Postings {
         row_bytes: usize,
         vectors: u64,
         bytes: &[u8],
-    ) -> Result<Postings, String> {
+    ) -> Result<Postings, Unreadable> {
         Postings::new(layout, row_bytes, vectors, table_entries(bytes)?)
     }
 
@@ -399,12 +404,12 @@ pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u3
 ///
 /// # Errors
 /// A sentence when there are too few or too many.
-pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, String> {
+pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, Unreadable> {
     let (sums, rest) = bytes.as_chunks::<4>();
     if sums.len() as u64 != file_bytes.div_ceil(BLOCK_BYTES as u64) || !rest.is_empty() {
-        return Err(format!("{} bytes of checksums for a file of {file_bytes}", bytes.len()));
+        return Err(format!("{} bytes of checksums for a file of {file_bytes}", bytes.len()).into());
     }
-    Ok(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect())
+    Ok(gathered("the checksums of lists", sums.iter().map(|sum| u32::from_le_bytes(*sum)))?)
 }
 
 /// Checks whole blocks of the index that has this `identity`, from block `first` on.

@@ -44,7 +44,7 @@ impl Marks {
     /// # Errors
     /// [`IndexError::NoMemory`]: `numbers` may come from a manifest.
     pub(crate) fn new(numbers: u64) -> Result<Marks, IndexError> {
-        zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks)
+        zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks).map_err(IndexError::from)
     }
 
     /// Marks `number`; true where it was not marked yet.

@@ -1,19 +1,18 @@
 //! Work of the thread that asks: a lone query that it answers itself, and what it does while others work.
 //!
 //! To wake a worker and to be woken by it takes longer than a search in memory, and a fifth of one from a disk. So a lone
-//! query is not handed over as long as no more callers than there are cores do likewise: over memory its caller opens an
-//! engine for it, over a device it borrows one that is kept. All others share the workers' threads.
+//! query is not handed over: its caller borrows an engine that was kept, over memory whoever asks, over a device as long as no
+//! more callers than there are cores do likewise. All others share the workers' threads.
 
-use super::pool::{Answers, Job, Pending, Pool, cores, process};
+use super::pool::{Answers, Job, Lent, Pending, Pool, Scratch, process};
 use super::{Index, SearchOptions, SearchResult};
 use crate::error::IndexError;
-use crate::family::QueryState;
 use bathyal_tier::{Control, Cx, Engine, RunError, Running, Step, TierError, thread_waker};
 use bathyal_vectors::VectorFile;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -54,40 +53,20 @@ impl Waiting<'_> {
     }
 }
 
-/// Memory of lone queries, used by one after the other.
-#[derive(Default)]
-pub(super) struct Spare {
-    scratches: Mutex<Vec<Box<dyn QueryState>>>,
-}
-
-impl Spare {
-    fn take(&self) -> Option<Box<dyn QueryState>> {
-        self.scratches.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    /// Keeps as many as can be at work at once; a crowd of callers leaves no more behind.
-    fn put(&self, scratch: Box<dyn QueryState>) {
-        let mut scratches = self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
-        if scratches.len() < cores() {
-            scratches.push(scratch);
-        }
-    }
-}
-
-/// Runs a lone query on `engine`, which is there for nothing else.
+/// Runs a lone query on `engine`, which is there for nothing else; `scratch` is its memory, and afterwards the next one's.
 fn run_alone(
     engine: Engine,
-    job: &Arc<Job>,
-    spare: &Spare,
+    scratch: &mut Option<Scratch>,
+    job: &Job,
     waiting: Waiting<'_>,
 ) -> (Engine, Result<Vec<Answers>, IndexError>) {
     let mut answers = Answers::with_room(job);
     let mut running = Running::new(engine);
-    let scratch = spare.take().unwrap_or_else(|| job.scratch());
-    let make = |cx: &Cx| job.clone().answer(cx.clone(), 0, scratch);
+    let memory = scratch.take().unwrap_or_else(|| job.scratch());
+    let make = |cx: &Cx| Job::answer(job, cx.clone(), 0, memory);
     let answered = drive(&mut running, make, waiting)
         .and_then(|ended| job.note(ended, &mut answers))
-        .map(|scratch| spare.put(scratch));
+        .map(|memory| *scratch = Some(memory));
     let (engine, settled) = running.end();
     let answered = match settled {
         // Whatever the query made of bytes that were not there, this is the cause.
@@ -178,7 +157,7 @@ impl Index {
             None => wait_for(Pending::new(Pool::of_this_process(), job.clone(), threads), waiting),
         });
         if answers.is_err() {
-            self.counters.failed();
+            self.known.here().counters.failed();
         }
         answers
     }
@@ -189,24 +168,12 @@ impl Index {
         if self.stored.query_distances(params) > MOST_DISTANCES {
             return Ok(None);
         }
-        if !self.tenant.is_addressable() {
-            let pool = Pool::of_this_process();
-            let Some(engine) = pool.lend(&self.tenant, job.query_bytes)? else { return Ok(None) };
-            let (engine, answers) = run_alone(engine, job, &self.spare, waiting);
-            pool.take_back(&self.tenant, engine, job.query_bytes);
-            return answers.map(Some);
-        }
-        // Over memory an engine is a few allocations.
-        let bytes = self.tenant.engine_bytes() + job.query_bytes;
-        if !self.tenant.try_take(bytes) {
+        let pool = Pool::of_this_process();
+        let Some(Lent { engine, mut scratch, lease }) = pool.lend(&self.tenant, job.query_bytes)? else {
             return Ok(None);
-        }
-        let answers = self.tenant.open().map_err(IndexError::from).and_then(|engine| {
-            let (engine, answers) = run_alone(engine, job, &self.spare, waiting);
-            drop(engine);
-            answers
-        });
-        self.tenant.give(bytes);
+        };
+        let (engine, answers) = run_alone(engine, &mut scratch, job, waiting);
+        pool.take_back(&self.tenant, Lent { engine, scratch, lease });
         answers.map(Some)
     }
 

@@ -193,6 +193,7 @@ impl Index {
             part("offsets", split.offsets),
             part("pages", split.pages),
             part("ids", split.ids),
+            part("copies on NUMA nodes", split.copies),
             part("page cache", split.cache),
             part("read buffers of a thread", buffers),
             part("state of a query", query),

@@ -8,6 +8,7 @@ mod explain;
 mod in_flight;
 mod inspect;
 mod many;
+mod numa;
 mod options;
 mod params;
 mod pool;
@@ -24,6 +25,7 @@ pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_str
 pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
+pub use numa::Numa;
 pub use options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, OpenOptions, SearchOptions, WrapTier};
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
@@ -42,12 +44,15 @@ use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Generation, StoreError};
+use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
+use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Control, EngineOptions, Tier, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
-use caller::{Spare, Waiting};
-use pool::{Counters, Job, RawQueries, Tenant, cores, process};
+use caller::Waiting;
+use numa::Placement;
+use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -75,10 +80,12 @@ pub struct Index {
     buffers: Buffers,
     split: MemorySplit,
     engine: EngineOptions,
-    counters: Arc<Counters>,
     /// What the pool of search threads knows of this index.
     tenant: Arc<Tenant>,
-    spare: Spare,
+    /// What jobs refer to.
+    known: Lanes<Arc<Known>>,
+    /// The NUMA nodes that its threads are spread over, where there are several.
+    nodes: Option<Arc<Nodes>>,
     /// The process that opened it.
     process: u32,
 }
@@ -90,6 +97,45 @@ pub struct Index {
 /// [`IndexError`]: no index there, folders that are none, or folders for an index that is not striped.
 pub fn find(path: impl AsRef<Path>, stripe: &[PathBuf]) -> Result<Arc<dyn Generation>, IndexError> {
     Ok(LocalStore::open_moved(path.as_ref(), MANIFEST_NAME, stripe)?)
+}
+
+/// What an open index keeps in memory, or one copy of it.
+struct Loaded {
+    tier: Arc<dyn Tier>,
+    opened: Arc<dyn Opened>,
+    profile: TierProfile,
+    cache: Option<CacheTier>,
+    parts: Option<OpenParts>,
+}
+
+impl Loaded {
+    /// Loads what the index's family keeps besides `pages`.
+    fn new(
+        directory: &dyn Generation,
+        manifest: &Manifest,
+        stored: &dyn Stored,
+        split: &MemorySplit,
+        options: &OpenOptions,
+        pages: Pages,
+    ) -> Result<Loaded, IndexError> {
+        let Pages { tier, loaded, cache, parts } = pages;
+        let own = tier.profile();
+        let devices = parts.as_ref().map_or(1, |parts| parts.paths.len() as u32);
+        let measured = options.profile.as_ref().map(|saved| own.measured_as(&saved.of_devices(devices)));
+        let profile = measured.unwrap_or_else(|| own.clone());
+        let loading = Loading {
+            directory,
+            manifest,
+            split,
+            buffers: stored.buffers(),
+            profile: &profile,
+            pages: loaded.as_ref().map(|loaded| loaded.bytes()),
+            // What is loaded into memory was checked on its way there.
+            checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
+        };
+        let opened = stored.open(&loading)?;
+        Ok(Loaded { tier, opened, profile, cache, parts })
+    }
 }
 
 /// The threads that a caller means: 0 is all cores.
@@ -155,25 +201,27 @@ impl Index {
         let wrong = |reason| IndexError::damaged(address, "the manifest", reason);
         let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
         let stored = families::stored(address, &manifest)?;
-        let split = MemorySplit::plan(&manifest, &*stored, options.tier.place(), options.memory_bytes)?;
-        let Pages { tier, loaded, cache, parts } =
-            open_tier(directory, &manifest, &*stored, &split, options, progress)?;
-        let buffers = stored.buffers();
-        let own = tier.profile();
-        let devices = parts.as_ref().map_or(1, |parts| parts.paths.len() as u32);
-        let measured = options.profile.as_ref().map(|saved| own.measured_as(&saved.of_devices(devices)));
-        let profile = measured.unwrap_or_else(|| own.clone());
-        let loading = Loading {
-            directory,
-            manifest: &manifest,
-            split: &split,
-            buffers,
-            profile: &profile,
-            pages: loaded.as_ref().map(|loaded| loaded.bytes()),
-            // What is loaded into memory was checked on its way there.
-            checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
+        let placement = Placement::of(options)?;
+        let plan = |budget| MemorySplit::plan(&manifest, &*stored, options.tier.place(), budget);
+        let split = placement.plan(options.memory_bytes, plan)?;
+        let mut of_first = None;
+        let copies = placement.load(|_| {
+            // Another copy of what is not in memory would be the same.
+            let there = of_first.clone().filter(|_| split.pages == 0);
+            let pages = there.map_or_else(
+                || open_tier(directory, &manifest, &*stored, &split, options, progress),
+                |tier| Ok(Pages::of(tier)),
+            )?;
+            let copy = Loaded::new(directory, &manifest, &*stored, &split, options, pages)?;
+            of_first.get_or_insert_with(|| copy.tier.clone());
+            Ok(copy)
+        })?;
+        let tiers = copies.iter().map(|copy| copy.tier.clone()).collect();
+        let all = copies.iter().map(|copy| copy.opened.clone()).collect();
+        let Some(Loaded { tier, opened, profile, cache, parts }) = copies.into_iter().next() else {
+            return Err(IndexError::Internal("an index without a copy".into()));
         };
-        let opened = stored.open(&loading)?;
+        let buffers = stored.buffers();
         let frame_bytes = buffers.bytes(split.codes_on_tier > 0);
         let engine = EngineOptions {
             depth: ENGINE_DEPTH,
@@ -185,14 +233,19 @@ impl Index {
         let thread_bytes = thread_buffers * frame_bytes as u64;
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         let file = address.join(&manifest.paged_file().name);
+        let nodes = placement.nodes;
+        let tenant = Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches);
+        let tenant = Arc::new(tenant);
         Ok(Index {
             directory: address.to_path_buf(),
             element,
             metric,
             own_counters: families::find(&manifest.family)?.counters,
             stored,
+            known: Known::lanes(tenant.clone(), all),
+            nodes,
             opened,
-            tenant: Arc::new(Tenant::new(file, tier.clone(), engine, thread_bytes, searches)),
+            tenant,
             tier,
             profile,
             processor: options.processor,
@@ -202,8 +255,6 @@ impl Index {
             split,
             engine,
             manifest,
-            counters: Arc::default(),
-            spare: Spare::default(),
             process: process(),
         })
     }
@@ -221,6 +272,12 @@ impl Index {
     /// The tier that pages are read from.
     pub fn tier(&self) -> &Arc<dyn Tier> {
         &self.tier
+    }
+
+    /// The numbers of the NUMA nodes that its search threads are spread over; empty where that is left to the system, as it is
+    /// on a machine of one node.
+    pub fn numa_nodes(&self) -> Vec<u32> {
+        self.nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.numbers())
     }
 
     /// Number of vectors.
@@ -345,9 +402,8 @@ impl Index {
         let planned = self.stored.planned_list(&params);
         let wanted = in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
-        let job = Job::new(self.tenant.clone(), self.opened.clone(), queries, params, in_flight, deadline);
-        let query_bytes = self.stored.query_bytes(planned);
-        Ok(Arc::new(job.counted(self.counters.clone()).taking(query_bytes)))
+        let job = Job::new(self.known.here().clone(), queries, params, (threads, in_flight), deadline);
+        Ok(Arc::new(job.taking(self.stored.query_bytes(planned))))
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

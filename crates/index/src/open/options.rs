@@ -1,9 +1,11 @@
 //! How an index is opened, and how it is searched.
 
+use super::numa::Numa;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::query::SearchMode;
 use bathyal_tier::backend::file::Method;
+use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Tier, TierError, TierProfile};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +37,14 @@ pub struct OpenOptions {
     /// `reference` ([`Processor::REFERENCE`]) or `measured` (measured and not kept). The effort for a recall may depend on
     /// it, the recall does not.
     pub processor: Option<Processor>,
-    /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation).
+    /// What is done on a machine of several NUMA nodes; what is named and cannot be done is an error. `None` spreads the search
+    /// threads over the nodes and interleaves what is kept in memory, as far as the system lets: a policy that this thread
+    /// has already (`numactl`) stays.
+    pub numa: Option<Numa>,
+    /// The nodes to use; `None` means all on which this process may run.
+    pub nodes: Option<Arc<Nodes>>,
+    /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation); called for each copy of
+    /// pages that are in memory.
     pub wrap: Option<WrapTier>,
 }
 

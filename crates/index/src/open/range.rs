@@ -99,16 +99,9 @@ impl Index {
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::of(queries, 0..queries.count());
-        let job = Job::new(
-            self.tenant.clone(),
-            self.opened.clone(),
-            raw,
-            plan.rounds[0].1,
-            in_flight,
-            control.deadline,
-        );
-        let query_bytes = self.stored.query_bytes(longest);
-        let job = Arc::new(job.within(plan).counted(self.counters.clone()).taking(query_bytes));
+        let (known, params) = (self.known.here().clone(), plan.rounds[0].1);
+        let job = Job::new(known, raw, params, (threads, in_flight), control.deadline);
+        let job = Arc::new(job.within(plan).taking(self.stored.query_bytes(longest)));
         let answers = self.answers(&job, threads, control)?;
         let mut result =
             gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;

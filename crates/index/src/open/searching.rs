@@ -1,7 +1,7 @@
 //! Searches that are awaited: a future that works under any executor.
 
 use super::options::Effort;
-use super::pool::{Counters, Job, Pending, Pool, RawQueries};
+use super::pool::{Job, Known, Pending, Pool, RawQueries};
 use super::{Index, SearchOptions, SearchResult, collect, thread_count};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
@@ -19,7 +19,7 @@ use std::time::Instant;
 pub struct Searching {
     stage: Stage,
     shape: Shape,
-    counters: Arc<Counters>,
+    known: Arc<Known>,
 }
 
 enum Stage {
@@ -61,12 +61,12 @@ impl Index {
         options: &SearchOptions,
         deadline: Option<Instant>,
     ) -> Searching {
-        let counters = self.counters.clone();
+        let known = self.known.here().clone();
         match self.prepare(queries, options, deadline) {
             Ok((job, shape)) => {
-                Searching { stage: Stage::Ready { job, threads: shape.threads }, shape, counters }
+                Searching { stage: Stage::Ready { job, threads: shape.threads }, shape, known }
             }
-            Err(error) => Searching { stage: Stage::Refused(Some(error)), shape: Shape::default(), counters },
+            Err(error) => Searching { stage: Stage::Refused(Some(error)), shape: Shape::default(), known },
         }
     }
 
@@ -121,7 +121,7 @@ impl Future for Searching {
             Ok(result)
         });
         if result.is_err() {
-            this.counters.failed();
+            this.known.counters.failed();
         }
         Poll::Ready(result)
     }

@@ -1,11 +1,10 @@
-//! What an open index has done so far: counters for a monitoring system, kept by relaxed atomics once a query.
+//! What an open index has done so far: counters for a monitoring system, which each thread keeps apart from the others.
 
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
 use crate::query::OwnTotals;
 use serde::Serialize;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A bar of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -152,25 +151,23 @@ impl IndexStats {
 impl Index {
     /// What this index has done since it was opened.
     pub fn stats(&self) -> IndexStats {
-        let c = &self.counters;
-        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        let sums = self.known.here().counters.sums();
         let bounds = LATENCY_BOUNDS_US.into_iter().map(Some).chain([None]);
-        let bars =
-            bounds.zip(&c.slower).map(|(up_to_us, count)| LatencyBar { up_to_us, queries: get(count) });
+        let bars = bounds.zip(sums.slower).map(|(up_to_us, queries)| LatencyBar { up_to_us, queries });
         IndexStats {
             index: self.path().display().to_string(),
             vectors: self.len() as u64,
             dram_bytes: self.dram_bytes(0, 0, 0),
-            queries: get(&c.queries),
-            errors: get(&c.errors),
-            hops: get(&c.hops),
-            reads: get(&c.reads),
-            bytes: get(&c.bytes),
-            code_distances: get(&c.code_distances),
-            full_distances: get(&c.full_distances),
-            own: OwnTotals(self.own_counters.iter().zip(c.own.iter().map(get)).collect()),
+            queries: sums.queries,
+            errors: sums.errors,
+            hops: sums.hops,
+            reads: sums.reads,
+            bytes: sums.bytes,
+            code_distances: sums.code_distances,
+            full_distances: sums.full_distances,
+            own: OwnTotals(self.own_counters.iter().zip(sums.own).collect()),
             place: format!("{}: {}", self.tier().profile().kind, self.tier().profile().method),
-            latency_seconds: get(&c.latency_ns) as f64 / 1e9,
+            latency_seconds: sums.latency_ns as f64 / 1e9,
             cache: self.cache_counters().map(|cache| CacheStats {
                 hits: cache.hits,
                 misses: cache.misses,

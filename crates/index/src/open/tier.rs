@@ -82,6 +82,13 @@ pub(super) struct Pages {
     pub(super) parts: Option<OpenParts>,
 }
 
+impl Pages {
+    /// On a tier that is open already, for a further copy of what is kept besides.
+    pub(super) fn of(tier: Arc<dyn Tier>) -> Pages {
+        Pages { tier, loaded: None, cache: None, parts: None }
+    }
+}
+
 /// The parts of a striped file.
 pub(super) struct OpenParts {
     /// Where each is.

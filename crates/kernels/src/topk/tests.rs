@@ -188,3 +188,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_nearest_are_kept_whatever_they_are_and_however_many() {
+    let mut random = SmallRng::seed_from_u64(5);
+    for count in [1, 2, 95, 96, 97, 103, 104, 200, 1000, 2047, 2048, 5003, 30_000] {
+        for sort in [None, Some(false), Some(true)] {
+            let mut all = neighbors(count, &mut random);
+            if let Some(falling) = sort {
+                all.sort_unstable();
+                if falling {
+                    all.reverse();
+                }
+            }
+            let order = sorted(&all);
+            let some =
+                [1, 2, 7, 8, 9, 31, 50, 95, count / 10, count / 3, count / 2, count - 1, count, count + 1];
+            for wanted in some.into_iter().filter(|wanted| *wanted > 0) {
+                let mut found = all.clone();
+                let worst = keep_nearest(&mut found, wanted as usize);
+                let kept = order.len().min(wanted as usize);
+                assert_eq!(sorted(&found), order[..kept], "{wanted} of {count}");
+                let farthest = if wanted > count { f32::INFINITY } else { order[kept - 1].distance };
+                assert_eq!(worst.partial_cmp(&farthest), Some(Ordering::Equal), "{wanted} of {count}");
+            }
+        }
+    }
+}

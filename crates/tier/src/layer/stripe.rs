@@ -5,6 +5,7 @@ use crate::backend::bell::Bell;
 use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::{FaultKind, ReadFault, TierError};
+use crate::lanes::Lanes;
 use crate::latencies::Latencies;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ pub struct MemberCounters {
     pub bytes: u64,
 }
 
+/// What one member has served, as far as the threads of one lane saw it.
 #[derive(Debug, Default)]
 struct Counter {
     reads: AtomicU64,
@@ -66,7 +68,8 @@ impl Arrangement {
 /// Tiers striped into one. Never addressable, since spans cross members; addressable members are copied from.
 pub struct StripeTier {
     members: Vec<Arc<dyn Tier>>,
-    counters: Arc<Vec<Counter>>,
+    /// Of each member.
+    counters: Arc<Vec<Lanes<Counter>>>,
     arrangement: Arrangement,
     len: u64,
     profile: TierProfile,
@@ -157,23 +160,29 @@ impl StripeTier {
             depth: members.iter().map(|m| m.profile().depth).fold(0, u32::saturating_add),
             issue_ns: members.iter().map(|m| m.profile().issue_ns).max().unwrap_or(0),
         };
-        let counters = Arc::new(members.iter().map(|_| Counter::default()).collect());
+        let counters = Arc::new(members.iter().map(|_| Lanes::default()).collect());
         StripeTier { members, counters, arrangement, len, profile }
     }
 
     /// What each member has served so far.
     pub fn counters(&self) -> Vec<MemberCounters> {
-        let load = |c: &Counter| MemberCounters {
-            reads: c.reads.load(Ordering::Relaxed),
-            bytes: c.bytes.load(Ordering::Relaxed),
+        let sum = |lanes: &Lanes<Counter>, of: fn(&Counter) -> &AtomicU64| {
+            lanes.iter().map(|lane| of(lane).load(Ordering::Relaxed)).sum()
         };
+        let load =
+            |lanes| MemberCounters { reads: sum(lanes, |c| &c.reads), bytes: sum(lanes, |c| &c.bytes) };
         self.counters.iter().map(load).collect()
     }
 
     /// For each member the time in nanoseconds that a `share` of its reads so far stayed within, from being handed to it to
     /// being found complete: 0.99 for the 99th percentile. Rounded up by 6% at most; 0 without reads.
     pub fn latencies_ns(&self, share: f64) -> Vec<u64> {
-        self.counters.iter().map(|counter| counter.latencies().quantile_ns(share)).collect()
+        let of_member = |lanes: &Lanes<Counter>| {
+            let mut all = Latencies::default();
+            lanes.iter().for_each(|lane| all.merge(&lane.latencies()));
+            all.quantile_ns(share)
+        };
+        self.counters.iter().map(of_member).collect()
     }
 
     /// Deals `bytes` out to `members` parts, as [`StripeTier::new`] over them will read them back. Empty for
@@ -253,7 +262,7 @@ struct Piece {
 
 struct StripeQueue {
     members: Vec<Member>,
-    counters: Arc<Vec<Counter>>,
+    counters: Arc<Vec<Lanes<Counter>>>,
     arrangement: Arrangement,
     len: u64,
     depth: usize,
@@ -344,7 +353,7 @@ impl StripeQueue {
             outcome = outcome.and(ended);
         }
         if !self.took_ns.is_empty() {
-            let mut latencies = self.counters[m].latencies();
+            let mut latencies = self.counters[m].here().latencies();
             self.took_ns.drain(..).for_each(|ns| latencies.add(ns));
         }
         self.reaped = reaped;
@@ -366,8 +375,9 @@ impl StripeQueue {
             }
         }
         let got = result.unwrap_or(0);
-        self.counters[m].reads.fetch_add(1, Ordering::Relaxed);
-        self.counters[m].bytes.fetch_add(u64::from(got), Ordering::Relaxed);
+        let counter = self.counters[m].here();
+        counter.reads.fetch_add(1, Ordering::Relaxed);
+        counter.bytes.fetch_add(u64::from(got), Ordering::Relaxed);
         let Some(kept) = self.wholes.get_mut(whole) else { return Err(unknown(whole)) };
         kept.unfinished -= 1;
         match result {

@@ -21,6 +21,7 @@ use crate::partition::journal::MEANS_NAME;
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
 use crate::query::codes::plain_metric;
+use crate::room::zeros;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use serde::{Deserialize, Serialize};
 
@@ -186,7 +187,7 @@ fn code(
     journal.own.codes = codes_file.written();
     journal.write(work.directory, stages)?;
     centroids.set_code_checksums(checksums);
-    centroids.encode(&codec);
+    centroids.encode(&codec)?;
     let mut file = Appender::create(work.directory, CENTROIDS_NAME)?;
     file.append(&centroids.to_bytes())?;
     let centroids_file = file.finish()?;
@@ -238,7 +239,7 @@ fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError
     let dim = work.data.dim();
     let (counts, first_groups) = place::groups(&pieces(&journal.parts, work.rows), &work.layout);
     let mut file = ReadBack::open(work.directory, MEANS_NAME, journal.means)?;
-    let mut means = vec![0.0_f32; counts.len() * dim];
+    let mut means = zeros("the centroids of all groups", counts.len() * dim)?;
     let mut sum = vec![0.0_f64; dim];
     let mut bytes = vec![0_u8; dim * 4];
     for (row, count) in means.chunks_exact_mut(dim).zip(&counts) {
@@ -250,5 +251,5 @@ fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError
         }
     }
     let mean = sum.iter().map(|m| *m as f32).collect();
-    Ok(Centroids::new(plain_metric(work.options.metric), mean, means, first_groups, counts))
+    Ok(Centroids::new(plain_metric(work.options.metric), mean, means, first_groups, counts)?)
 }

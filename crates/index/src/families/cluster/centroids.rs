@@ -4,14 +4,17 @@
 
 use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
-use crate::error::IndexError;
+use crate::error::{NoMemory, Unreadable};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
+use crate::room::{gathered, room, zeros};
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
-use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows};
+use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, keep_nearest};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+/// What is said of all this where there is no memory for it.
+const TABLES: &str = "the centroids of groups and runs";
 /// Most groups of a run: two blocks of codes.
 pub(crate) const GROUPS_A_RUN: usize = 2 * SCAN_BLOCK;
 /// Groups whose codes are looked at for each one that is scanned. The runs nearest to a query do not hold all of the
@@ -27,8 +30,8 @@ pub(crate) const RUNS_A_SPAN: usize = 64;
 const RUNS_A_CHOICE: usize = 8;
 /// Spans looked into, at least.
 const LEAST_SPANS: usize = 12;
-/// Centroids that are compared exactly for each one that is chosen on average, in halves, or as many as a query may choose:
-/// codes rank them nearly right.
+/// Centroids that are compared exactly for each one that their codes choose, in halves: codes rank them nearly right. No query
+/// compares more than so many of the average, or than it may choose.
 const EXACT_HALVES: usize = 3;
 
 /// What the mean square distance of a group's vectors from their centroid counts beside the square distance of the query
@@ -88,7 +91,7 @@ impl Centroids {
         centroids: Vec<f32>,
         first_groups: Vec<u32>,
         counts: Vec<u32>,
-    ) -> Centroids {
+    ) -> Result<Centroids, NoMemory> {
         let dim = mean.len();
         let mut shifted = centroids;
         for row in shifted.chunks_exact_mut(dim) {
@@ -97,23 +100,23 @@ impl Centroids {
         let largest = shifted.iter().fold(0.0_f32, |a, v| a.max(v.abs()));
         let unit = if largest > 0.0 { largest } else { 1.0 };
         let half = |rows: &[f32]| {
-            let mut bytes = Vec::with_capacity(2 * rows.len());
+            let mut bytes = room(TABLES, 2 * rows.len())?;
             rows.iter().for_each(|v| bytes.extend(f16::from_f32(v / unit).to_le_bytes()));
-            bytes
+            Ok(bytes)
         };
-        let groups = half(&shifted);
+        let groups = half(&shifted)?;
         let ends = first_groups.iter().skip(1).copied().chain([counts.len() as u32]);
-        let mut means = vec![0.0_f32; first_groups.len() * dim];
+        let mut means = zeros(TABLES, first_groups.len() * dim)?;
         for ((first, end), run) in first_groups.iter().zip(ends).zip(means.chunks_exact_mut(dim)) {
             for row in shifted[*first as usize * dim..end as usize * dim].chunks_exact(dim) {
                 run.iter_mut().zip(row).for_each(|(m, v)| *m += v / (end - first) as f32);
             }
         }
-        let runs = half(&means);
+        let runs = half(&means)?;
         let distance = Distance::new(Element::F16, plain_metric, dim);
-        let code_checksums = vec![0; counts.len()];
-        let spans = spans_of(&runs, dim);
-        Centroids {
+        let code_checksums = zeros(TABLES, counts.len())?;
+        let spans = spans_of(&runs, dim)?;
+        Ok(Centroids {
             dim,
             metric: plain_metric,
             mean,
@@ -127,13 +130,13 @@ impl Centroids {
             centroid_codes: Vec::new(),
             distance,
             behind: Vec::new(),
-        }
+        })
     }
 
     /// Codes the centroids by the codec of the vectors: both are residuals, and codes take the scale of what they code.
-    pub(crate) fn encode(&mut self, codec: &Codec) {
+    pub(crate) fn encode(&mut self, codec: &Codec) -> Result<(), NoMemory> {
         let run_bytes = GROUPS_A_RUN / SCAN_BLOCK * codec.block_bytes();
-        let mut codes = vec![0_u8; self.first_groups.len() * run_bytes];
+        let mut codes = zeros(TABLES, self.first_groups.len() * run_bytes)?;
         let mut scratch = EncodeScratch::default();
         let (mut rows, mut centre) = (Vec::new(), vec![0.0_f32; self.dim]);
         for (run, blocks) in codes.chunks_exact_mut(run_bytes).enumerate() {
@@ -147,13 +150,14 @@ impl Centroids {
             codec.encode_group(&rows, &centre, &mut blocks[..used], &mut scratch);
         }
         self.centroid_codes = codes;
+        Ok(())
     }
 
     /// Shortens the codes of the centroids as those of the vectors are: a query has one table for both.
-    pub(super) fn shorten(&mut self, codec: &Codec, shorter: &Codec) {
+    pub(super) fn shorten(&mut self, codec: &Codec, shorter: &Codec) -> Result<(), NoMemory> {
         let blocks = GROUPS_A_RUN / SCAN_BLOCK;
         let (long, short) = (blocks * codec.block_bytes(), blocks * shorter.block_bytes());
-        let mut codes = vec![0_u8; self.first_groups.len() * short];
+        let mut codes = zeros(TABLES, self.first_groups.len() * short)?;
         let (mut scratch, mut centre) = (EncodeScratch::default(), vec![0.0_f32; self.dim]);
         for (run, out) in codes.chunks_exact_mut(short).enumerate() {
             let groups = self.groups_of(run as u32).len();
@@ -163,6 +167,7 @@ impl Centroids {
             codec.shorten_group(shorter, (stored, groups), &centre, out, &mut scratch);
         }
         self.centroid_codes = codes;
+        Ok(())
     }
 
     /// The groups of a run.
@@ -215,10 +220,10 @@ impl Centroids {
         plain_metric: Metric,
         vectors: u64,
         code_bytes: u64,
-    ) -> Result<Centroids, String> {
+    ) -> Result<Centroids, Unreadable> {
         let (groups, runs, dim) = (entry.groups as usize, entry.runs as usize, layout.dim());
         if bytes.len() as u64 != layout.centroid_bytes(groups as u64, runs as u64, code_bytes) {
-            return Err(format!("{} bytes do not hold {groups} groups of {runs} runs", bytes.len()));
+            return Err(format!("{} bytes do not hold {groups} groups of {runs} runs", bytes.len()).into());
         }
         let (floats, rest) = bytes.split_at(4 * (dim + 1));
         let mut mean: Vec<f32> = floats.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
@@ -227,13 +232,11 @@ impl Centroids {
         let (group_rows, rest) = rest.split_at(2 * dim * groups);
         let (rest, codes) = rest.split_at(8 * groups + 4 * runs);
         let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
-        let first_groups: Vec<u32> = numbers.by_ref().take(runs).collect();
-        let counts: Vec<u32> = numbers.by_ref().take(groups).collect();
-        let code_checksums = numbers.collect();
-        let centroid_codes = codes.to_vec();
+        let first_groups = gathered(TABLES, numbers.by_ref().take(runs))?;
+        let counts = gathered(TABLES, numbers.by_ref().take(groups))?;
+        let code_checksums = gathered(TABLES, numbers)?;
         let finite = mean.iter().all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
-        let halves = |rows: &[u8]| rows.as_chunks::<2>().0.iter().all(|b| f16::from_le_bytes(*b).is_finite());
-        if !finite || !halves(run_rows) || !halves(group_rows) {
+        if !finite || !are_finite(run_rows) || !are_finite(group_rows) {
             return Err("a centroid is not finite".into());
         }
         let rising = first_groups.first() == Some(&0) && first_groups.windows(2).all(|w| w[0] < w[1]);
@@ -242,24 +245,25 @@ impl Centroids {
         }
         let ends = first_groups.iter().skip(1).copied().chain([groups as u32]);
         if first_groups.iter().zip(ends).any(|(first, end)| end - first > GROUPS_A_RUN as u32) {
-            return Err(format!("a run has more than {GROUPS_A_RUN} groups"));
+            return Err(format!("a run has more than {GROUPS_A_RUN} groups").into());
         }
         let sum: u64 = counts.iter().map(|c| u64::from(*c)).sum();
         if counts.iter().any(|c| *c == 0 || *c as usize > layout.group_vectors()) || sum != vectors {
-            return Err(format!("the groups hold {sum} vectors, the manifest says {vectors}"));
+            return Err(format!("the groups hold {sum} vectors, the manifest says {vectors}").into());
         }
+        let copied = |bytes: &[u8]| gathered(TABLES, bytes.iter().copied());
         Ok(Centroids {
             dim,
             metric: plain_metric,
             mean,
             unit,
-            groups: group_rows.to_vec(),
-            runs: run_rows.to_vec(),
-            spans: spans_of(run_rows, dim),
+            groups: copied(group_rows)?,
+            runs: copied(run_rows)?,
+            spans: spans_of(run_rows, dim)?,
             first_groups,
             counts,
             code_checksums,
-            centroid_codes,
+            centroid_codes: copied(codes)?,
             distance: Distance::new(Element::F16, plain_metric, dim),
             behind: Vec::new(),
         })
@@ -269,15 +273,15 @@ impl Centroids {
     /// square is below 1.
     ///
     /// Of two groups at one distance the one that is less spread has more of the nearest neighbours.
-    pub(crate) fn of_unit_vectors(mut self) -> Centroids {
+    pub(crate) fn of_unit_vectors(mut self) -> Result<Centroids, NoMemory> {
         let mut centroid = vec![0.0; self.dim];
         let behind = |group: u32| {
             self.read_row(&self.groups, group as usize, &mut centroid);
             let square: f32 = centroid.iter().zip(&self.mean).map(|(c, m)| (c + m) * (c + m)).sum();
             SPREAD_WEIGHT * (1.0 - square).max(0.0)
         };
-        self.behind = (0..self.counts.len() as u32).map(behind).collect();
-        self
+        self.behind = gathered(TABLES, (0..self.counts.len() as u32).map(behind))?;
+        Ok(self)
     }
 
     /// Puts groups back by what their spread costs them.
@@ -385,6 +389,9 @@ impl Centroids {
             }
         }
         keep_nearest(&mut n.groups, exact);
+        // As many as the codes make it need, and half as many more, are compared.
+        let likely = self.chosen(scope, &mut n.groups);
+        keep_nearest(&mut n.groups, (likely * EXACT_HALVES).div_ceil(2));
         n.ids.clear();
         n.ids.extend(n.groups.iter().map(|group| group.id));
         n.distances.resize(n.ids.len(), 0.0);
@@ -476,11 +483,17 @@ impl Centroids {
     }
 }
 
+/// Whether all of these f16 are finite: many at once, since at a hundred million vectors there are as many of them.
+fn are_finite(halves: &[u8]) -> bool {
+    let largest = |most: u16, bytes: &[u8; 2]| most.max(u16::from_le_bytes(*bytes) & !(1 << 15));
+    halves.as_chunks::<2>().0.iter().fold(0, largest) < f16::INFINITY.to_bits()
+}
+
 /// Rows of f16, the means of [`RUNS_A_SPAN`] of `runs` each, where these are more than [`MOST_RUNS`].
-fn spans_of(runs: &[u8], dim: usize) -> Vec<u8> {
-    let mut spans = Vec::new();
-    if runs.len() / (2 * dim) <= MOST_RUNS {
-        return spans;
+fn spans_of(runs: &[u8], dim: usize) -> Result<Vec<u8>, NoMemory> {
+    let mut spans = room(TABLES, span_bytes(runs.len() / (2 * dim), dim) as usize)?;
+    if spans.capacity() == 0 {
+        return Ok(spans);
     }
     let mut sums = vec![0.0_f32; dim];
     for rows in runs.chunks(RUNS_A_SPAN * 2 * dim) {
@@ -492,7 +505,7 @@ fn spans_of(runs: &[u8], dim: usize) -> Vec<u8> {
         let count = (rows.len() / (2 * dim)) as f32;
         spans.extend(sums.iter().flat_map(|sum| f16::from_f32(sum / count).to_le_bytes()));
     }
-    spans
+    Ok(spans)
 }
 
 /// Bytes of the means of spans of so many runs.
@@ -511,14 +524,6 @@ impl Navigation {
     }
 }
 
-/// Keeps the `wanted` nearest, in no order.
-fn keep_nearest(found: &mut Vec<Neighbor>, wanted: usize) {
-    if found.len() > wanted && wanted > 0 {
-        found.select_nth_unstable(wanted - 1);
-        found.truncate(wanted);
-    }
-}
-
 /// Moves the nearest to the front and orders them.
 fn order_nearest(found: &mut [Neighbor]) {
     if found.len() > IN_ORDER {
@@ -526,11 +531,6 @@ fn order_nearest(found: &mut [Neighbor]) {
     }
     let ordered = found.len().min(IN_ORDER);
     found[..ordered].sort_unstable();
-}
-
-/// An error that a centroid file is damaged.
-pub(crate) fn damaged(path: std::path::PathBuf, reason: String) -> IndexError {
-    IndexError::damaged(path, "the centroids", reason)
 }
 
 #[cfg(test)]
@@ -567,11 +567,12 @@ mod tests {
         let centroids: Vec<f32> =
             order.iter().flat_map(|id| &rows.0[*id as usize * DIM..][..DIM]).copied().collect();
         let firsts = (0..groups as u32).step_by(GROUPS_A_RUN).collect();
-        let mut centroids = Centroids::new(Metric::L2, vec![0.0; DIM], centroids, firsts, vec![1; groups]);
+        let mut centroids =
+            Centroids::new(Metric::L2, vec![0.0; DIM], centroids, firsts, vec![1; groups]).expect("memory");
         assert_eq!(centroids.spans.len() as u64, span_bytes(centroids.runs(), DIM));
         assert_eq!((span_bytes(MOST_RUNS, DIM), centroids.runs()), (0, MOST_RUNS + 101));
         let codec = Codec::train(CodeKind::Axes, 8, Metric::L2, &rows.0, DIM, 1, 2).expect("a codec");
-        centroids.encode(&codec);
+        centroids.encode(&codec).expect("memory");
         let (mut query, mut navigation) = (CodeQuery::new(), Navigation::default());
         let mut ask = |centroids: &Centroids, asked: &[f32], probes: usize| {
             centroids.begin(asked, &mut navigation);

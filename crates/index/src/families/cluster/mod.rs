@@ -57,7 +57,9 @@ pub fn check_centroids(
     code_bytes: u64,
 ) -> Result<(), String> {
     let metric = plain_metric(metric);
-    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes).map(|_| ())
+    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes)
+        .map(|_| ())
+        .map_err(|unread| unread.to_string())
 }
 
 /// Reads the bytes of a journal as a build of `vectors` vectors that continues does, `rows` of them placed at a time,

@@ -1,6 +1,6 @@
 //! Opening a cluster index: what stays in memory, and what that takes.
 
-use super::centroids::{self, Centroids, span_bytes};
+use super::centroids::{Centroids, span_bytes};
 use super::effort;
 use super::inspect;
 use super::scope::Scope;
@@ -199,8 +199,8 @@ fn load_cluster(
     let code_bytes = u64::from(entry.codes.code_bytes);
     let centroids =
         Centroids::from_bytes(&bytes, &entry, &layout, plain_metric(metric), manifest.vectors, code_bytes)
-            .map_err(|reason| centroids::damaged(directory.address().join(&entry.centroids.name), reason))?;
-    let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors() } else { centroids };
+            .map_err(|unread| unread.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
+    let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors()? } else { centroids };
     // The codes follow: the peak must not hold the file of centroids beside them.
     drop(bytes);
     let identity = layout.identity();
@@ -219,7 +219,7 @@ fn load_cluster(
             progress,
         };
         let codes = source.load(resident.bytes)?;
-        centroids.shorten(&codec, &short);
+        centroids.shorten(&codec, &short)?;
         stored = Some(std::mem::replace(&mut codec, short));
         codes
     } else if resident.bytes == entry.codes.file.bytes {

@@ -77,11 +77,17 @@ impl Scope {
 }
 
 /// The square distance of the near groups: the mean of that of the nearest and of that of the eighth.
-fn near(groups: &mut [Neighbor], square: impl Fn(f32) -> f32) -> f32 {
-    let rank = NEAR_RANK.min(groups.len()) - 1;
-    let (nearer, eighth, _) = groups.select_nth_unstable(rank);
-    let nearest = nearer.iter().min().unwrap_or(eighth);
-    (square(nearest.distance) + square(eighth.distance)) / 2.0
+fn near(groups: &[Neighbor], square: impl Fn(f32) -> f32) -> f32 {
+    let mut nearest = [f32::INFINITY; NEAR_RANK];
+    for group in groups {
+        if group.distance < nearest[NEAR_RANK - 1] {
+            let at = nearest.partition_point(|distance| *distance <= group.distance);
+            nearest.copy_within(at..NEAR_RANK - 1, at + 1);
+            nearest[at] = group.distance;
+        }
+    }
+    let eighth = nearest[NEAR_RANK.min(groups.len()) - 1];
+    (square(nearest[0]) + square(eighth)) / 2.0
 }
 
 /// How many times as far as the near ones the groups of many queries are: counts, so that threads may add in any order.

@@ -14,8 +14,8 @@ use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::{Phase, SearchParams, spread};
-use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
+use bathyal_kernels::{Neighbor, keep_nearest};
 use bathyal_tier::{Cx, Span};
 
 /// How many groups ahead codes are asked for: one is too late for DRAM.
@@ -196,7 +196,7 @@ impl Scratch {
         }
         self.query.stats.code_distances += count as u32;
         if hits.len() >= SLACK * wanted {
-            self.worst = keep_best(hits, wanted);
+            self.worst = keep_nearest(hits, wanted);
         }
     }
 
@@ -206,7 +206,7 @@ impl Scratch {
             self.take_unordered(cluster);
         }
         if self.hits.len() > wanted {
-            keep_best(&mut self.hits, wanted);
+            keep_nearest(&mut self.hits, wanted);
         }
         self.hits.sort_unstable();
         self.query.clock.spent(Phase::Scan);
@@ -230,14 +230,6 @@ impl Scratch {
         self.scan_resident(cluster, params.wanted());
         self.rank(cluster, params.wanted());
     }
-}
-
-/// Keeps the best `wanted` and returns the worst of them.
-fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
-    let (_, worst, _) = hits.select_nth_unstable(wanted - 1);
-    let worst = worst.distance;
-    hits.truncate(wanted);
-    worst
 }
 
 impl crate::family::Scratch for Scratch {

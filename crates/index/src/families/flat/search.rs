@@ -14,7 +14,7 @@ use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::{Phase, SearchParams};
-use bathyal_kernels::{Metric, Neighbor};
+use bathyal_kernels::{Metric, Neighbor, keep_nearest};
 use bathyal_tier::{Cx, Span};
 
 /// Bytes that a scan has asked for ahead of what it compares: several reads hide a device's latency.
@@ -131,9 +131,7 @@ impl Scratch {
             hits[before..].iter_mut().for_each(|hit| hit.id += first);
             query.stats.code_distances += (codes.len() / size) as u32;
             if hits.len() >= SLACK * wanted {
-                hits.select_nth_unstable(wanted - 1);
-                hits.truncate(wanted);
-                threshold = hits[wanted - 1].distance;
+                threshold = keep_nearest(hits, wanted);
             }
         }
         hits.sort_unstable();

@@ -136,7 +136,7 @@ pub(super) fn load_offsets(
 ) -> Result<Offsets, IndexError> {
     let Some(file) = &entry.offsets else { return Ok(Offsets::default()) };
     Offsets::from_bytes(&load(directory, manifest, file)?, manifest.vectors, entry.file.bytes)
-        .map_err(|reason| IndexError::damaged(directory.address().join(&file.name), "the offsets", reason))
+        .map_err(|unread| unread.at(directory.address().join(&file.name), "the offsets"))
 }
 
 impl Graph {

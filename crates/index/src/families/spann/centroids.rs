@@ -1,12 +1,16 @@
 //! The centroids of posting lists in memory, and the graph that finds the nearest of them.
 
+use crate::error::{NoMemory, Unreadable};
 use crate::families::graph::walk::{Links, Walk};
 use crate::format::links;
 use crate::query::QueryStats;
+use crate::room::room;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, squared_norm, to_f32};
 use half::f16;
 
+/// What is said of the links where there is no memory for them.
+const LINKS: &str = "the links of centroids";
 /// Most links of a centroid: a degree is one byte of its file.
 pub(crate) const MOST_DEGREE: u32 = 255;
 /// Candidates of a walk besides the lists that are wanted, at least.
@@ -48,31 +52,33 @@ impl CentroidLinks {
     ///
     /// # Errors
     /// A sentence when they end too early or too late, or link to a centroid that is none.
-    pub(crate) fn from_bytes(bytes: &[u8], lists: u32) -> Result<CentroidLinks, String> {
+    pub(crate) fn from_bytes(bytes: &[u8], lists: u32) -> Result<CentroidLinks, Unreadable> {
         // Memory is taken for what the file can hold, not for what somebody says: two bytes a list at least.
         if bytes.len() as u64 / 2 < u64::from(lists) {
-            return Err(format!("{} bytes of links for {lists} lists", bytes.len()));
+            return Err(format!("{} bytes of links for {lists} lists", bytes.len()).into());
         }
-        let (mut starts, mut ids) = (Vec::with_capacity(lists as usize + 1), Vec::new());
+        let (mut starts, mut ids) = (room(LINKS, lists as usize + 1)?, Vec::<u32>::new());
         let (mut at, mut found) = (0_usize, Vec::new());
         for list in 0..lists {
             starts.push(u32::try_from(ids.len()).map_err(|_| "there are too many links")?);
             let &[degree, low, ref rest @ ..] = bytes.get(at..).unwrap_or_default() else {
-                return Err(format!("the links end before those of list {list}"));
+                return Err(format!("the links end before those of list {list}").into());
             };
             if u32::from(low) > links::MOST_LOW_BITS {
-                return Err(format!("the links of list {list} have {low} low bits"));
+                return Err(format!("the links of list {list} have {low} low bits").into());
             }
             let bits = links::decode(rest, usize::from(degree), u32::from(low), lists, &mut found)
                 .map_err(|reason| format!("list {list}: {reason}"))?;
+            ids.try_reserve(found.len())
+                .map_err(|_| NoMemory { what: LINKS, bytes: 4 * (ids.len() + found.len()) as u64 })?;
             ids.extend_from_slice(&found);
             at += 2 + bits.div_ceil(8);
             if found.binary_search(&list).is_ok() {
-                return Err(format!("list {list} links to itself"));
+                return Err(format!("list {list} links to itself").into());
             }
         }
         if at != bytes.len() {
-            return Err(format!("the links end at {at} of {} bytes", bytes.len()));
+            return Err(format!("the links end at {at} of {} bytes", bytes.len()).into());
         }
         starts.push(u32::try_from(ids.len()).map_err(|_| "there are too many links")?);
         Ok(CentroidLinks { starts, ids })

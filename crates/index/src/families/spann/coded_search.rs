@@ -2,7 +2,7 @@
 
 use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::visited::VisitedSet;
-use bathyal_kernels::Neighbor;
+use bathyal_kernels::{Neighbor, keep_nearest};
 
 /// Candidates are collected up to so many times as are wanted before the worst are dropped.
 const SLACK: usize = 4;
@@ -98,9 +98,7 @@ impl Candidates {
 
     /// Drops all but the best. Of equal estimates the lowest places stay, in whatever order lists arrive.
     fn keep_best(&mut self) {
-        let (_, worst, _) = self.hits.select_nth_unstable(self.wanted - 1);
-        self.threshold = worst.distance.next_up();
-        self.hits.truncate(self.wanted);
+        self.threshold = keep_nearest(&mut self.hits, self.wanted).next_up();
     }
 
     /// Writes the places of the best candidates to `places`, in no order.

@@ -82,7 +82,7 @@ pub fn check_journal(
 /// # Errors
 /// A sentence.
 pub fn check_links(bytes: &[u8], lists: u32) -> Result<(), String> {
-    centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ())
+    centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ()).map_err(|unread| unread.to_string())
 }
 
 /// Reads the bytes of the codec of lists of codes as opening an index of vectors of `dim` dimensions does, and says what is

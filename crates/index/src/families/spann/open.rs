@@ -234,7 +234,7 @@ pub(crate) fn open(
     let postings = open_table(directory, manifest, entry)?;
     let links = load(directory, manifest, &entry.links)?;
     let links = CentroidLinks::from_bytes(&links, entry.list_count)
-        .map_err(|reason| damaged(&entry.links, "the links", reason))?;
+        .map_err(|unread| unread.at(directory.address().join(&entry.links.name), "the links"))?;
     let (of, by, start) = (centroid_element(element, metric), plain_metric(metric), entry.entry_point);
     let centroids = if opening.exact {
         let rows = load(directory, manifest, &entry.centroids)?;
@@ -265,7 +265,7 @@ pub(crate) fn open(
     };
     let sums = if opening.check {
         checksums(&load(directory, manifest, &entry.checksums)?, entry.file.bytes)
-            .map_err(|reason| damaged(&entry.checksums, "the checksums", reason))?
+            .map_err(|unread| unread.at(directory.address().join(&entry.checksums.name), "the checksums"))?
     } else {
         Vec::new()
     };

@@ -1,7 +1,7 @@
 //! The table of lists of an index, checked.
 
 use super::section::SpannEntry;
-use crate::error::IndexError;
+use crate::error::{IndexError, Unreadable};
 use crate::format::loading::load;
 use crate::format::manifest::Manifest;
 use crate::format::postings::{PostingLayout, Postings};
@@ -14,12 +14,11 @@ pub(crate) fn open_table(
     entry: &SpannEntry,
 ) -> Result<Postings, IndexError> {
     let table = load(directory, manifest, &entry.lists)?;
-    parse_table(&table, manifest, entry).map_err(|reason| {
-        IndexError::damaged(directory.address().join(&entry.lists.name), "the table of lists", reason)
-    })
+    parse_table(&table, manifest, entry)
+        .map_err(|unread| unread.at(directory.address().join(&entry.lists.name), "the table of lists"))
 }
 
-fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, String> {
+fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, Unreadable> {
     let layout: PostingLayout = entry.layout.parse()?;
     let row_bytes = manifest.stored_row_bytes()?;
     let postings = match &entry.list_codes {

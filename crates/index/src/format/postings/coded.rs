@@ -7,6 +7,7 @@
 //! | list after list: its codes, then their places (4 bytes each), placed as coupled lists are |
 
 use super::{BLOCK_BYTES, ID_BYTES, ListEntry, PostingLayout, Postings};
+use crate::error::Unreadable;
 use crate::format::manifest::MAX_VECTORS;
 
 impl Postings {
@@ -19,9 +20,9 @@ impl Postings {
         code_bytes: usize,
         vectors: u64,
         entries: impl ExactSizeIterator<Item = ListEntry>,
-    ) -> Result<Postings, String> {
+    ) -> Result<Postings, Unreadable> {
         if row_bytes == 0 || row_bytes as u64 >= super::MOST_LIST_BYTES || vectors > MAX_VECTORS {
-            return Err(format!("{vectors} vectors of {row_bytes} bytes cannot be in lists"));
+            return Err(format!("{vectors} vectors of {row_bytes} bytes cannot be in lists").into());
         }
         let mut postings = Postings::new(PostingLayout::Coupled, code_bytes, vectors, entries)?;
         postings.place_bytes = row_bytes + ID_BYTES;
@@ -41,7 +42,7 @@ impl Postings {
         code_bytes: usize,
         vectors: u64,
         bytes: &[u8],
-    ) -> Result<Postings, String> {
+    ) -> Result<Postings, Unreadable> {
         Postings::coded(row_bytes, code_bytes, vectors, super::table_entries(bytes)?)
     }
 

@@ -15,7 +15,7 @@ fn read(
     row_bytes: usize,
     vectors: u64,
     entries: &[ListEntry],
-) -> Result<Postings, String> {
+) -> Result<Postings, Unreadable> {
     Postings::from_bytes(layout, row_bytes, vectors, &table(entries))
 }
 

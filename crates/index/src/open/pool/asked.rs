@@ -45,25 +45,26 @@ impl RangePlan {
         self.rounds.last().map_or(0, |(k, _)| *k)
     }
 
-    /// Answers one query.
+    /// Answers one query; what it finds is appended to `within`, which is empty.
     pub(super) async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         state: &mut dyn QueryState,
-    ) -> Result<(Vec<Neighbor>, QueryStats), IndexError> {
-        let (mut within, mut cost) = (Vec::new(), QueryStats::default());
+        within: &mut Vec<Neighbor>,
+    ) -> Result<QueryStats, IndexError> {
+        let mut cost = QueryStats::default();
         for (k, params) in &self.rounds {
             state.search(cx.clone(), query, *params).await?;
             cost.add(&state.query().stats);
             within.clear();
-            state.query_mut().found.drain_sorted(&mut within);
+            state.query_mut().found.drain_sorted(within);
             within.truncate(within.partition_point(|found| found.distance <= self.radius));
             if within.len() < *k {
                 break;
             }
         }
         within.truncate(self.limit);
-        Ok((within, cost))
+        Ok(cost)
     }
 }

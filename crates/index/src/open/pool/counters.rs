@@ -1,6 +1,7 @@
-//! Counters that workers keep, by relaxed atomics once a query.
+//! Counters that threads keep, each in a lane of its own, and that are summed when somebody asks.
 
 use crate::query::{MOST_OWN_COUNTERS, QueryStats};
+use bathyal_tier::lanes::Lanes;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Upper bounds of the latency histogram in microseconds: from a search in memory to a disk in distress.
@@ -9,42 +10,99 @@ pub(in crate::open) const LATENCY_BOUNDS_US: [u64; 17] = [
     2_000_000, 5_000_000,
 ];
 
+/// What an open index has counted.
+#[derive(Debug, Default)]
+pub(in crate::open) struct Sums<T> {
+    pub(in crate::open) queries: T,
+    pub(in crate::open) errors: T,
+    pub(in crate::open) hops: T,
+    pub(in crate::open) reads: T,
+    pub(in crate::open) bytes: T,
+    pub(in crate::open) code_distances: T,
+    pub(in crate::open) full_distances: T,
+    /// What only the family counts, in its order.
+    pub(in crate::open) own: [T; MOST_OWN_COUNTERS],
+    pub(in crate::open) latency_ns: T,
+    /// Queries by latency: up to each bound, and beyond the last.
+    pub(in crate::open) slower: [T; LATENCY_BOUNDS_US.len() + 1],
+}
+
+impl<T> Sums<T> {
+    /// All of them, in the order of their declaration.
+    fn each(&self) -> impl Iterator<Item = &T> {
+        let Sums { queries, errors, hops, reads, bytes, code_distances, full_distances, .. } = self;
+        let common = [queries, errors, hops, reads, bytes, code_distances, full_distances];
+        common.into_iter().chain(&self.own).chain([&self.latency_ns]).chain(&self.slower)
+    }
+
+    /// The same, to be changed.
+    fn each_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let Sums { queries, errors, hops, reads, bytes, code_distances, full_distances, .. } = self;
+        let common = [queries, errors, hops, reads, bytes, code_distances, full_distances];
+        common.into_iter().chain(&mut self.own).chain([&mut self.latency_ns]).chain(&mut self.slower)
+    }
+}
+
 /// The counters of an open index, shared by its threads.
 #[derive(Debug, Default)]
-pub(in crate::open) struct Counters {
-    pub(in crate::open) queries: AtomicU64,
-    pub(in crate::open) errors: AtomicU64,
-    pub(in crate::open) hops: AtomicU64,
-    pub(in crate::open) reads: AtomicU64,
-    pub(in crate::open) bytes: AtomicU64,
-    pub(in crate::open) code_distances: AtomicU64,
-    pub(in crate::open) full_distances: AtomicU64,
-    /// What only the family counts, in its order.
-    pub(in crate::open) own: [AtomicU64; MOST_OWN_COUNTERS],
-    pub(in crate::open) latency_ns: AtomicU64,
-    /// Queries by latency: up to each bound, and beyond the last.
-    pub(in crate::open) slower: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
-}
+pub(in crate::open) struct Counters(Lanes<Sums<AtomicU64>>);
 
 impl Counters {
     /// Counts a query that was answered.
     pub(in crate::open) fn answered(&self, latency_ns: u64, cost: &QueryStats) {
-        self.queries.fetch_add(1, Relaxed);
-        self.hops.fetch_add(u64::from(cost.hops), Relaxed);
-        self.reads.fetch_add(u64::from(cost.reads), Relaxed);
-        self.bytes.fetch_add(cost.bytes, Relaxed);
-        self.code_distances.fetch_add(u64::from(cost.code_distances), Relaxed);
-        self.full_distances.fetch_add(u64::from(cost.full_distances), Relaxed);
-        for (sum, count) in self.own.iter().zip(cost.own).filter(|(_, count)| *count > 0) {
+        let sums = self.0.here();
+        sums.queries.fetch_add(1, Relaxed);
+        sums.hops.fetch_add(u64::from(cost.hops), Relaxed);
+        sums.reads.fetch_add(u64::from(cost.reads), Relaxed);
+        sums.bytes.fetch_add(cost.bytes, Relaxed);
+        sums.code_distances.fetch_add(u64::from(cost.code_distances), Relaxed);
+        sums.full_distances.fetch_add(u64::from(cost.full_distances), Relaxed);
+        for (sum, count) in sums.own.iter().zip(cost.own).filter(|(_, count)| *count > 0) {
             sum.fetch_add(u64::from(count), Relaxed);
         }
-        self.latency_ns.fetch_add(latency_ns, Relaxed);
+        sums.latency_ns.fetch_add(latency_ns, Relaxed);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound| bound * 1000 < latency_ns);
-        self.slower[bucket].fetch_add(1, Relaxed);
+        sums.slower[bucket].fetch_add(1, Relaxed);
     }
 
     /// Counts a batch that failed: damage, a device error, a cancellation, a deadline.
     pub(in crate::open) fn failed(&self) {
-        self.errors.fetch_add(1, Relaxed);
+        self.0.here().errors.fetch_add(1, Relaxed);
+    }
+
+    /// What all threads have counted so far.
+    pub(in crate::open) fn sums(&self) -> Sums<u64> {
+        let mut all = Sums::<u64>::default();
+        for lane in self.0.iter() {
+            all.each_mut().zip(lane.each()).for_each(|(sum, count)| *sum += count.load(Relaxed));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_threads_count_is_summed() {
+        let counters = Counters::default();
+        let mut cost = QueryStats { hops: 1, reads: 2, bytes: 3, ..QueryStats::default() };
+        (cost.code_distances, cost.full_distances, cost.own[0]) = (4, 5, 6);
+        std::thread::scope(|scope| {
+            for latency_us in [10, 30, 30, u64::from(u32::MAX)] {
+                let counters = &counters;
+                scope.spawn(move || {
+                    counters.answered(latency_us * 1000, &cost);
+                    counters.failed();
+                });
+            }
+        });
+        let sums = counters.sums();
+        assert_eq!((sums.queries, sums.errors, sums.hops, sums.reads, sums.bytes), (4, 4, 4, 8, 12));
+        assert_eq!((sums.code_distances, sums.full_distances, sums.own[0]), (16, 20, 24));
+        assert_eq!(sums.latency_ns, (70 + u64::from(u32::MAX)) * 1000);
+        assert_eq!((sums.slower[0], sums.slower[1], sums.slower[LATENCY_BOUNDS_US.len()]), (1, 2, 1));
+        assert_eq!(sums.slower.iter().sum::<u64>(), 4);
     }
 }

@@ -1,13 +1,16 @@
 //! What one caller asks, and how far it has been answered.
 
 use super::asked::{RangePlan, RawQueries};
-use super::counters::Counters;
+use super::known::Known;
 use super::tenant::Tenant;
 use crate::error::IndexError;
-use crate::family::{Opened, QueryState};
+use crate::family::QueryState;
 use crate::query::{Clock, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
+use bathyal_tier::lanes::Padded;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -17,23 +20,51 @@ use std::time::Instant;
 /// caller who waits for it, and on a slow device waiting is all that they do.
 const LONE_IN_FLIGHT: usize = 128;
 
-/// One query or a batch, shared by the workers that answer it.
+/// Queries that a worker takes of a batch at once, at most, so that workers seldom meet where they take them.
+const MOST_TAKEN: usize = 16;
+/// A worker takes so many times less than its part of what is left, so that all workers end together.
+const TAKEN_SHARE: usize = 4;
+
+/// One query or a batch, shared by the workers that answer it. What they write for each other is on cache lines apart from what
+/// they all read.
 pub(in crate::open) struct Job {
-    pub(super) tenant: Arc<Tenant>,
-    index: Arc<dyn Opened>,
+    known: Arc<Known>,
     queries: RawQueries,
     row_bytes: usize,
     params: SearchParams,
     /// Of a range search: its rounds.
     plan: Option<RangePlan>,
-    counters: Option<Arc<Counters>>,
     in_flight: usize,
+    /// Workers that it is for.
+    threads: usize,
     /// Bytes that a running query takes.
     pub(in crate::open) query_bytes: u64,
     deadline: Option<Instant>,
-    next: AtomicUsize,
     stop: AtomicBool,
-    state: Mutex<State>,
+    next: Padded<AtomicUsize>,
+    state: Padded<Mutex<State>>,
+}
+
+/// A worker's hold on a job. Its clones are counted where no other worker writes.
+#[derive(Clone)]
+#[expect(
+    clippy::redundant_allocation,
+    reason = "two counts: one for the worker's clones, one for the workers"
+)]
+pub(super) struct Held(Rc<Arc<Job>>);
+
+impl Held {
+    pub(super) fn of(job: Arc<Job>) -> Held {
+        Held(Rc::new(job))
+    }
+}
+
+impl Deref for Held {
+    type Target = Job;
+
+    fn deref(&self) -> &Job {
+        &self.0
+    }
 }
 
 #[derive(Default)]
@@ -48,39 +79,32 @@ struct State {
 
 impl Job {
     pub(in crate::open) fn new(
-        tenant: Arc<Tenant>,
-        index: Arc<dyn Opened>,
+        known: Arc<Known>,
         queries: RawQueries,
         params: SearchParams,
-        in_flight: usize,
+        (threads, in_flight): (usize, usize),
         deadline: Option<Instant>,
     ) -> Job {
         let row_bytes = queries.row_bytes();
         Job {
-            tenant,
-            index,
+            known,
             queries,
             row_bytes,
             params,
             plan: None,
-            counters: None,
             in_flight,
+            threads,
             query_bytes: 0,
             deadline,
-            next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            state: Mutex::default(),
+            next: Padded::default(),
+            state: Padded::default(),
         }
     }
 
     /// The same as a range search.
     pub(in crate::open) fn within(self, plan: RangePlan) -> Job {
         Job { plan: Some(plan), ..self }
-    }
-
-    /// The same, its queries counted.
-    pub(in crate::open) fn counted(self, counters: Arc<Counters>) -> Job {
-        Job { counters: Some(counters), ..self }
     }
 
     /// The same, each of whose running queries takes `query_bytes` of memory.
@@ -103,26 +127,30 @@ impl Job {
         self.queries.count.min(self.in_flight)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The index that it is about.
+    pub(super) fn tenant(&self) -> &Arc<Tenant> {
+        &self.known.tenant
     }
 
-    /// The next query that nobody has taken.
-    pub(super) fn take(&self) -> Option<usize> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next queries that nobody has taken: fewer the fewer are left.
+    pub(super) fn take(&self) -> Range<usize> {
         if self.is_spent() {
-            return None;
+            return 0..0;
         }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            self.fail(IndexError::Deadline);
-            return None;
-        }
-        let query = self.next.fetch_add(1, Ordering::Relaxed);
-        (query < self.queries.count).then_some(query)
+        let count = self.queries.count;
+        let left = count.saturating_sub(self.next.0.load(Ordering::Relaxed));
+        let taken = (left / (TAKEN_SHARE * self.threads.max(1))).clamp(1, MOST_TAKEN);
+        let first = self.next.0.fetch_add(taken, Ordering::Relaxed);
+        first.min(count)..(first + taken).min(count)
     }
 
     /// Whether there is no query left to take.
     pub(super) fn is_spent(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.next.load(Ordering::Relaxed) >= self.queries.count
+        self.stop.load(Ordering::Relaxed) || self.next.0.load(Ordering::Relaxed) >= self.queries.count
     }
 
     /// Whether what still runs of it is of no use.
@@ -130,9 +158,11 @@ impl Job {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether its time is over at `now`.
-    pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| now >= deadline)
+    /// Fails if its time is over at `now`, which is asked for only where there is a deadline.
+    pub(super) fn look_at(&self, now: impl FnOnce() -> Instant) {
+        if self.deadline.is_some_and(|deadline| now() >= deadline) {
+            self.fail(IndexError::Deadline);
+        }
     }
 
     /// A worker begins to take queries of it.
@@ -178,50 +208,47 @@ impl Job {
         })
     }
 
-    /// Answers one query.
+    /// Answers one query of `job`.
     pub(in crate::open) async fn answer(
-        self: Arc<Job>,
+        job: impl Deref<Target = Job>,
         cx: Cx,
         query: usize,
-        mut scratch: Box<dyn QueryState>,
+        mut scratch: Scratch,
     ) -> Ended {
         let started = Instant::now();
-        let row = &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes];
-        let outcome = match &self.plan {
-            Some(plan) => plan.search(cx, row, &mut *scratch).await,
-            None => scratch.search(cx, row, self.params).await.map(|()| {
-                let mut found = Vec::with_capacity(self.params.k);
-                scratch.query_mut().found.drain_sorted(&mut found);
-                (found, scratch.query().stats)
+        let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
+        let Scratch { state, found } = &mut scratch;
+        found.clear();
+        let outcome = match &job.plan {
+            Some(plan) => plan.search(cx, row, &mut **state, found).await,
+            None => state.search(cx, row, job.params).await.map(|()| {
+                state.query_mut().found.drain_sorted(found);
+                state.query().stats
             }),
         };
         Ended { query: query as u32, latency_ns: started.elapsed().as_nanos() as u64, outcome, scratch }
     }
 
     /// Memory for one query.
-    pub(in crate::open) fn scratch(&self) -> Box<dyn QueryState> {
-        self.index.clone().query_state()
+    pub(in crate::open) fn scratch(&self) -> Scratch {
+        let opened = &self.known.opened;
+        let here = self.tenant().here().min(opened.len() - 1);
+        Scratch { state: opened[here].clone().query_state(), found: Vec::new() }
     }
 
     /// Adds an answer to `answers`, and gives the query's memory back for the next.
-    pub(in crate::open) fn note(
-        &self,
-        ended: Ended,
-        answers: &mut Answers,
-    ) -> Result<Box<dyn QueryState>, IndexError> {
-        let (found, cost) = ended.outcome?;
+    pub(in crate::open) fn note(&self, ended: Ended, answers: &mut Answers) -> Result<Scratch, IndexError> {
+        let (found, cost) = (&ended.scratch.found, ended.outcome?);
         if self.plan.is_none() && found.len() != self.params.k {
             let wanted = self.params.k;
             let reason = format!("a search reached only {} vectors of the {wanted} wanted", found.len());
-            return Err(IndexError::damaged(self.tenant.file(), "what leads to its vectors", reason));
+            return Err(IndexError::damaged(self.tenant().file(), "what leads to its vectors", reason));
         }
         answers.queries.push((ended.query, ended.latency_ns, cost));
         answers.counts.push(found.len() as u32);
-        answers.neighbors.extend_from_slice(&found);
-        answers.clock.add(&ended.scratch.query().clock);
-        if let Some(counters) = &self.counters {
-            counters.answered(ended.latency_ns, &cost);
-        }
+        answers.neighbors.extend_from_slice(found);
+        answers.clock.add(&ended.scratch.state.query().clock);
+        self.known.counters.answered(ended.latency_ns, &cost);
         Ok(ended.scratch)
     }
 }
@@ -237,8 +264,15 @@ fn end(mut state: MutexGuard<'_, State>) {
 pub(in crate::open) struct Ended {
     query: u32,
     latency_ns: u64,
-    outcome: Result<(Vec<Neighbor>, QueryStats), IndexError>,
-    scratch: Box<dyn QueryState>,
+    outcome: Result<QueryStats, IndexError>,
+    scratch: Scratch,
+}
+
+/// Memory of one running query, used by one after the other.
+pub(in crate::open) struct Scratch {
+    state: Box<dyn QueryState>,
+    /// The neighbours of the last one.
+    found: Vec<Neighbor>,
 }
 
 /// What one worker answered.

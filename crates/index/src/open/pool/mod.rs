@@ -6,16 +6,21 @@
 
 mod asked;
 mod counters;
+mod desk;
 mod gate;
 mod job;
+mod known;
 mod pending;
+mod post;
+mod spare;
 mod tenant;
 mod threads;
 mod worker;
 
 pub(super) use asked::{RangePlan, RawQueries};
-pub(super) use counters::{Counters, LATENCY_BOUNDS_US};
-pub(super) use job::{Answers, Job};
+pub(super) use counters::LATENCY_BOUNDS_US;
+pub(super) use job::{Answers, Job, Scratch};
+pub(super) use known::Known;
 pub(super) use pending::Pending;
 pub(super) use tenant::Tenant;
-pub(super) use threads::{Pool, cores, process};
+pub(super) use threads::{Lent, Pool, cores, process};

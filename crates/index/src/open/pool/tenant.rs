@@ -1,8 +1,10 @@
 //! An open index as the pool sees it: what engines are opened on, and the memory that searches of it may take.
 
+use bathyal_tier::lanes::Padded;
+use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Alarm, Engine, EngineOptions, Tier, TierError};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Told apart by number: a place in memory may be used again.
@@ -13,12 +15,17 @@ pub(in crate::open) struct Tenant {
     pub(super) number: u64,
     /// The file that searches read.
     file: PathBuf,
-    tier: Arc<dyn Tier>,
+    /// One, or one for each node.
+    tiers: Box<[Arc<dyn Tier>]>,
+    /// The NUMA nodes that its threads are spread over, where there are several.
+    nodes: Option<Arc<Nodes>>,
     addressable: bool,
     options: EngineOptions,
     pub(super) engine_bytes: u64,
     /// Where a budget limits searches: what is left of it.
-    memory: Option<Mutex<Ledger>>,
+    memory: Option<Padded<Mutex<Ledger>>>,
+    /// Whether somebody waits for memory; written under the lock of the ledger, and seldom.
+    short: AtomicBool,
 }
 
 struct Ledger {
@@ -30,18 +37,20 @@ struct Ledger {
 }
 
 impl Tenant {
-    /// `memory` are the bytes that engines and running queries may take together.
+    /// `tiers` is one, or one for each of `nodes`; `memory` are the bytes that engines and running queries may take together.
     pub(in crate::open) fn new(
         file: PathBuf,
-        tier: Arc<dyn Tier>,
+        tiers: Box<[Arc<dyn Tier>]>,
+        nodes: Option<Arc<Nodes>>,
         options: EngineOptions,
         engine_bytes: u64,
         memory: Option<u64>,
     ) -> Tenant {
-        let ledger = |left| Mutex::new(Ledger { left, refused: Vec::new(), hosts: Vec::new() });
+        let ledger = |left| Padded(Mutex::new(Ledger { left, refused: Vec::new(), hosts: Vec::new() }));
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let addressable = tier.profile().addressable;
-        Tenant { number, file, tier, addressable, options, engine_bytes, memory: memory.map(ledger) }
+        let addressable = tiers.iter().all(|tier| tier.profile().addressable);
+        let (memory, short) = (memory.map(ledger), AtomicBool::new(false));
+        Tenant { number, file, tiers, nodes, addressable, options, engine_bytes, memory, short }
     }
 
     /// The file that searches read.
@@ -54,18 +63,27 @@ impl Tenant {
         self.addressable
     }
 
-    /// Bytes of an engine's buffers.
-    pub(in crate::open) fn engine_bytes(&self) -> u64 {
-        self.engine_bytes
-    }
-
     /// An engine for the calling thread, whose memory has been taken.
     pub(in crate::open) fn open(&self) -> Result<Engine, TierError> {
-        Engine::new(self.tier.clone(), self.options)
+        let here = self.here().min(self.tiers.len() - 1);
+        Engine::new(self.tiers[here].clone(), self.options)
+    }
+
+    /// The nodes that its threads are spread over, where there are several.
+    pub(super) fn nodes(&self) -> Option<&Arc<Nodes>> {
+        self.nodes.as_ref()
+    }
+
+    /// The copy for the node on which the calling thread runs now.
+    pub(super) fn here(&self) -> usize {
+        match &self.nodes {
+            Some(nodes) if self.tiers.len() > 1 => nodes.here(),
+            _ => 0,
+        }
     }
 
     fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
-        self.memory.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
+        self.memory.as_ref().map(|ledger| ledger.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes `bytes` if they are left.
@@ -88,20 +106,30 @@ impl Tenant {
         if !ledger.refused.iter().any(|other| Arc::ptr_eq(other, me)) {
             ledger.refused.push(me.clone());
         }
+        self.short.store(true, Ordering::Release);
         ledger.hosts.iter().filter(|host| !Arc::ptr_eq(host, me)).for_each(|host| host.ring());
         false
     }
 
     /// Gives `bytes` back.
     pub(in crate::open) fn give(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let Some(mut ledger) = self.ledger() else { return };
         ledger.left += bytes;
+        self.short.store(false, Ordering::Release);
         ledger.refused.drain(..).for_each(|waiting| waiting.ring());
     }
 
-    /// Whether somebody waits for memory that an idle engine holds.
+    /// Whether somebody waits for memory, which an idle engine may hold, or a thread that has it to spare.
     pub(super) fn is_short(&self) -> bool {
-        self.ledger().is_some_and(|ledger| !ledger.refused.is_empty())
+        self.short.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a budget.
+    pub(super) fn has_budget(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Notes that `host` has an engine, or no longer has.

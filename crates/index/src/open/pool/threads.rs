@@ -1,12 +1,16 @@
 //! The threads of the pool, and the engines that callers borrow from it.
 
+use super::desk::Desk;
 use super::gate::Gate;
-use super::job::Job;
+use super::job::{Job, Scratch};
+use super::spare::{Seats, Spare, Spares};
 use super::tenant::Tenant;
-use super::worker::{Desk, work};
+use super::worker::work;
 use crate::error::IndexError;
-use bathyal_tier::{Engine, Parked, TierError};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use bathyal_tier::lanes::{Padded, thread_number};
+use bathyal_tier::{Engine, TierError};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -18,16 +22,38 @@ const MOST_JOBS: usize = 4096;
 pub(in crate::open) struct Pool {
     process: u32,
     pub(super) gate: Gate,
-    desks: Mutex<Vec<Arc<Desk>>>,
-    engines: Mutex<Engines>,
+    desks: Mutex<Desks>,
+    /// That of the newest list of desks; 0 is that of none.
+    version: Padded<AtomicU64>,
+    seats: Seats,
+    /// Engines over memory, and over devices: opening one of these takes longer, so the others do not stand in their way.
+    spares: [Spares; 2],
 }
 
-/// Engines that callers of lone queries run by themselves.
-#[derive(Default)]
-struct Engines {
-    lent: usize,
-    /// The one used last comes last.
-    idle: Vec<(Arc<Tenant>, Parked)>,
+/// The workers' desks, as a list that is replaced and never changed: threads keep it and look whether there is another.
+type Desks = Arc<[Arc<Desk>]>;
+
+thread_local! {
+    /// The newest list that this thread knows, with its process and version.
+    static KNOWN: RefCell<(u32, u64, Desks)> = RefCell::new((0, 0, Arc::new([])));
+}
+
+/// Desks that one query is offered to: enough to find one that is idle, or less busy than most.
+const LOOKED_AT: usize = 8;
+
+/// An engine that a caller has for a lone query.
+pub(in crate::open) struct Lent {
+    pub(in crate::open) engine: Engine,
+    /// The memory of a query, if one was left.
+    pub(in crate::open) scratch: Option<Scratch>,
+    pub(in crate::open) lease: Lease,
+}
+
+/// What goes back with an engine.
+pub(in crate::open) struct Lease {
+    tenant: Arc<Tenant>,
+    booked: u64,
+    seat: Option<usize>,
 }
 
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
@@ -52,8 +78,10 @@ impl Pool {
             let fresh = Box::into_raw(Box::new(Pool {
                 process: process(),
                 gate: Gate::new(MOST_JOBS),
-                desks: Mutex::default(),
-                engines: Mutex::default(),
+                desks: Mutex::new(Arc::new([])),
+                version: Padded::default(),
+                seats: Seats::new(cores()),
+                spares: Default::default(),
             }));
             if POOL.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: made above, and nobody else has seen it.
@@ -62,28 +90,62 @@ impl Pool {
         }
     }
 
-    fn desks(&self) -> MutexGuard<'_, Vec<Arc<Desk>>> {
+    fn desks(&self) -> MutexGuard<'_, Desks> {
         self.desks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn engines(&self) -> MutexGuard<'_, Engines> {
-        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Gives a job to `threads` workers.
+    pub(super) fn send(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
+        if threads == 1 && self.send_near(job) {
+            return Ok(());
+        }
+        self.send_to_all(job, threads)
+    }
+
+    /// Gives a job to one worker that is idle, or where there are as many as cores to the least busy of a few: without a lock
+    /// that other callers take. `false` where that is for [`Pool::send_to_all`].
+    fn send_near(&self, job: &Arc<Job>) -> bool {
+        let give = |known: &RefCell<(u32, u64, Desks)>| {
+            let (process, version, desks) = &mut *known.borrow_mut();
+            let newest = self.version.0.load(Ordering::Acquire);
+            if (*process, *version) != (self.process, newest) {
+                (*process, *version, *desks) = (self.process, newest, self.desks().clone());
+            }
+            let first = thread_number();
+            let near = (0..desks.len().min(LOOKED_AT)).map(|i| &desks[(first + i) % desks.len()]);
+            let Some((load, desk)) = near.map(|desk| (desk.load(), desk)).min_by_key(|(load, _)| *load)
+            else {
+                return false;
+            };
+            (load == 0 || desks.len() >= cores()) && desk.give(job.clone())
+        };
+        // A thread that ends has no list any more.
+        KNOWN.try_with(give).unwrap_or(false)
     }
 
     /// Gives a job to the `threads` workers with the least to do. Idle ones are started before busy ones are given
     /// more, up to one a core.
-    pub(super) fn send(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
-        let mut desks = self.desks();
-        desks.retain(|desk| desk.is_open());
+    fn send_to_all(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
+        let mut known = self.desks();
+        let mut desks: Vec<Arc<Desk>> = known.iter().filter(|desk| desk.is_open()).cloned().collect();
         let idle = |desks: &[Arc<Desk>]| desks.iter().filter(|desk| desk.load() == 0).count();
+        let mut started = Ok(());
         while desks.len() < threads || (desks.len() < cores() && idle(&desks) < threads) {
-            let desk = Arc::new(Desk::default());
-            self.start(desk.clone())?;
+            let desk = Arc::new(Desk::new(desks.len()));
+            started = self.start(desk.clone());
+            if started.is_err() {
+                break;
+            }
             desks.push(desk);
         }
-        let mut order: Vec<&Arc<Desk>> = desks.iter().collect();
-        order.sort_by_key(|desk| desk.load());
-        let given = order[..threads].iter().filter(|desk| desk.give(job.clone())).count();
+        if !desks.iter().map(Arc::as_ptr).eq(known.iter().map(Arc::as_ptr)) {
+            *known = desks.iter().cloned().collect();
+            self.version.0.fetch_add(1, Ordering::Release);
+        }
+        started?;
+        // Each is asked once: loads change meanwhile, and a sort that sees that panics.
+        desks.sort_by_cached_key(|desk| desk.load());
+        let given = desks[..threads].iter().filter(|desk| desk.give(job.clone())).count();
         if given == 0 {
             return Err(IndexError::Internal("a search thread has ended".into()));
         }
@@ -98,67 +160,91 @@ impl Pool {
             .map_err(|source| TierError::System { operation: "start a search thread", source }.into())
     }
 
+    fn spares(&self, tenant: &Tenant) -> &Spares {
+        &self.spares[usize::from(!tenant.is_addressable())]
+    }
+
     /// An engine for a lone query that its caller answers by itself, and `query_bytes` of the index's memory with it.
-    /// `None` where as many callers as there are cores do so already, or memory is short: there are workers for the rest.
+    /// `None` where memory is short, or as many callers as there are cores do so from devices already: there are workers for
+    /// the rest.
     pub(in crate::open) fn lend(
         &self,
         tenant: &Arc<Tenant>,
         query_bytes: u64,
-    ) -> Result<Option<Engine>, TierError> {
-        let mut engines = self.engines();
-        if engines.lent >= cores() {
+    ) -> Result<Option<Lent>, TierError> {
+        let seat = if tenant.is_addressable() { None } else { self.seats.sit() };
+        if seat.is_none() && !tenant.is_addressable() {
             return Ok(None);
         }
-        let same = engines.idle.iter().rposition(|(owner, _)| owner.number == tenant.number);
-        if let Some(at) = same {
-            if !tenant.try_take(query_bytes) {
+        let lent = self.engine_of(tenant, query_bytes, seat);
+        if !matches!(lent, Ok(Some(_))) {
+            seat.into_iter().for_each(|seat| self.seats.stand_up(seat));
+        }
+        lent
+    }
+
+    /// An engine that was left, or a new one.
+    fn engine_of(
+        &self,
+        tenant: &Arc<Tenant>,
+        query_bytes: u64,
+        seat: Option<usize>,
+    ) -> Result<Option<Lent>, TierError> {
+        let wanted = tenant.engine_bytes + query_bytes;
+        if let Some(spare) = self.spares(tenant).take(tenant.number) {
+            let more = wanted.saturating_sub(spare.booked);
+            if more > 0 && !tenant.try_take(more) {
+                spare.retire();
                 return Ok(None);
             }
-            engines.lent += 1;
-            return Ok(Some(engines.idle.remove(at).1.unpark()));
+            let Spare { tenant, engine, scratch, booked } = spare;
+            let lease = Lease { tenant, booked: booked + more, seat };
+            return Ok(Some(Lent { engine: engine.unpark(), scratch, lease }));
         }
-        if !tenant.try_take(tenant.engine_bytes + query_bytes) {
+        if !tenant.try_take(wanted) {
             return Ok(None);
         }
-        let oldest = (engines.lent + engines.idle.len() >= cores()).then(|| engines.idle.remove(0));
-        engines.lent += 1;
-        drop(engines);
-        retire(oldest);
-        let opened = tenant.open();
-        if opened.is_err() {
-            self.engines().lent -= 1;
-            tenant.give(tenant.engine_bytes + query_bytes);
+        match tenant.open() {
+            Ok(engine) => {
+                let lease = Lease { tenant: tenant.clone(), booked: wanted, seat };
+                Ok(Some(Lent { engine, scratch: None, lease }))
+            }
+            Err(error) => {
+                tenant.give(wanted);
+                Err(error)
+            }
         }
-        opened.map(Some)
     }
 
     /// Takes an engine back, to be lent again.
-    pub(in crate::open) fn take_back(&self, tenant: &Arc<Tenant>, engine: Engine, query_bytes: u64) {
-        let parked = if tenant.is_short() { None } else { engine.park().ok() };
-        let gone = parked.is_none();
-        let mut engines = self.engines();
-        engines.lent -= 1;
-        engines.idle.extend(parked.map(|parked| (tenant.clone(), parked)));
-        drop(engines);
-        // An engine with a read in flight that will not end was dropped above.
-        tenant.give(query_bytes + if gone { tenant.engine_bytes } else { 0 });
+    pub(in crate::open) fn take_back(&self, owner: &Tenant, lent: Lent) {
+        let Lent { engine, scratch, lease: Lease { tenant, booked, seat } } = lent;
+        match if owner.is_short() { None } else { engine.park().ok() } {
+            Some(engine) => {
+                let gone = self.spares(owner).put(Spare { tenant, engine, scratch, booked });
+                gone.into_iter().for_each(Spare::retire);
+                // Who was refused memory meanwhile did not find it.
+                if owner.is_short() {
+                    self.clear(owner);
+                }
+            }
+            // An engine with a read in flight that will not end was dropped above.
+            None => {
+                drop(scratch);
+                tenant.give(booked);
+            }
+        }
+        seat.into_iter().for_each(|seat| self.seats.stand_up(seat));
     }
 
-    /// Closes what stands idle of a tenant's engines.
-    pub(super) fn clear(&self, tenant: u64) {
-        let idle = {
-            let mut engines = self.engines();
-            let (theirs, others) = engines.idle.drain(..).partition(|(owner, _)| owner.number == tenant);
-            engines.idle = others;
-            let theirs: Vec<_> = theirs;
-            theirs
-        };
-        retire(idle);
+    /// Closes what stands idle of an index's engines.
+    pub(super) fn clear(&self, tenant: &Tenant) {
+        self.spares(tenant).clear(tenant.number);
     }
 
     /// Closes all engines of an index, and returns when they are closed.
     pub(in crate::open) fn leave(&self, tenant: &Tenant) {
-        self.clear(tenant.number);
+        self.clear(tenant);
         let (ack, done) = channel();
         for desk in self.desks().iter() {
             desk.dismiss(tenant.number, ack.clone());
@@ -168,13 +254,6 @@ impl Pool {
             // Ends when the last worker has dropped its end, whatever became of it.
             while done.recv().is_ok() {}
         }
-    }
-}
-
-fn retire(engines: impl IntoIterator<Item = (Arc<Tenant>, Parked)>) {
-    for (tenant, engine) in engines {
-        drop(engine);
-        tenant.give(tenant.engine_bytes);
     }
 }
 

@@ -1,19 +1,16 @@
 //! A worker: a thread that runs the queries of many callers on an engine for each index that they ask.
 
-use super::job::{Answers, Ended, Job};
+use super::desk::{Desk, Order};
+use super::job::{Ended, Held, Job, Scratch};
+use super::post::Post;
 use super::tenant::Tenant;
 use super::threads::Pool;
 use crate::error::IndexError;
-use crate::family::QueryState;
-use bathyal_tier::{Alarm, Cx, RunError, Running, Step, TierError, thread_waker};
+use bathyal_tier::{Cx, thread_waker};
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The longest sleep: how soon what has been cancelled or is late is dropped.
@@ -22,8 +19,6 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const TURN: Duration = Duration::from_micros(100);
 /// How long an engine stands idle before it is closed.
 const IDLE: Duration = Duration::from_secs(10);
-/// Steps of one index's queries before the worker looks at its orders and at other indexes.
-const STEPS: usize = 64;
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
@@ -34,74 +29,20 @@ pub(super) fn is_worker() -> bool {
     IS_WORKER.get()
 }
 
-/// Where a worker finds its orders.
-#[derive(Default)]
-pub(super) struct Desk {
-    alarm: Arc<Alarm>,
-    inbox: Mutex<Inbox>,
-    /// Queries that it has been given, a batch as many as it interleaves.
-    load: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Inbox {
-    orders: Vec<Order>,
-    /// The worker has ended; nobody will read this.
-    closed: bool,
-}
-
-enum Order {
-    Answer(Arc<Job>),
-    /// An index is being closed.
-    Dismiss {
-        tenant: u64,
-        _ack: Sender<()>,
-    },
-}
-
-impl Desk {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        !self.inbox().closed
-    }
-
-    /// Gives the worker a job; `false` if there is no worker any more.
-    pub(super) fn give(&self, job: Arc<Job>) -> bool {
-        self.load.fetch_add(job.weight(), Ordering::Relaxed);
-        self.order(Order::Answer(job))
-    }
-
-    /// Has the worker close its engine of an index, and drop `ack` when that is done.
-    pub(super) fn dismiss(&self, tenant: u64, ack: Sender<()>) {
-        self.order(Order::Dismiss { tenant, _ack: ack });
-    }
-
-    fn order(&self, order: Order) -> bool {
-        let mut inbox = self.inbox();
-        if inbox.closed {
-            return false;
-        }
-        inbox.orders.push(order);
-        drop(inbox);
-        self.alarm.ring();
-        true
-    }
-}
-
 /// The life of a worker.
 pub(super) fn work(pool: &'static Pool, desk: Arc<Desk>) {
     IS_WORKER.set(true);
-    let answer = |cx: &Cx, job: Arc<Job>, query: usize, scratch: Box<dyn QueryState>| {
-        job.answer(cx.clone(), query, scratch)
+    let answer =
+        |cx: &Cx, job: Held, query: usize, scratch: Scratch| Job::answer(job, cx.clone(), query, scratch);
+    let worker = Worker {
+        pool,
+        desk,
+        posts: Vec::new(),
+        turn: 0,
+        fruitless: false,
+        bound: false,
+        looked: Instant::now(),
     };
-    let worker = Worker { pool, desk, posts: Vec::new(), turn: 0, fruitless: false, looked: Instant::now() };
     worker.run(&thread_waker(), &answer);
 }
 
@@ -112,57 +53,13 @@ struct Worker<F: Future> {
     turn: usize,
     /// Whether no query has gone on since the devices were last looked at.
     fruitless: bool,
+    /// Whether it keeps to a NUMA node.
+    bound: bool,
     looked: Instant,
 }
 
-/// What a worker does for one index.
-struct Post<F: Future> {
-    pool: &'static Pool,
-    desk: Arc<Desk>,
-    tenant: Arc<Tenant>,
-    running: Option<Running<Query<F>>>,
-    /// By number; numbers are used again.
-    shares: Vec<Option<Share>>,
-    free: Vec<usize>,
-    /// Shares whose jobs have queries left, in turn.
-    line: VecDeque<usize>,
-    scratches: Vec<Box<dyn QueryState>>,
-    /// Memory for the next query was refused.
-    refused: bool,
-    idle_since: Instant,
-}
-
-/// A worker's part of a job.
-struct Share {
-    job: Arc<Job>,
-    /// Queries of it that run here.
-    active: usize,
-    /// Once it has taken a query.
-    answers: Option<Answers>,
-    in_line: bool,
-}
-
-/// A running query.
-struct Query<F> {
-    job: Arc<Job>,
-    share: usize,
-    answer: F,
-}
-
-impl<F: Future> Future for Query<F> {
-    type Output = (usize, F::Output);
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let share = self.share;
-        // SAFETY: `answer` is pinned with the whole: it is never moved out of it, and this type has no `Drop`.
-        let answer = unsafe { self.map_unchecked_mut(|query| &mut query.answer) };
-        answer.poll(context).map(|ended| (share, ended))
-    }
-}
-
 impl<F: Future<Output = Ended>> Worker<F> {
-    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) {
+    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Held, usize, Scratch) -> F) {
         loop {
             self.receive();
             let mut went_on = false;
@@ -182,10 +79,12 @@ impl<F: Future<Output = Ended>> Worker<F> {
     }
 
     fn receive(&mut self) {
-        let orders = std::mem::take(&mut self.desk.inbox().orders);
-        for order in orders {
+        for order in self.desk.orders() {
             match order {
-                Order::Answer(job) => self.post(&job.tenant.clone()).add(job),
+                Order::Answer(job) => {
+                    self.bind(job.tenant());
+                    self.post(job.tenant()).add(job);
+                }
                 Order::Dismiss { tenant, _ack } => {
                     for mut post in self.posts.extract_if(.., |post| post.tenant.number == tenant) {
                         post.give_up(|| IndexError::Cancelled);
@@ -193,6 +92,15 @@ impl<F: Future<Output = Ended>> Worker<F> {
                     }
                 }
             }
+        }
+    }
+
+    /// Keeps to a NUMA node from the first index on that wants it, before anything is allocated for that.
+    fn bind(&mut self, tenant: &Tenant) {
+        if let (false, Some(nodes)) = (self.bound, tenant.nodes()) {
+            self.bound = true;
+            // Refused only where processors have been taken away since: then it runs where it may.
+            let _ = nodes.bind_thread(nodes.of_thread(self.desk.number));
         }
     }
 
@@ -253,319 +161,11 @@ impl<F: Future> Drop for Worker<F> {
     /// A worker ends only by a panic: whoever waits for it is told.
     fn drop(&mut self) {
         let panicked = || IndexError::Internal("a search thread panicked".into());
-        let orders = {
-            let mut inbox = self.desk.inbox();
-            inbox.closed = true;
-            std::mem::take(&mut inbox.orders)
-        };
-        for order in orders {
+        for order in self.desk.close() {
             if let Order::Answer(job) = order {
                 job.fail(panicked());
             }
         }
-        for share in self.posts.iter().flat_map(|post| post.shares.iter().flatten()) {
-            share.job.fail(panicked());
-        }
-    }
-}
-
-impl<F: Future> Post<F> {
-    fn new(pool: &'static Pool, desk: Arc<Desk>, tenant: Arc<Tenant>) -> Post<F> {
-        Post {
-            pool,
-            desk,
-            tenant,
-            running: None,
-            shares: Vec::new(),
-            free: Vec::new(),
-            line: VecDeque::new(),
-            scratches: Vec::new(),
-            refused: false,
-            idle_since: Instant::now(),
-        }
-    }
-
-    fn active(&self) -> usize {
-        self.running.as_ref().map_or(0, |running| running.active())
-    }
-
-    fn is_idle(&self) -> bool {
-        self.shares.len() == self.free.len()
-    }
-
-    fn add(&mut self, job: Arc<Job>) {
-        let share = Some(Share { job, active: 0, answers: None, in_line: true });
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.shares[at] = share;
-                at
-            }
-            None => {
-                self.shares.push(share);
-                self.shares.len() - 1
-            }
-        };
-        self.line.push_back(at);
-    }
-
-    /// Closes the engine.
-    fn close(&mut self) {
-        self.scratches.clear();
-        if let Some(running) = self.running.take() {
-            drop(running);
-            self.tenant.hosted(&self.desk.alarm, false);
-            self.tenant.give(self.tenant.engine_bytes);
-        }
-    }
-
-    /// Hands in a share of which nothing runs and nothing is left.
-    fn end(&mut self, at: usize) {
-        let done = |share: &mut Share| share.active == 0 && !share.in_line;
-        let Some(share) = self.shares[at].take_if(done) else { return };
-        self.free.push(at);
-        self.desk.load.fetch_sub(share.job.weight(), Ordering::Relaxed);
-        if let Some(answers) = share.answers {
-            share.job.hand_in(answers);
-        }
-        if self.is_idle() {
-            self.idle_since = Instant::now();
-        }
-    }
-
-    /// Gives all jobs up: the tier has failed, or the index is closed.
-    fn give_up(&mut self, mut why: impl FnMut() -> IndexError) {
-        self.line.clear();
-        for share in self.shares.iter_mut().flatten() {
-            share.job.fail(why());
-            self.tenant.give(share.active as u64 * share.job.query_bytes);
-            (share.active, share.in_line) = (0, false);
-        }
-        if let Some(running) = &mut self.running {
-            running.retain(|_| false);
-        }
-        (0..self.shares.len()).for_each(|at| self.end(at));
-    }
-}
-
-impl<F: Future<Output = Ended>> Post<F> {
-    /// Begins queries and steps those whose reads have arrived; whether any went on.
-    fn go_on(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) -> bool {
-        let mut steps = 0;
-        loop {
-            let began = self.fill(answer);
-            let Some(running) = &mut self.running else { return began };
-            let before = steps;
-            let outcome = loop {
-                match running.step() {
-                    Ok(Step::Answered(ended)) => {
-                        steps += 1;
-                        break Ok(Some(ended));
-                    }
-                    Ok(Step::Suspended) if steps < STEPS => steps += 1,
-                    // Loads have arrived by now; a device is looked at when all is done that can be.
-                    Ok(_) if self.tenant.is_addressable() && steps < STEPS => {
-                        break running.poll().map(|()| None);
-                    }
-                    Ok(_) => break Ok(None),
-                    Err(error) => break Err(error.into()),
-                }
-            };
-            match outcome {
-                Ok(Some((share, ended))) => self.answered(share, ended),
-                Ok(None) if steps == before || steps >= STEPS || !self.tenant.is_addressable() => {
-                    return began || steps > 0;
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    self.broken(error);
-                    return true;
-                }
-            }
-        }
-    }
-
-    /// Sleeps in the device.
-    fn wait(&mut self, alarm: &Alarm, limit: Duration) {
-        let Some(running) = &mut self.running else { return };
-        let outcome = if limit.is_zero() { running.poll() } else { running.wait(Some(alarm), limit) };
-        if let Err(error) = outcome {
-            self.broken(error);
-        }
-    }
-
-    /// Begins as many queries as its jobs and their memory allow, each job in turn; whether it began any.
-    fn fill(&mut self, answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F) -> bool {
-        if self.line.is_empty() {
-            return false;
-        }
-        self.refused = false;
-        let most = self.shares.iter().flatten().map(|share| share.job.in_flight()).max().unwrap_or(0);
-        let (mut began, mut full) = (false, 0);
-        while self.active() < most && full < self.line.len() {
-            let Some(at) = self.line.pop_front() else { break };
-            let Some(share) = &mut self.shares[at] else { continue };
-            if share.job.is_spent() {
-                share.in_line = false;
-                self.end(at);
-                continue;
-            }
-            if share.active >= share.job.in_flight() {
-                self.line.push_back(at);
-                full += 1;
-                continue;
-            }
-            let job = share.job.clone();
-            match self.afford(&job) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.line.push_front(at);
-                    self.refused = true;
-                    break;
-                }
-                Err(error) => {
-                    job.fail(error.into());
-                    self.line.push_back(at);
-                    continue;
-                }
-            }
-            began |= self.begin(at, job, answer);
-            full = 0;
-        }
-        began
-    }
-
-    /// Begins the next query of a share whose memory has been taken.
-    fn begin(
-        &mut self,
-        at: usize,
-        job: Arc<Job>,
-        answer: &impl Fn(&Cx, Arc<Job>, usize, Box<dyn QueryState>) -> F,
-    ) -> bool {
-        let (Some(share), Some(running)) = (&mut self.shares[at], &mut self.running) else { return false };
-        let answers = &mut share.answers;
-        answers.get_or_insert_with(|| {
-            job.hold();
-            Answers::with_room(&job)
-        });
-        let taken = job.take();
-        // A lone query is taken out of the line at once, so that the line is no longer than it has to be.
-        share.in_line = !job.is_spent();
-        if share.in_line {
-            self.line.push_back(at);
-        }
-        let Some(query) = taken else {
-            self.tenant.give(job.query_bytes);
-            self.end(at);
-            return false;
-        };
-        share.active += 1;
-        let scratch = self.scratches.pop().unwrap_or_else(|| job.scratch());
-        let make =
-            |cx: &Cx| Query { share: at, answer: answer(cx, job.clone(), query, scratch), job: job.clone() };
-        match running.start(make) {
-            Ok(None) => {}
-            Ok(Some((share, ended))) => self.answered(share, ended),
-            Err(error) => self.broken(error.into()),
-        }
-        true
-    }
-
-    /// Takes the memory of one query of `job`, and of an engine where there is none. An idle engine is given back if
-    /// it stands in the way of its own index: it may be that all workers hold one and none has room for a query.
-    fn afford(&mut self, job: &Job) -> Result<bool, TierError> {
-        let (query, engine) = (job.query_bytes, self.tenant.engine_bytes);
-        if self.running.is_some() {
-            if self.tenant.take(query, &self.desk.alarm) {
-                return Ok(true);
-            }
-            if self.active() > 0 {
-                return Ok(false);
-            }
-            self.close();
-        }
-        if !self.tenant.take(query + engine, &self.desk.alarm) {
-            self.pool.clear(self.tenant.number);
-            if !self.tenant.take(query + engine, &self.desk.alarm) {
-                return Ok(false);
-            }
-        }
-        match self.tenant.open() {
-            Ok(engine) => self.running = Some(Running::new(engine)),
-            Err(error) => {
-                self.tenant.give(query + engine);
-                return Err(error);
-            }
-        }
-        self.tenant.hosted(&self.desk.alarm, true);
-        Ok(true)
-    }
-
-    fn answered(&mut self, at: usize, ended: Ended) {
-        let Some(share) = &mut self.shares[at] else { return };
-        share.active -= 1;
-        self.tenant.give(share.job.query_bytes);
-        let outcome = match &mut share.answers {
-            Some(answers) => share.job.note(ended, answers),
-            None => return,
-        };
-        match outcome {
-            Ok(scratch) => self.scratches.push(scratch),
-            Err(error) => {
-                let job = share.job.clone();
-                job.fail(self.cause().unwrap_or(error));
-            }
-        }
-        let Some(share) = &self.shares[at] else { return };
-        if share.active > 0 || share.in_line {
-            return;
-        }
-        match self.cause() {
-            Some(lost) => self.give_up_for(lost),
-            None => self.end(at),
-        }
-    }
-
-    /// What the tier says about bytes that it lent, once they have been used.
-    fn cause(&mut self) -> Option<IndexError> {
-        let running = self.running.as_mut()?;
-        if self.tenant.is_addressable() { running.look().err().map(IndexError::Tier) } else { None }
-    }
-
-    fn broken(&mut self, error: RunError) {
-        self.give_up_for(error.into());
-    }
-
-    fn give_up_for(&mut self, error: IndexError) {
-        let again = || match &error {
-            IndexError::Tier(error) => IndexError::Tier(error.again()),
-            other => IndexError::Internal(other.to_string()),
-        };
-        self.give_up(again);
-    }
-
-    /// Drops queries whose callers have gone or whose time is over.
-    fn sweep(&mut self, now: Instant) {
-        let mut stopped = false;
-        for share in self.shares.iter().flatten() {
-            if share.job.is_late(now) {
-                share.job.fail(IndexError::Deadline);
-            }
-            stopped |= share.job.is_stopped();
-        }
-        if stopped && let Some(running) = &mut self.running {
-            let (shares, tenant) = (&mut self.shares, &self.tenant);
-            running.retain(|query| {
-                let stays = !query.job.is_stopped();
-                if !stays && let Some(share) = &mut shares[query.share] {
-                    share.active -= 1;
-                    tenant.give(query.job.query_bytes);
-                }
-                stays
-            });
-            (0..self.shares.len()).for_each(|at| self.end(at));
-        }
-        if self.tenant.is_short() && self.active() == 0 && self.line.is_empty() {
-            self.close();
-        }
+        self.posts.iter().for_each(|post| post.fail_all(panicked));
     }
 }

@@ -94,6 +94,15 @@ pub enum QuantizeError {
     Malformed(&'static str),
 }
 
+/// The whole number nearest to `value`, to the even one of two, if it is below 2 to the 22nd: as `round_ties_even` tells it, which
+/// is a call where no instruction set is promised.
+#[inline(always)]
+pub(super) fn nearest_whole(value: f32) -> i32 {
+    // Its last bit stands for 1, and so does that of its sum with anything shorter.
+    const UNIT_STEPS: f32 = 12_582_912.0;
+    (value + UNIT_STEPS).to_bits().wrapping_sub(UNIT_STEPS.to_bits()) as i32
+}
+
 /// What a unit of a query's tables stands for, and its inverse; zeros where a float cannot hold both.
 ///
 /// That is at values whose squares vanish or overflow: nothing is told apart there, and nothing becomes NaN.

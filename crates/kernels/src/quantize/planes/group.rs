@@ -111,6 +111,24 @@ impl PlaneQuantizer {
     }
 
     fn fill_tables(&self, group: &mut GroupQuery) {
+        #[cfg(target_arch = "x86_64")]
+        match Isa::best() {
+            // SAFETY: the CPU has the instructions.
+            Isa::Avx512 | Isa::Avx512Vnni => return unsafe { group_avx512::fill_tables(self, group) },
+            // SAFETY: as above.
+            Isa::Avx2 => return unsafe { group_avx2::fill_tables(self, group) },
+            _ => {}
+        }
+        self.fill_tables_by(group, sums_of);
+    }
+
+    /// Compiled once for each instruction set; `sums_of` is [`sums_of`] by its means.
+    #[inline(always)]
+    pub(super) fn fill_tables_by(
+        &self,
+        group: &mut GroupQuery,
+        sums_of: impl Fn(&[f32; 4], f32, f32) -> [u8; 16],
+    ) {
         let words = self.layout.group_words();
         group.tables.clear();
         group.tables.resize(2 * words, TableQuad([0; 64]));
@@ -140,19 +158,10 @@ impl PlaneQuantizer {
                 let scaled = half_values(plane, g, half);
                 let least: f32 = scaled.iter().map(|v| v.min(0.0)).sum();
                 let width: f32 = scaled.iter().map(|v| v.abs()).sum();
-                let weight = (width * inverse / 255.0).ceil().clamp(1.0, most as f32);
-                let step = inverse / weight;
+                let weight = rounded_up(width * inverse / 255.0).clamp(1, most as i32);
                 let quad = 2 * (byte / GROUP_WORD) + half;
                 let table = &mut group.tables[quad].0[byte % GROUP_WORD * 16..][..16];
-                let mut sums = [-least; 16];
-                for (bit, v) in scaled.iter().enumerate() {
-                    for set in 1 << bit..2 << bit {
-                        sums[set] = sums[set - (1 << bit)] + v;
-                    }
-                }
-                for (entry, sum) in table.iter_mut().zip(sums) {
-                    *entry = (sum * step + 0.5) as u8;
-                }
+                table.copy_from_slice(&sums_of(&scaled, -least, inverse / weight as f32));
                 group.weights[quad][byte % GROUP_WORD] = weight as u8;
                 bias += f64::from(least);
             }
@@ -188,6 +197,24 @@ impl PlaneQuantizer {
             _ => scan_scalar(&self.layout, query, finish, group, hits),
         }
     }
+}
+
+/// The least whole number that is not below `value`, which is far from the ends of what an `i32` holds.
+#[inline(always)]
+fn rounded_up(value: f32) -> i32 {
+    let whole = value as i32;
+    whole + i32::from(value > whole as f32)
+}
+
+/// For each set of four bits `first` and the sum of the values whose bits are in it, in steps of `1 / step`, rounded.
+#[inline(always)]
+pub(super) fn sums_of(values: &[f32; 4], first: f32, step: f32) -> [u8; 16] {
+    let mut sums = [first; 16];
+    for (bit, value) in values.iter().enumerate() {
+        // All at once: a register's worth, of which some add nothing.
+        sums = std::array::from_fn(|set| if set >> bit & 1 == 1 { sums[set] + value } else { sums[set] });
+    }
+    sums.map(|sum| (sum * step + 0.5).min(255.0) as i32 as u8)
 }
 
 /// The reference, and the kernel of CPUs without one.

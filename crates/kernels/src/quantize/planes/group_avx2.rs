@@ -1,8 +1,9 @@
 //! Groups with AVX2: the four bytes of 32 codes are turned so that a register holds one byte of each, shuffles look
 //! up both its halves, and their weighted sum is a 16-bit number.
 
-use super::group::{Finish, GroupQuery};
+use super::group::{Finish, GroupQuery, sums_of};
 use super::layout::{GROUP_WORD, Layout};
+use super::quantizer::PlaneQuantizer;
 use crate::quantize::code::block::GroupScan;
 use crate::quantize::code::block::SCAN_BLOCK;
 use crate::quantize::code::prefetch::prefetch_group;
@@ -15,6 +16,13 @@ const LANES: usize = 8;
 const PARTS: usize = SCAN_BLOCK / LANES;
 /// Bytes of a word of 32 codes.
 const WORD_BYTES: usize = SCAN_BLOCK * GROUP_WORD;
+
+/// # Safety
+/// The CPU has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn fill_tables(quantizer: &PlaneQuantizer, query: &mut GroupQuery) {
+    quantizer.fill_tables_by(query, sums_of);
+}
 
 /// # Safety
 /// The CPU has AVX2 and F16C; the group's blocks are whole blocks of `layout` that hold its codes; `query` has two

@@ -3,6 +3,7 @@
 
 use super::group::{Finish, GroupQuery};
 use super::layout::{GROUP_WORD, Layout};
+use super::quantizer::PlaneQuantizer;
 use crate::quantize::code::block::GroupScan;
 use crate::quantize::code::block::SCAN_BLOCK;
 use crate::quantize::code::prefetch::prefetch_group;
@@ -11,6 +12,30 @@ use std::arch::x86_64::*;
 
 /// Codes of a register.
 const LANES: usize = 16;
+
+/// # Safety
+/// The CPU has AVX-512 F, BW, DQ and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn fill_tables(quantizer: &PlaneQuantizer, query: &mut GroupQuery) {
+    quantizer.fill_tables_by(query, |values, first, step| sums_of(values, first, step));
+}
+
+/// What [`super::group::sums_of`] is.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn sums_of(values: &[f32; 4], first: f32, step: f32) -> [u8; 16] {
+    let mut sums = _mm512_set1_ps(first);
+    for (value, sets) in values.iter().zip([0xaaaa, 0xcccc, 0xf0f0, 0xff00]) {
+        sums = _mm512_mask_add_ps(sums, sets, sums, _mm512_set1_ps(*value));
+    }
+    let steps = _mm512_add_ps(_mm512_mul_ps(sums, _mm512_set1_ps(step)), _mm512_set1_ps(0.5));
+    // What is no number becomes 0.
+    let whole = _mm512_cvttps_epi32(_mm512_max_ps(steps, _mm512_setzero_ps()));
+    let mut bytes = [0; 16];
+    // SAFETY: they are 16.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtusepi32_epi8(whole)) };
+    bytes
+}
 
 /// # Safety
 /// The CPU has AVX-512 F, BW, VL, VBMI and VNNI; the group's blocks are whole blocks of `layout` that hold its codes;

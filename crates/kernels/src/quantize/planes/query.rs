@@ -4,7 +4,7 @@ use super::layout::Layout;
 use super::quantizer::PlaneQuantizer;
 use super::rotation::QueryParts;
 use crate::metric::Metric;
-use crate::quantize::code::held;
+use crate::quantize::code::{held, nearest_whole};
 
 /// What a query holds for plane codes.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl PlaneQuery {
         self.unit_high.clear();
         let mut offset = 0.0f64;
         for (d, v) in values.iter().enumerate() {
-            let unit = (v * inverse).clamp(-limit, limit).round_ties_even() as i32;
+            let unit = nearest_whole((v * inverse).clamp(-limit, limit));
             offset -= f64::from(unit) * f64::from(layout.middle(d));
             self.unit_low.push(unit as i8);
             self.unit_high.push(((unit - i32::from(unit as i8)) >> 8) as i8);

@@ -112,3 +112,23 @@ fn rows_rotate_together_as_they_do_alone() {
         }
     }
 }
+
+#[test]
+fn tables_are_the_same_on_this_cpu_as_on_any() {
+    for (dim, code_bytes) in [(7, 8), (64, 16), (100, 32), (384, 96)] {
+        let train = decaying(700, dim, 4);
+        let quantizer = PlaneQuantizer::train_allocated(code_bytes, &train, dim, 1, 2).unwrap();
+        for scale in [0.0, 1e-30, 1.0, 1e15, 1e30] {
+            let query: Vec<f32> = decaying(1, dim, 9).iter().map(|value| value * scale).collect();
+            let mut here = GroupQuery::default();
+            quantizer.prepare_groups(true, &query, &mut here);
+            let mut plain = here.clone();
+            quantizer.fill_tables_by(&mut plain, super::group::sums_of);
+            let of = |query: &GroupQuery| {
+                let tables: Vec<[u8; 64]> = query.tables.iter().map(|quad| quad.0).collect();
+                (tables, query.weights.clone())
+            };
+            assert_eq!(of(&here), of(&plain), "{dim} x {code_bytes}, {scale}");
+        }
+    }
+}

@@ -3,10 +3,9 @@
 //! Raw system calls, so that it works in a static binary without libnuma.
 
 use crate::error::TierError;
+use crate::numa::{NODES, parse_list};
 use std::path::Path;
 
-/// Where the system describes its nodes.
-const NODES: &str = "/sys/devices/system/node";
 /// Nodes that a mask of the system calls holds here; Linux is built for 1,024 at most.
 const MASK_NODES: usize = 1024;
 
@@ -47,16 +46,6 @@ pub(super) fn read_number(path: &Path) -> Option<u64> {
     }
 }
 
-/// The numbers of a list such as "0-2,5".
-fn parse_list(text: &str) -> Vec<u32> {
-    let part = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (last < MASK_NODES as u32).then_some(first..=last)
-    };
-    text.trim().split(',').filter_map(part).flatten().collect()
-}
-
 fn describe_node(number: u32) -> Node {
     let folder = Path::new(NODES).join(format!("node{number}"));
     let processors = std::fs::read_to_string(folder.join("cpulist")).unwrap_or_default().trim().to_owned();
@@ -69,7 +58,7 @@ fn describe_node(number: u32) -> Node {
 /// The nodes that are there.
 fn nodes() -> Vec<Node> {
     let online = std::fs::read_to_string(Path::new(NODES).join("online")).unwrap_or_default();
-    parse_list(&online).into_iter().map(describe_node).collect()
+    parse_list(&online, MASK_NODES as u32).into_iter().map(describe_node).collect()
 }
 
 /// Node `number`, with `len` bytes free.
@@ -209,14 +198,6 @@ mod elsewhere {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_nodes_are_read() {
-        assert_eq!(parse_list("0\n"), [0]);
-        assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
-        assert_eq!(parse_list(""), [0; 0]);
-        assert_eq!(parse_list("a-b,4294967295"), [0; 0]);
-    }
 
     #[test]
     fn a_missing_node_is_named_beside_those_that_are_there() {

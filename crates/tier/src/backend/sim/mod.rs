@@ -15,6 +15,7 @@ use self::queue::SimQueue;
 use crate::backend::writable::Words;
 use crate::contract::{Queue, Tier, TierProfile, WriteQueue, WriteTier};
 use crate::error::{FaultKind, TierError};
+use crate::lanes::Padded;
 use crate::latencies::Latencies;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,7 +237,10 @@ enum Content {
 struct Device {
     options: SimOptions,
     content: Content,
-    state: Mutex<State>,
+    state: Padded<Mutex<State>>,
+    /// Reads that got stuck before the device's this many-th read have been released. Apart from the state, since a queue that
+    /// waits looks at it again and again.
+    released: Padded<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -250,13 +254,11 @@ struct State {
     /// When the next read may begin and when the link is free again, in nanoseconds.
     next_start: f64,
     link_free: f64,
-    /// Reads that got stuck before the device's this many-th read have been released.
-    released: u64,
 }
 
 impl Device {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -304,7 +306,8 @@ impl SimTier {
             depth: options.depth.max(1),
             issue_ns: 0,
         };
-        let device = Arc::new(Device { options, content, state: Mutex::default() });
+        let device =
+            Arc::new(Device { options, content, state: Padded::default(), released: Padded::default() });
         SimTier { device, profile, len }
     }
 
@@ -368,7 +371,7 @@ impl SimHandle {
 
     /// Lets every read that is stuck now complete.
     pub fn release_stuck(&self) {
-        let mut state = self.device.state();
-        state.released = state.stats.reads;
+        let reads = self.device.state().stats.reads;
+        self.device.released.0.fetch_max(reads, Ordering::AcqRel);
     }
 }

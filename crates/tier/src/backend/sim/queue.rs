@@ -10,6 +10,7 @@ use crate::contract::{
 };
 use crate::error::{FaultKind, ReadFault, TierError};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -102,15 +103,15 @@ impl SimQueue {
     /// Takes a read, or a change of as many bytes; its number. It begins when the one numbered `after` has ended.
     fn take(&mut self, read: &Read, change: Option<&Operation>, after: Option<u64>) -> u64 {
         let device = self.device.clone();
+        if !read.buffer.is_null() {
+            // SAFETY: by the contract of `submit` the buffer holds `len` writable bytes that are this queue's alone.
+            unsafe { std::ptr::write_bytes(read.buffer, POISON, read.len as usize) };
+        }
         let mut state = device.state();
         let number = state.stats.reads;
         state.stats.reads += 1;
         if change.is_none() {
             inspect(&device.options, &mut state, read);
-        }
-        if !read.buffer.is_null() {
-            // SAFETY: by the contract of `submit` the buffer holds `len` writable bytes that are this queue's alone.
-            unsafe { std::ptr::write_bytes(read.buffer, POISON, read.len as usize) };
         }
         let fault = self.fate(read, number);
         let latency = device.options.latency.draw(&mut self.dice);
@@ -147,7 +148,7 @@ impl SimQueue {
 
     /// The earliest moment at which a read in flight completes; `None` if all are stuck.
     fn next_due(&self) -> Option<u64> {
-        let released = self.device.state().released;
+        let released = self.device.released.0.load(Ordering::Acquire);
         let going = |f: &&Flight| self.is_due(f, u64::MAX, released);
         self.flights.iter().filter(going).map(|f| f.due).min()
     }
@@ -155,7 +156,7 @@ impl SimQueue {
     /// Completes what is due, earliest first, apart from reorderings.
     fn deliver(&mut self, done: &mut Vec<Completion>) -> Result<(), TierError> {
         let now = self.device.options.clock.now_ns();
-        let released = self.device.state().released;
+        let released = self.device.released.0.load(Ordering::Acquire);
         let first = done.len();
         // Each round may let those end that were linked to the last round's.
         loop {

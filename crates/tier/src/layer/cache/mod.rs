@@ -16,8 +16,9 @@ use self::shard::{Entry, Shard};
 use crate::backend::sim::random::mix;
 use crate::contract::{Queue, Span, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
+use crate::lanes::Padded;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The largest page: what the engine aligns its buffers to.
 const LARGEST_PAGE: u32 = crate::BUFFER_ALIGNMENT as u32;
@@ -101,11 +102,50 @@ struct Shared {
     page_bytes: u64,
     allocated_bytes: u64,
     capacity_pages: u64,
+    counts: Mutex<Books>,
+}
+
+/// The counts of all queues.
+#[derive(Debug, Default)]
+struct Books {
+    open: Vec<Arc<Padded<Counts>>>,
+    /// Those of queues that are gone.
+    closed: Counts,
+}
+
+/// What one queue has counted, where no other thread writes.
+#[derive(Debug, Default)]
+struct Counts {
     hits: AtomicU64,
     misses: AtomicU64,
     hit_bytes: AtomicU64,
     miss_bytes: AtomicU64,
     evictions: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, tally: &Tally) {
+        let add = |counter: &AtomicU64, by: u64| {
+            if by > 0 {
+                counter.fetch_add(by, Ordering::Relaxed);
+            }
+        };
+        add(&self.hits, tally.hits);
+        add(&self.misses, tally.misses);
+        add(&self.hit_bytes, tally.hit_bytes);
+        add(&self.miss_bytes, tally.miss_bytes);
+        add(&self.evictions, tally.evictions);
+    }
+
+    fn tally(&self) -> Tally {
+        Tally {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            hit_bytes: self.hit_bytes.load(Ordering::Relaxed),
+            miss_bytes: self.miss_bytes.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Shared {
@@ -133,11 +173,7 @@ impl Shared {
             page_bytes: page as u64,
             allocated_bytes: fixed + shards as u64 * Shard::footprint(slots, page),
             capacity_pages: (shards * slots) as u64,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            hit_bytes: AtomicU64::new(0),
-            miss_bytes: AtomicU64::new(0),
-            evictions: AtomicU64::new(0),
+            counts: Mutex::default(),
         })
     }
 
@@ -156,17 +192,31 @@ impl Shared {
         self.lock(page).write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, tally: Tally) {
-        let add = |counter: &AtomicU64, by: u64| {
-            if by > 0 {
-                counter.fetch_add(by, Ordering::Relaxed);
-            }
-        };
-        add(&self.hits, tally.hits);
-        add(&self.misses, tally.misses);
-        add(&self.hit_bytes, tally.hit_bytes);
-        add(&self.miss_bytes, tally.miss_bytes);
-        add(&self.evictions, tally.evictions);
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the counts of a new queue.
+    fn begin(&self) -> Arc<Padded<Counts>> {
+        let counts = Arc::<Padded<Counts>>::default();
+        self.books().open.push(counts.clone());
+        counts
+    }
+
+    /// Keeps the counts of a queue that goes.
+    fn end(&self, counts: &Arc<Padded<Counts>>) {
+        let mut books = self.books();
+        books.open.retain(|other| !Arc::ptr_eq(other, counts));
+        books.closed.add(&counts.0.tally());
+    }
+
+    /// What all queues have counted.
+    fn tally(&self) -> Tally {
+        let books = self.books();
+        let all = Counts::default();
+        all.add(&books.closed.tally());
+        books.open.iter().for_each(|counts| all.add(&counts.0.tally()));
+        all.tally()
     }
 
     /// The numbers of the pages that a span touches.
@@ -221,12 +271,13 @@ impl CacheTier {
     pub fn counters(&self) -> CacheCounters {
         let shared = &self.shared;
         let resident = |s: &Locked| s.0.read().unwrap_or_else(PoisonError::into_inner).resident() as u64;
+        let Tally { hits, misses, hit_bytes, miss_bytes, evictions } = shared.tally();
         CacheCounters {
-            hits: shared.hits.load(Ordering::Relaxed),
-            misses: shared.misses.load(Ordering::Relaxed),
-            hit_bytes: shared.hit_bytes.load(Ordering::Relaxed),
-            miss_bytes: shared.miss_bytes.load(Ordering::Relaxed),
-            evictions: shared.evictions.load(Ordering::Relaxed),
+            hits,
+            misses,
+            hit_bytes,
+            miss_bytes,
+            evictions,
             resident_pages: shared.shards.iter().map(resident).sum(),
             capacity_pages: shared.capacity_pages,
             allocated_bytes: shared.allocated_bytes,

@@ -1,10 +1,11 @@
 //! One queue of a cached tier.
 
 use super::shard::Entry;
-use super::{Shared, Tally};
+use super::{Counts, Shared, Tally};
 use crate::backend::in_place::arrived;
 use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{FaultKind, ReadFault, TierError};
+use crate::lanes::Padded;
 use crate::layer::{Slots, unknown};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub(super) struct CacheQueue {
     ended: Vec<Completion>,
     reaped: Vec<Completion>,
     tally: Tally,
+    counts: Arc<Padded<Counts>>,
     /// The tier's failure to submit; its reads have failed, and the next `reap` says why.
     failure: Option<TierError>,
 }
@@ -50,6 +52,7 @@ impl CacheQueue {
     ) -> CacheQueue {
         CacheQueue {
             queue,
+            counts: shared.begin(),
             shared,
             entry,
             tier_len,
@@ -189,10 +192,16 @@ impl CacheQueue {
     /// Adds what has been counted to the shared counters. Loading pages ahead of time is nobody's hit or miss.
     fn note(&mut self) {
         let tally = std::mem::take(&mut self.tally);
-        self.shared.note(match self.entry {
+        self.counts.0.add(&match self.entry {
             Entry::Read => tally,
             Entry::Warm | Entry::Pin => Tally { evictions: tally.evictions, ..Tally::default() },
         });
+    }
+}
+
+impl Drop for CacheQueue {
+    fn drop(&mut self) {
+        self.shared.end(&self.counts);
     }
 }
 

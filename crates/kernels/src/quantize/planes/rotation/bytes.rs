@@ -8,7 +8,7 @@
 use super::{bytes_avx2, bytes_avx512};
 use crate::distance::Isa;
 use crate::quantize::code::bytes::{Reader, Writer};
-use crate::quantize::code::{QuantizeError, held};
+use crate::quantize::code::{QuantizeError, held, nearest_whole};
 use std::sync::OnceLock;
 
 /// Inputs whose weights lie together.
@@ -193,7 +193,7 @@ impl QueryParts {
         self.parts.extend(row.chunks(QUAD).map(|values| {
             let mut parts = [RAISED as u8, RAISED as u8, RAISED as u8, RAISED as u8, 0, 0, 0, 0];
             for (i, value) in values.iter().enumerate() {
-                let rounded = (value * inverse).round_ties_even() as i32;
+                let rounded = nearest_whole(value * inverse);
                 parts[i] = ((rounded >> LOW_BITS) + RAISED) as u8;
                 parts[QUAD + i] = (rounded & ((1 << LOW_BITS) - 1)) as u8;
             }

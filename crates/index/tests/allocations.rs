@@ -1,0 +1,79 @@
+//! What a query allocates once memory is warm, counted at the allocator. Alone in its program, since it counts every call.
+
+mod clustered;
+
+use bathyal_index::{
+    BuildOptions, GivenOptions, Index, OpenOptions, SearchOptions, TierChoice, build, families,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: passed on under the same contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: passed on under the same contract.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The future of a search is boxed, since families have different ones; nothing else is allocated for a query of a batch.
+const OF_A_BATCH: f64 = 1.0;
+/// The job, the answers and their arrays, and the search for the effort of a recall, of which posting lists take most: all
+/// by the thread that asks, and given back there.
+const OF_A_LONE_QUERY: f64 = 50.0;
+
+const DIM: usize = 32;
+
+fn allocations_of(work: impl FnOnce()) -> f64 {
+    let before = CALLS.load(Ordering::Relaxed);
+    work();
+    (CALLS.load(Ordering::Relaxed) - before) as f64
+}
+
+#[test]
+fn a_query_allocates_next_to_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = vectors(Element::U8, 3000, DIM, 1);
+    let (few, many) = (vectors(Element::U8, 500, DIM, 2), vectors(Element::U8, 2500, DIM, 2));
+    let lone: Vec<VectorFile> =
+        (0..50).map(|at| VectorFile::from_rows(Element::U8, DIM, few.row(at).to_vec()).unwrap()).collect();
+    let options = SearchOptions { threads: 1, ..SearchOptions::default() };
+    for family in ["cluster", "graph", "spann", "flat"] {
+        let path = dir.path().join(family);
+        let build_options = BuildOptions::of(families::options(family, &GivenOptions::new()).unwrap());
+        build(&base, &path, &build_options, &Silent).unwrap();
+        for tier in [TierChoice::Dram, TierChoice::File] {
+            let open = OpenOptions { tier: tier.clone(), ..OpenOptions::default() };
+            let index = Index::open(&path, &open).unwrap();
+            let search = |queries: &VectorFile| {
+                index.search(queries, &options, Control::default()).unwrap();
+            };
+            search(&many);
+            lone.iter().for_each(search);
+            let more = allocations_of(|| search(&many)) - allocations_of(|| search(&few));
+            let of_a_batch = more / (many.count() - few.count()) as f64;
+            let of_a_lone = allocations_of(|| lone.iter().for_each(search)) / lone.len() as f64;
+            println!("{family}, {tier}: {of_a_batch:.3} a query of a batch, {of_a_lone:.2} a lone query");
+            assert!(of_a_batch <= OF_A_BATCH + 0.01, "{family}, {tier}: {of_a_batch} a query");
+            assert!(of_a_lone <= OF_A_LONE_QUERY, "{family}, {tier}: {of_a_lone} a lone query");
+        }
+    }
+}
