@@ -5,7 +5,7 @@ use super::options::ClusterOptions;
 use crate::build::options::BuildOptions;
 use crate::form::source::Source;
 use crate::format::groups::GroupLayout;
-use crate::partition::placement::exchange;
+use crate::partition::placement::{Placement, exchange};
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use bathyal_kernels::quantize::SCAN_BLOCK;
@@ -21,8 +21,6 @@ const BUFFER_BYTES: u64 = 20 << 20;
 const THREAD_BYTES: u64 = 4 << 20;
 /// Bytes a vector for its id and its place in the order.
 const PLACING_BYTES: u64 = 4 + 4 + 4;
-/// The same for its keys while a piece is cut.
-const KEY_BYTES: u64 = 16;
 /// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 
@@ -49,7 +47,7 @@ impl Plan {
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
         let rest = rest(data, own, layout, threads);
         let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
-        let row = row + KEY_BYTES.max(exchange::planned_bytes(data.dim(), layout.group_vectors()));
+        let row = row + Placement::KEY_BYTES.max(exchange::planned_bytes(data.dim(), layout.group_vectors()));
         let means = (data.dim() * 4).div_ceil(layout.group_vectors()) as u64;
         let placing = |rows: usize| rows as u64 * (row + means) + threads * halving_bytes(data.dim());
         let whole = fixed + rest.max(placing(count));

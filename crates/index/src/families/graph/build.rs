@@ -8,7 +8,7 @@ use super::options::{GraphLayoutChoice, GraphOptions};
 use super::pack::{self, Packer};
 use super::places::Places;
 use super::section::{GraphEntry, NAME, STRIPED};
-use super::{repair, write};
+use super::write;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, journal, least_manifest};
@@ -72,7 +72,8 @@ fn planned_memory(data: &Source<'_>, own: &GraphOptions, options: &BuildOptions)
     let count = data.count() as u64;
     let codes = count * u64::from(own.codes().bytes(data.dim()));
     let sample = write::sample_bytes(data.count(), data.dim()) + own.codes().training_bytes(data.dim());
-    let growing = Adjacency::planned_bytes(count, own.max_degree) + count * 4 + repair::planned_bytes(count);
+    let threads = options.thread_count() as u64;
+    let growing = Adjacency::planned_bytes(count, own.max_degree) + Growth::planned_bytes(count, threads);
     let placed = match own.layout {
         GraphLayoutChoice::Padded => 0,
         GraphLayoutChoice::PageLocal => {
@@ -81,8 +82,7 @@ fn planned_memory(data: &Source<'_>, own: &GraphOptions, options: &BuildOptions)
         GraphLayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
     };
     let vectors = Space::planned_bytes(data, options.metric) + sample.max(codes);
-    let threads = options.thread_count() as u64 * MEMORY_A_THREAD;
-    vectors + growing + placed + threads + FIXED_MEMORY
+    vectors + growing + placed + threads * MEMORY_A_THREAD + FIXED_MEMORY
 }
 
 /// Builds a graph, or publishes one whose build was killed as it did.

@@ -5,18 +5,28 @@ use super::insert::Inserter;
 use super::options::GraphOptions;
 use super::repair;
 use crate::error::IndexError;
+use crate::partition::placement::Placement;
 use crate::partition::space::Space;
 use bathyal_vectors::progress::Progress;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Insertions between two looks at cancellation: each takes well under a millisecond.
 const CHECK_EVERY: usize = 32;
+/// Most insertions that a thread makes one after the other of vectors that are near each other, and the least share of a
+/// thread's: far enough from those of other threads to change other lists, and few enough that all end together.
+const MOST_RUN: usize = 4096;
+const RUNS_A_THREAD: usize = 16;
 /// The first pass only drafts a graph for the second to search: with this share of the candidates it takes a
 /// third of the time, and the finished graph answers as well.
 const DRAFT_SHARE: u32 = 3;
+/// A pass sweeps over the set so many times, as near vectors follow each other, and inserts others each time: what one
+/// insertion has read the next finds in the caches, and yet few of those that it should link to come right after it. Fewer
+/// sweeps cost recall on GloVe (docs/decisions/graph.md).
+const SWEEPS: usize = 64;
+/// Vectors whose order among each other does not matter: what they read stays in the caches.
+const TOGETHER: usize = 16;
 /// Candidates of the first pass at least.
 const DRAFT_LEAST: u32 = 16;
 
@@ -32,13 +42,40 @@ pub(crate) struct Growth<'a> {
 }
 
 impl Growth<'_> {
+    /// Bytes that growing a graph of `count` vectors takes besides these and their links.
+    pub(crate) fn planned_bytes(count: u64, threads: u64) -> u64 {
+        let walking = Inserter::planned_bytes(count) * threads;
+        let ordering = Placement::KEY_BYTES * count;
+        // The order stays to the end.
+        4 * count + ordering.max(4 * count).max(repair::planned_bytes(count) + walking)
+    }
+
     /// The two passes of Vamana over all vectors but those `held_out` (rising).
     pub(crate) fn passes(&self, held_out: &[u32]) -> Result<Vec<u32>, IndexError> {
-        let order = self.shuffled(held_out);
+        let order = self.sweeps(held_out)?;
         let [draft, full] = self.search_lists();
         self.insert("first pass", &order, 1.0, draft)?;
         self.insert("second pass", &order, self.options.alpha, full)?;
         Ok(order)
+    }
+
+    /// All vectors but those `held_out` (rising), in sweeps over all of them, each as near ones follow each other. The first is
+    /// shuffled.
+    fn sweeps(&self, held_out: &[u32]) -> Result<Vec<u32>, IndexError> {
+        let all = 0..self.space.count() as u32;
+        let mut near: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
+        self.progress.stage("ordering vectors", near.len() as u64);
+        let (units, exchanged) = (vec![TOGETHER], None);
+        let placement = Placement { units, exchanged, threads: self.threads, seed: self.seed };
+        placement.order(self.space, &mut near, self.progress)?;
+        let mut sweeps = Vec::with_capacity(near.len());
+        for first in 0..SWEEPS {
+            sweeps.extend(near.iter().skip(first).step_by(SWEEPS));
+            if first == 0 {
+                sweeps.shuffle(&mut rand::rngs::StdRng::seed_from_u64(self.seed));
+            }
+        }
+        Ok(sweeps)
     }
 
     /// All vectors but those `held_out` (rising), shuffled.
@@ -98,24 +135,25 @@ impl Growth<'_> {
         work: impl Fn(u32, &mut Inserter<'_>) + Sync,
     ) -> Result<(), IndexError> {
         let next = AtomicUsize::new(0);
-        let reported = Mutex::new(());
+        let done = AtomicUsize::new(0);
+        let run = (order.len() / (self.threads * RUNS_A_THREAD)).clamp(CHECK_EVERY, MOST_RUN);
         let progress = self.progress;
         std::thread::scope(|scope| {
             for _ in 0..self.threads.min(order.len()) {
                 scope.spawn(|| {
                     let mut inserter = self.inserter(search_list);
                     loop {
-                        let start = next.fetch_add(CHECK_EVERY, Ordering::Relaxed);
-                        if start >= order.len() || progress.cancelled() {
+                        let start = next.fetch_add(run, Ordering::Relaxed);
+                        if start >= order.len() {
                             return;
                         }
-                        for id in &order[start..order.len().min(start + CHECK_EVERY)] {
-                            work(*id, &mut inserter);
-                        }
-                        if start.is_multiple_of(CHECK_EVERY * 64)
-                            && let Ok(_one) = reported.try_lock()
-                        {
-                            progress.advance(start as u64);
+                        for ids in order[start..order.len().min(start + run)].chunks(CHECK_EVERY) {
+                            if progress.cancelled() {
+                                return;
+                            }
+                            ids.iter().for_each(|id| work(*id, &mut inserter));
+                            let before = done.fetch_add(ids.len(), Ordering::Relaxed);
+                            progress.advance((before + ids.len()) as u64);
                         }
                     }
                 });

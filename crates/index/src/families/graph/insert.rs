@@ -2,7 +2,7 @@
 
 use super::adjacency::Adjacency;
 use super::prune::robust_prune;
-use super::walk::Walk;
+use super::walk::{SeenBytes, Walk};
 use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 
@@ -13,7 +13,7 @@ pub(crate) struct Inserter<'a> {
     entry: u32,
     max_degree: usize,
     search_list: usize,
-    walk: Walk,
+    walk: Walk<SeenBytes>,
     expanded: Vec<Neighbor>,
     chosen: Vec<Neighbor>,
     ids: Vec<u32>,
@@ -22,6 +22,11 @@ pub(crate) struct Inserter<'a> {
 }
 
 impl<'a> Inserter<'a> {
+    /// Bytes that one takes in a graph of `count` vectors, besides what does not grow with these.
+    pub(crate) fn planned_bytes(count: u64) -> u64 {
+        count
+    }
+
     pub(crate) fn new(
         space: &'a Space,
         graph: &'a Adjacency,
@@ -35,7 +40,7 @@ impl<'a> Inserter<'a> {
             entry,
             max_degree: max_degree as usize,
             search_list: search_list as usize,
-            walk: Walk::new(search_list as usize, max_degree as usize),
+            walk: Walk::with(search_list as usize, SeenBytes::new(graph.count())),
             expanded: Vec::new(),
             chosen: Vec::new(),
             ids: Vec::new(),

@@ -12,11 +12,75 @@ pub(crate) trait Links {
     fn prefetch(&self, id: u32);
 }
 
+/// The vectors that a walk has seen.
+pub(crate) trait Seen {
+    /// Forgets all.
+    fn clear(&mut self);
+
+    /// Writes those of `ids` that are new to the front of `new`, which grows where it must, and returns how many these are.
+    fn admit(&mut self, ids: impl Iterator<Item = u32>, new: &mut Vec<u32>) -> usize;
+}
+
+/// Little memory, whatever the number of vectors: for searches.
+impl Seen for VisitedSet {
+    fn clear(&mut self) {
+        VisitedSet::clear(self);
+    }
+
+    #[inline]
+    fn admit(&mut self, ids: impl Iterator<Item = u32>, new: &mut Vec<u32>) -> usize {
+        new.clear();
+        new.extend(ids.filter(|id| self.insert(*id)));
+        new.len()
+    }
+}
+
+/// A byte a vector: the number of the walk that has seen it. For builders, whose walks one after the other touch the same
+/// bytes and whose processor cannot guess what a hash set answers.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenBytes {
+    walks: Vec<u8>,
+    now: u8,
+}
+
+impl SeenBytes {
+    /// For ids below `count`.
+    pub(crate) fn new(count: usize) -> SeenBytes {
+        SeenBytes { walks: vec![0; count], now: 0 }
+    }
+}
+
+impl Seen for SeenBytes {
+    fn clear(&mut self) {
+        self.now = self.now.wrapping_add(1);
+        if self.now == 0 {
+            self.walks.fill(0);
+            self.now = 1;
+        }
+    }
+
+    #[inline]
+    fn admit(&mut self, ids: impl Iterator<Item = u32>, new: &mut Vec<u32>) -> usize {
+        let mut count = 0;
+        for id in ids {
+            if count == new.len() {
+                new.push(0);
+            }
+            // Half of the ids are new, at random: written in any case, without a branch to guess.
+            new[count] = id;
+            let walk = &mut self.walks[id as usize];
+            count += usize::from(*walk != self.now);
+            *walk = self.now;
+        }
+        count
+    }
+}
+
 /// Memory of a walk, reused from walk to walk.
 #[derive(Debug, Clone)]
-pub(crate) struct Walk {
+pub(crate) struct Walk<S = VisitedSet> {
     candidates: CandidateList,
-    visited: VisitedSet,
+    seen: S,
     ids: Vec<u32>,
     scores: Vec<f32>,
 }
@@ -24,12 +88,14 @@ pub(crate) struct Walk {
 impl Walk {
     /// Room for a list of `search_list` candidates in a graph of `max_degree`.
     pub(crate) fn new(search_list: usize, max_degree: usize) -> Walk {
-        Walk {
-            candidates: CandidateList::new(search_list),
-            visited: VisitedSet::new(search_list * max_degree / 2),
-            ids: Vec::new(),
-            scores: Vec::new(),
-        }
+        Walk::with(search_list, VisitedSet::new(search_list * max_degree / 2))
+    }
+}
+
+impl<S: Seen> Walk<S> {
+    /// Room for a list of `search_list` candidates, and for what was `seen`.
+    pub(crate) fn with(search_list: usize, seen: S) -> Walk<S> {
+        Walk { candidates: CandidateList::new(search_list), seen, ids: Vec::new(), scores: Vec::new() }
     }
 
     /// Walks from `entry` with a list of `search_list` candidates; `score` gives the distances to some ids, and
@@ -43,32 +109,29 @@ impl Walk {
         mut expanded: impl FnMut(Neighbor),
     ) -> usize {
         self.candidates.reset(search_list);
-        self.visited.clear();
-        self.visited.insert(entry);
+        self.seen.clear();
+        self.seen.admit(std::iter::once(entry), &mut self.ids);
         let mut first = [0.0];
         score(&[entry], &mut first);
         self.candidates.insert(Neighbor { distance: first[0], id: entry });
         let mut scored = 1;
         while let Some(nearest) = self.candidates.next_unexpanded() {
             expanded(nearest);
-            self.ids.clear();
-            for neighbor in links.links(nearest.id) {
-                if self.visited.insert(neighbor) {
-                    self.ids.push(neighbor);
-                }
-            }
+            let new = self.seen.admit(links.links(nearest.id), &mut self.ids);
             // A third of this loop was the wait for the next list: fetch what will probably be next.
             if let Some(runner_up) = self.candidates.peek_unexpanded() {
                 links.prefetch(runner_up.id);
             }
-            self.scores.resize(self.ids.len(), 0.0);
-            score(&self.ids, &mut self.scores);
-            scored += self.ids.len();
-            let nearest = self.scores.iter().copied().enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
-            if let Some((at, _)) = nearest {
-                links.prefetch(self.ids[at]);
+            if self.scores.len() < new {
+                self.scores.resize(new, 0.0);
             }
-            for (neighbor, distance) in self.ids.iter().zip(&self.scores) {
+            let (ids, scores) = (&self.ids[..new], &mut self.scores[..new]);
+            score(ids, scores);
+            scored += new;
+            if let Some(at) = least(scores) {
+                links.prefetch(ids[at]);
+            }
+            for (neighbor, distance) in ids.iter().zip(scores) {
                 if *distance <= self.candidates.threshold() {
                     self.candidates.insert(Neighbor { distance: *distance, id: *neighbor });
                 }
@@ -81,4 +144,15 @@ impl Walk {
     pub(crate) fn found(&self) -> impl ExactSizeIterator<Item = Neighbor> + '_ {
         self.candidates.iter()
     }
+}
+
+/// Where the least of `scores` is.
+fn least(scores: &[f32]) -> Option<usize> {
+    let mut least = (0, *scores.first()?);
+    for (at, score) in scores.iter().enumerate() {
+        if *score < least.1 {
+            least = (at, *score);
+        }
+    }
+    Some(least.0)
 }

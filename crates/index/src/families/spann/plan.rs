@@ -9,9 +9,10 @@ use super::options::SpannOptions;
 use super::work::ListShape;
 use crate::build::options::BuildOptions;
 use crate::families::graph::adjacency::Adjacency;
+use crate::families::graph::insert::Inserter;
 use crate::form::source::Source;
 use crate::format::postings::Postings;
-use crate::partition::placement::exchange;
+use crate::partition::placement::{Placement, exchange};
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, encoding, sample_rows};
 use crate::query::codes::plain_metric;
@@ -27,8 +28,6 @@ const BUFFER_BYTES: u64 = 16 << 20;
 const THREAD_BYTES: u64 = 4 << 20;
 /// Bytes a vector for its id and its place in the order.
 const PLACING_BYTES: u64 = 4 + 4 + 4;
-/// The same for its keys while a piece is cut.
-const KEY_BYTES: u64 = 16;
 /// Calibration of lists of codes: what a thread keeps of the lists of a query.
 const SCAN_BYTES: u64 = 4 << 20;
 /// Calibration: neighbours of each query that a thread keeps with room for growing lists, and where they are.
@@ -53,7 +52,7 @@ impl Plan {
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
         let sizes = Sizes::of(data, options, &shape);
         let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
-        let row = row + KEY_BYTES.max(exchange::planned_bytes(data.dim(), shape.leaf));
+        let row = row + Placement::KEY_BYTES.max(exchange::planned_bytes(data.dim(), shape.leaf));
         let means = (data.dim() * 4).div_ceil(shape.leaf) as u64;
         // A thread that cuts small pieces holds their vectors as floats, twice.
         let halving = threads * 2 * 1024 * (data.dim() as u64 + 1) * 4;
@@ -96,7 +95,8 @@ impl Sizes {
         let &Sizes { lists, centroid_row, centroids } = self;
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
         // A fiftieth of the centroids waits with its links while a round grows.
-        let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12;
+        let walking = Inserter::planned_bytes(lists) * threads;
+        let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12 + walking;
         let replicas = u64::from(own.list_replicas());
         let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
         let assigning = SPILL_BYTES as u64 + requests + lists * 4;

@@ -69,6 +69,9 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
+    /// Bytes a vector while the largest piece is cut.
+    pub(crate) const KEY_BYTES: u64 = 16;
+
     /// Vectors of the smallest unit.
     fn least_unit(&self) -> usize {
         self.units.first().map_or(1, |unit| (*unit).max(1))
