@@ -4,8 +4,10 @@ use super::manifest::{CodesEntry, FileEntry, Manifest};
 use crate::error::IndexError;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::{Generation, Object, ObjectExt, StoreError};
+use bathyal_tier::TierError;
 use bathyal_tier::memory::CACHE_LINE;
 use std::mem::MaybeUninit;
+use std::thread::Builder;
 
 /// Bytes that are read and checked at once: little, so that they are in the processor's cache for both.
 const PIECE_BYTES: usize = 256 << 10;
@@ -62,8 +64,13 @@ fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, Ind
     let checksum = std::thread::scope(|scope| {
         let mut shares = room.chunks_mut(share).enumerate().map(|(i, out)| ((i * share) as u64, out));
         let own = shares.next();
-        let others: Vec<_> =
-            shares.map(|(at, out)| (out.len(), scope.spawn(move || fill_share(object, at, out)))).collect();
+        let failed = |source| TierError::System { operation: "start a thread that loads", source };
+        let mut others = Vec::new();
+        for (at, out) in shares {
+            let len = out.len();
+            let thread = Builder::new().spawn_scoped(scope, move || fill_share(object, at, out));
+            others.push((len, thread.map_err(failed)?));
+        }
         let first = own.map_or(Ok(0), |(at, out)| fill_share(object, at, out));
         others.into_iter().fold(first.map_err(IndexError::from), |before, (len, thread)| {
             let share =
@@ -102,5 +109,28 @@ impl CodesEntry {
     /// Bytes of memory of the trained codec: about twice its file once unpacked.
     pub(crate) fn codec_memory(&self) -> u64 {
         2 * self.codec.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_store::memory::MemoryStore;
+    use bathyal_store::{DraftExt, Replace, Store};
+
+    #[test]
+    fn shares_of_threads_make_the_whole() {
+        let draft = MemoryStore::new("memory").begin("index", Replace::Never).expect("begins");
+        for len in [0, 1, PIECE_BYTES, 2 * THREAD_BYTES + PIECE_BYTES + 7] {
+            let bytes: Vec<u8> = (0..len).map(|i| (i / 5) as u8).collect();
+            draft.put(&format!("of-{len}"), &bytes).expect("writes");
+            let object = draft.get(&format!("of-{len}")).expect("is there");
+            let mut found = object.room(len as u64, CACHE_LINE).expect("memory");
+            let checksum = fill(object.as_ref(), &mut found, len).expect("reads");
+            assert!(found == bytes && checksum == crc32c::crc32c(&bytes), "{len}");
+            assert!(
+                fill(object.as_ref(), &mut object.room(len as u64, 1).expect("memory"), len + 1).is_err()
+            );
+        }
     }
 }

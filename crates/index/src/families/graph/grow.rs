@@ -7,6 +7,7 @@ use super::repair;
 use crate::error::IndexError;
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
+use crate::room::room;
 use bathyal_vectors::progress::Progress;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -68,7 +69,7 @@ impl Growth<'_> {
         let (units, exchanged) = (vec![TOGETHER], None);
         let placement = Placement { units, exchanged, threads: self.threads, seed: self.seed };
         placement.order(self.space, &mut near, self.progress)?;
-        let mut sweeps = Vec::with_capacity(near.len());
+        let mut sweeps = room("the order of insertion", near.len())?;
         for first in 0..SWEEPS {
             sweeps.extend(near.iter().skip(first).step_by(SWEEPS));
             if first == 0 {
