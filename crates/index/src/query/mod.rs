@@ -115,10 +115,12 @@ impl Clock {
     pub(crate) fn spent(&mut self, phase: Phase) {
         if let Some((wall, processor)) = self.last {
             let now = (Instant::now(), thread_ns());
-            // While a query waits, its thread computes for others.
+            let passed = now.0.duration_since(wall).as_nanos() as u64;
+            // While a query waits, its thread computes for others. Where the processor's time is booked late or in
+            // ticks, more may be booked than has passed.
             self.ns[phase as usize] += match phase {
-                Phase::Read => now.0.duration_since(wall).as_nanos() as u64,
-                _ => now.1.saturating_sub(processor),
+                Phase::Read => passed,
+                _ => now.1.saturating_sub(processor).min(passed),
             };
             self.last = Some(now);
         }

@@ -4,7 +4,7 @@ use super::adjacency::Adjacency;
 use super::insert::Inserter;
 use super::options::GraphOptions;
 use super::repair;
-use crate::error::IndexError;
+use crate::error::{IndexError, NoMemory};
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
 use crate::room::room;
@@ -114,7 +114,7 @@ impl Growth<'_> {
                 inserter.shrink(id, &[], self.options.alpha);
             }
         })?;
-        let mut inserter = self.inserter(self.options.search_list);
+        let mut inserter = self.inserter(self.options.search_list)?;
         match repair::connect(&self.graph, &mut inserter, order, self.entry, limit) {
             Some(_) => Ok(()),
             None => Err(IndexError::Parameter(format!(
@@ -124,7 +124,7 @@ impl Growth<'_> {
     }
 
     /// What a thread searches and changes the graph with.
-    pub(crate) fn inserter(&self, search_list: u32) -> Inserter<'_> {
+    pub(crate) fn inserter(&self, search_list: u32) -> Result<Inserter<'_>, NoMemory> {
         Inserter::new(self.space, &self.graph, self.entry, self.options.max_degree, search_list)
     }
 
@@ -135,14 +135,14 @@ impl Growth<'_> {
         search_list: u32,
         work: impl Fn(u32, &mut Inserter<'_>) + Sync,
     ) -> Result<(), IndexError> {
-        let next = AtomicUsize::new(0);
-        let done = AtomicUsize::new(0);
+        let (next, done, work) = (&AtomicUsize::new(0), &AtomicUsize::new(0), &work);
         let run = (order.len() / (self.threads * RUNS_A_THREAD)).clamp(CHECK_EVERY, MOST_RUN);
         let progress = self.progress;
+        let inserters = (0..self.threads.min(order.len())).map(|_| self.inserter(search_list));
+        let inserters = inserters.collect::<Result<Vec<_>, _>>()?;
         std::thread::scope(|scope| {
-            for _ in 0..self.threads.min(order.len()) {
-                scope.spawn(|| {
-                    let mut inserter = self.inserter(search_list);
+            for mut inserter in inserters {
+                scope.spawn(move || {
                     loop {
                         let start = next.fetch_add(run, Ordering::Relaxed);
                         if start >= order.len() {

@@ -3,6 +3,7 @@
 use super::adjacency::Adjacency;
 use super::prune::robust_prune;
 use super::walk::{SeenBytes, Walk};
+use crate::error::NoMemory;
 use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 
@@ -33,20 +34,20 @@ impl<'a> Inserter<'a> {
         entry: u32,
         max_degree: u32,
         search_list: u32,
-    ) -> Inserter<'a> {
-        Inserter {
+    ) -> Result<Inserter<'a>, NoMemory> {
+        Ok(Inserter {
             space,
             graph,
             entry,
             max_degree: max_degree as usize,
             search_list: search_list as usize,
-            walk: Walk::with(search_list as usize, SeenBytes::new(graph.count())),
+            walk: Walk::with(search_list as usize, SeenBytes::new(graph.count())?),
             expanded: Vec::new(),
             chosen: Vec::new(),
             ids: Vec::new(),
             scores: Vec::new(),
             pool: Vec::new(),
-        }
+        })
     }
 
     /// Greedy search for vector `id` (DiskANN, algorithm 1); leaves the expanded vectors in `self.expanded`.

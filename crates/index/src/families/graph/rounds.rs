@@ -7,7 +7,7 @@
 
 use super::grow::Growth;
 use super::insert::Inserter;
-use crate::error::IndexError;
+use crate::error::{IndexError, NoMemory};
 
 /// A round has at most one in so many of the vectors: the share of ParlayANN.
 const ROUND_SHARE: usize = 50;
@@ -69,11 +69,12 @@ impl Growth<'_> {
         work: impl Fn(usize, &mut [T], &mut Inserter<'_>) + Sync,
     ) -> Result<(), IndexError> {
         let part = items.len().div_ceil(self.threads).max(1);
+        let parts = items.chunks_mut(part).map(|items| Ok((items, self.inserter(search_list)?)));
+        let parts = parts.collect::<Result<Vec<_>, NoMemory>>()?;
         std::thread::scope(|scope| {
-            for (number, items) in items.chunks_mut(part).enumerate() {
+            for (number, (items, mut inserter)) in parts.into_iter().enumerate() {
                 let work = &work;
                 scope.spawn(move || {
-                    let mut inserter = self.inserter(search_list);
                     for (step, items) in items.chunks_mut(CHECK_EVERY).enumerate() {
                         if self.progress.cancelled() {
                             return;

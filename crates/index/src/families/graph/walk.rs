@@ -1,6 +1,8 @@
 //! The greedy walk through a graph in memory (DiskANN, algorithm 1): of builders, and among centroids.
 
+use crate::error::NoMemory;
 use crate::query::visited::VisitedSet;
+use crate::room::zeros;
 use bathyal_kernels::{CandidateList, Neighbor};
 
 /// The links of a graph in memory.
@@ -45,8 +47,8 @@ pub(crate) struct SeenBytes {
 
 impl SeenBytes {
     /// For ids below `count`.
-    pub(crate) fn new(count: usize) -> SeenBytes {
-        SeenBytes { walks: vec![0; count], now: 0 }
+    pub(crate) fn new(count: usize) -> Result<SeenBytes, NoMemory> {
+        Ok(SeenBytes { walks: zeros("what a walk has seen", count)?, now: 0 })
     }
 }
 

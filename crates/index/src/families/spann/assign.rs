@@ -10,7 +10,7 @@ use super::centroids::navigation_list;
 use super::members::{Request, Requests, buckets};
 use super::place::Leaves;
 use super::work::Work;
-use crate::error::IndexError;
+use crate::error::{IndexError, NoMemory};
 use crate::families::graph::grow::Growth;
 use crate::families::graph::insert::Inserter;
 use crate::families::graph::walk::Walk;
@@ -62,9 +62,9 @@ pub(crate) fn assign<'a>(
     let buckets = buckets(vectors as u64, work.own.list_replicas());
     let mut requests = Requests::create(work.directory, lists, buckets)?;
     let frequencies: Vec<AtomicU32> = (0..lists).map(|_| AtomicU32::new(0)).collect();
-    let mut assigners: Vec<Assigner<'_>> = (0..work.threads)
+    let mut assigners = (0..work.threads)
         .map(|_| Assigner::new(intake, leaves, growth, &frequencies, work.own.list_replicas() as usize))
-        .collect();
+        .collect::<Result<Vec<_>, _>>()?;
     let most = ROUND_VECTORS.min(CHECK_BYTES / work.data.row_bytes());
     let leaves_a_round = (most / work.layout.leaf).max(1);
     for first in (0..lists).step_by(leaves_a_round) {
@@ -191,14 +191,14 @@ impl<'a> Assigner<'a> {
         growth: &'a Growth<'_>,
         frequencies: &'a [AtomicU32],
         replicas: usize,
-    ) -> Assigner<'a> {
-        Assigner {
+    ) -> Result<Assigner<'a>, NoMemory> {
+        Ok(Assigner {
             intake,
             leaves,
             centroids: growth.space,
             frequencies,
             replicas,
-            inserter: growth.inserter(CANDIDATES),
+            inserter: growth.inserter(CANDIDATES)?,
             near: Vec::new(),
             scores: Vec::new(),
             ranked: Vec::new(),
@@ -207,7 +207,7 @@ impl<'a> Assigner<'a> {
             rows: RowReader::new(&leaves.rows, READ_BYTES),
             requests: Vec::new(),
             failed: None,
-        }
+        })
     }
 
     /// Lets the vectors of a leaf ask for lists.
