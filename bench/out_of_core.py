@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ROOT / "target" / "release"
+# Of another folder where programs are compiled while others are measured.
+PROGRAMS = Path(os.environ.get("BATHYAL_PROGRAMS", ROOT / "target" / "release"))
 QUERIES = 1000
 
 
@@ -38,6 +39,7 @@ def main():
     data = os.environ.get("BATHYAL_DATA")
     parser.add_argument("--data", type=Path, default=data, required=data is None, help="folder of sift-a")
     parser.add_argument("--copies", type=int, default=10, help="copies of each of the million vectors")
+    parser.add_argument("--family", default="cluster", choices=["cluster", "graph", "spann"])
     parser.add_argument("--memory", default="2GB", help="the cap")
     parser.add_argument("--lists", type=int, nargs="+", default=[20, 40, 80], help="candidate lists")
     parser.add_argument("--work", type=Path, default=ROOT / "bench" / ".work" / "out-of-core")
@@ -55,8 +57,9 @@ def main():
     print(f"{base.name}: vectors perturbed, not a real set of this size\n")
     rows = []
     for name, cap in [("capped", ["--memory", arguments.memory]), ("uncapped", [])]:
-        index = work / name
-        built = run("bathyal", "build", base, index, "--metric", "l2", "--overwrite", "--json", *cap)
+        index = work / f"{arguments.family}-{name}"
+        options = ["--family", arguments.family, "--metric", "l2", "--overwrite", "--json", *cap]
+        built = run("bathyal", "build", base, index, *options)
         stages = ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in built["stage_seconds"])
         cap = arguments.memory if cap else "none"
         seconds, peak = built["build_seconds"], built["peak_rss_bytes"] / 1e6

@@ -11,7 +11,7 @@ pub const GROUPS: [(&str, &[&str]); 11] = [
         "manifest",
         &["manifest", "manifest_content", "cluster_manifest", "flat_manifest", "spann_manifest", "manifest_of_version_1"],
     ),
-    ("journal", &["journal", "journal_content", "list_journal"]),
+    ("journal", &["journal", "journal_content", "list_journal", "graph_journal"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec"]),
     ("code_blocks", &["code_blocks"]),

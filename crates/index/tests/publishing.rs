@@ -134,14 +134,14 @@ fn written(folder: &Path, seed: u64, rows: usize, dim: usize) -> VectorFile {
 impl Kind {
     fn data<'a>(&self, data: &'a Data) -> &'a [VectorFile; 2] {
         match self.in_parts {
+            _ if self.held_out => &data.many,
             true => data.large(),
-            false if self.held_out => &data.many,
             false => &data.sets,
         }
     }
 
     fn queries<'a>(&self, data: &'a Data) -> &'a VectorFile {
-        &data.queries[usize::from(self.in_parts)]
+        &data.queries[usize::from(self.in_parts && !self.held_out)]
     }
 
     fn family(&self) -> FamilyOptions {
@@ -432,6 +432,18 @@ fn sets_in_parts() {
             sweep.after_kill(operations / 2).run(true, Fault::Kill, None);
         }
     }
+}
+
+#[test]
+fn graphs_in_parts() {
+    let data = Data::new();
+    let kind = Kind { held_out: true, in_parts: true, ..graph(GraphLayoutChoice::Padded) };
+    let sweep = Sweep::new(&data, kind, true);
+    let operations = sweep.run(true, Fault::Kill, None);
+    println!("{operations} operations");
+    assert!(operations > 150, "the sweep found {operations} operations");
+    sweep.run(true, Fault::Kill, Some(11));
+    sweep.after_kill(operations / 2).run(true, Fault::Kill, None);
 }
 
 #[test]

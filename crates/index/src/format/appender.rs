@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are read back at once.
+/// Bytes that are read back at once, where few files are.
 const READ_BYTES: usize = 1 << 20;
 
 /// How far a file was written, and the checksum up to there.
@@ -97,8 +97,13 @@ impl ReadBack {
 
     /// The same of a file that is open.
     pub(crate) fn new(object: Arc<dyn Object>, written: Written) -> ReadBack {
+        ReadBack::in_blocks(object, written, READ_BYTES)
+    }
+
+    /// The same where many files are open: `at_once` bytes of each are read at once.
+    pub(crate) fn in_blocks(object: Arc<dyn Object>, written: Written, at_once: usize) -> ReadBack {
         let address = object.address().to_path_buf();
-        let file = BufReader::with_capacity(READ_BYTES, ObjectReader::new(object));
+        let file = BufReader::with_capacity(at_once, ObjectReader::new(object));
         ReadBack { file, address, read: Written::default(), written }
     }
 
@@ -119,10 +124,13 @@ impl ReadBack {
         if found == written {
             return Ok(());
         }
-        let reason = format!(
-            "checksum {found:08x} instead of {written:08x}: the disk lost what was written to it; build again"
-        );
-        Err(IndexError::damaged(&self.address, "a file of the build", reason))
+        Err(self.lost(&format!("checksum {found:08x} instead of {written:08x}")))
+    }
+
+    /// The error of a file that does not hold what was written to it, as `what` says.
+    pub(crate) fn lost(&self, what: &str) -> IndexError {
+        let reason = format!("{what}: the disk lost what was written to it; build again");
+        IndexError::damaged(&self.address, "a file of the build", reason)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Codes of whole vectors while an index is built: the codec from a sample, and the codes of all vectors in their order, made
 //! by all threads, some megabytes at once.
 
+use super::intake::Intake;
 use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
 use crate::build::codes::CodeChoice;
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::query::codes::VectorCodes;
-use bathyal_kernels::quantize::{CodeKind, EncodeScratch, SCAN_BLOCK};
-use bathyal_vectors::VectorError;
+use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_vectors::{RowReader, VectorError};
 use std::sync::Mutex;
 
 /// Bytes of codes that are made before they are handed on.
@@ -28,6 +30,56 @@ pub(crate) trait ReadFloats: FnMut(usize, &mut [f32]) -> Result<(), VectorError>
 
 impl<F: FnMut(usize, &mut [f32]) -> Result<(), VectorError>> ReadFloats for F {}
 
+/// The vectors of the data as codes are made of them.
+pub(crate) struct FloatRows<'a> {
+    given: RowReader<'a>,
+    intake: &'a Intake,
+    taken: Vec<u8>,
+}
+
+impl<'a> FloatRows<'a> {
+    pub(crate) fn new(data: &Source<'a>, intake: &'a Intake, ahead_bytes: usize) -> FloatRows<'a> {
+        let taken = vec![0; data.row_bytes()];
+        FloatRows { given: RowReader::new(data.given(), ahead_bytes), intake, taken }
+    }
+
+    /// Vector `id`.
+    pub(crate) fn read(&mut self, id: usize, out: &mut [f32]) -> Result<(), VectorError> {
+        self.intake.take(self.given.row(id)?, &mut self.taken);
+        self.intake.floats(&self.taken, out);
+        Ok(())
+    }
+}
+
+/// What makes codes of whole vectors.
+pub(crate) trait Encoder: Sync {
+    /// Bytes of a code.
+    fn code_bytes(&self) -> usize;
+
+    /// Encodes `rows` (row-major, which it may change) as codes that lie one after the other.
+    fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch);
+}
+
+impl Encoder for VectorCodes {
+    fn code_bytes(&self) -> usize {
+        VectorCodes::code_bytes(self)
+    }
+
+    fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+        VectorCodes::encode(self, rows, codes, scratch);
+    }
+}
+
+impl Encoder for Codec {
+    fn code_bytes(&self) -> usize {
+        Codec::code_bytes(self)
+    }
+
+    fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
+        Codec::encode(self, rows, codes, scratch);
+    }
+}
+
 /// The vectors that are encoded, `count` of `dim` floats each.
 pub(crate) struct Encoding<'a, 'w, L, O, M> {
     pub(crate) work: &'a Work<'w, L, O>,
@@ -43,25 +95,32 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
     /// Trains a codec on vectors from all over; returns the sample as well, from which its mean is taken.
     pub(crate) fn train(&self, choice: (CodeKind, usize)) -> Result<(VectorCodes, Vec<f32>), IndexError> {
         let (work, dim) = (self.work, self.dim);
+        let mut sample = self.sample(sample_rows(self.count, dim))?;
+        let options = work.options;
+        let codes = VectorCodes::train(choice, options.metric, &mut sample, dim, options.seed, work.threads)?;
+        Ok((codes, sample))
+    }
+
+    /// So many vectors from all over, which a codec is trained on.
+    pub(crate) fn sample(&self, rows: usize) -> Result<Vec<f32>, IndexError> {
+        let (work, dim) = (self.work, self.dim);
         work.progress.stage("training codes", 1);
-        let rows = sample_rows(self.count, dim);
         let mut sample = vec![0.0_f32; rows * dim];
         let mut read = (self.reader)(0);
         for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
             if i % 4096 == 0 {
                 work.go_on()?;
             }
+            // Evenly spread, since neighbours in a file often resemble each other.
             read((i as u64 * self.count as u64 / rows as u64) as usize, row)?;
         }
-        let options = work.options;
-        let codes = VectorCodes::train(choice, options.metric, &mut sample, dim, options.seed, work.threads)?;
-        Ok((codes, sample))
+        Ok(sample)
     }
 
     /// Hands the codes of all vectors to `take`, one after the other, some whole blocks at once.
     pub(crate) fn encode(
         &self,
-        codes: &VectorCodes,
+        codes: &impl Encoder,
         mut take: impl FnMut(&[u8]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         self.work.progress.stage("encoding", self.count as u64);
@@ -80,7 +139,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
     }
 
     /// Encodes the vectors from `first` on, split over threads.
-    fn encode_from(&self, codes: &VectorCodes, first: usize, bytes: &mut [u8]) -> Result<(), VectorError> {
+    fn encode_from(&self, codes: &impl Encoder, first: usize, bytes: &mut [u8]) -> Result<(), VectorError> {
         let (dim, size) = (self.dim, codes.code_bytes());
         let part = (bytes.len() / size).div_ceil(self.work.threads).next_multiple_of(ENCODE_ROWS);
         let encode = |mut number: usize, bytes: &mut [u8]| {

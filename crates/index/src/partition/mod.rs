@@ -23,6 +23,7 @@ use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 use intake::Intake;
 use pieces::Part;
+use spread::Copies;
 
 /// Bytes of vectors that a thread reads at once as it goes through them: large enough that a read costs little beside what
 /// is done with it, small enough for the nearest caches and for many threads.
@@ -78,11 +79,11 @@ impl<L, O> Work<'_, L, O> {
     }
 
     /// Sends the vectors to parts, where they are not placed all at once; `intake` then knows the longest.
-    pub(crate) fn divide(&self, intake: &mut Intake) -> Result<Vec<Part>, IndexError> {
+    pub(crate) fn divide(&self, intake: &mut Intake, copies: Copies) -> Result<Vec<Part>, IndexError> {
         if self.whole() {
             return Ok(vec![Part { rows: self.data.count(), written: Written::default() }]);
         }
         intake.longest = spread::longest(self)?;
-        spread::spread(self, intake)
+        spread::spread(self, intake, copies)
     }
 }

@@ -4,11 +4,13 @@ use super::Work;
 use super::intake::Intake;
 use super::spread::{ID_BYTES, Spilled, spill_name};
 use crate::build::Stages;
-use crate::build::journal::require;
+use crate::build::journal::{holds, require};
 use crate::error::IndexError;
 use crate::format::appender::Written;
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
+use crate::room::room;
+use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +39,7 @@ pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
 }
 
 /// Checks the parts of `vectors` vectors of `vector_bytes`, `rows` placed together at most, and returns their pieces,
-/// `placed` of which are said to be placed.
+/// `placed` of which are said to be placed. A vector that lies in two parts counts twice.
 ///
 /// # Errors
 /// A sentence.
@@ -58,6 +60,11 @@ pub(crate) fn check_parts(
     let pieces = pieces(parts, rows);
     require(placed <= pieces.len(), "more pieces are placed than there are")?;
     Ok(pieces)
+}
+
+/// Whether the files of all parts are there of which not all pieces are placed.
+pub(crate) fn hold_spilled(directory: &dyn Draft, parts: &[Part], left: &[Piece]) -> bool {
+    left.iter().all(|piece| holds(directory, &spill_name(piece.part), &parts[piece.part].written))
 }
 
 /// Progress of one piece within all.
@@ -158,8 +165,8 @@ pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[Part], piece:
     }
 }
 
-/// Reads a piece of a part: the vectors, and their ids.
-fn read<L, O>(
+/// Reads a piece of a part: the vectors, and their ids, which rise.
+pub(crate) fn read<L, O>(
     work: &Work<'_, L, O>,
     intake: &Intake,
     part: Part,
@@ -170,7 +177,7 @@ fn read<L, O>(
         spilled.next()?;
     }
     let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric)?;
-    let mut ids = Vec::with_capacity(piece.rows);
+    let mut ids = room("the ids of a part", piece.rows)?;
     for row in 0..piece.rows {
         if row % 65_536 == 0 {
             work.go_on()?;

@@ -216,8 +216,14 @@ impl Space {
         self.lift.as_ref().map(|(_, doubled)| doubled / 2.0)
     }
 
-    /// The vector nearest to the mean of all: where searches begin.
-    pub(crate) fn medoid(&self, threads: usize, progress: &dyn Progress) -> Result<u32, IndexError> {
+    /// The vector nearest to the mean of all, none of those `not` (rising): where searches begin. The first where there is no
+    /// other.
+    pub(crate) fn medoid(
+        &self,
+        not: &[u32],
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<u32, IndexError> {
         let mut mean = vec![0.0_f64; self.dim + 1];
         let mut row = vec![0.0_f32; self.dim + 1];
         // A sample places the mean well enough; every row still competes to be the medoid.
@@ -235,6 +241,9 @@ impl Space {
             for id in first..self.count.min(first + part) {
                 if id % 4096 == 0 && progress.cancelled() {
                     break;
+                }
+                if not.binary_search(&(id as u32)).is_ok() {
+                    continue;
                 }
                 self.lifted_row(id as u32, &mut row);
                 let distance = row.iter().zip(&mean).map(|(a, b)| (a - b) * (a - b)).sum();

@@ -21,14 +21,25 @@ pub(super) const ID_BYTES: usize = 4;
 /// Rows without a direction that an error names.
 const ZEROS_NAMED: usize = 10;
 
+/// How many parts a vector is sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Its own.
+    One,
+    /// Its own and the nearest beside it, so that parts overlap.
+    Two,
+}
+
 /// The file that the vectors of a part are spilled to.
 pub(crate) fn spill_name(part: usize) -> String {
     format!("part-{part}.spill")
 }
 
 /// Vectors of a sample as points.
-struct Sample {
+pub(crate) struct Sample {
     rows: Vec<f32>,
+    /// Their ids, rising.
+    ids: Vec<usize>,
     dim: usize,
 }
 
@@ -61,21 +72,48 @@ pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexE
     Ok(Some(longest))
 }
 
-/// The planes that divide the data into parts of about the plan's size.
-fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Planes, IndexError> {
-    let (count, dim) = (work.data.count(), intake.point_dim());
-    let rows = sample_rows(count, work.data.dim());
-    let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
-    let mut chosen = rand::seq::index::sample(&mut random, count, rows).into_vec();
-    chosen.sort_unstable();
-    let mut sample = Sample { rows: vec![0.0; rows * dim], dim };
-    let mut taken = vec![0; work.data.row_bytes()];
-    let mut data = RowReader::new(work.data.given(), 0);
-    for (id, row) in chosen.iter().zip(sample.rows.chunks_exact_mut(dim)) {
-        intake.take(data.row(*id)?, &mut taken);
-        intake.point(&taken, row);
+impl Sample {
+    /// Reads as many vectors as a sample has.
+    pub(crate) fn read<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Sample, IndexError> {
+        let (count, dim) = (work.data.count(), intake.point_dim());
+        let rows = sample_rows(count, work.data.dim());
+        let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
+        let mut ids = rand::seq::index::sample(&mut random, count, rows).into_vec();
+        ids.sort_unstable();
+        let mut sample = Sample { rows: vec![0.0; rows * dim], ids, dim };
+        let mut taken = vec![0; work.data.row_bytes()];
+        let mut data = RowReader::new(work.data.given(), 0);
+        for (id, row) in sample.ids.iter().zip(sample.rows.chunks_exact_mut(dim)) {
+            intake.take(data.row(*id)?, &mut taken);
+            intake.point(&taken, row);
+        }
+        Ok(sample)
     }
-    Ok(Planes::new(&sample, rows, count, work.rows, work.options.seed))
+
+    /// The id of the vector that is nearest to the mean of all.
+    pub(crate) fn medoid(&self) -> u32 {
+        let mut mean = vec![0.0_f64; self.dim];
+        for row in self.rows.chunks_exact(self.dim) {
+            mean.iter_mut().zip(row).for_each(|(mean, value)| *mean += f64::from(*value));
+        }
+        let rows = self.ids.len() as f64;
+        let distance = |row: &[f32]| {
+            let differences = row.iter().zip(&mean).map(|(value, mean)| f64::from(*value) - mean / rows);
+            differences.map(|difference| difference * difference).sum::<f64>()
+        };
+        let rows = self.rows.chunks_exact(self.dim).map(distance).zip(&self.ids);
+        rows.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(0, |(_, id)| *id as u32)
+    }
+}
+
+/// The planes that divide the data into parts of about the plan's size.
+fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake, copies: Copies) -> Result<Planes, IndexError> {
+    let sample = Sample::read(work, intake)?;
+    let (rows, count, seed) = (sample.ids.len(), work.data.count(), work.options.seed);
+    Ok(match copies {
+        Copies::One => Planes::new(&sample, rows, count, work.rows, seed),
+        Copies::Two => Planes::overlapping(&sample, rows, count, work.rows, seed),
+    })
 }
 
 /// Files of the parts with what waits to be written to them.
@@ -109,28 +147,32 @@ impl Spills {
         Ok(())
     }
 
-    /// The parts; their files need not outlive the system, since their checksums are looked at when they are read.
+    /// The parts, whose files are on the device.
     fn finish(mut self) -> Result<Vec<Part>, IndexError> {
         let mut parts = Vec::with_capacity(self.files.len());
         for ((file, buffer), rows) in self.files.iter_mut().zip(&self.buffers).zip(&self.rows) {
             file.append(buffer)?;
-            parts.push(Part { rows: *rows, written: file.written() });
+            parts.push(Part { rows: *rows, written: file.sync()? });
         }
         Ok(parts)
     }
 }
 
-/// Spills every vector to its part.
-pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec<Part>, IndexError> {
+/// Spills every vector to its part, or to its parts; the ids of a part rise.
+pub(crate) fn spread<L, O>(
+    work: &Work<'_, L, O>,
+    intake: &Intake,
+    copies: Copies,
+) -> Result<Vec<Part>, IndexError> {
     let (data, row_bytes) = (work.data, work.data.row_bytes());
     work.progress.stage("spreading", data.count() as u64);
-    let planes = planes(work, intake)?;
+    let planes = planes(work, intake, copies)?;
     let mut spills = Spills::create(work.directory, planes.parts())?;
     let at_once = (TAKEN_BYTES / data.given_row_bytes()).max(1);
     let a_thread = at_once.div_ceil(work.threads).max(1);
     let mut taken = vec![0_u8; at_once * row_bytes];
-    // The part of each row; none for a vector without a direction.
-    let mut parts: Vec<Option<u16>> = vec![None; at_once];
+    // The parts of each row; none for a vector without a direction.
+    let mut parts: Vec<[Option<u16>; 2]> = vec![[None; 2]; at_once];
     let mut reader = RowReader::new(data.given(), 0);
     let (mut zeros, mut zero_rows) = (0, Vec::new());
     for first in (0..data.count()).step_by(at_once) {
@@ -147,20 +189,27 @@ pub(crate) fn spread<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Vec
                     for (i, (out, part)) in taken.chunks_exact_mut(row_bytes).zip(parts).enumerate() {
                         let sound = intake.take(block.row(first + i), out);
                         intake.point(out, &mut point);
-                        *part = sound.then(|| planes.part(&point) as u16);
+                        *part = match (sound, copies) {
+                            (false, _) => [None; 2],
+                            (true, Copies::One) => [Some(planes.part(&point) as u16), None],
+                            (true, Copies::Two) => {
+                                let (nearest, second) = planes.two(&point);
+                                [Some(nearest as u16), second.map(|second| second as u16)]
+                            }
+                        };
                     }
                 });
             }
         });
         for (i, row) in taken.chunks_exact(row_bytes).take(rows).enumerate() {
-            match parts[i] {
-                Some(part) => spills.push(usize::from(part), (first + i) as u32, row)?,
-                None => {
-                    zeros += 1;
-                    if zero_rows.len() < ZEROS_NAMED {
-                        zero_rows.push((first + i) as u64);
-                    }
+            if parts[i][0].is_none() {
+                zeros += 1;
+                if zero_rows.len() < ZEROS_NAMED {
+                    zero_rows.push((first + i) as u64);
                 }
+            }
+            for part in parts[i].into_iter().flatten() {
+                spills.push(usize::from(part), (first + i) as u32, row)?;
             }
         }
         work.progress.advance((first + rows) as u64);

@@ -5,6 +5,7 @@ use super::Work;
 use super::intake::Intake;
 use super::journal::{Journal, MEANS_NAME, ORDER_NAME};
 use super::pieces::{Ordered, Piece, pieces, remove_spilled};
+use super::spread::Copies;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, journal};
@@ -178,7 +179,7 @@ fn divide<B: Staged>(
     if !journal.parts.is_empty() {
         return Ok(intake);
     }
-    journal.parts = work.divide(&mut intake)?;
+    journal.parts = work.divide(&mut intake, Copies::One)?;
     if !work.whole() {
         journal.longest = intake.longest.map(f32::to_bits);
         journal.write(work.directory, stages)?;

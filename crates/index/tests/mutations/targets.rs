@@ -15,7 +15,7 @@ use bathyal_index::calibrate::reach::Reach;
 use bathyal_index::calibrate::{Calibration, Curve};
 use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, Pruned, check_centroids, check_journal};
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
-use bathyal_index::families::graph::GraphEntry;
+use bathyal_index::families::graph::{self, GraphEntry};
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 34] = [
+pub const TARGETS: [Target; 35] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -67,6 +67,7 @@ pub const TARGETS: [Target; 34] = [
     Target { name: "journal", seeds: || vec![sealed(JOURNALS[0].1)], read: journal },
     Target { name: "journal_content", seeds: journals, read: journal_content },
     Target { name: "list_journal", seeds: lists::journals, read: lists::journal },
+    Target { name: "graph_journal", seeds: graph_journals, read: graph_journal },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
     Target { name: "flat_manifest", seeds: flat_manifests, read: manifest_content },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
@@ -189,6 +190,18 @@ fn journal(bytes: &[u8]) {
 
 fn journal_content(json: &[u8]) {
     journal(&sealed(json));
+}
+
+/// The journal of a graph of 100 vectors of 16 bytes, one of whose two parts is grown.
+const GRAPH_JOURNAL: &[u8] = br#"{"fingerprint":"a build","seconds":0.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":2000,"crc32c":1}},{"rows":100,"written":{"bytes":2000,"crc32c":2}}],"grown":[{"lists":{"bytes":4000,"crc32c":7},"late":{"bytes":640,"crc32c":8}}]}"#;
+
+fn graph_journals() -> Vec<Vec<u8>> {
+    assert_eq!(graph::check_journal(&sealed(GRAPH_JOURNAL), 100, 16, 100), Ok(()));
+    vec![GRAPH_JOURNAL.to_vec()]
+}
+
+fn graph_journal(json: &[u8]) {
+    let _ = graph::check_journal(&sealed(json), 100, 16, 100);
 }
 
 fn page_layout() -> PageLayout {

@@ -6,9 +6,8 @@ use crate::build::codes::CodeChoice;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::manifest::CodesEntry;
-use crate::partition::encoding::{CODES_BYTES, Encoding};
+use crate::partition::encoding::{CODES_BYTES, Encoding, FloatRows};
 use crate::partition::{encoding, intake::Intake};
-use bathyal_vectors::RowReader;
 
 /// Bytes of memory at the peak of making codes, which are put into blocks on top.
 pub(super) fn planned_bytes(count: usize, dim: usize, choice: CodeChoice, threads: u64) -> u64 {
@@ -20,12 +19,8 @@ pub(super) fn write(work: &Work<'_>, intake: &Intake) -> Result<Option<FlatCodes
     let Some(choice) = work.own.codes() else { return Ok(None) };
     let (data, dim) = (work.data, intake.dim);
     let reader = |ahead| {
-        let (mut given, mut taken) = (RowReader::new(data.given(), ahead), vec![0_u8; data.row_bytes()]);
-        move |id, out: &mut [f32]| {
-            intake.take(given.row(id)?, &mut taken);
-            intake.floats(&taken, out);
-            Ok(())
-        }
+        let mut rows = FloatRows::new(data, intake, ahead);
+        move |id, out: &mut [f32]| rows.read(id, out)
     };
     let encoding = Encoding { work, count: data.count(), dim, row_bytes: data.given_row_bytes(), reader };
     let (codes, sample) = encoding.train(choice.of_groups(dim))?;

@@ -6,17 +6,21 @@
 pub(crate) mod adjacency;
 mod build;
 mod calibrate;
+mod connect;
 pub mod cost;
 pub(crate) mod grow;
 pub(crate) mod insert;
 mod inspect;
 pub mod layout;
 mod local;
+mod merge;
 mod open;
 pub(crate) mod options;
 mod pack;
 mod page_search;
+mod parts;
 mod places;
+mod plan;
 mod prune;
 mod records;
 mod relayout;
@@ -24,8 +28,11 @@ mod repair;
 mod rounds;
 mod search;
 mod section;
+mod slots;
 mod verify;
 pub(crate) mod walk;
+mod whole;
+mod work;
 pub(crate) mod write;
 
 pub use options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, GraphLayoutChoice, GraphOptions};
@@ -44,3 +51,12 @@ pub static FAMILY: Family = Family {
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
 };
+
+/// Reads the bytes of a journal as a build of `vectors` vectors of `row_bytes` each that continues does, up to `rows` of them
+/// in a part, and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_journal(bytes: &[u8], vectors: usize, row_bytes: usize, rows: usize) -> Result<(), String> {
+    parts::Journal::parse(bytes, (vectors, row_bytes, rows.max(1))).map(|_| ())
+}

@@ -15,11 +15,12 @@ use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyO
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::families::graph::write::{Coding, write_codes};
+use crate::families::graph::write::{training_rows, write_codes};
 use crate::form::source::Source;
 use crate::format::appender::{Appender, Written, read_back};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
+use crate::partition::encoding::Encoding;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::{Ordered, Piece};
 use crate::partition::space::Space;
@@ -226,7 +227,7 @@ fn admit(
     journal: &mut Journal,
     stages: &mut Stages,
 ) -> Result<(Admitted, Memberships), IndexError> {
-    let (directory, threads, progress) = (work.directory, work.threads, work.progress);
+    let (directory, progress) = (work.directory, work.progress);
     if let Some(found) = &journal.own.admitted {
         let members = Memberships::restore(directory, leaves.count(), found.members, found.slots)?;
         return Ok((found.clone(), members));
@@ -239,9 +240,16 @@ fn admit(
     let graph::Files { centroids, links } = graph::write(work, &growth)?;
     let entry_point = growth.entry;
     drop(growth);
-    let (codes, seed) = (work.own.centroid_codes(), work.options.seed);
-    let coding = Coding { codes, metric: work.options.metric, seed, threads };
-    let codes = write_codes(directory, &space, None, coding, progress)?.into();
+    let (count, dim, row_bytes) = (space.count(), space.dim(), space.row_bytes());
+    let reader = |_| {
+        |centroid, out: &mut [f32]| {
+            space.row_f32(centroid as u32, out);
+            Ok(())
+        }
+    };
+    let encoding = Encoding { work, count, dim, row_bytes, reader };
+    let sample = encoding.sample(training_rows(count))?;
+    let codes = write_codes(&encoding, work.own.centroid_codes(), sample)?.into();
     drop(space);
     stages.end("codes");
     progress.stage("admitting", leaves.count() as u64);

@@ -34,7 +34,7 @@ pub(crate) fn grow<'a>(
     centroids: &'a Space,
     options: &'a GraphOptions,
 ) -> Result<Growth<'a>, IndexError> {
-    let entry = centroids.medoid(work.threads, work.progress)?;
+    let entry = centroids.medoid(&[], work.threads, work.progress)?;
     let graph = Adjacency::new(centroids.count(), options.max_degree)?;
     let (threads, progress) = (work.threads, work.progress);
     let growth =
