@@ -1,6 +1,7 @@
 //! Every vector of a merged graph must be reachable, as in one that is grown in memory (`repair`). Its lists are in a file, so
 //! they are gone through from the first to the last as often as it takes.
 
+use super::repair::no_room;
 use super::slots::Slots;
 use super::work::Work;
 use crate::error::IndexError;
@@ -151,10 +152,7 @@ pub(super) fn connect(
             return Ok(());
         }
         if !flood.tie_near(work, slots, absent)? && !flood.tie_anywhere(work, slots, absent)? {
-            let limit = slots.width();
-            return Err(IndexError::Parameter(format!(
-                "max_degree {limit} leaves no room to connect all vectors; raise it"
-            )));
+            return Err(no_room(slots.width()));
         }
     }
 }

@@ -115,12 +115,7 @@ impl Growth<'_> {
             }
         })?;
         let mut inserter = self.inserter(self.options.search_list)?;
-        match repair::connect(&self.graph, &mut inserter, order, self.entry, limit) {
-            Some(_) => Ok(()),
-            None => Err(IndexError::Parameter(format!(
-                "max_degree {limit} leaves no room to connect all vectors; raise it"
-            ))),
-        }
+        repair::connect(&self.graph, &mut inserter, order, self.entry, limit, self.progress)
     }
 
     /// What a thread searches and changes the graph with.

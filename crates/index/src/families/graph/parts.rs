@@ -34,6 +34,9 @@ use xxhash_rust::xxh3::Xxh3;
 /// Bytes of each vector of a part besides itself and its links: its id, and a hash of its list.
 pub(super) const BYTES_A_ROW: u64 = 4 + 8;
 
+/// Vectors between two looks at cancellation.
+const CHECK_EVERY: u32 = 16_384;
+
 /// Links of a vector in one part: with those of the other part there are as many as it may have, of which some are the same
 /// (DiskANN grows its parts with two thirds too).
 pub(super) fn degree(max_degree: u32) -> u32 {
@@ -265,6 +268,7 @@ fn grow_piece(
     let global = |row: u32| growth.graph.neighbors(row).map(|link| ids[link as usize]);
     let mut lists = ListWriter::create(work, &lists_name(number))?;
     for row in rows.clone() {
+        look(work, row)?;
         lists.push(ids[row as usize], global(row))?;
     }
     let lists = lists.finish()?;
@@ -277,15 +281,26 @@ fn grow_piece(
         hash.digest()
     };
     let mut hashes = room("hashes of the lists of a part", rows.len())?;
-    hashes.extend(rows.clone().map(hash));
+    for row in rows.clone() {
+        look(work, row)?;
+        hashes.push(hash(row));
+    }
     growth.insert("inserting held-out vectors", &held, own.alpha, own.search_list)?;
     order.extend(&held);
     growth.finish(&order)?;
     let mut late = ListWriter::create(work, &late_name(number))?;
-    for row in rows.filter(|row| hash(*row) != hashes[*row as usize]) {
-        late.push(ids[row as usize], global(row))?;
+    for row in rows {
+        look(work, row)?;
+        if hash(row) != hashes[row as usize] {
+            late.push(ids[row as usize], global(row))?;
+        }
     }
     Ok(merge::Grown { lists, late: late.finish()? })
+}
+
+/// An error, now and then, once the build should stop.
+fn look(work: &Work<'_>, row: u32) -> Result<(), IndexError> {
+    if row.is_multiple_of(CHECK_EVERY) { work.go_on() } else { Ok(()) }
 }
 
 impl Grown for Parts<'_> {
