@@ -18,6 +18,8 @@ LEAST_MISSING = 1e-5
 # Figures of a point, with the field of a record that each comes from.
 FIGURES = {
     "recall": ("recall",),
+    "ratio": ("ratio",),
+    "ratio_p99": ("ratio_p99",),
     "qps": ("qps",),
     "mean_us": ("latency_us", "mean"),
     "p50_us": ("latency_us", "p50"),

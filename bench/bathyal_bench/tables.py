@@ -22,6 +22,8 @@ from bathyal_bench.points import (
 from bathyal_bench.suite import TARGETS
 
 Row = list[str]
+# Ratios are near 1: what is above it is what they tell.
+RATIO_DIGITS = 5
 # Where a system asks for so many times the reads that reach the device, its memory answers for it.
 ASKED_MORE = 2.0
 
@@ -148,7 +150,9 @@ def sweep_rows(section: Section) -> list[Row]:
         for point in sweep.points:
             figures = point.figures
             spread = f"{number(point.qps_least)} to {number(point.qps_most)}"
-            row = [sweep.system, point.label, f"{point.recall:.4f}", number(point.qps), spread]
+            row = [sweep.system, point.label, f"{point.recall:.4f}"]
+            row += [number(figures[name], RATIO_DIGITS) for name in ("ratio", "ratio_p99")]
+            row += [number(point.qps), spread]
             row += [number(figures[name]) for name in ("mean_us", "p50_us", "p99_us", "reads")]
             rows.append([*row, megabytes(figures["dram_bytes"]), megabytes(figures["cached_bytes"] or None)])
     return rows
@@ -158,6 +162,8 @@ SWEEP_HEADS = [
     "system",
     "effort",
     "recall",
+    "ratio",
+    "ratio p99",
     "queries/s",
     "least to most",
     "mean µs",
@@ -236,7 +242,9 @@ def machine_line(records: list[dict[str, Any]]) -> str:
 
 EXPLANATION = (
     "Throughput is of batches with the threads of the section, latency of one query at a time with one thread, "
-    "both from the caller's side. Figures at a recall are interpolated. DRAM is the most that the process held "
+    "both from the caller's side. Figures at a recall are interpolated. The "
+    "ratio says how many times as far as the true neighbours what was found lies, on average and of the worst "
+    "hundredth of the queries. DRAM is the most that the process held "
     "from opening the index on, less what it held before, mapped pages of files included. Page cache is what the "
     "kernel held of the files of a system that reads through it, besides. The sum of both is compared with that of "
     "the reference whose sum is nearest, and flagged where it is more than 10% apart."

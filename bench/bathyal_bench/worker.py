@@ -31,6 +31,7 @@ from bathyal_bench.process import (
     read_counters,
     reset_peak,
 )
+from bathyal_bench.ratio import overall_ratio
 from bathyal_bench.recall import read_groundtruth, recall_at
 
 # Calls before latencies count.
@@ -203,6 +204,7 @@ def measure_batch(
     share = min(1.0, from_device / answered / asked_bytes) if asked_bytes else 0.0
     record = {
         "recall": recall_at(found, exact[0], exact[1], job["k"]),
+        **overall_ratio(found, exact[0], peer.data, job["k"]),
         "qps": answered / seconds,
         "batch_queries": len(queries),
         "passes": passes,

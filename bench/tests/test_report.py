@@ -24,7 +24,7 @@ def point(recall, qps, **more):
     return points.Point(f"effort {qps}", figures, qps, qps, 1)
 
 
-@pytest.mark.parametrize("name", ["suite", "points", "tables", "drawing"])
+@pytest.mark.parametrize("name", ["suite", "points", "ratio", "tables", "drawing"])
 def test_examples(name):
     assert doctest.testmod(importlib.import_module(f"bathyal_bench.{name}")).failed == 0
 

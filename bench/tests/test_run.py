@@ -56,6 +56,7 @@ def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
     (sweep,) = section.sweeps
     assert [point.label for point in sweep.points] == ["search_list 10", "search_list 40"]
     assert sweep.points[1].recall > 0.95
+    assert sweep.points[0].figures["ratio"] > sweep.points[1].figures["ratio"] >= 1
     assert sweep.reads_source == "system"
     # On a file system in memory nothing comes from a device.
     for name in ("asked", "p50_us", "p99_us"):

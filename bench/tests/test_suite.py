@@ -1,11 +1,12 @@
 """Suites are parsed or refused; recall counts by its rule; programs' output is understood."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bathyal_bench import datasets, recall, suite
+from bathyal_bench import datasets, ratio, recall, suite
 from bathyal_bench.peers import PEERS, peer_class
 from bathyal_bench.peers.diskann import flags, last_object
 from bathyal_bench.peers.external import External, fill, parse_output
@@ -125,6 +126,40 @@ def test_ids_as_near_as_the_last_are_right():
     assert recall.recall_at(np.array([[1, -1, -1]]), ids, distances, 3) == pytest.approx(1 / 3)
     with pytest.raises(ValueError, match="10 are needed"):
         recall.recall_at(np.array([[1]]), ids, distances, 10)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_the_ratio_is_that_of_bathyal(tmp_path, metric):
+    bathyal = pytest.importorskip("bathyal")
+    random = np.random.default_rng(5)
+    paths = {name: tmp_path / f"{name}.fbin" for name in ("base", "queries")}
+    for path, count in zip(paths.values(), (500, 300), strict=True):
+        datasets.write_vectors(path, random.standard_normal((count, 6)).astype(np.float32))
+    data = datasets.DataSet("d", metric, groundtruth=tmp_path / "gt.ibin", **paths)
+    datasets.compute_groundtruth(data.base, data.queries, metric, data.groundtruth)
+    ids, distances = recall.read_groundtruth(data.groundtruth)
+    # What lies at twice the rank.
+    found, told = ids[:, 1:20:2], distances[:, 1:20:2]
+    expected = bathyal.overall_ratio(found, told, ids, distances, metric)
+    measured = ratio.overall_ratio(found, ids, data, 10)
+    assert expected.mean > 1.05
+    assert measured["ratio"] == pytest.approx(expected.mean, rel=1e-6)
+    assert measured["ratio_p99"] == pytest.approx(expected.p99, rel=1e-6)
+    assert measured["ratio_left_out"] == 0
+    assert ratio.overall_ratio(ids, ids, data, 10)["ratio"] == 1.0
+
+
+def test_queries_without_a_ratio_are_left_out(tmp_path):
+    data = replace(small_set(tmp_path), metric="l2")
+    exact = np.array([[0, 1], [1, 0], [2, 1]])
+    # Each query is a vector of the set: found, missed, and with an answer missing.
+    found = np.array([[0, 2], [0, 2], [2, -1]])
+    measured = ratio.overall_ratio(found, exact, data, 2)
+    assert measured == {"ratio": 1.5, "ratio_p99": 1.5, "ratio_left_out": 2}
+    nothing = ratio.overall_ratio(found[:, :1], exact, data, 2)
+    assert nothing == {"ratio": None, "ratio_p99": None, "ratio_left_out": 3}
+    product = ratio.overall_ratio(found, exact, replace(data, metric="ip"), 2)
+    assert set(product.values()) == {None}
 
 
 def small_set(folder):
@@ -264,6 +299,8 @@ def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
     (record,) = External(data, 1).sweep(sweep)
     assert record["qps"] == 100
     assert record["recall"] == pytest.approx(5 / 6)
+    # The last query is a vector that is not among the exact neighbours that its file names.
+    assert record["ratio"] == 1.0
     assert record["latency_us"]["mean"] == 5
     assert record["dram_source"] == "peak of the whole process"
 

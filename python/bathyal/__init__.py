@@ -23,7 +23,7 @@ is passed in is not copied, so it must not be changed while the call runs.
 from bathyal._bathyal import DamagedIndexError, Error, __version__
 from bathyal.building import build, convert_layout, convert_stripes, families
 from bathyal.checking import inspect, verify
-from bathyal.exact import groundtruth, recall
+from bathyal.exact import OverallRatio, groundtruth, overall_ratio, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
 from bathyal.index import Index
 from bathyal.many import search
@@ -39,6 +39,7 @@ __all__ = [
     "FoundMany",
     "FoundRanges",
     "Index",
+    "OverallRatio",
     "SearchStats",
     "SearchWarning",
     "__version__",
@@ -50,6 +51,7 @@ __all__ = [
     "groundtruth",
     "inspect",
     "open",
+    "overall_ratio",
     "read_ids",
     "read_vectors",
     "recall",

@@ -144,4 +144,11 @@ def convert(
 def groundtruth(
     base: _Data, queries: _Data, metric: str, k: int, threads: int, progress: _Progress
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]: ...
+def overall_ratio(
+    ids: NDArray[np.uint32],
+    distances: NDArray[np.float32],
+    truth: NDArray[np.uint32],
+    true_distances: NDArray[np.float32],
+    metric: str,
+) -> tuple[float | None, float | None, int] | None: ...
 def run_command(arguments: list[str]) -> int: ...

@@ -1,7 +1,8 @@
-"""Exact neighbours, and recall against them."""
+"""Exact neighbours, and how near an answer comes to them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from bathyal import _bathyal
 from bathyal.arguments import Data, Metric, whole
 from bathyal.files import source
 from bathyal.progress import Receiver, shown
+
+MOST_ID = 2**32 - 1
+"""The largest id that 32 bits hold, which no vector has: rows are counted from 0."""
 
 
 def groundtruth(
@@ -66,3 +70,66 @@ def recall(ids: NDArray[Any], truth: NDArray[Any]) -> float:
         )
     rows = zip(ids, truth[:, : ids.shape[1]], strict=True)
     return float(np.mean([np.isin(true, found).mean() for found, true in rows]))
+
+
+@dataclass(frozen=True)
+class OverallRatio:
+    """How many times as far away as the true neighbours what was found lies; at best 1."""
+
+    mean: float | None
+    """Over the queries that have a ratio; None if none has."""
+    p99: float | None
+    """The 99th percentile over these queries, by nearest rank."""
+    left_out: int
+    """Queries that have none: with fewer than ``k`` answers, or a true distance of 0 to what was not found."""
+
+
+def overall_ratio(
+    ids: NDArray[Any],
+    distances: NDArray[Any],
+    truth: NDArray[Any],
+    true_distances: NDArray[Any] | None,
+    metric: Metric = "l2",
+) -> OverallRatio:
+    """How bad the misses are, of which :func:`recall` only says how many there are.
+
+    Of a query it is the mean over i of the distance of the i-th nearest that was found by that of the true i-th
+    nearest (Nakanishi et al., EDBT 2023, section 3.2). Distances in it are Euclidean: the roots of ours under l2,
+    and under cosine those of the vectors brought to length 1. No term is below 1. Where ``truth`` names an id, its
+    distance there counts, since that of a search is rounded.
+
+    Args:
+        ids: ``queries x k`` as a search found them; what is no row number (-1) is a missing answer.
+        distances: theirs, as a search tells them (l2: squared).
+        truth: ids of the exact neighbours, ``queries x k`` or more, nearest first.
+        true_distances: theirs, as :func:`groundtruth` tells them (l2: squared).
+        metric: ``"l2"`` or ``"cosine"``: an inner product is no distance.
+
+    >>> import numpy as np, bathyal
+    >>> truth, exact = np.array([[0, 1, 2]]), np.array([[1.0, 4.0, 9.0]])
+    >>> bathyal.overall_ratio(np.array([[0, 2]]), np.array([[1.0, 9.0]]), truth, exact, metric="l2")
+    OverallRatio(mean=1.25, p99=1.25, left_out=0)
+    """
+    if true_distances is None:
+        raise ValueError("the truth has no distances, which the ratio is of; give those of `groundtruth`")
+    ids, truth = (np.atleast_2d(one).astype(np.int64) for one in (ids, truth))
+    distances, exact = (np.atleast_2d(one).astype(np.float32) for one in (distances, true_distances))
+    fits = ids.shape == distances.shape and truth.shape == exact.shape
+    if not fits or ids.shape[0] != truth.shape[0] or ids.shape[1] > truth.shape[1] or ids.size == 0:
+        raise ValueError(
+            f"ids are {ids.shape} at distances {distances.shape}, the truth is {truth.shape} at {exact.shape}: "
+            "expected as many rows, k or more, and a distance for each id"
+        )
+    missing = (ids < 0) | (ids > MOST_ID)
+    told = _bathyal.overall_ratio(
+        np.where(missing, MOST_ID, ids).astype(np.uint32),
+        np.where(missing, np.float32(np.nan), distances),
+        truth.astype(np.uint32),
+        exact,
+        metric,
+    )
+    if told is None:
+        raise ValueError(
+            f"metric is {metric!r}, under which there is no ratio: an inner product is no distance"
+        )
+    return OverallRatio(*told)

@@ -25,8 +25,8 @@ def test_the_command_and_the_package_read_each_other(vectors, queries, tmp_path)
     base, asked = tmp_path / "base.fbin", tmp_path / "queries.fbin"
     bathyal.write_vectors(base, vectors)
     bathyal.write_vectors(asked, queries)
-    truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
-    bathyal.write_ids(tmp_path / "truth.ibin", truth)
+    truth, exact = bathyal.groundtruth(vectors, queries, "l2", k=10)
+    bathyal.write_ids(tmp_path / "truth.ibin", truth, exact)
     built = run("build", base, tmp_path / "i", "--metric", "l2", "--json")
     assert built.returncode == 0, built.stderr
     assert json.loads(built.stdout)["vectors"] == len(vectors)
@@ -37,8 +37,11 @@ def test_the_command_and_the_package_read_each_other(vectors, queries, tmp_path)
     assert searched.returncode == 0, searched.stderr
     with bathyal.open(tmp_path / "i") as index:
         found = index.search(queries, k=10, search_list=80)
+    ratio = bathyal.overall_ratio(found.ids, found.distances, truth, exact)
     answer = json.loads(searched.stdout)
     assert answer["recall"] == pytest.approx(bathyal.recall(found.ids, truth))
+    ratios = (answer["ratio"], answer["ratio_p99"], answer["ratio_left_out"])
+    assert ratios == (pytest.approx(ratio.mean), pytest.approx(ratio.p99), ratio.left_out)
     assert answer["reads_per_query"] == pytest.approx(found.stats.reads_per_query)
     assert set(found.stats.as_dict()) - {"seconds"} <= set(answer)
 

@@ -146,6 +146,41 @@ def test_groundtruth_refuses_what_does_not_fit():
         bathyal.recall(np.zeros((2, 3)), np.zeros((2, 2)))
 
 
+def test_the_ratio_says_how_far_away_misses_are():
+    base = np.array([[1.0], [2.0], [4.0], [9.0]], np.float32)
+    truth, exact = bathyal.groundtruth(base, np.zeros((3, 1), np.float32), k=3)
+    assert exact[0].tolist() == [1, 4, 16]
+    ids = np.array([[0, 1], [0, 2], [3, 2]])
+    found = bathyal.overall_ratio(ids, base[ids, 0] ** 2, truth, exact)
+    # Roots by true roots, nearest first: 1 and 2 of 1 and 2; 1 and 4; 4 and 9.
+    assert (found.mean, found.p99, found.left_out) == (pytest.approx((1 + 1.5 + 4.25) / 3), 4.25, 0)
+    assert bathyal.overall_ratio(ids[1], base[ids[1], 0] ** 2, truth[1], exact[1]).mean == 1.5
+
+
+def test_the_ratio_leaves_out_what_has_none_and_counts_it():
+    truth, exact = np.array([[0, 1]] * 3), np.array([[0.0, 0.5]] * 3, np.float32)
+    ids, distances = np.array([[0, 1], [0, -1], [7, 1]]), np.array([[0, 0.5], [0, 0], [0.5, 0.5]])
+    for metric in ("l2", "cosine"):
+        found = bathyal.overall_ratio(ids, distances, truth, exact, metric)
+        assert found == bathyal.OverallRatio(mean=1.0, p99=1.0, left_out=2)
+    nothing = bathyal.overall_ratio(ids[1:], distances[1:], truth[1:], exact[1:])
+    assert nothing == bathyal.OverallRatio(mean=None, p99=None, left_out=2)
+
+
+def test_the_ratio_refuses_what_does_not_fit():
+    ids, distances = np.array([[0, 1]]), np.array([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="inner product is no distance"):
+        bathyal.overall_ratio(ids, distances, ids, distances, metric="ip")
+    with pytest.raises(ValueError, match="no distances"):
+        bathyal.overall_ratio(ids, distances, ids, None)
+    with pytest.raises(ValueError, match="as many rows"):
+        bathyal.overall_ratio(ids, distances[:, :1], ids, distances)
+    with pytest.raises(ValueError, match="as many rows"):
+        bathyal.overall_ratio(ids, distances, ids[:, :1], distances[:, :1])
+    with pytest.raises(ValueError, match="manhattan"):
+        bathyal.overall_ratio(ids, distances, ids, distances, metric="manhattan")
+
+
 def test_conversion(tmp_path):
     vectors = clustered("u8", 30, 5, 1)
     bathyal.write_vectors(tmp_path / "a.bvecs", vectors)

@@ -28,6 +28,7 @@ from bathyal_bench.peers.diskann import last_object
 from bathyal_bench.peers.peer import Options, Unsupported
 from bathyal_bench.peers.program import Outcome, ProgramPeer, Sweep, run_program
 from bathyal_bench.process import files_below
+from bathyal_bench.ratio import overall_ratio
 from bathyal_bench.recall import read_groundtruth, recall_at
 
 ELEMENTS = {".fbin": "float", ".u8bin": "uint8", ".i8bin": "int8", ".f16bin": "half"}
@@ -82,11 +83,11 @@ class External(ProgramPeer):
         more = {"index": sweep.index, "results": results, "k": sweep.k, "threads": threads}
         config = results.with_suffix(".config")
         outcome = run_program(self.words(effort, data, config, more), effort.get("environment"))
-        printed = parse_output(outcome.text, effort)
-        if "recall" not in printed:
+        record = as_record(parse_output(outcome.text, effort), outcome, data)
+        if record["recall"] is None:
             beside = bool(effort.get("distances_beside_ids", False))
-            printed["recall"] = recall_of(results, data, sweep.k, beside)
-        return as_record(printed, outcome, data)
+            record |= judged(results, data, sweep.k, beside)
+        return record
 
 
 def fill(command: str | list[str], values: dict[str, Any]) -> list[str]:
@@ -136,15 +137,16 @@ def parse_output(text: str, options: Options) -> dict[str, float]:
     return figures
 
 
-def recall_of(results: Path, data: DataSet, k: int, distances_beside_ids: bool) -> float:
-    """Recall of the ids in a file, each alone or followed by its distance."""
+def judged(results: Path, data: DataSet, k: int, distances_beside_ids: bool) -> dict[str, Any]:
+    """Recall and overall ratio of the ids in a file, each alone or followed by its distance."""
     if not results.exists():
         raise Unsupported("the search printed no recall and wrote no {results}")
     words = np.fromfile(results, "<i4")
     count, width = int(words[0]), int(words[1])
     step = 2 if distances_beside_ids else 1
     found = words[2 : 2 + step * count * width : step].reshape(count, width)
-    return recall_at(found, *read_groundtruth(data.groundtruth), k)
+    ids, distances = read_groundtruth(data.groundtruth)
+    return {"recall": recall_at(found, ids, distances, k)} | overall_ratio(found, ids, data, k)
 
 
 def as_record(figures: dict[str, float], outcome: Outcome, data: DataSet) -> dict[str, Any]:

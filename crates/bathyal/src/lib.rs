@@ -59,10 +59,10 @@ pub use bathyal_tier::Control;
 pub use bathyal_vectors::progress::{Progress, Silent};
 pub use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile, VectorWriter, write_ids};
 
-/// Exact neighbours, and the share of them that a search has found.
+/// Exact neighbours, the share of them that a search has found, and how much farther away the rest lies.
 ///
 /// ```
-/// use bathyal::groundtruth::{exact_neighbors, recall};
+/// use bathyal::groundtruth::{OverallRatio, exact_neighbors, recall};
 /// use bathyal::{Element, Metric, Silent, VectorFile};
 ///
 /// let data = VectorFile::from_rows(Element::U8, 2, vec![0, 0, 9, 9, 1, 1]).unwrap();
@@ -71,9 +71,13 @@ pub use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile, VectorWri
 /// assert_eq!(truth.ids(0), [2, 0]);
 /// // Of two neighbours one was found.
 /// assert_eq!(recall(&truth, &[2, 1], 2, 1).unwrap(), 0.5);
+/// // What was found for the other, at a squared distance of 98, lies 3.5 times as far away.
+/// let mut ratio = OverallRatio::new(Metric::L2, &truth).unwrap();
+/// ratio.add(&truth, &[2, 1], &[2.0, 98.0], 2, 1).unwrap();
+/// assert_eq!(ratio.mean(), Some((1.0 + 3.5) / 2.0));
 /// ```
 pub mod groundtruth {
-    pub use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors, recall};
+    pub use bathyal_vectors::groundtruth::{GroundTruthError, OverallRatio, exact_neighbors, recall};
 }
 
 /// Where indexes are kept: named generations of objects, published at once or not at all.

@@ -4,7 +4,7 @@ use crate::arrays::{matrix, vectors};
 use crate::attend::attend;
 use crate::errors::Failure;
 use bathyal_kernels::{Element, Metric};
-use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
 use numpy::{PyArray2, PyReadonlyArray2};
@@ -18,6 +18,9 @@ const BLOCK_BYTES: usize = 8 << 20;
 
 /// Ids, and distances where there are any, both `queries x k`.
 type Neighbors<'py> = (Bound<'py, PyArray2<u32>>, Option<Bound<'py, PyArray2<f32>>>);
+
+/// Mean and 99th percentile over the queries, where any has a ratio, and how many have none.
+type Ratio = (Option<f64>, Option<f64>, usize);
 
 pub(crate) fn metric(name: &str) -> PyResult<Metric> {
     name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
@@ -106,6 +109,30 @@ pub(crate) fn groundtruth<'py>(
         exact_neighbors(&base, &queries, metric, k, threads, watch).map_err(Failure::from)
     })?;
     neighbors(py, &found)
+}
+
+/// The overall ratio of `queries x k` ids and distances to exact ones, `queries x k` or more: its mean and its 99th
+/// percentile over the queries, and how many of these have none. `None` under ip.
+#[pyfunction]
+pub(crate) fn overall_ratio(
+    ids: PyReadonlyArray2<'_, u32>,
+    distances: PyReadonlyArray2<'_, f32>,
+    truth: PyReadonlyArray2<'_, u32>,
+    true_distances: PyReadonlyArray2<'_, f32>,
+    metric: &str,
+) -> PyResult<Option<Ratio>> {
+    let (queries, k) = ids.as_array().dim();
+    let ids: Vec<u32> = ids.as_array().iter().copied().collect();
+    let distances: Vec<f32> = distances.as_array().iter().copied().collect();
+    let exact = IdFile::from_parts(
+        truth.as_array().ncols(),
+        truth.as_array().iter().copied().collect(),
+        Some(true_distances.as_array().iter().copied().collect()),
+    );
+    let exact = exact.map_err(Failure::from)?;
+    let Some(mut ratio) = OverallRatio::new(self::metric(metric)?, &exact) else { return Ok(None) };
+    ratio.add(&exact, &ids, &distances, k, queries).map_err(Failure::from)?;
+    Ok(Some((ratio.mean(), ratio.p99(), ratio.left_out())))
 }
 
 fn neighbors<'py>(py: Python<'py>, found: &IdFile) -> PyResult<Neighbors<'py>> {

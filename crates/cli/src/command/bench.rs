@@ -9,14 +9,14 @@ use bathyal_console::{Console, Failure};
 use bathyal_index::Effort;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
+use super::exact::{self, Judge};
 use super::measurement::{Measurement, Spent, open, search_options};
 use super::not_counted::NotCounted;
+use super::plot;
 use super::stripes::lines;
-use super::{exact, plot};
 use crate::arguments::BenchArguments;
 
 /// Each effort is this many times the one before: about seven points from recall 0.8 to 0.99.
@@ -64,15 +64,16 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
             let found = index.search(&queries, &search_options(settings, effort), control)?;
             let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
             let spent = Spent { open_seconds, processor_seconds };
-            let recall = recall(&exact, &found.ids, found.k, queries.count())?;
+            let mut judge = Judge::new(&exact, index.metric());
+            judge.add(0..queries.count(), &found.ids, &found.distances, found.k)?;
             let shape = (k, found.threads);
             let besides =
                 NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            runs.push(Measurement::of(&index, settings, effort, &found, Some(recall), spent, besides));
+            runs.push(Measurement::of(&index, settings, effort, &found, judge.quality(), spent, besides));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));
-        let reached = points.last().and_then(|point| point.recall);
+        let reached = points.last().and_then(|point| point.quality.recall);
         if arguments.search_lists.is_empty() && reached.is_some_and(|recall| recall >= ENOUGH_RECALL) {
             break;
         }
@@ -150,14 +151,17 @@ fn json_lines(points: &[Measurement]) -> Result<String, Failure> {
 
 fn table(points: &[Measurement]) -> String {
     let mut table =
-        "search_list   recall        qps  mean us   p95 us   p99 us    reads     hops    kB\n".to_owned();
+        "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    reads     hops    kB\n".to_owned();
+    let shown = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
     for point in points {
         let latency = &point.latency_us;
         let _ = writeln!(
             table,
-            "{:>11} {:>8.4} {:>10.0} {:>8.0} {:>8.0} {:>8.0} {:>8.1} {:>8.1} {:>5.0}",
+            "{:>11} {:>8.4} {:>8} {:>10} {:>10.0} {:>8.0} {:>8.0} {:>8.0} {:>8.1} {:>8.1} {:>5.0}",
             point.search_list,
-            point.recall.unwrap_or(f64::NAN),
+            point.quality.recall.unwrap_or(f64::NAN),
+            shown(point.quality.ratio),
+            shown(point.quality.ratio_p99),
             point.qps,
             latency.mean,
             latency.p95,

@@ -1,11 +1,101 @@
-//! The exact neighbours that the recall of a search is counted against.
+//! The exact neighbours that a search is judged by: what it found of them, and how much farther away the rest lies.
 
+use std::ops::Range;
 use std::path::Path;
 
 use bathyal_console::Failure;
 use bathyal_index::Index;
+use bathyal_kernels::Metric;
 use bathyal_vectors::IdFile;
-use bathyal_vectors::groundtruth::check_exact;
+use bathyal_vectors::groundtruth::{OverallRatio, check_exact, recall};
+use serde::Serialize;
+
+/// How good answers were. The names of the fields are keys of `--json`: they are stable.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Quality {
+    /// Mean recall@k; `None` without ground truth.
+    pub recall: Option<f64>,
+    /// Mean overall ratio@k; `None` without ground truth, where that has no distances, under ip, and where every query was
+    /// left out.
+    pub ratio: Option<f64>,
+    /// 99th percentile of the ratio over the queries.
+    pub ratio_p99: Option<f64>,
+    /// Queries that `ratio` leaves out, since they have none; `None` where no query can have one.
+    pub ratio_left_out: Option<usize>,
+    /// Why no query can have a ratio.
+    #[serde(skip)]
+    without_ratio: Option<String>,
+}
+
+impl Quality {
+    /// A line of an answer's text about the ratio, with the end of the line before it; empty without ground truth.
+    pub(super) fn ratio_line(&self, k: usize) -> String {
+        let label = format!("\n{:<17}", format!("ratio@{k}"));
+        if let Some(reason) = &self.without_ratio {
+            return format!("{label}none: {reason}");
+        }
+        let Some(left_out) = self.ratio_left_out else { return String::new() };
+        let figures = match (self.ratio, self.ratio_p99) {
+            (Some(mean), Some(p99)) => format!("mean {mean:.4}, p99 {p99:.4}"),
+            _ => "none".to_owned(),
+        };
+        let left_out = if left_out > 0 { format!(", queries left out: {left_out}") } else { String::new() };
+        format!("{label}{figures}{left_out}")
+    }
+}
+
+/// Counts what blocks of queries have found.
+pub(super) struct Judge<'a> {
+    exact: &'a IdFile,
+    metric: Metric,
+    right: f64,
+    queries: usize,
+    ratio: Option<OverallRatio>,
+}
+
+impl<'a> Judge<'a> {
+    /// Judges by `exact` what is found under `metric`.
+    pub(super) fn new(exact: &'a IdFile, metric: Metric) -> Judge<'a> {
+        Judge { exact, metric, right: 0.0, queries: 0, ratio: OverallRatio::new(metric, exact) }
+    }
+
+    /// Adds the answers to the queries `rows`: `rows x k` ids and distances.
+    ///
+    /// # Errors
+    /// What does not agree with the exact neighbours.
+    pub(super) fn add(
+        &mut self,
+        rows: Range<usize>,
+        ids: &[u32],
+        distances: &[f32],
+        k: usize,
+    ) -> Result<(), Failure> {
+        let count = rows.len();
+        let part = self.exact.slice(rows)?;
+        self.right += recall(&part, ids, k, count)? * count as f64;
+        self.queries += count;
+        if let Some(ratio) = &mut self.ratio {
+            ratio.add(&part, ids, distances, k, count)?;
+        }
+        Ok(())
+    }
+
+    /// What it came to.
+    pub(super) fn quality(&self) -> Quality {
+        let ratio = self.ratio.as_ref();
+        let without_ratio = || match self.metric {
+            Metric::InnerProduct => "an inner product is no distance".to_owned(),
+            _ => format!("{} holds no distances", self.exact.path().display()),
+        };
+        Quality {
+            recall: Some(self.right / self.queries.max(1) as f64),
+            ratio: ratio.and_then(OverallRatio::mean),
+            ratio_p99: ratio.and_then(OverallRatio::p99),
+            ratio_left_out: ratio.map(OverallRatio::left_out),
+            without_ratio: ratio.is_none().then(without_ratio),
+        }
+    }
+}
 
 /// Opens the exact neighbours `path` for a search of `index` for `k` neighbours of each of `queries` queries.
 ///
@@ -16,4 +106,37 @@ pub(super) fn open(path: &Path, index: &Index, k: usize, queries: usize) -> Resu
     check_exact(&exact, k, queries)?;
     exact.check_ids(index.len())?;
     Ok(exact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The line about one query with the exact distances 0 and 4, of which others were found.
+    fn line(metric: Metric, truth: Option<Vec<f32>>, distances: &[f32]) -> String {
+        let exact = IdFile::from_parts(2, vec![0, 1], truth).unwrap();
+        let mut judge = Judge::new(&exact, metric);
+        judge.add(0..1, &[7, 8], distances, 2).unwrap();
+        assert_eq!(judge.quality().recall, Some(0.0));
+        judge.quality().ratio_line(2)
+    }
+
+    #[test]
+    fn a_line_says_the_ratio_or_why_there_is_none() {
+        let truth = Some(vec![0.0, 4.0]);
+        assert_eq!(
+            line(Metric::L2, truth.clone(), &[0.0, 9.0]),
+            "\nratio@2          mean 1.2500, p99 1.2500"
+        );
+        assert_eq!(
+            line(Metric::L2, truth.clone(), &[1.0, 9.0]),
+            "\nratio@2          none, queries left out: 1"
+        );
+        assert_eq!(
+            line(Metric::InnerProduct, truth, &[0.0, 9.0]),
+            "\nratio@2          none: an inner product is no distance"
+        );
+        assert!(line(Metric::L2, None, &[0.0, 9.0]).ends_with("holds no distances"));
+        assert_eq!(Quality::default().ratio_line(2), "");
+    }
 }

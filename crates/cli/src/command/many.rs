@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
-use bathyal_vectors::groundtruth::recall;
+use bathyal_vectors::groundtruth::check_exact;
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 use serde::Serialize;
 
+use super::exact::{Judge, Quality};
 use super::measurement::{Latency, open, own_counters, own_per_query, search_options};
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
@@ -19,7 +20,8 @@ struct Answer<'a> {
     indexes: Vec<String>,
     first_ids: &'a [u64],
     emulated: Option<String>,
-    recall: Option<f64>,
+    #[serde(flatten)]
+    quality: Quality,
     queries: usize,
     k: usize,
     threads: usize,
@@ -52,12 +54,15 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let ids: Vec<u32> = ids.collect::<Result<_, _>>().map_err(|_| {
         Failure::new("the indexes hold more vectors together than 32-bit ids can name; search fewer at once")
     })?;
-    let recall = match &arguments.groundtruth {
+    let quality = match &arguments.groundtruth {
         Some(path) => {
             let exact = IdFile::open(path)?;
-            Some(recall(&exact, &ids, found.k, queries.count())?)
+            check_exact(&exact, found.k, queries.count())?;
+            let mut judge = Judge::new(&exact, indexes[0].metric());
+            judge.add(0..queries.count(), &ids, &found.distances, found.k)?;
+            judge.quality()
         }
-        None => None,
+        None => Quality::default(),
     };
     if let Some(output) = &arguments.output {
         write_ids(output, &IdFile::from_parts(found.k, ids, Some(found.distances.clone()))?)?;
@@ -66,11 +71,11 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         console.remark(&format!("note: {note}"));
     }
     let names = paths().map(|path| path.display().to_string()).collect();
-    let answer = Answer { emulated: settings.emulated(), ..answer(names, recall, &found) };
+    let answer = Answer { emulated: settings.emulated(), ..answer(names, quality, &found) };
     console.answer(&answer, &text(&answer))
 }
 
-fn answer(indexes: Vec<String>, recall: Option<f64>, found: &ManyResult) -> Answer<'_> {
+fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> Answer<'_> {
     let queries = found.latencies_ns.len();
     let mean = |total: u64| total as f64 / queries.max(1) as f64;
     let totals = &found.totals;
@@ -78,7 +83,7 @@ fn answer(indexes: Vec<String>, recall: Option<f64>, found: &ManyResult) -> Answ
         indexes,
         first_ids: &found.first_ids,
         emulated: None,
-        recall,
+        quality,
         queries,
         k: found.k,
         threads: found.threads,
@@ -97,10 +102,11 @@ fn answer(indexes: Vec<String>, recall: Option<f64>, found: &ManyResult) -> Answ
 
 fn text(answer: &Answer<'_>) -> String {
     let latency = &answer.latency_us;
-    let recall = answer.recall.map_or("unknown without --groundtruth".to_owned(), |r| format!("{r:.4}"));
+    let recall =
+        answer.quality.recall.map_or("unknown without --groundtruth".to_owned(), |r| format!("{r:.4}"));
     let mut text = format!(
         "{} queries, k {}, {} threads, {} indexes\n\
-         recall@{}        {recall}\n\
+         recall@{}        {recall}{}\n\
          search_list      {}\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
@@ -110,6 +116,7 @@ fn text(answer: &Answer<'_>) -> String {
         answer.threads,
         answer.indexes.len(),
         answer.k,
+        answer.quality.ratio_line(answer.k),
         answer.search_list,
         answer.qps,
         latency.mean,

@@ -12,6 +12,7 @@ use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
+use super::exact::Quality;
 use super::not_counted::NotCounted;
 use crate::arguments::{ModeName, SearchSettings};
 
@@ -45,8 +46,8 @@ impl Latency {
 /// What a batch of queries came to. The names of the fields are the keys of `--json`: they are stable.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measurement {
-    /// Mean recall@k; `None` without ground truth.
-    pub recall: Option<f64>,
+    #[serde(flatten)]
+    pub quality: Quality,
     /// The recall asked for; `None` if a `search_list` was.
     pub recall_target: Option<f32>,
     pub queries: usize,
@@ -110,7 +111,7 @@ impl Measurement {
         settings: &SearchSettings,
         effort: Effort,
         found: &SearchResult,
-        recall: Option<f64>,
+        quality: Quality,
         spent: Spent,
         not_counted: NotCounted,
     ) -> Measurement {
@@ -121,7 +122,7 @@ impl Measurement {
         let in_flight = options.in_flight.unwrap_or_else(|| index.default_in_flight(found.search_list));
         let manifest = index.manifest();
         Measurement {
-            recall,
+            quality,
             recall_target: match effort {
                 Effort::Recall(recall) => Some(recall),
                 Effort::SearchList(_) => None,

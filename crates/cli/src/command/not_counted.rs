@@ -19,7 +19,7 @@ pub(super) struct NotCounted {
     pub program: u64,
     /// The mapped queries of a block.
     pub queries: u64,
-    /// The answers to a block, as threads make them and as they are collected, and all latencies.
+    /// The answers to a block, as threads make them and as they are collected, and all latencies and ratios.
     pub answers: u64,
     /// The exact neighbours, which are read whole.
     pub groundtruth: u64,
@@ -41,14 +41,15 @@ impl NotCounted {
         let all = queries.count() as u64;
         let block = all.min(block as u64);
         let neighbors = 8 * k as u64;
-        // A number and a latency go with what a query cost; the sorted latencies are a copy.
+        // A number and a latency go with what a query cost; the sorted latencies are a copy, as are the ratios.
         let an_answer = 2 * (neighbors + size_of::<QueryStats>() as u64 + 16);
         let slice = |exact: &IdFile| 8 * (block + 2 * all) * exact.k() as u64;
+        let ratios = if exact.is_some() { 2 } else { 0 };
         let elsewhere = matches!(tier, TierChoice::Mapped(_)) && index.memory_split().pages == 0;
         NotCounted {
             program: PROGRAM_BYTES + threads as u64 * THREAD_BYTES,
             queries: block * queries.stride() as u64 + 2 * LARGE_PAGE,
-            answers: block * an_answer + 3 * 8 * all,
+            answers: block * an_answer + (3 + ratios) * 8 * all,
             groundtruth: exact.map_or(0, slice),
             mapped: if elsewhere { index.manifest().paged_file().bytes } else { 0 },
         }

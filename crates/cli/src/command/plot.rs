@@ -29,7 +29,7 @@ pub(super) fn recall_against_throughput(
 
 fn draw(path: &Path, title: &str, points: &[Measurement]) -> Result<(), Box<dyn Error>> {
     let mut curve: Vec<(f64, f64)> =
-        points.iter().filter_map(|point| Some((point.recall?, point.qps.max(1e-3)))).collect();
+        points.iter().filter_map(|point| Some((point.quality.recall?, point.qps.max(1e-3)))).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
     let recalls = curve.iter().map(|point| point.0);
     let (worst, best) = (recalls.clone().fold(1.0, f64::min), recalls.fold(0.0, f64::max));

@@ -7,10 +7,9 @@ use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
-use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
-use super::exact;
+use super::exact::{self, Judge, Quality};
 use super::measurement::{Measurement, Spent, open, own_counters, remark_on_emulation, search_options};
 use super::not_counted::NotCounted;
 use super::stripes::lines;
@@ -45,12 +44,11 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let mut output = arguments.output.as_ref().map(|path| IdWriter::create(path, k)).transpose()?;
     let before = processor_seconds();
     let mut all: Option<SearchResult> = None;
-    let mut right = 0.0;
+    let mut judge = exact.as_ref().map(|exact| Judge::new(exact, index.metric()));
     let block = NonZeroUsize::new(arguments.block as usize).unwrap_or(NonZeroUsize::MIN);
     index.search_blocks(&queries, block, &options, control, |rows, found| -> Result<(), Failure> {
-        if let Some(exact) = &exact {
-            let part = exact.slice(rows.clone())?;
-            right += recall(&part, &found.ids, found.k, rows.len())? * rows.len() as f64;
+        if let Some(judge) = &mut judge {
+            judge.add(rows, &found.ids, &found.distances, found.k)?;
         }
         if let Some(output) = &mut output {
             output.push(&found.ids, &found.distances)?;
@@ -64,10 +62,10 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     if let Some(output) = output {
         output.finish()?;
     }
-    let recall = exact.as_ref().map(|_| right / queries.count() as f64);
+    let quality = judge.as_ref().map_or_else(Quality::default, Judge::quality);
     let (tier, shape) = (&settings.tier, (k, found.threads));
     let besides = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
-    let measured = Measurement::of(&index, settings, effort, &found, recall, spent, besides);
+    let measured = Measurement::of(&index, settings, effort, &found, quality, spent, besides);
     for note in &measured.notes {
         console.remark(&format!("note: {note}"));
     }
@@ -151,7 +149,7 @@ fn time(measured: &Measurement) -> String {
 
 fn text(measured: &Measurement) -> String {
     let target = measured.recall_target.map_or(String::new(), |recall| format!(", asked for {recall}"));
-    let recall = match measured.recall {
+    let recall = match measured.quality.recall {
         Some(recall) => format!("{recall:.4}{target}"),
         None => format!("unknown without --groundtruth{target}"),
     };
@@ -159,7 +157,7 @@ fn text(measured: &Measurement) -> String {
     let peak = measured.peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     format!(
         "{} queries, k {}, {} threads, {} tier ({}), {}\n\
-         recall@{}        {recall}\n\
+         recall@{}        {recall}{}\n\
          search_list      {}\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
@@ -175,6 +173,7 @@ fn text(measured: &Measurement) -> String {
         measured.method,
         measured.mode,
         measured.k,
+        measured.quality.ratio_line(measured.k),
         measured.search_list,
         measured.qps,
         latency.mean,

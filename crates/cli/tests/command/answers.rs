@@ -10,7 +10,7 @@ fn has_keys(object: &Value, keys: &[&str]) {
     }
 }
 
-const SEARCH_KEYS: [&str; 20] = [
+const SEARCH_KEYS: [&str; 23] = [
     "recall",
     "queries",
     "k",
@@ -31,6 +31,9 @@ const SEARCH_KEYS: [&str; 20] = [
     "index_bytes",
     "data_bytes",
     "amplification",
+    "ratio",
+    "ratio_p99",
+    "ratio_left_out",
 ];
 
 #[test]
@@ -259,6 +262,7 @@ fn several_indexes_are_searched_as_one() {
         "search a queries.fbin --also b --search-list 250 --groundtruth gt.ibin --output both.ibin --json";
     let found = bathyal(folder.path(), line).json();
     assert_eq!((&found["recall"], &found["first_ids"]), (&1.0.into(), &serde_json::json!([0, 150])));
+    assert_eq!((&found["ratio"], &found["ratio_p99"]), (&1.0.into(), &1.0.into()));
     let both = std::fs::read(folder.path().join("both.ibin")).unwrap();
     bathyal(folder.path(), "search idx queries.fbin --search-list 400 --output one.ibin").good();
     assert_eq!(both, std::fs::read(folder.path().join("one.ibin")).unwrap());
@@ -316,7 +320,7 @@ fn bench_writes_table_lines_and_plot() {
     let folder = copy();
     let line = "bench idx queries.fbin --groundtruth gt.ibin --search-lists 10,40 --repeats 2";
     let table = bathyal(folder.path(), line).good();
-    assert!(table.starts_with("search_list   recall"), "{table}");
+    assert!(table.starts_with("search_list   recall    ratio  ratio p99"), "{table}");
     let lines = std::fs::read_to_string(folder.path().join("idx-bench.jsonl")).unwrap();
     let points: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(points.len(), 2);

@@ -7,6 +7,7 @@ mod bad_vectors;
 mod interrupted;
 mod mapped;
 mod memory;
+mod ratio;
 mod repro;
 mod stripes;
 mod workshop;

@@ -1,4 +1,4 @@
-//! Exact nearest neighbours, by measuring everything: what recall is counted against.
+//! Exact nearest neighbours, by measuring everything: what recall and the overall ratio are counted against.
 //!
 //! The vectors are streamed once a wave of queries, in blocks that stay in a core's L2 cache while every
 //! query of the wave passes over them. A 32-bit kernel (see `tile`) only screens out what is certainly too
@@ -9,6 +9,7 @@
 //! 16 queries takes if that is more.
 
 mod exact;
+mod ratio;
 mod recall;
 mod tile;
 
@@ -22,6 +23,7 @@ use bathyal_kernels::{Element, Metric, TopK, to_f32};
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
 use exact::{Exact, Measured, limit, norm, row_terms};
+pub use ratio::OverallRatio;
 pub use recall::{check_exact, recall};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 

@@ -1,0 +1,71 @@
+"""The overall ratio, by the rule of ``bathyal search``, from ids and vectors: systems need not tell distances."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bathyal_bench.datasets import DataSet, read_vectors
+
+# Queries whose neighbours are gathered at a time: some megabytes.
+QUERIES_AT_ONCE = 256
+# Squared distances of unit vectors below this are 0: `bathyal search` says so of cosine distances below half of it.
+UNIT_RESOLUTION = 2.0**-19
+
+
+def overall_ratio(found: NDArray[Any], ids: NDArray[Any], data: DataSet, k: int) -> dict[str, Any]:
+    """``ratio``, ``ratio_p99`` and ``ratio_left_out`` of a record, of ``found`` (``queries x k``; -1 where nothing
+    was found) beside the exact ``ids`` (``queries x k`` or more, nearest first).
+
+    Distances are Euclidean and computed here from the vectors in 64 bits, under cosine from unit vectors. A query
+    with fewer than k answers, or a true distance of 0 to what was not found, is left out. None under ip, which is
+    no distance.
+    """
+    if data.metric == "ip":
+        return {"ratio": None, "ratio_p99": None, "ratio_left_out": None}
+    # Unmapped when this returns, so that the vectors are not in the memory of the system that is measured.
+    base, queries = data.vectors(), read_vectors(data.queries)
+    ratios = []
+    for first in range(0, len(found), QUERIES_AT_ONCE):
+        rows = slice(first, min(first + QUERIES_AT_ONCE, len(found)))
+        answers = np.asarray(found[rows, :k], np.int64)
+        missing = (answers < 0) | (answers >= len(base))
+        distances = lengths(base[np.where(missing, 0, answers)], queries[rows], data.metric)
+        distances[missing] = math.nan
+        exact = lengths(base[np.asarray(ids[rows, :k], np.int64)], queries[rows], data.metric)
+        ratios.append(of_queries(np.sort(distances, axis=1), np.sort(exact, axis=1), k))
+    each = np.concatenate(ratios)
+    known = each[np.isfinite(each)]
+    if not len(known):
+        return {"ratio": None, "ratio_p99": None, "ratio_left_out": len(each)}
+    p99 = float(np.percentile(known, 99, method="inverted_cdf"))
+    return {"ratio": float(known.mean()), "ratio_p99": p99, "ratio_left_out": len(each) - len(known)}
+
+
+def lengths(neighbours: NDArray[Any], queries: NDArray[Any], metric: str) -> NDArray[np.float64]:
+    """Euclidean distances (``queries x k``) of ``queries x k x dim`` vectors to ``queries x dim``."""
+    near, asked = np.asarray(neighbours, np.float64), np.asarray(queries, np.float64)[:, None, :]
+    if metric == "cosine":
+        near, asked = (one / np.linalg.norm(one, axis=2, keepdims=True) for one in (near, asked))
+    squares = np.square(near - asked).sum(axis=2)
+    if metric == "cosine":
+        squares[squares < UNIT_RESOLUTION] = 0
+    return np.sqrt(squares)
+
+
+def of_queries(found: NDArray[np.float64], exact: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """The ratio of each query from its rising distances; not finite for one that has none.
+
+    >>> found, exact = [[1.0, 5.0], [0.0, 2.0], [1.0, 2.0]], [[1.0, 2.0], [0.0, 2.0], [0.0, 2.0]]
+    >>> of_queries(np.array(found), np.array(exact), 2)
+    array([1.75, 1.  ,  inf])
+    """
+    if found.shape[1] < k:
+        return np.full(len(found), math.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where((found == 0) & (exact == 0), 1.0, np.maximum(found / exact, 1.0))
+    ratios: NDArray[np.float64] = terms.mean(axis=1)
+    return ratios

@@ -1,0 +1,145 @@
+//! The overall ratio that `search` and `bench` report.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::workshop::{QUERIES, VECTORS, bathyal, copy, fbin};
+
+/// Every family, as `build` is told of it.
+const FAMILIES: [&str; 5] = ["flat", "cluster", "graph", "spann --layout coupled", "spann --layout grouped"];
+
+fn search(folder: &Path, line: &str) -> Value {
+    bathyal(folder, &format!("search {line} --json")).json()
+}
+
+fn number(answer: &Value, key: &str) -> f64 {
+    answer[key].as_f64().unwrap_or_else(|| panic!("{key} of {answer}"))
+}
+
+/// The mean ratio of the answers in `found` to the exact neighbours in `exact`, told apart from the command: files of
+/// `queries x 10` and `queries x 20`, with squared distances.
+fn ratio_of_files(folder: &Path, found: &str, exact: &str) -> f64 {
+    let distances = |name: &str, k: usize| -> Vec<f64> {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        let words = bytes[8 + QUERIES * k * 4..].as_chunks::<4>().0;
+        words.iter().map(|word| f64::from(f32::from_le_bytes(*word))).collect()
+    };
+    let (found, exact) = (distances(found, 10), distances(exact, 20));
+    let pairs = found.chunks(10).zip(exact.chunks(20)).flat_map(|(found, exact)| found.iter().zip(exact));
+    pairs.map(|(found, exact)| (found / exact).sqrt().max(1.0)).sum::<f64>() / found.len() as f64
+}
+
+#[test]
+fn every_family_reports_how_far_away_its_misses_are() {
+    let folder = copy();
+    for metric in ["l2", "cosine"] {
+        let exact = format!("groundtruth base.fbin queries.fbin {metric}.ibin -k 20 --metric {metric}");
+        bathyal(folder.path(), &exact).good();
+        for family in FAMILIES {
+            let build = format!("build base.fbin one --metric {metric} --family {family} --overwrite");
+            bathyal(folder.path(), &build).good();
+            // An index without codes compares everything, and knows no effort.
+            let effort =
+                |list: usize| if family == "flat" { String::new() } else { format!("--search-list {list}") };
+            let line = format!("one queries.fbin -k 10 --groundtruth {metric}.ibin");
+            let all = search(folder.path(), &format!("{line} {}", effort(VECTORS)));
+            for (key, value) in [("recall", 1.0), ("ratio", 1.0), ("ratio_p99", 1.0), ("ratio_left_out", 0.0)]
+            {
+                assert_eq!(number(&all, key), value, "{family} {metric} {key}");
+            }
+            let few = search(folder.path(), &format!("{line} {} --output few.ibin", effort(10)));
+            let expected = ratio_of_files(folder.path(), "few.ibin", &format!("{metric}.ibin"));
+            assert!((number(&few, "ratio") - expected).abs() < 1e-4, "{family} {metric}: {few} {expected}");
+            assert_eq!(number(&few, "recall") == 1.0, number(&few, "ratio") == 1.0, "{family}: {few}");
+            assert!(number(&few, "ratio_p99") >= number(&few, "ratio"), "{family}: {few}");
+            // Blocks of queries change nothing.
+            let blocks = search(folder.path(), &format!("{line} {} --block 7", effort(10)));
+            assert_eq!((&blocks["ratio"], &blocks["ratio_p99"]), (&few["ratio"], &few["ratio_p99"]));
+        }
+    }
+}
+
+#[test]
+fn smaller_vectors_are_judged_by_the_vectors_as_given() {
+    let folder = copy();
+    bathyal(folder.path(), "build base.fbin bytes --metric l2 --store-as i8").good();
+    let line = format!("bytes queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin");
+    let found = search(folder.path(), &line);
+    let (recall, ratio) = (number(&found, "recall"), number(&found, "ratio"));
+    // What is found instead of a neighbour is hardly farther away than it.
+    assert!(recall > 0.9 && (1.0..1.005).contains(&ratio), "{found}");
+}
+
+#[test]
+fn queries_that_are_in_the_data_are_measured_where_they_are_found() {
+    let folder = copy();
+    bathyal(folder.path(), "groundtruth base.fbin base.fbin own.ibin -k 20").good();
+    let line = format!("idx base.fbin -k 10 --search-list {VECTORS} --groundtruth own.ibin");
+    let found = search(folder.path(), &line);
+    assert_eq!((number(&found, "ratio"), number(&found, "ratio_left_out")), (1.0, 0.0));
+    // Distances of 0 to neighbours that the search does not find: no ratio says how bad that is.
+    let mut zeros = std::fs::read(folder.path().join("gt.ibin")).unwrap();
+    let ids = 8..8 + QUERIES * 20 * 4;
+    zeros[ids.end..].fill(0);
+    let far = VECTORS as u32 - 1;
+    zeros[ids].as_chunks_mut::<4>().0.iter_mut().for_each(|id| *id = far.to_le_bytes());
+    std::fs::write(folder.path().join("zeros.ibin"), zeros).unwrap();
+    let line = "idx queries.fbin -k 10 --search-list 40 --groundtruth zeros.ibin";
+    let found = search(folder.path(), line);
+    assert_eq!((&found["ratio"], &found["ratio_p99"]), (&Value::Null, &Value::Null));
+    assert_eq!(found["ratio_left_out"], QUERIES);
+    let text = bathyal(folder.path(), &format!("search {line}")).good();
+    assert!(text.contains("\nratio@10         none, queries left out: 25\n"), "{text}");
+}
+
+#[test]
+fn where_there_is_no_ratio_the_answer_says_why() {
+    let folder = copy();
+    let null = |answer: &Value| {
+        for key in ["ratio", "ratio_p99", "ratio_left_out"] {
+            assert_eq!(answer[key], Value::Null, "{answer}");
+        }
+    };
+    let plain = "idx queries.fbin -k 10 --search-list 40";
+    null(&search(folder.path(), plain));
+    assert!(!bathyal(folder.path(), &format!("search {plain}")).good().contains("ratio@"));
+
+    bathyal(folder.path(), "convert gt.ibin gt.ivecs").good();
+    let bare = format!("{plain} --groundtruth gt.ivecs");
+    let found = search(folder.path(), &bare);
+    null(&found);
+    assert!(number(&found, "recall") > 0.5);
+    let text = bathyal(folder.path(), &format!("search {bare}")).good();
+    assert!(text.contains("\nratio@10         none: gt.ivecs holds no distances\n"), "{text}");
+    let bench = "bench idx queries.fbin --search-lists 10 --repeats 1 --groundtruth gt.ivecs";
+    assert!(bathyal(folder.path(), bench).good().contains("        -          - "));
+
+    bathyal(folder.path(), "build base.fbin ip --metric ip").good();
+    bathyal(folder.path(), "groundtruth base.fbin queries.fbin ip.ibin -k 20 --metric ip").good();
+    let product = "ip queries.fbin -k 10 --search-list 40 --groundtruth ip.ibin";
+    null(&search(folder.path(), product));
+    let text = bathyal(folder.path(), &format!("search {product}")).good();
+    assert!(text.contains("\nratio@10         none: an inner product is no distance\n"), "{text}");
+}
+
+#[test]
+fn the_ratio_is_that_of_distances_not_of_their_squares() {
+    let folder = tempfile::tempdir().unwrap();
+    // One query at 0; the exact neighbours say 1 and 2, of which the index holds 1 and, in place of 2, what lies at 3.
+    let write = |name: &str, rows: &[f32]| {
+        std::fs::write(folder.path().join(name), fbin(rows.len() as u32, 1, rows)).unwrap();
+    };
+    write("query.fbin", &[0.0]);
+    write("all.fbin", &[1.0, 50.0, 2.0]);
+    write("held.fbin", &[1.0, 50.0, 50.0, 3.0]);
+    bathyal(folder.path(), "groundtruth all.fbin query.fbin gt.ibin -k 2").good();
+    bathyal(folder.path(), "build held.fbin idx --metric l2 --family flat").good();
+    let found = search(folder.path(), "idx query.fbin -k 2 --groundtruth gt.ibin");
+    assert_eq!((number(&found, "recall"), number(&found, "ratio")), (0.5, 1.25));
+    let text = bathyal(folder.path(), "search idx query.fbin -k 2 --groundtruth gt.ibin").good();
+    assert!(text.contains("\nratio@2          mean 1.2500, p99 1.2500\n"), "{text}");
+    bathyal(folder.path(), "build held.fbin lists --metric l2").good();
+    let bench = "bench lists query.fbin -k 2 --search-lists 2 --repeats 1 --groundtruth gt.ibin --json";
+    assert_eq!(bathyal(folder.path(), bench).json()["points"][0]["ratio"], 1.25);
+}
