@@ -6,6 +6,7 @@
 pub mod distance;
 pub mod element;
 pub mod kmeans;
+pub mod lsh;
 pub mod metric;
 pub mod product;
 pub mod quantize;

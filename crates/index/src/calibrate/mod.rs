@@ -5,6 +5,7 @@
 //! found for them, are a `trial`.
 
 pub mod list;
+pub mod probed;
 pub mod reach;
 pub(crate) mod solve;
 pub(crate) mod trial;

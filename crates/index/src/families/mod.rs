@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod flat;
 pub mod graph;
+pub mod lsh;
 pub mod spann;
 
 use crate::build::options::{BuildOptions, FamilyOptions, GivenOptions};
@@ -12,7 +13,8 @@ use crate::format::manifest::Manifest;
 use std::path::Path;
 
 /// All families; the first is built where none is named.
-pub static FAMILIES: &[&Family] = &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY, &flat::FAMILY];
+pub static FAMILIES: &[&Family] =
+    &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY, &flat::FAMILY, &lsh::FAMILY];
 
 /// The options of the first family, as they are by default.
 impl Default for BuildOptions {

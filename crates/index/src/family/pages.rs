@@ -11,7 +11,7 @@ use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::room::zeros;
-use bathyal_kernels::{Neighbor, first_non_finite};
+use bathyal_kernels::{Element, Neighbor, first_non_finite};
 use bathyal_tier::{Cx, Span};
 
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
@@ -191,14 +191,53 @@ pub(crate) fn walk(
     groups: u32,
     report: &mut VerifyReport,
 ) -> Result<Vec<u32>, IndexError> {
-    let Verifying { object, manifest, progress, .. } = *verifying;
-    let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
-    let element = manifest.stored_element().map_err(wrong)?;
-    let mut seen = Marks::new(manifest.vectors)?;
-    let mut held: Vec<u32> = zeros("counts of groups", groups as usize)?;
-    let pages = u64::from(groups) * layout.group_pages() as u64;
+    let mut walk = PageWalk::new(verifying, layout, groups.into())?;
+    let Verifying { object, progress, .. } = *verifying;
     let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
-        if number >= pages {
+        walk.page(number, page, report);
+    })?;
+    report.bytes += file.bytes;
+    if crc != file.crc32c {
+        report.fault(format!("{}: checksum {crc:08x}, the manifest says {:08x}", file.name, file.crc32c));
+    }
+    walk.end(report);
+    Ok(walk.held)
+}
+
+/// What a verification has seen of the pages so far.
+pub(crate) struct PageWalk<'a> {
+    layout: &'a GroupLayout,
+    element: Element,
+    vectors: u64,
+    pages: u64,
+    seen: Marks,
+    /// The vectors of each group.
+    held: Vec<u32>,
+}
+
+impl<'a> PageWalk<'a> {
+    /// Nothing yet, of `groups` groups.
+    pub(crate) fn new(
+        verifying: &Verifying<'_>,
+        layout: &'a GroupLayout,
+        groups: u64,
+    ) -> Result<PageWalk<'a>, IndexError> {
+        let Verifying { object, manifest, .. } = *verifying;
+        let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
+        Ok(PageWalk {
+            layout,
+            element: manifest.stored_element().map_err(wrong)?,
+            vectors: manifest.vectors,
+            pages: groups * layout.group_pages() as u64,
+            seen: Marks::new(manifest.vectors)?,
+            held: zeros("counts of groups", groups as usize)?,
+        })
+    }
+
+    /// Looks at page `number`, or at what lies behind the last.
+    pub(crate) fn page(&mut self, number: u64, page: &[u8], report: &mut VerifyReport) {
+        let layout = self.layout;
+        if number >= self.pages {
             if page.iter().any(|byte| *byte != 0) {
                 report.fault("unused bytes behind the last page are not zero".into());
             }
@@ -211,23 +250,22 @@ pub(crate) fn walk(
         for (slot, vector) in vectors.enumerate() {
             let Some(id) = layout.id(page, slot) else { continue };
             report.vectors += 1;
-            held[number as usize / layout.group_pages()] += 1;
-            if u64::from(id) >= manifest.vectors || !seen.mark(id) {
-                let all = manifest.vectors;
+            self.held[number as usize / layout.group_pages()] += 1;
+            if u64::from(id) >= self.vectors || !self.seen.mark(id) {
+                let all = self.vectors;
                 report.fault(format!("page {number}: vector {id} is there twice or none of {all}"));
                 continue;
             }
-            if let Some(at) = first_non_finite(element, vector) {
+            if let Some(at) = first_non_finite(self.element, vector) {
                 report.fault(format!("vector {id}: component {at} is not finite"));
             }
         }
-    })?;
-    report.bytes += file.bytes;
-    if crc != file.crc32c {
-        report.fault(format!("{}: checksum {crc:08x}, the manifest says {:08x}", file.name, file.crc32c));
     }
-    if report.vectors != manifest.vectors {
-        report.fault(format!("the pages hold {} vectors of {}", report.vectors, manifest.vectors));
+
+    /// Once there is no more.
+    pub(crate) fn end(&self, report: &mut VerifyReport) {
+        if report.vectors != self.vectors {
+            report.fault(format!("the pages hold {} vectors of {}", report.vectors, self.vectors));
+        }
     }
-    Ok(held)
 }

@@ -18,6 +18,8 @@ pub mod postings;
 pub mod runs;
 pub(crate) mod seal;
 pub mod stored;
+
 pub mod striped;
+pub mod tables;
 mod version1;
 pub(crate) mod walk;

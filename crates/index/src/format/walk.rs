@@ -58,4 +58,9 @@ impl Marks {
     pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
+
+    /// Marks none.
+    pub(crate) fn clear(&mut self) {
+        self.0.fill(0);
+    }
 }

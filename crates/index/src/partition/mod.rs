@@ -6,6 +6,7 @@
 //! of whole vectors.
 
 pub(crate) mod encoding;
+pub(crate) mod in_order;
 pub(crate) mod intake;
 pub(crate) mod journal;
 pub(crate) mod pieces;

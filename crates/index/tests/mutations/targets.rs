@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bathyal_index::calibrate::list::ListPoint;
+use bathyal_index::calibrate::probed::ProbedPoint;
 use bathyal_index::calibrate::reach::Reach;
 use bathyal_index::calibrate::{Calibration, Curve};
-use bathyal_index::families::cluster::{ClusterEntry, ClusterPoint, Pruned, check_centroids, check_journal};
+use bathyal_index::families::cluster::{ClusterEntry, Pruned, check_centroids, check_journal};
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
 use bathyal_index::families::graph::{self, GraphEntry};
 use bathyal_index::families::spann::SpannEntry;
@@ -546,7 +547,7 @@ fn cluster_manifest() -> Manifest {
     let layout = group_layout();
     // A page holds 25 vectors, a group 50.
     let (groups, runs, code_bytes) = (2, 1, 8);
-    let point = |search_list, recall| ClusterPoint { probes: 1, search_list, recall };
+    let point = |search_list, recall| ProbedPoint { probes: 1, search_list, recall };
     let blocks = u64::from(groups) * layout.group_blocks() as u64;
     let entry = ClusterEntry {
         file: file("vectors.bin", layout.file_bytes(u64::from(groups))),

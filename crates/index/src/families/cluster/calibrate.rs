@@ -6,13 +6,13 @@
 //! own answer; unlike a graph's, the groups hardly know a single vector of theirs.
 
 use super::build::Work;
-use super::effort::ClusterPoint;
 use super::open::load_for_scan;
 use super::scope::{self, Farness, Pruned};
 use super::search::{Cluster, Scratch};
 use super::section::{ClusterEntry, ShorterCodes};
 use super::shorter;
 use crate::calibrate::Curve;
+use crate::calibrate::probed::ProbedPoint;
 use crate::calibrate::trial::{StandIns, Trial, climb};
 use crate::error::IndexError;
 use crate::format::appender::{ReadBack, Written};
@@ -110,10 +110,10 @@ pub(crate) fn calibrate(
 
 /// The numbers of groups that shorter codes are measured with: every second of those that the codes themselves, whose `curves`
 /// these are, needed. Which groups have the neighbours does not depend on the codes.
-fn shorter_ladder(curves: &[Curve<ClusterPoint>]) -> Vec<u32> {
+fn shorter_ladder(curves: &[Curve<ProbedPoint>]) -> Vec<u32> {
     let Some(curve) = curves.iter().find(|curve| curve.k == 10).or(curves.first()) else { return Vec::new() };
-    let series: Vec<&[ClusterPoint]> = curve.points.chunk_by(|a, b| a.probes == b.probes).collect();
-    let best = |points: &&[ClusterPoint]| points.last().map_or(0.0, |point| point.recall);
+    let series: Vec<&[ProbedPoint]> = curve.points.chunk_by(|a, b| a.probes == b.probes).collect();
+    let best = |points: &&[ProbedPoint]| points.last().map_or(0.0, |point| point.recall);
     let enough = series.iter().position(|points| best(points) >= SHORTER_RECALL);
     let needed = &series[..enough.map_or(series.len(), |at| at + 1)];
     let mut ladder: Vec<u32> = needed.iter().rev().step_by(2).map(|points| points[0].probes).collect();
@@ -123,14 +123,14 @@ fn shorter_ladder(curves: &[Curve<ClusterPoint>]) -> Vec<u32> {
 
 /// Curves of pages, and of candidates that are read alone.
 struct Found {
-    pages: Vec<Curve<ClusterPoint>>,
-    lone: Vec<Curve<ClusterPoint>>,
+    pages: Vec<Curve<ProbedPoint>>,
+    lone: Vec<Curve<ProbedPoint>>,
 }
 
 impl Found {
     /// Leaves out curves without points: where equal vectors crowd a neighbour out of every list, there is nothing to read
     /// off.
-    fn settle(mut self) -> (Vec<Curve<ClusterPoint>>, Vec<Curve<ClusterPoint>>) {
+    fn settle(mut self) -> (Vec<Curve<ProbedPoint>>, Vec<Curve<ProbedPoint>>) {
         self.pages.retain(|curve| !curve.points.is_empty());
         self.lone.retain(|curve| !curve.points.is_empty());
         (self.pages, self.lone)
@@ -153,8 +153,8 @@ fn places(work: &Work<'_>, order: Written, wanted: HashSet<u32>) -> Result<HashM
 }
 
 /// The recorded points of one number of probes: recall by list length, where it rises.
-fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ClusterPoint> {
-    let mut points: Vec<ClusterPoint> = Vec::new();
+fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ProbedPoint> {
+    let mut points: Vec<ProbedPoint> = Vec::new();
     let (mut sum, mut next) = (0_u64, 0_usize);
     for list in LISTS.into_iter().filter(|list| *list >= k) {
         while next < found.len() - 1 && next < list as usize {
@@ -164,7 +164,7 @@ fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) ->
         let recall = recall_of(sum);
         // On a plateau the next candidates lie on pages that are read already; longer lists may rise again.
         if points.last().is_none_or(|p| recall > p.recall) {
-            points.push(ClusterPoint { probes, search_list: list, recall });
+            points.push(ProbedPoint { probes, search_list: list, recall });
         }
     }
     points

@@ -1,8 +1,8 @@
 //! What a cluster index is made of.
 
-use super::effort::ClusterPoint;
 use super::scope::Pruned;
 use super::section::ClusterEntry;
+use crate::calibrate::probed::ProbedPoint;
 use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::Manifest;
@@ -39,7 +39,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &Group
 /// The ends of each curve, and where queries stop.
 fn calibration(entry: &ClusterEntry) -> Vec<String> {
     let calibration = &entry.calibration;
-    let line = |(k, least, most): (u32, ClusterPoint, ClusterPoint)| {
+    let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
         format!(
             "k {k}: recall {:.3} at {} candidates of {} groups to {:.3} at {} of {} ({} {})",
             least.recall,

@@ -22,7 +22,6 @@ mod section;
 mod shorter;
 mod verify;
 
-pub use effort::ClusterPoint;
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
 pub use scope::Pruned;
 pub use section::ClusterEntry;

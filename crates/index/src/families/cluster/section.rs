@@ -1,8 +1,8 @@
 //! What a manifest says of a cluster index.
 
 use super::cost::ClusterShape;
-use super::effort::{self, ClusterPoint};
 use super::scope::{self, Pruned};
+use crate::calibrate::probed::{self, ProbedPoint};
 use crate::calibrate::solve::Solved;
 use crate::calibrate::{self, Calibration, Curve, Limits};
 use crate::cost::Machine;
@@ -46,10 +46,10 @@ pub struct ClusterEntry {
     /// The codes, in blocks, group by group.
     pub codes: CodesEntry,
     /// Recall against groups scanned and candidates whose pages are read.
-    pub calibration: Calibration<ClusterPoint>,
+    pub calibration: Calibration<ProbedPoint>,
     /// The same where candidates are read alone, without what else is on their pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lone_curves: Vec<Curve<ClusterPoint>>,
+    pub lone_curves: Vec<Curve<ProbedPoint>>,
     /// What searches reach that keep fewer bytes of each code in memory, by falling bytes; none of an index that was built
     /// before this was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,7 +66,7 @@ pub struct ShorterCodes {
     /// Bytes of a code in memory.
     pub code_bytes: u32,
     /// Recall against groups scanned and candidates whose pages are read.
-    pub curves: Vec<Curve<ClusterPoint>>,
+    pub curves: Vec<Curve<ProbedPoint>>,
 }
 
 impl ClusterEntry {
@@ -127,7 +127,7 @@ impl ClusterEntry {
             self.codes.file.bytes == groups * group_codes,
             "the codes' length does not follow from their size",
         )?;
-        let series = Some(|point: &ClusterPoint| point.probes);
+        let series = Some(|point: &ProbedPoint| point.probes);
         let limits = Limits { vectors, probes: self.groups, series };
         calibrate::check(&self.calibration, &limits)?;
         require(
@@ -165,7 +165,7 @@ impl ClusterEntry {
     }
 
     /// The curves of searches that keep codes of so many bytes, and read pages.
-    fn curves(&self, code_bytes: u32) -> &[Curve<ClusterPoint>] {
+    fn curves(&self, code_bytes: u32) -> &[Curve<ProbedPoint>] {
         let shorter = self.shorter.iter().find(|shorter| shorter.code_bytes == code_bytes);
         shorter.map_or(&self.calibration.curves, |shorter| &shorter.curves)
     }
@@ -184,7 +184,7 @@ impl ClusterEntry {
             false => self.curves(shape.code_bytes),
         };
         let device = machine.device();
-        let mut solved = effort::effort(curves, k, recall, |probes, candidates| {
+        let mut solved = probed::effort(curves, k, recall, |probes, candidates| {
             shape.demand(probes, candidates, machine).price_ns(&device)
         })?;
         solved.effort.prune = scope::prune_of(&self.prunes, solved.effort.probes);

@@ -15,19 +15,12 @@ use crate::form::source::Source;
 use crate::format::appender::{Appender, Written};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{FileEntry, Manifest};
-use crate::partition;
+use crate::partition::{self, in_order};
 use bathyal_store::Draft;
-use bathyal_vectors::RowReader;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of one read of a scan, about: a device is busy with it for longer than it takes to ask for it.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of the data that are read at once.
-const READ_AHEAD_BYTES: usize = 1 << 20;
-/// Bytes of pages that are made before they are written.
-const WRITE_BYTES: usize = 4 << 20;
-/// Bytes of pages after which the journal is told: seconds of work that a killed build repeats at most.
-const CHECKPOINT_BYTES: u64 = 256 << 20;
 /// The program itself, thread stacks, mapped vectors between two releases, and buffers.
 const FIXED_BYTES: u64 = 64 << 20;
 /// Search state, exact search and code tables of each thread.
@@ -183,37 +176,11 @@ fn read_journal(draft: &dyn Draft, fingerprint: &str, layout: &GroupLayout) -> O
 
 /// Writes the pages that are not written yet.
 fn write_pages(work: &Work<'_>, journal: &mut Journal, stages: &Stages) -> Result<FileEntry, IndexError> {
-    let (layout, data, intake) = (&work.layout, work.data, work.intake());
-    let (page_bytes, page_vectors) = (layout.page_bytes(), layout.page_vectors());
-    let reads = data.count().div_ceil(layout.group_vectors()) as u64;
-    let mut given = RowReader::new(data.given(), READ_AHEAD_BYTES);
     let mut file = Appender::resume(work.directory, VECTORS_NAME, journal.pages)?;
-    work.progress.stage("writing vectors", data.count() as u64);
-    let at_once = (WRITE_BYTES / layout.group_bytes()).max(1) * layout.group_pages();
-    let (mut buffer, mut rows) =
-        (vec![0_u8; at_once * page_bytes], vec![0_u8; page_vectors * data.row_bytes()]);
-    let (first, all) =
-        ((journal.pages.bytes / page_bytes as u64) as usize, reads as usize * layout.group_pages());
-    for first in (first..all).step_by(at_once) {
-        work.go_on()?;
-        let buffer = &mut buffer[..at_once.min(all - first) * page_bytes];
-        for (page, out) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {
-            let from = (page * page_vectors).min(data.count());
-            let ids: Vec<u32> = (from..data.count().min(from + page_vectors)).map(|id| id as u32).collect();
-            for (id, row) in ids.iter().zip(rows.chunks_exact_mut(data.row_bytes())) {
-                intake.take(given.row(*id as usize)?, row);
-            }
-            layout.encode(out, page as u32, &ids, rows.chunks_exact(data.row_bytes()).take(ids.len()));
-        }
-        file.append(buffer)?;
-        if file.written().bytes - journal.pages.bytes >= CHECKPOINT_BYTES {
-            journal.pages = file.sync()?;
-            journal.seconds = stages.seconds_so_far();
-            journal::write(work.directory, journal)?;
-        }
-        work.progress.advance(((first + at_once) * page_vectors).min(data.count()) as u64);
-    }
-    let rest = layout.file_bytes(reads) - file.written().bytes;
-    file.append(&vec![0; rest as usize])?;
+    in_order::write_pages(work, &mut file, |written| {
+        journal.pages = written;
+        journal.seconds = stages.seconds_so_far();
+        journal::write(work.directory, journal)
+    })?;
     file.finish()
 }

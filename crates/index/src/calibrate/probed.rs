@@ -1,0 +1,169 @@
+//! Points of families whose effort is two numbers: what is scanned by codes (probes), and the candidates among it that are read.
+//!
+//! Many probes and few candidates where a candidate is a read, the other way round in memory: the tier's prices decide.
+
+use super::solve::{Place, Question, Solved, mix};
+use super::{Curve, Point};
+use crate::query::Effort;
+use serde::{Deserialize, Serialize};
+
+/// Numbers of probes that are tried between two that were measured.
+const BETWEEN: u32 = 4;
+
+/// The recall of so many probes and candidates.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ProbedPoint {
+    /// Groups scanned; of hash tables the blocks of each.
+    pub probes: u32,
+    /// Candidates, each of which is read.
+    pub search_list: u32,
+    /// Mean recall@k with these.
+    pub recall: f32,
+}
+
+impl Point for ProbedPoint {
+    fn recall(&self) -> f32 {
+        self.recall
+    }
+
+    fn rank(&self) -> (u32, u32, f32) {
+        (self.probes, self.search_list, 0.0)
+    }
+
+    fn largest(&self) -> u32 {
+        self.search_list.max(self.probes)
+    }
+
+    fn check(&self, probes: u32) -> Result<(), String> {
+        if (1..=probes).contains(&self.probes) && self.search_list > 0 {
+            return Ok(());
+        }
+        Err(format!("{} probes of {probes}, a search list of {}", self.probes, self.search_list))
+    }
+}
+
+/// An effort between measured ones.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    probes: f64,
+    search_list: f64,
+    recall: f64,
+}
+
+impl From<&ProbedPoint> for At {
+    fn from(point: &ProbedPoint) -> At {
+        At {
+            probes: f64::from(point.probes),
+            search_list: f64::from(point.search_list),
+            recall: f64::from(point.recall),
+        }
+    }
+}
+
+impl Place for At {
+    fn reached(&self) -> f64 {
+        self.recall
+    }
+
+    fn between(&self, above: &At, share: f64) -> At {
+        At {
+            probes: above.probes,
+            search_list: mix(self.search_list, above.search_list, share),
+            recall: mix(self.recall, above.recall, share),
+        }
+    }
+}
+
+/// The cheapest candidate list and number of probes for a recall, by the `price` of so many probes and candidates.
+pub(crate) fn effort(
+    curves: &[Curve<ProbedPoint>],
+    k: usize,
+    recall: f32,
+    price: impl Fn(f64, f64) -> f64,
+) -> Option<Solved> {
+    let question = Question::new(curves, k, recall)?;
+    let measured: Vec<&[ProbedPoint]> = question.curve.points.chunk_by(|a, b| a.probes == b.probes).collect();
+    let mut series: Vec<Vec<At>> = Vec::new();
+    for (at, points) in measured.iter().enumerate() {
+        series.push(points.iter().map(At::from).collect());
+        // Probes that were not measured.
+        if let Some(fewer) = at.checked_sub(1).map(|at| measured[at]) {
+            let shares = (1..BETWEEN).map(|step| f64::from(step) / f64::from(BETWEEN));
+            series.extend(shares.map(|share| series_between(fewer, points, share)));
+        }
+    }
+    let (at, reached) = match question.cheapest(series, |at| price(at.probes, at.search_list)) {
+        Some(at) => (at, true),
+        None => (At::from(&question.best()?), false),
+    };
+    let effort = Effort {
+        search_list: question.stretched(at.search_list),
+        probes: question.stretched(at.probes),
+        prune: 0.0,
+    };
+    Some(Solved { effort, reached })
+}
+
+/// Points of a number of probes between those of `fewer` and of `more`. Recall rises ever less with the logarithm of the
+/// probes, so the mean is no more than it will be.
+fn series_between(fewer: &[ProbedPoint], more: &[ProbedPoint], share: f64) -> Vec<At> {
+    let least = f64::from(fewer[0].probes);
+    let probes = least * (f64::from(more[0].probes) / least).powf(share);
+    let mean = |point: &ProbedPoint| At {
+        probes,
+        search_list: f64::from(point.search_list),
+        recall: mix(recall_at(fewer, point.search_list), f64::from(point.recall), share),
+    };
+    more.iter().map(mean).collect()
+}
+
+/// The recall of a list by `points`, which end where it no longer rises.
+fn recall_at(points: &[ProbedPoint], list: u32) -> f64 {
+    let above = points.partition_point(|point| point.search_list < list);
+    match (above.checked_sub(1).map(|below| points[below]), points.get(above)) {
+        (_, Some(point)) if point.search_list == list => f64::from(point.recall),
+        (Some(below), Some(above)) => {
+            let share =
+                f64::from(list - below.search_list) / f64::from(above.search_list - below.search_list);
+            f64::from(below.recall) + share * f64::from(above.recall - below.recall)
+        }
+        (Some(below), None) => f64::from(below.recall),
+        (None, _) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_measured_effort_that_reaches_a_recall_is_cheaper(
+            gains in prop::collection::vec((0.0..0.2_f32, 0.0..0.1_f32), 4..20), wanted in 0.1..0.9_f32,
+            probe in 0.01..10.0_f64, candidate in 0.01..10.0_f64,
+        ) {
+            // Four lists for each number of probes; recall rises with either.
+            let mut points = Vec::new();
+            let mut base = 0.1_f32;
+            for (step, (more_probes, longer)) in gains.iter().enumerate() {
+                base = (base + more_probes).min(0.9);
+                for list in 0..4 {
+                    let recall = (base + longer * list as f32).min(1.0);
+                    points.push(ProbedPoint { probes: 4 << step.min(20), search_list: 10 << list, recall });
+                }
+            }
+            points.dedup_by_key(|point| point.rank());
+            let curves = [Curve { k: 10, points }];
+            let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
+            let found = effort(&curves, 10, wanted, price).expect("a calibration");
+            let reaching = curves[0].points.iter().filter(|point| point.recall >= wanted);
+            let least = reaching.map(|point| price(point.probes.into(), point.search_list.into()));
+            let least = least.fold(f64::INFINITY, f64::min);
+            prop_assert_eq!(found.reached, least.is_finite());
+            // Efforts are whole numbers, rounded up.
+            let chosen = price(found.effort.probes as f64, found.effort.search_list as f64);
+            prop_assert!(!found.reached || chosen <= least + probe + candidate, "{chosen} {least}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Building an LSH index: the vectors as they come, their codes, and the tables.
+
+use super::calibrate;
+use super::open::load_lsh;
+use super::options::LshOptions;
+use super::section::{FENCES_NAME, HASHES_NAME, LshEntry, NAME, STRIPED, TABLES_NAME};
+use super::tables::{ENTRY_BYTES, PART_SLACK, Points, TableFiles, TableWriter};
+use crate::build::journal::{self, holds, require};
+use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::publishing::{Note, Start, publish, publish_finished};
+use crate::build::{Stages, least_manifest};
+use crate::calibrate::Calibration;
+use crate::error::IndexError;
+use crate::families::graph::write::{sample_bytes, training_rows, write_codes};
+use crate::form::source::Source;
+use crate::format::appender::{Appender, Written};
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::tables::TableLayout;
+use crate::partition::encoding::{self, Encoding, FloatRows};
+use crate::partition::intake::Intake;
+use crate::partition::{self, in_order, sample_rows, spread};
+use bathyal_kernels::lsh::CompoundHashes;
+use bathyal_store::Draft;
+use serde::{Deserialize, Serialize};
+
+/// The program itself, thread stacks, and buffers.
+const FIXED_BYTES: u64 = 64 << 20;
+/// Search state, exact search and hashing of each thread, besides what grows with the dimension.
+const THREAD_BYTES: u64 = 4 << 20;
+/// Vectors of which a thread holds the floats at once.
+const THREAD_ROWS: u64 = 512;
+/// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
+const TRUTH_BYTES: u64 = 1000 * 101 * 16;
+/// Fewest entries that are sorted at once: below, a table takes more passes than anybody waits for.
+const LEAST_ENTRIES: u64 = 1 << 20;
+/// Bytes of entries that are sorted at once where no budget says something else, unless a table has more.
+const USUAL_ENTRY_BYTES: u64 = 1 << 30;
+/// Changes whenever what a step writes does.
+const STEPS_VERSION: u32 = 1;
+
+/// What all stages of a build read.
+pub(super) type Work<'a> = partition::Work<'a, GroupLayout, LshOptions>;
+
+/// What is finished, so that a killed build continues.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Journal {
+    /// What was built from and how; a build that differs in it begins anew.
+    fingerprint: String,
+    /// Seconds worked.
+    seconds: f64,
+    /// Pages and tables that are written.
+    file: Written,
+    /// The first keys of the blocks of these tables.
+    fences: Written,
+    /// How many tables.
+    tables: u32,
+}
+
+impl From<LshOptions> for FamilyOptions {
+    fn from(options: LshOptions) -> FamilyOptions {
+        FamilyOptions::new(options)
+    }
+}
+
+impl Builder for LshOptions {
+    fn family(&self) -> &'static str {
+        NAME
+    }
+
+    fn striped(&self) -> &'static [&'static str] {
+        STRIPED
+    }
+
+    fn check(&self) -> Result<(), IndexError> {
+        LshOptions::check(self)
+    }
+
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+        let least = self.fixed_bytes(data, options)
+            + self.other_bytes(data, options).max(sorting_bytes(self.entries(data, Some(0))));
+        let given = options.memory_bytes.map(|given| given.max(least));
+        least.max(self.fixed_bytes(data, options) + sorting_bytes(self.room(data, options, given)))
+    }
+
+    fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
+        vec![
+            ("lower code_bytes", LshOptions { code_bytes: self.codes().halved(dim), ..*self }.into()),
+            ("lower tables", LshOptions { tables: (self.tables / 2).max(1), ..*self }.into()),
+            (
+                "raise block_bytes",
+                LshOptions { block_bytes: (self.block_bytes * 2).min(4096), ..*self }.into(),
+            ),
+        ]
+    }
+
+    fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
+        build(job, self)
+    }
+}
+
+/// Bytes that so many entries take at most.
+fn sorting_bytes(entries: u64) -> u64 {
+    entries * ENTRY_BYTES
+}
+
+impl LshOptions {
+    /// Bytes of memory that every stage takes.
+    fn fixed_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+        let (threads, dim) = (options.thread_count() as u64, data.dim() as u64 + 1);
+        let functions = CompoundHashes::file_bytes(dim as usize, self.tables as usize, self.hashes as usize);
+        FIXED_BYTES + threads * (THREAD_BYTES + THREAD_ROWS * 4 * dim) + 2 * functions
+    }
+
+    /// Bytes of the stages that do not sort.
+    fn other_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+        let (count, dim, codes) = (data.count(), data.dim(), self.codes());
+        let threads = options.thread_count() as u64;
+        let training = sample_bytes(training_rows(count), dim) + codes.training_bytes(dim);
+        let training = training + encoding::planned_bytes(1, dim, codes, threads);
+        let blocks = TableLayout::new(0, self.block_bytes, self.tables, count as u64);
+        let fences = 2 * blocks.map_or(0, |layout| layout.fence_bytes());
+        let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim as u64);
+        let codes = count as u64 * u64::from(codes.bytes(dim)) + codes.codec_bytes(dim);
+        let calibrating = (codes + fences).max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
+        training.max(calibrating)
+    }
+
+    /// Entries that are sorted at once where there are so many bytes for them; `None` for as many as is usual.
+    fn entries(&self, data: &Source<'_>, bytes: Option<u64>) -> u64 {
+        let (count, all) = (data.count() as u64, data.count() as u64 * u64::from(self.tables));
+        let usual = (USUAL_ENTRY_BYTES / ENTRY_BYTES).max(count);
+        let room = bytes.map_or(usual, |bytes| (bytes / ENTRY_BYTES).min(usual));
+        // Whole tables, or a part of one.
+        let room = if room >= count { room / count * count } else { room.max(LEAST_ENTRIES.min(count)) };
+        room.min(all)
+    }
+
+    /// The same within a budget for the whole build.
+    fn room(&self, data: &Source<'_>, options: &BuildOptions, budget: Option<u64>) -> u64 {
+        self.entries(data, budget.map(|budget| budget.saturating_sub(self.fixed_bytes(data, options))))
+    }
+}
+
+/// Builds an LSH index, or continues a build of the same that was killed.
+fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
+    let Job { data, target, options, identity, planned, progress } = job;
+    let threads = options.thread_count();
+    let layout = layout_of(data)?.identified(identity);
+    let pages = data.count().div_ceil(layout.group_vectors()) as u64;
+    let tables = TableLayout::new(layout.file_bytes(pages), own.block_bytes, own.tables, data.count() as u64);
+    let tables = tables.map_err(IndexError::Parameter)?.identified(identity);
+    let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
+    let (draft, start) = target.start(fingerprint.as_deref(), |draft, fingerprint| {
+        read_journal(draft, fingerprint, &layout, &tables)
+    })?;
+    let fingerprint = fingerprint.unwrap_or_default();
+    let mut journal = match start {
+        Start::Finished(manifest, note) => {
+            let details = details(&manifest)?;
+            return publish_finished(draft, &manifest, &note, threads, planned, details);
+        }
+        Start::After(journal) => journal,
+        Start::Anew => Journal { fingerprint: fingerprint.clone(), ..Journal::default() },
+    };
+    let mut stages = Stages::begin_after(journal.seconds);
+    let (directory, rows) = (draft.as_ref(), data.count());
+    let work = Work { data, options, own, layout, identity, rows, threads, directory, progress };
+    announce(&work);
+    let mut section = write(&work, tables, &mut journal, &mut stages)?;
+    let mut manifest = least_manifest(data, options, identity);
+    manifest.set_structure(&section, section.files())?;
+    let lsh = load_lsh(directory, &manifest, section.clone())?;
+    section.calibration = calibrate::calibrate(&work, &lsh)?;
+    drop(lsh);
+    manifest.set_structure(&section, section.files())?;
+    stages.end("calibrate");
+    manifest.build_seconds = stages.seconds_so_far();
+    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
+    let details = details(&manifest)?;
+    Ok(BuildReport::new(&manifest, threads, planned, stages, details))
+}
+
+/// Pages of as many vectors as 4 KiB hold, or of one longer vector.
+fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
+    let dim = data.dim() as u32;
+    let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
+    GroupLayout::new(data.element(), dim, one.page_bytes() as u32, 1).map_err(IndexError::Parameter)
+}
+
+/// What only this family has to say of a build.
+fn details(manifest: &Manifest) -> Result<Details, IndexError> {
+    let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
+    let codes = &section.codes;
+    Ok([
+        ("tables", section.tables.into()),
+        ("hashes", section.hashes.into()),
+        ("code_kind", codes.kind.clone().into()),
+        ("code_bytes", codes.code_bytes.into()),
+    ]
+    .into_iter()
+    .collect())
+}
+
+/// Tells the receiver of progress what is to come, in seconds on one machine.
+fn announce(work: &Work<'_>) {
+    let millions = work.data.count() as f64 / 1e6;
+    let values = millions * work.data.dim() as f64 / 128.0;
+    let tables = f64::from(work.own.tables) / 16.0;
+    work.progress.plan(&[
+        ("writing vectors", 0.5 * values),
+        ("training codes", 1.0),
+        ("encoding", 2.0 * values),
+        ("hashing", tables * (3.0 * values + 3.0 * millions)),
+        ("exact neighbours", 3.0 * values),
+        ("calibrating", 8.0),
+    ]);
+}
+
+/// Reads what an earlier build of the same has finished, if that is there.
+fn read_journal(
+    draft: &dyn Draft,
+    fingerprint: &str,
+    pages: &GroupLayout,
+    tables: &TableLayout,
+) -> Option<Journal> {
+    let journal: Journal = journal::parse(&journal::read(draft)?).ok()?;
+    let begin = tables.span(0, 0).offset;
+    let each = tables.table_bytes() / u64::from(tables.tables());
+    let fences = tables.fence_bytes() / u64::from(tables.tables()) * u64::from(journal.tables);
+    let bytes = journal.file.bytes;
+    let whole = match journal.tables {
+        0 => bytes == begin || bytes < begin && bytes.is_multiple_of(pages.group_bytes() as u64),
+        done => done <= tables.tables() && bytes == begin + u64::from(done) * each,
+    };
+    let sound = require(whole && journal.fences.bytes == fences && journal.seconds >= 0.0, "").is_ok();
+    let held = sound && journal.fingerprint == fingerprint;
+    (held && holds(draft, TABLES_NAME, &journal.file) && holds(draft, FENCES_NAME, &journal.fences))
+        .then_some(journal)
+}
+
+/// Writes all files of the index that are not written yet; returns its section without a calibration.
+fn write(
+    work: &Work<'_>,
+    tables: TableLayout,
+    journal: &mut Journal,
+    stages: &mut Stages,
+) -> Result<LshEntry, IndexError> {
+    let (data, own, directory) = (work.data, work.own, work.directory);
+    let mut file = Appender::resume(directory, TABLES_NAME, journal.file)?;
+    if journal.file.bytes < tables.span(0, 0).offset {
+        in_order::write_pages(work, &mut file, |written| {
+            keep(work, journal, (written, Written::default()), 0, stages)
+        })?;
+        keep(work, journal, (file.sync()?, Written::default()), 0, stages)?;
+        stages.end("write vectors");
+    }
+    let intake = Intake { longest: spread::longest(work)?, ..work.intake() };
+    let functions = draw(work, &intake)?;
+    let files = write_tables(work, &intake, &functions, tables, file, journal, stages)?;
+    stages.end("tables");
+    let mut written = Appender::create(directory, HASHES_NAME)?;
+    written.append(&functions.to_bytes())?;
+    let reader = |ahead| {
+        let mut rows = FloatRows::new(data, &intake, ahead);
+        move |id, out: &mut [f32]| rows.read(id, out)
+    };
+    let (count, dim, row_bytes) = (data.count(), data.dim(), data.given_row_bytes());
+    let encoding = Encoding { work, count, dim, row_bytes, reader };
+    let sample = encoding.sample(training_rows(count))?;
+    let codes = write_codes(&encoding, own.codes(), sample)?;
+    stages.end("codes");
+    Ok(LshEntry {
+        file: files.0,
+        fences: files.1,
+        functions: written.finish()?,
+        page_bytes: work.layout.page_bytes() as u32,
+        tables: own.tables,
+        hashes: own.hashes,
+        block_bytes: own.block_bytes,
+        cell: functions.cell(),
+        longest: intake.longest,
+        codes,
+        calibration: Calibration::default(),
+    })
+}
+
+/// Writes down what is finished: bytes of the file and of its fences, and tables.
+fn keep(
+    work: &Work<'_>,
+    journal: &mut Journal,
+    (file, fences): (Written, Written),
+    tables: u32,
+    stages: &Stages,
+) -> Result<(), IndexError> {
+    (journal.file, journal.fences, journal.tables) = (file, fences, tables);
+    journal.seconds = stages.seconds_so_far();
+    journal::write(work.directory, journal)
+}
+
+/// Draws the hash functions, about the mean of a sample and as wide as its extent asks for.
+fn draw(work: &Work<'_>, intake: &Intake) -> Result<CompoundHashes, IndexError> {
+    let (count, dim) = (work.data.count(), intake.point_dim());
+    let rows = sample_rows(count, dim);
+    let mut points = Points::new(work, intake, 0);
+    let (mut point, mut sums, mut squares) = (vec![0.0_f32; dim], vec![0.0_f64; dim], 0.0_f64);
+    for i in 0..rows {
+        if i % 4096 == 0 {
+            work.go_on()?;
+        }
+        points.read((i as u64 * count as u64 / rows as u64) as usize, &mut point)?;
+        for (sum, value) in sums.iter_mut().zip(&point) {
+            *sum += f64::from(*value);
+            squares += f64::from(*value).powi(2);
+        }
+    }
+    let centre: Vec<f32> = sums.iter().map(|sum| (sum / rows as f64) as f32).collect();
+    let length: f64 = centre.iter().map(|value| f64::from(*value).powi(2)).sum();
+    let spread = (squares / rows as f64 - length).max(0.0).sqrt();
+    let own = work.own;
+    Ok(CompoundHashes::draw(&centre, spread, own.tables as usize, own.hashes as usize, work.options.seed))
+}
+
+/// Writes the tables that are not written yet, and ends both files.
+fn write_tables(
+    work: &Work<'_>,
+    intake: &Intake,
+    functions: &CompoundHashes,
+    layout: TableLayout,
+    blocks: Appender,
+    journal: &mut Journal,
+    stages: &Stages,
+) -> Result<(FileEntry, FileEntry), IndexError> {
+    let room = work.own.room(work.data, work.options, work.options.memory_bytes) as usize;
+    let room = if room < work.data.count() { (room as f64 / PART_SLACK) as usize } else { room };
+    let writer = TableWriter { work, intake, functions, layout, room };
+    let mut files =
+        TableFiles { blocks, fences: Appender::resume(work.directory, FENCES_NAME, journal.fences)? };
+    let (all, mut done) = (functions.tables(), journal.tables as usize);
+    while done < all {
+        let now = all.min(done + writer.at_once());
+        writer.write(done..now, &mut files)?;
+        done = now;
+        keep(work, journal, (files.blocks.sync()?, files.fences.sync()?), done as u32, stages)?;
+    }
+    let rest = layout.file_bytes() - files.blocks.written().bytes;
+    files.blocks.append(&vec![0; rest as usize])?;
+    Ok((files.blocks.finish()?, files.fences.finish()?))
+}

@@ -1,0 +1,116 @@
+//! What an LSH index is made of, and what it promises.
+
+use super::promise::{Promise, Tables};
+use super::section::LshEntry;
+use crate::calibrate::probed::ProbedPoint;
+use crate::family::{Description, Fact};
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::Manifest;
+use crate::format::tables::TableLayout;
+
+/// Blocks of a table that a bucket takes beyond those that it fills: it begins and ends within one.
+const EDGES: f64 = 2.0;
+/// Probabilities whose efforts are told.
+const TOLD: [f64; 3] = [0.1, 0.5, 0.9];
+/// Efforts that are tried for these: powers of 2.
+const MOST_POWER: u32 = 32;
+
+impl LshEntry {
+    /// What its tables' promise follows from.
+    pub fn of_tables(&self, vectors: u64) -> Tables {
+        let (tables, hashes) = (f64::from(self.tables), f64::from(self.hashes));
+        Tables { vectors: vectors as f64, tables, hashes }
+    }
+}
+
+/// Entries that are looked at of whichever buckets are small enough (S), where so many blocks of each table are.
+fn looked_at(probes: f64, layout: &TableLayout) -> f64 {
+    (probes - EDGES).max(0.0) * f64::from(layout.tables()) * layout.block_ids() as f64
+}
+
+/// What an effort promises.
+pub(super) fn promise(entry: &LshEntry, layout: &TableLayout, vectors: u64, probes: f64) -> Promise {
+    entry.of_tables(vectors).promise(looked_at(probes, layout))
+}
+
+/// The fewest blocks of each table, a power of 2 or all, that promise `probability`; `None` where all do not.
+fn probes_for(entry: &LshEntry, layout: &TableLayout, vectors: u64, probability: f64) -> Option<u64> {
+    let reaches = |probes: &u64| promise(entry, layout, vectors, *probes as f64).probability >= probability;
+    (0..MOST_POWER).map(|power| 1 << power).take_while(|probes| *probes < layout.blocks()).find(reaches)
+}
+
+/// Describes an LSH index.
+pub(super) fn describe(
+    manifest: &Manifest,
+    entry: &LshEntry,
+    pages: &GroupLayout,
+    tables: &TableLayout,
+) -> Description {
+    let vectors = manifest.vectors;
+    let of = entry.of_tables(vectors);
+    let theory = (vectors as f64).powf(Tables::exponent());
+    let told = TOLD.map(|p| (p, probes_for(entry, tables, vectors, p)));
+    let words = |(p, probes): &(f64, Option<u64>)| match probes {
+        Some(probes) => format!("{p:.1} with {probes} blocks of each table"),
+        None => format!("{p:.1} only with all blocks"),
+    };
+    let promised: Vec<String> = told.iter().map(words).collect();
+    let half = promise(entry, tables, vectors, tables.blocks() as f64);
+    let gamma = of.gamma(half.width);
+    let (count, hashes, bytes) = (entry.tables, entry.hashes, entry.block_bytes);
+    let held = manifest.data_bytes + 4 * vectors * (1 + u64::from(count));
+    Description {
+        kind: "hash tables, codes in memory".into(),
+        built_with: format!("{count} tables, {hashes} hashes, blocks of {bytes} bytes"),
+        read_bytes: tables.block_bytes(),
+        records_per_page: pages.page_vectors(),
+        // Every vector has its bytes, its id, and its id in each table.
+        padding_share: (1.0 - held as f64 / entry.file.bytes as f64).max(0.0),
+        facts: vec![
+            Fact::new("tables", count),
+            Fact::new("hashes", hashes),
+            Fact::new("gamma", gamma),
+            Fact::new("tables_of_theory", theory),
+            Fact::new(
+                "promises",
+                told.map(|(p, probes)| serde_json::json!({"probability": p, "probes": probes})),
+            ),
+            Fact::new("table_bytes", tables.table_bytes()),
+            Fact::new("fence_bytes", entry.fences.bytes),
+            Fact::new("code_bytes", entry.codes.file.bytes),
+        ],
+        lines: vec![
+            entry.codes.line(),
+            (
+                "tables",
+                format!("{count} of {} blocks, {} bytes in all", tables.blocks(), tables.table_bytes()),
+            ),
+            (
+                "promise",
+                format!("within twice the nearest distance with a probability of {}", promised.join(", ")),
+            ),
+            ("theory", format!("{theory:.0} tables for 0.13 (1/2 - 1/e) with twice as many entries")),
+        ],
+        histogram: Vec::new(),
+        calibration: calibration(entry),
+    }
+}
+
+/// The ends of each curve.
+fn calibration(entry: &LshEntry) -> Vec<String> {
+    let calibration = &entry.calibration;
+    let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
+        format!(
+            "k {k}: recall {:.3} at {} candidates of {} blocks a table to {:.3} at {} of {} ({} {})",
+            least.recall,
+            least.search_list,
+            least.probes,
+            most.recall,
+            most.search_list,
+            most.probes,
+            calibration.queries,
+            calibration.source
+        )
+    };
+    calibration.ends().into_iter().map(line).collect()
+}

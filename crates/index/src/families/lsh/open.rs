@@ -1,0 +1,183 @@
+//! Opening an LSH index: hash functions, the first keys of blocks and codes stay in memory.
+
+use super::runs::Fences;
+use super::search::{self, Lsh, RUN_BYTES};
+use super::section::LshEntry;
+use super::{inspect, verify};
+use crate::calibrate::reach::Reach;
+use crate::cost::demand::moved_bytes;
+use crate::error::IndexError;
+use crate::family::pages::{Pages, Reading};
+use crate::family::{
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
+};
+use crate::format::groups::GroupLayout;
+use crate::format::loading::{load, load_codec};
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::packing::buffer_bytes;
+use crate::format::tables::TableLayout;
+use crate::query::set::VectorSet;
+use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
+use bathyal_kernels::lsh::CompoundHashes;
+use bathyal_store::Generation;
+use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
+
+/// What a tier may move in vain for a vector that is read alone, in parts of a page.
+const PAGE_IN_VAIN: usize = 8;
+/// Entries that are looked at for each candidate where only these are named, and the least blocks of each table: enough that the
+/// candidates, not the entries, limit the recall.
+const ENTRIES_A_CANDIDATE: usize = 256;
+const LEAST_PROBES: usize = 8;
+
+/// An LSH index as its manifest describes it.
+pub(super) struct StoredLsh {
+    entry: LshEntry,
+    pages: GroupLayout,
+    tables: TableLayout,
+    vectors: u64,
+    dim: usize,
+}
+
+impl StoredLsh {
+    pub(super) fn read(manifest: &Manifest) -> Result<StoredLsh, String> {
+        let entry = LshEntry::read(manifest)?;
+        let (pages, tables) = (entry.vectors_layout(manifest)?, entry.table_layout(manifest)?);
+        Ok(StoredLsh { entry, pages, tables, vectors: manifest.vectors, dim: manifest.dim as usize })
+    }
+}
+
+impl Stored for StoredLsh {
+    fn knobs(&self) -> &'static [Knob] {
+        &[Knob::SearchList, Knob::Probes]
+    }
+
+    fn buffers(&self) -> Buffers {
+        let block = self.tables.block_bytes();
+        let frame_bytes = self.pages.buffer_bytes().max(buffer_bytes(RUN_BYTES.max(block), block));
+        // As many as are read at once, twice.
+        Buffers { frames: FRAMES / 2, frame_bytes, frame_bytes_with_codes: frame_bytes }
+    }
+
+    fn needs(&self, _manifest: &Manifest, _place: Place) -> Needs {
+        let entry = &self.entry;
+        let split = MemorySplit {
+            codec: entry.codes.codec_memory() + entry.functions.bytes,
+            offsets: Fences::planned_bytes(&self.tables),
+            codes: entry.codes.file.bytes,
+            ..MemorySplit::default()
+        };
+        let places = self.pages.places(entry.pages(&self.pages, self.vectors) as usize);
+        Needs {
+            choices: vec![split],
+            codes_by: None,
+            ids: (places * size_of::<u32>()) as u64,
+            advice: "allow at least that much, or rebuild with smaller code_bytes, larger block_bytes or fewer tables",
+        }
+    }
+
+    fn codes_file(&self) -> Option<&FileEntry> {
+        None
+    }
+
+    fn query_bytes(&self, search_list: usize) -> u64 {
+        search::planned_bytes(self.dim, self.entry.tables, search_list)
+    }
+
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        params.wanted()
+    }
+
+    fn query_distances(&self, params: &SearchParams) -> usize {
+        let entries = params.probes.saturating_mul(self.tables.block_ids() * self.entry.tables as usize);
+        entries.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
+    }
+
+    fn reach(&self) -> &[Reach] {
+        &self.entry.calibration.reach
+    }
+
+    fn effort_of(&self, search_list: u32) -> Effort {
+        let entries = (search_list as usize).saturating_mul(ENTRIES_A_CANDIDATE);
+        let probes = entries.div_ceil(self.tables.block_ids() * self.entry.tables as usize);
+        let blocks = self.tables.blocks() as usize;
+        let probes = probes.max(LEAST_PROBES).min(blocks);
+        Effort { search_list: search_list as usize, probes, prune: 0.0 }
+    }
+
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
+        let Loading { directory, manifest, profile, .. } = *loading;
+        let mut lsh = load_lsh(directory, manifest, self.entry.clone())?;
+        if let Some(bytes) = loading.pages {
+            lsh.check_loaded(bytes)?;
+        }
+        let (page, vector) = (self.pages.page_bytes(), self.pages.vector_bytes() as u32);
+        let in_vain = moved_bytes(f64::from(vector), vector, profile.granularity) - f64::from(vector);
+        if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
+            lsh.pages.reading = Reading::Pages;
+        }
+        Ok(Arc::new(lsh))
+    }
+
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
+        verify::verify(verifying, &self.entry, &self.pages, &self.tables, report)
+    }
+
+    fn describe(
+        &self,
+        _directory: &dyn Generation,
+        manifest: &Manifest,
+        _progress: &dyn Progress,
+    ) -> Result<Description, IndexError> {
+        Ok(inspect::describe(manifest, &self.entry, &self.pages, &self.tables))
+    }
+}
+
+/// Loads what a search keeps in memory; everything else is read from a device unless something else is said.
+pub(super) fn load_lsh(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: LshEntry,
+) -> Result<Lsh, IndexError> {
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let (layout, tables) =
+        (entry.vectors_layout(manifest).map_err(wrong)?, entry.table_layout(manifest).map_err(wrong)?);
+    let at = |file: &FileEntry| directory.address().join(&file.name);
+    let bytes = load(directory, manifest, &entry.functions)?;
+    let (count, hashes) = (entry.tables as usize, entry.hashes as usize);
+    let functions = CompoundHashes::from_bytes(&bytes, entry.point_dim(manifest), count, hashes)
+        .map_err(|reason| IndexError::damaged(at(&entry.functions), "the hashes", reason))?;
+    let bytes = load(directory, manifest, &entry.fences)?;
+    let fences =
+        Fences::from_bytes(&bytes, &tables).map_err(|unread| unread.at(at(&entry.fences), "the fences"))?;
+    drop(bytes);
+    Ok(Lsh {
+        set: VectorSet::of(directory, manifest, &entry.file)?,
+        pages: Pages { layout, check: true, reading: Reading::Pages },
+        tables,
+        check: true,
+        functions,
+        fences,
+        codec: load_codec(directory, manifest, &entry.codes)?,
+        codes: load(directory, manifest, &entry.codes.file)?,
+        entry,
+    })
+}
+
+impl Lsh {
+    /// Checks pages and tables that were loaded into memory, since searches will not.
+    fn check_loaded(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
+        let (vectors, of_page) = (self.set.vectors as usize, self.pages.layout.group_vectors());
+        let pages = vectors.div_ceil(of_page);
+        let count = |page: u32| of_page.min(vectors - page as usize * of_page);
+        self.pages.check_loaded(&self.set, bytes, pages, count)?;
+        for block in 0..self.tables.tables() * self.tables.blocks() as u32 {
+            let span = self.tables.span(block, 1);
+            let damaged = |reason| self.set.damaged(format!("block {block} of the tables"), reason);
+            let held = bytes.get(span.offset as usize..).and_then(|rest| rest.get(..span.len as usize));
+            self.tables.check(block, held.unwrap_or_default()).map_err(damaged)?;
+        }
+        self.check = false;
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What the build of an LSH index is told.
+
+use crate::build::codes::CodeChoice;
+use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, some_from_text, typed};
+use crate::error::IndexError;
+use crate::format::tables::BLOCK_BYTES;
+use bathyal_kernels::lsh::MOST_HASHES;
+use bathyal_kernels::quantize::CodeKind;
+use serde::Deserialize;
+
+/// Tables (L): a read each, and 4 bytes a vector each. With 16 a query reads less of a disk than a graph does, and finds nine of
+/// ten neighbours where it looks at blocks enough.
+pub const DEFAULT_TABLES: u32 = 16;
+/// Values of a compound hash (m): buckets of the widths around those of neighbours then hold tens to thousands of vectors, whether
+/// there are 10^5 or 10^8; recall at equal reads hardly differs from 12 to 32.
+pub const DEFAULT_HASHES: u32 = 16;
+/// Bytes of a block: what a disk moves at least (section 5.1).
+pub const DEFAULT_BLOCK_BYTES: u32 = 512;
+/// Most tables: more are read for longer than a scan of everything takes.
+const MOST_TABLES: u32 = 4096;
+
+/// How to build an LSH index.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LshOptions {
+    /// Hash tables: L in E2LSH.
+    pub tables: u32,
+    /// Values of a compound hash: m in E2LSH.
+    pub hashes: u32,
+    /// Bytes of a block of a table: a power of two from 128 to 4,096.
+    pub block_bytes: u32,
+    /// Bytes of memory a vector for its code; `None` picks a size that suits the dimension.
+    pub code_bytes: Option<u32>,
+    /// The kind of code; `None` picks the best by measurement (`docs/codes.md`).
+    #[serde(deserialize_with = "some_from_text")]
+    pub code_kind: Option<CodeKind>,
+}
+
+impl Default for LshOptions {
+    fn default() -> Self {
+        LshOptions {
+            tables: DEFAULT_TABLES,
+            hashes: DEFAULT_HASHES,
+            block_bytes: DEFAULT_BLOCK_BYTES,
+            code_bytes: None,
+            code_kind: None,
+        }
+    }
+}
+
+/// The same for people.
+pub(crate) const DOCS: &[OptionDoc] = &[
+    OptionDoc {
+        name: "tables",
+        value: "L",
+        help: "hash tables (L in E2LSH): each is a read a query and 4 bytes a vector; more make answers surer [default: 16]",
+    },
+    OptionDoc {
+        name: "hashes",
+        value: "M",
+        help: "values of a compound hash (m in E2LSH), up to 32: more make buckets smaller [default: 16]",
+    },
+    OptionDoc {
+        name: "block_bytes",
+        value: "BYTES",
+        help: "bytes of a block of a table, a power of two from 128 to 4096 [default: 512]",
+    },
+    OptionDoc {
+        name: "code_bytes",
+        value: "BYTES",
+        help: "bytes of memory that each vector takes while searching, for its code [default: suits the dim]",
+    },
+    OptionDoc {
+        name: "code_kind",
+        value: "KIND",
+        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]",
+    },
+];
+
+pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
+    typed::<LshOptions>(given).map(FamilyOptions::from)
+}
+
+impl LshOptions {
+    /// Refuses numbers that make no tables.
+    pub(crate) fn check(&self) -> Result<(), IndexError> {
+        let within = |name: &str, given: u32, most: u32| match given {
+            given if (1..=most).contains(&given) => Ok(()),
+            _ => Err(IndexError::Parameter(format!("{name} is {given}; it must be between 1 and {most}"))),
+        };
+        within("tables", self.tables, MOST_TABLES)?;
+        within("hashes", self.hashes, MOST_HASHES as u32)?;
+        if !BLOCK_BYTES.contains(&self.block_bytes) || !self.block_bytes.is_power_of_two() {
+            let given = self.block_bytes;
+            let what = format!("block_bytes is {given}; it must be a power of two from 128 to 4096");
+            return Err(IndexError::Parameter(what));
+        }
+        self.codes().check()
+    }
+
+    /// The codes asked for.
+    pub(crate) fn codes(&self) -> CodeChoice {
+        CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
+    }
+}

@@ -1,0 +1,131 @@
+//! What tables promise: with which probability a query finds something about as near as its nearest neighbour.
+//!
+//! (R, c)-near neighbour search (e2lsh-on-storage, section 2.3): if there is a vector within R of the query, report one within cR.
+//! It succeeds where a vector within R shares the query's bucket in one table at least, which fails with a probability of at most
+//! `(1 - p1^m)^L`, and where not all entries that are looked at are of vectors beyond cR. Of these, `L n p2^m` are in the query's
+//! buckets on average at most, so that more than S are with a probability of at most `L n p2^m / S` (Markov). Here p1 and p2 are the
+//! probabilities that one hash of width w collides at distances R and cR.
+//!
+//! Tables of this index have all widths `cell x 2^i` at once, and a search looks at the entries of one bucket after that of the half
+//! width, so the statement holds for each width, and for a given R the best of them counts.
+
+use bathyal_kernels::lsh::collision;
+use serde::Serialize;
+
+/// The ratio of the papers: R is doubled from one radius to the next.
+pub const RATIO: f64 = 2.0;
+/// Places within an octave of radii at which the worst promise is looked for.
+const STEPS: u32 = 32;
+/// Octaves of widths around a radius that can be the best.
+const WIDTHS: std::ops::RangeInclusive<i32> = -2..=6;
+/// The widths that [`Tables::exponent`] compares, in units of R.
+const TRIED_WIDTHS: (u32, f64) = (200, 0.1);
+
+/// What a promise follows from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tables {
+    /// Vectors: n.
+    pub vectors: f64,
+    /// Tables: L.
+    pub tables: f64,
+    /// Values of a compound hash: m.
+    pub hashes: f64,
+}
+
+/// The probability of success of (R, c)-near neighbour search with c = 2, and what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Promise {
+    /// That of success, at least: `near` less the least of 1 and `far / S`, not below 0.
+    pub probability: f64,
+    /// That a vector within R shares a bucket with the query.
+    pub near: f64,
+    /// Entries of vectors beyond cR in the query's buckets, at most in the mean.
+    pub far: f64,
+    /// The width of a hash (w), in units of R.
+    pub width: f64,
+}
+
+impl Tables {
+    /// The promise by hashes of `width` (in units of R) where `looked_at` entries are looked at (S).
+    pub fn at_width(&self, width: f64, looked_at: f64) -> Promise {
+        let (p1, p2) = (collision(width), collision(width / RATIO));
+        let near = 1.0 - (1.0 - p1.powf(self.hashes)).powf(self.tables);
+        let far = self.tables * self.vectors * p2.powf(self.hashes);
+        let missed = if looked_at > 0.0 { (far / looked_at).min(1.0) } else { 1.0 };
+        Promise { probability: (near - missed).max(0.0), near, far, width }
+    }
+
+    /// The promise for whatever R: of all within an octave the one for which the widths there are suit worst.
+    pub fn promise(&self, looked_at: f64) -> Promise {
+        let for_radius = |step: u32| {
+            let aligned = (f64::from(step) / f64::from(STEPS)).exp2();
+            let widths = WIDTHS.map(|octave| aligned * f64::from(octave).exp2());
+            best(widths.map(|width| self.at_width(width, looked_at)))
+        };
+        let worst = (0..STEPS).map(for_radius).min_by(|a, b| a.probability.total_cmp(&b.probability));
+        worst.unwrap_or(Promise { probability: 0.0, near: 0.0, far: 0.0, width: 0.0 })
+    }
+
+    /// How many values a compound hash has, in units of `log n / log(1/p2)` of the promise's width: gamma in the paper.
+    pub fn gamma(&self, width: f64) -> f64 {
+        self.hashes * (1.0 / collision(width / RATIO)).ln() / self.vectors.max(2.0).ln()
+    }
+
+    /// The exponent rho = ln(1/p1) / ln(1/p2) that is least of all widths: n^rho tables are what equation 5 asks for.
+    pub fn exponent() -> f64 {
+        let (count, step) = TRIED_WIDTHS;
+        let rho = |i: u32| {
+            let width = f64::from(i) * step;
+            collision(width).ln() / collision(width / RATIO).ln()
+        };
+        (1..=count).map(rho).fold(f64::INFINITY, f64::min)
+    }
+}
+
+fn best(promises: impl Iterator<Item = Promise>) -> Promise {
+    let none = Promise { probability: -1.0, near: 0.0, far: 0.0, width: 0.0 };
+    promises.fold(none, |best, one| if one.probability > best.probability { one } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_theory_asks_for_hundreds_of_tables() {
+        // No width gives an exponent below 0.449 at c = 2: 495 tables of a million vectors, where the paper takes 25.
+        let rho = Tables::exponent();
+        assert!((rho - 0.449).abs() < 0.001, "{rho}");
+        assert!((1e6_f64.powf(rho) - 495.0).abs() < 5.0);
+    }
+
+    #[test]
+    fn tables_as_the_theory_has_them_promise_what_it_says() {
+        // Equation 5 with the best width: success of 1/2 - 1/e at least.
+        let (width, n) = (3.8, 1e6_f64);
+        let (p1, p2) = (collision(width), collision(width / RATIO));
+        let hashes = n.ln() / (1.0 / p2).ln();
+        let tables = n.powf(p1.ln() / p2.ln());
+        let told = Tables { vectors: n, tables, hashes };
+        let promise = told.at_width(width, 2.0 * tables);
+        assert!(promise.probability >= 0.5 - 1.0 / std::f64::consts::E - 1e-9, "{promise:?}");
+        assert!((promise.far - tables).abs() < 1e-6 * tables && (told.gamma(width) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_of_anything_never_promises_less() {
+        let base = Tables { vectors: 1e6, tables: 16.0, hashes: 16.0 };
+        let promise = |tables: Tables, s: f64| tables.promise(s).probability;
+        let mut last = 0.0;
+        for s in [0.0, 1e3, 1e4, 1e5, 1e6, 1e7] {
+            let now = promise(base, s);
+            assert!(now >= last && (0.0..=1.0).contains(&now), "{s}: {now}");
+            last = now;
+        }
+        assert!(last > 0.5, "{last}");
+        // More tables with as many entries of each.
+        assert!(promise(Tables { tables: 64.0, ..base }, 4e6) >= promise(base, 1e6));
+        assert!(promise(Tables { vectors: 1e5, ..base }, 1e5) >= promise(base, 1e5));
+        assert_eq!(promise(base, 0.0), 0.0);
+    }
+}

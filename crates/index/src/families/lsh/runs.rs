@@ -1,0 +1,171 @@
+//! Which blocks a query looks at: around its own key in each table, the smallest buckets of all tables first.
+
+use crate::error::Unreadable;
+use crate::format::tables::{KEY_BYTES, TableLayout};
+use crate::room::room;
+use std::collections::BinaryHeap;
+
+/// The first keys of the blocks of all tables, which find a bucket without a read.
+#[derive(Debug)]
+pub(super) struct Fences {
+    keys: Vec<u128>,
+    /// Blocks of a table.
+    blocks: usize,
+}
+
+/// A run of neighbouring blocks of one table: their numbers count through all tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+/// What a run may be continued by: the block beyond one of its ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Next {
+    /// How many of the first bits the query's key shares with the key where the run ends: the block beyond holds entries of the
+    /// bucket of that many bits.
+    shared: u32,
+    /// The lower ones first, of those that share as many.
+    order: std::cmp::Reverse<(u32, bool)>,
+}
+
+/// Memory for finding runs, reused.
+#[derive(Debug, Default)]
+pub(super) struct RunScratch {
+    next: BinaryHeap<Next>,
+}
+
+impl Fences {
+    /// Reads the file of fences.
+    pub(super) fn from_bytes(bytes: &[u8], layout: &TableLayout) -> Result<Fences, Unreadable> {
+        let blocks = layout.blocks() as usize;
+        let mut keys = room("the first keys of blocks", bytes.len() / KEY_BYTES)?;
+        keys.extend(bytes.as_chunks::<KEY_BYTES>().0.iter().map(|key| u128::from_le_bytes(*key)));
+        if keys.len() as u64 != layout.blocks() * u64::from(layout.tables()) {
+            return Err(Unreadable::from(format!("{} keys of {} tables", keys.len(), layout.tables())));
+        }
+        match keys.chunks(blocks).position(|table| !table.is_sorted()) {
+            Some(table) => Err(Unreadable::from(format!("the keys of table {table} are not in order"))),
+            None => Ok(Fences { keys, blocks }),
+        }
+    }
+
+    /// Bytes in memory.
+    pub(super) fn planned_bytes(layout: &TableLayout) -> u64 {
+        layout.fence_bytes()
+    }
+
+    /// Blocks of a table.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Finds the runs of a query with these `keys`, one a table: together `wanted` blocks, or one a table if that is more, or
+    /// all.
+    pub(super) fn runs(&self, keys: &[u128], wanted: usize, scratch: &mut RunScratch, runs: &mut Vec<Run>) {
+        let next = &mut scratch.next;
+        next.clear();
+        runs.clear();
+        for (table, key) in keys.iter().enumerate() {
+            let fences = self.of(table);
+            // The last block that begins at or before the key.
+            let home = fences.partition_point(|fence| fence <= key).saturating_sub(1);
+            runs.push(Run { first: home as u32, count: 1 });
+            self.offer(next, *key, table, runs[table], false);
+            self.offer(next, *key, table, runs[table], true);
+        }
+        let mut left = wanted.saturating_sub(runs.len());
+        while left > 0 {
+            let Some(Next { order: std::cmp::Reverse((table, after)), .. }) = next.pop() else { break };
+            let table = table as usize;
+            let run = &mut runs[table];
+            run.count += 1;
+            run.first -= u32::from(!after);
+            self.offer(next, keys[table], table, *run, after);
+            left -= 1;
+        }
+        for (table, run) in runs.iter_mut().enumerate() {
+            run.first += (table * self.blocks) as u32;
+        }
+    }
+
+    /// Offers the block beyond an end of a run, if there is one.
+    #[inline]
+    fn offer(&self, next: &mut BinaryHeap<Next>, key: u128, table: usize, run: Run, after: bool) {
+        let fences = self.of(table);
+        let beyond = (run.first + run.count) as usize;
+        // Before the run there are entries of the bucket if its first entry is one; behind it, if the next block's is.
+        let end = match after {
+            true if beyond < self.blocks => fences[beyond],
+            false if run.first > 0 => fences[run.first as usize],
+            _ => return,
+        };
+        let order = std::cmp::Reverse((table as u32, after));
+        next.push(Next { shared: (key ^ end).leading_zeros(), order });
+    }
+
+    fn of(&self, table: usize) -> &[u128] {
+        &self.keys[table * self.blocks..][..self.blocks]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fences(tables: &[Vec<u128>]) -> Fences {
+        Fences { keys: tables.concat(), blocks: tables[0].len() }
+    }
+
+    #[test]
+    fn runs_grow_by_the_smallest_bucket_of_all_tables() {
+        let at = |first_bits: u128| first_bits << 120;
+        let fences = fences(&[
+            vec![at(0x00), at(0x10), at(0x11), at(0x20), at(0x80)],
+            vec![at(0x00), at(0x40), at(0x80), at(0xc0), at(0xff)],
+        ]);
+        let keys = [at(0x12), at(0x81)];
+        let runs = |wanted| {
+            let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
+            fences.runs(&keys, wanted, &mut scratch, &mut runs);
+            runs.iter().map(|run| (run.first, run.count)).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(0), [(2, 1), (7, 1)], "one a table at least");
+        // Of the second table the run's first key shares 7 bits, of the first 6, and 7 of the one before.
+        assert_eq!(runs(3), [(2, 1), (6, 2)]);
+        assert_eq!(runs(5), [(0, 3), (6, 2)]);
+        assert_eq!(runs(99), [(0, 5), (5, 5)], "all there are");
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_whole_once_there_is_room_for_it(
+            mut entries in prop::collection::vec(any::<u128>(), 1..300), key in any::<u128>(), mask in 0_u32..12,
+            size in 1_usize..9,
+        ) {
+            // Keys that share bits with the query's.
+            let near = |(i, entry): (usize, &mut u128)| if i % 3 > 0 { *entry = key ^ (*entry >> (mask + i as u32 % 9)) };
+            entries.iter_mut().enumerate().for_each(near);
+            entries.sort_unstable();
+            let firsts: Vec<u128> = entries.chunks(size).map(|block| block[0]).collect();
+            let fences = fences(std::slice::from_ref(&firsts));
+            let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
+            for bits in 0..=20_u32 {
+                let inside = |entry: &&u128| (**entry ^ key).leading_zeros() >= bits;
+                let bucket = entries.iter().filter(inside).count();
+                if bucket == 0 {
+                    continue;
+                }
+                // A bucket lies across two blocks more than it fills, at most.
+                fences.runs(&[key], bucket / size + 2, &mut scratch, &mut runs);
+                let run = runs[0];
+                let covered = run.first as usize * size..(run.first + run.count) as usize * size;
+                let first = entries.iter().position(|entry| (entry ^ key).leading_zeros() >= bits);
+                let first = first.unwrap_or(0);
+                prop_assert!(covered.start <= first && first + bucket <= covered.end, "{bits}: {run:?} {first} {bucket}");
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The searcher: a run of blocks from each table in one round, what they hold scored by codes, the best read and compared.
+
+use super::cost::LshShape;
+use super::runs::{Fences, Run, RunScratch};
+use super::section::LshEntry;
+use crate::calibrate::solve::Solved;
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
+use crate::error::IndexError;
+use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
+use crate::family::{Scanned, Searcher};
+use crate::format::tables::TableLayout;
+use crate::query::set::VectorSet;
+use crate::query::under_way::Query;
+use crate::query::visited::VisitedSet;
+use crate::query::{Phase, SearchParams, spread};
+use bathyal_kernels::Neighbor;
+use bathyal_kernels::lsh::{CompoundHashes, HashScratch};
+use bathyal_kernels::quantize::{CodeQuery, Codec};
+use bathyal_store::Object;
+use bathyal_tier::{Cx, Span};
+
+/// Bytes of a run that one read brings: a device takes little longer for them than for a block.
+pub(super) const RUN_BYTES: usize = 16 << 10;
+/// Candidates are collected up to so many times as are wanted before the worst are dropped.
+const SLACK: usize = 4;
+/// By what a query looks at more blocks that has found fewer vectors than it was asked for.
+const MORE: usize = 4;
+
+/// What stays in memory of an LSH index.
+pub(crate) struct Lsh {
+    pub(super) set: VectorSet,
+    pub(super) pages: Pages,
+    pub(super) tables: TableLayout,
+    /// Whether a block is checked when it arrives; in memory it was checked when it was loaded.
+    pub(super) check: bool,
+    pub(super) functions: CompoundHashes,
+    pub(super) fences: Fences,
+    pub(super) codec: Codec,
+    pub(super) codes: Vec<u8>,
+    pub(super) entry: LshEntry,
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) struct Scratch {
+    query: Query,
+    pub(super) point: Vec<f32>,
+    hash: HashScratch,
+    key: Vec<u128>,
+    keys: Vec<u128>,
+    run: RunScratch,
+    pub(super) runs: Vec<Run>,
+    spans: Vec<Span>,
+    /// What each of the spans is.
+    parts: Vec<Run>,
+    pub(super) candidates: Candidates,
+    reads: PageReads,
+}
+
+/// What the entries of a query's blocks have come to so far.
+pub(super) struct Candidates {
+    code_query: CodeQuery,
+    ids: Vec<u32>,
+    scores: Vec<f32>,
+    /// The best estimates; no vector twice.
+    pub(super) hits: Vec<Neighbor>,
+    seen: VisitedSet,
+    /// Estimates from here on are of no use.
+    threshold: f32,
+    wanted: usize,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch {
+            query: Query::new(),
+            point: Vec::new(),
+            hash: HashScratch::default(),
+            key: Vec::new(),
+            keys: Vec::new(),
+            run: RunScratch::default(),
+            runs: Vec::new(),
+            spans: Vec::new(),
+            parts: Vec::new(),
+            candidates: Candidates {
+                code_query: CodeQuery::new(),
+                ids: Vec::new(),
+                scores: Vec::new(),
+                hits: Vec::new(),
+                seen: VisitedSet::new(256),
+                threshold: f32::INFINITY,
+                wanted: 1,
+            },
+            reads: PageReads::default(),
+        }
+    }
+}
+
+/// Bytes that a query of `tables` tables holds at its peak, about.
+pub(super) fn planned_bytes(dim: usize, tables: u32, search_list: usize) -> u64 {
+    (search_list * (SLACK * 64 + 64) + tables as usize * 160 + dim * 1100 + RUN_BYTES + 16_384) as u64
+}
+
+impl Candidates {
+    /// Forgets the query before; `wanted` are to be compared.
+    fn begin(&mut self, wanted: usize) {
+        self.hits.clear();
+        self.seen.clear();
+        self.threshold = f32::INFINITY;
+        self.wanted = wanted.max(1);
+    }
+
+    /// Takes the ids of a block.
+    ///
+    /// # Errors
+    /// A sentence when one of them is that of no vector.
+    fn list(&mut self, block: &[[u8; 4]], vectors: u32) -> Result<(), String> {
+        let before = self.ids.len();
+        self.ids.extend(block.iter().map(|id| u32::from_le_bytes(*id)));
+        match self.ids[before..].iter().find(|id| **id >= vectors) {
+            Some(id) => Err(format!("it holds vector {id}, which is not among {vectors}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Scores the ids that were listed, and keeps the best; returns how many there were.
+    fn score(&mut self, codec: &Codec, codes: &[u8]) -> u32 {
+        let Candidates { code_query, ids, scores, hits, seen, threshold, wanted } = self;
+        scores.resize(ids.len(), 0.0);
+        code_query.score(codec, codes, ids, scores);
+        for (id, score) in ids.iter().zip(scores.iter()) {
+            // An estimate that no number holds is farther than all others.
+            let distance = if score.is_nan() { f32::INFINITY } else { *score };
+            // All entries of a vector have its one code: what was too far once is too far again.
+            if (distance < *threshold || *threshold == f32::INFINITY) && seen.insert(*id) {
+                hits.push(Neighbor { distance, id: *id });
+            }
+        }
+        if hits.len() >= SLACK * *wanted {
+            *threshold = keep_best(hits, *wanted).next_up();
+        }
+        let listed = ids.len() as u32;
+        ids.clear();
+        listed
+    }
+
+    /// Leaves the candidates that are wanted, the nearest first.
+    fn settle(&mut self) {
+        if self.hits.len() > self.wanted {
+            keep_best(&mut self.hits, self.wanted);
+        }
+        self.hits.sort_unstable();
+    }
+}
+
+/// Drops all but the `wanted` best and returns the distance of the worst of these. Of equal ones the lowest ids stay.
+fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
+    let (_, worst, _) = hits.select_nth_unstable(wanted - 1);
+    let distance = worst.distance;
+    hits.truncate(wanted);
+    distance
+}
+
+impl Scratch {
+    /// Begins a query: its keys.
+    pub(super) fn begin(&mut self, lsh: &Lsh, query: &[u8], params: &SearchParams) {
+        self.query.begin(&lsh.set, query, params);
+        self.reads.begin();
+        self.point.clear();
+        self.point.extend_from_slice(&self.query.floats);
+        // Under the inner product queries lie where the extra value of points is 0.
+        self.point.resize(lsh.functions.dim(), 0.0);
+        lsh.functions.centred(&mut self.point);
+        self.keys.clear();
+        for table in 0..lsh.functions.tables() {
+            lsh.functions.keys(table, &self.point, &mut self.hash, &mut self.key);
+            self.keys.extend_from_slice(&self.key);
+        }
+        lsh.codec.prepare(&self.query.floats, &mut self.candidates.code_query);
+    }
+
+    /// Finds the runs of `blocks` blocks in all, and forgets the candidates of other runs.
+    pub(super) fn find_runs(&mut self, lsh: &Lsh, blocks: usize, wanted: usize) {
+        lsh.fences.runs(&self.keys, blocks, &mut self.run, &mut self.runs);
+        self.candidates.begin(wanted);
+        let most = (RUN_BYTES / lsh.tables.block_bytes()).max(1) as u32;
+        self.parts.clear();
+        for run in &self.runs {
+            let parts = (0..run.count).step_by(most as usize);
+            self.parts
+                .extend(parts.map(|from| Run { first: run.first + from, count: most.min(run.count - from) }));
+        }
+        self.query.clock.spent(Phase::Navigate);
+    }
+
+    /// Scores what lies in a part of a run.
+    pub(super) fn take(&mut self, lsh: &Lsh, part: Run, bytes: &[u8]) -> Result<(), IndexError> {
+        for (block, bytes) in (part.first..).zip(bytes.chunks_exact(lsh.tables.block_bytes())) {
+            let damaged = |reason| lsh.set.damaged(format!("block {block} of the tables"), reason);
+            if lsh.check {
+                lsh.tables.check(block, bytes).map_err(damaged)?;
+            }
+            self.candidates.list(lsh.tables.ids(bytes), lsh.set.vectors).map_err(damaged)?;
+        }
+        let entries = self.candidates.score(&lsh.codec, &lsh.codes);
+        self.query.stats.code_distances += entries;
+        self.query.stats.own[1] += entries;
+        Ok(())
+    }
+
+    /// The candidates of a query that was begun, the nearest first, from blocks of `object`, which are read one run after the
+    /// other into `bytes`.
+    pub(super) fn look(
+        &mut self,
+        lsh: &Lsh,
+        (probes, wanted): (usize, usize),
+        object: &dyn Object,
+        bytes: &mut Vec<u8>,
+    ) -> Result<&[Neighbor], IndexError> {
+        self.find_runs(lsh, probes.saturating_mul(lsh.functions.tables()), wanted);
+        let parts = std::mem::take(&mut self.parts);
+        for part in &parts {
+            let span = lsh.tables.span(part.first, part.count);
+            bytes.resize(span.len as usize, 0);
+            object.read_at(span.offset, bytes)?;
+            self.take(lsh, *part, bytes)?;
+        }
+        self.parts = parts;
+        self.candidates.settle();
+        Ok(&self.candidates.hits)
+    }
+
+    /// Reads the parts of all runs.
+    async fn read_parts(&mut self, cx: &Cx, lsh: &Lsh) -> Result<(), IndexError> {
+        let parts = std::mem::take(&mut self.parts);
+        for some in parts.chunks(PAGES_AT_ONCE) {
+            self.spans.clear();
+            self.spans.extend(some.iter().map(|part| lsh.tables.span(part.first, part.count)));
+            self.query.count_round(&self.spans, cx.alignment());
+            self.query.stats.own[0] += some.len() as u32;
+            let arrived = cx.read(&self.spans).await.map_err(|source| lsh.set.failed(source))?;
+            self.query.clock.spent(Phase::Read);
+            for (i, part) in some.iter().enumerate() {
+                self.take(lsh, *part, arrived.bytes(i))?;
+            }
+            self.query.clock.spent(Phase::Scan);
+        }
+        self.parts = parts;
+        Ok(())
+    }
+}
+
+impl Lsh {
+    fn shape(&self) -> LshShape {
+        let layout = &self.pages.layout;
+        let (tables, dim) = (self.functions.tables() as f64, self.functions.dim());
+        LshShape {
+            tables,
+            blocks: self.fences.blocks() as f64,
+            block_ids: self.tables.block_ids() as f64,
+            block_bytes: self.tables.block_bytes() as u32,
+            read_blocks: (RUN_BYTES / self.tables.block_bytes()).max(1) as f64,
+            code_bytes: self.codec.code_bytes() as u32,
+            vector_bytes: layout.vector_bytes() as u32,
+            page_bytes: layout.page_bytes() as u32,
+            lone: matches!(self.pages.reading, Reading::Alone(_)),
+            hash_products: tables * (self.functions.hashes() * dim) as f64,
+        }
+    }
+}
+
+impl crate::family::Scratch for Scratch {
+    fn query(&self) -> &Query {
+        &self.query
+    }
+
+    fn query_mut(&mut self) -> &mut Query {
+        &mut self.query
+    }
+}
+
+impl Searcher for Lsh {
+    type Scratch = Scratch;
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        scratch.begin(self, query, &params);
+        let tables = self.functions.tables();
+        let (all, enough) = (tables * self.fences.blocks(), params.k.min(self.set.vectors as usize));
+        let mut blocks = params.probes.max(1).saturating_mul(tables).min(all);
+        loop {
+            scratch.find_runs(self, blocks, params.wanted());
+            scratch.read_parts(&cx, self).await?;
+            if scratch.candidates.hits.len() >= enough || blocks == all {
+                break;
+            }
+            // Whoever asks for k gets k: each table has every vector.
+            blocks = blocks.saturating_mul(MORE).min(all);
+        }
+        scratch.candidates.settle();
+        scratch.query.clock.spent(Phase::Scan);
+        let Scratch { query, candidates, reads, .. } = scratch;
+        self.pages.compare(&cx, &self.set, &candidates.hits, query, reads).await
+    }
+
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        let (shape, device) = (self.shape(), machine.device());
+        self.entry.effort(k, recall, |probes, list| shape.demand(probes, list, machine).price_ns(&device))
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        self.shape().demand(params.probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let size = self.codec.code_bytes();
+        let mut row = vec![0.0; self.set.dim];
+        for code in spread(self.codes.len() / size, wanted) {
+            self.codec.decode(&self.codes[code * size..][..size], &mut row);
+            out.extend_from_slice(&row);
+        }
+    }
+
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        let looked_at = scratch.runs.iter().map(|run| run.count as usize).sum();
+        Some(Scanned { scanned: looked_at, of: self.functions.tables() * self.fences.blocks() })
+    }
+}

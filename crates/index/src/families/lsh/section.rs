@@ -1,0 +1,139 @@
+//! What a manifest says of an LSH index.
+
+use crate::calibrate::probed::{self, ProbedPoint};
+use crate::calibrate::solve::Solved;
+use crate::calibrate::{self, Calibration, Limits};
+use crate::format::groups::GroupLayout;
+use crate::format::manifest::{CodesEntry, FileEntry, Manifest, require};
+use crate::format::tables::TableLayout;
+use bathyal_kernels::Metric;
+use bathyal_kernels::lsh::{CompoundHashes, MOST_HASHES};
+use serde::{Deserialize, Serialize};
+
+/// The family's name.
+pub(crate) const NAME: &str = "lsh";
+/// The vectors in the order of the data, and the tables behind them.
+pub(crate) const TABLES_NAME: &str = "tables.bin";
+/// The hash functions.
+pub(crate) const HASHES_NAME: &str = "hashes.bin";
+/// The first key of every block.
+pub(crate) const FENCES_NAME: &str = "fences.bin";
+/// The codes of all vectors, and their codec.
+pub(crate) const CODES_NAME: &str = "codes.bin";
+pub(crate) const CODEC_NAME: &str = "codec.bin";
+/// What searches may read from a tier.
+pub(crate) const STRIPED: &[&str] = &[TABLES_NAME];
+
+/// The parameters of an LSH index. Its files are named among the manifest's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LshEntry {
+    /// The file of vectors and tables.
+    #[serde(skip)]
+    pub file: FileEntry,
+    /// The hash functions.
+    #[serde(skip)]
+    pub functions: FileEntry,
+    /// The first key of every block.
+    #[serde(skip)]
+    pub fences: FileEntry,
+    /// Bytes of a page of vectors.
+    pub page_bytes: u32,
+    /// Number of tables: L.
+    pub tables: u32,
+    /// Values of a compound hash: m.
+    pub hashes: u32,
+    /// Bytes of a block of a table.
+    pub block_bytes: u32,
+    /// The finest width of a hash, in the units of the vectors.
+    pub cell: f32,
+    /// Inner product only: the longest squared length, to which the extra value of each hashed point reaches up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest: Option<f32>,
+    /// The codes, one a vector.
+    pub codes: CodesEntry,
+    /// Recall against blocks of each table and candidates.
+    pub calibration: Calibration<ProbedPoint>,
+}
+
+impl LshEntry {
+    /// Reads and checks what the manifest of an LSH index says.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn read(manifest: &Manifest) -> Result<LshEntry, String> {
+        let mut entry: LshEntry = manifest.structure(NAME)?;
+        entry.file = manifest.file(TABLES_NAME)?.clone();
+        entry.functions = manifest.file(HASHES_NAME)?.clone();
+        entry.fences = manifest.file(FENCES_NAME)?.clone();
+        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.check(manifest)?;
+        Ok(entry)
+    }
+
+    /// All files, the one that searches read first.
+    pub fn files(&self) -> Vec<FileEntry> {
+        let files = [&self.file, &self.codes.file, &self.codes.codec, &self.functions, &self.fences];
+        files.into_iter().cloned().collect()
+    }
+
+    /// Where vectors lie: each page is a group.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn vectors_layout(&self, manifest: &Manifest) -> Result<GroupLayout, String> {
+        let layout = GroupLayout::new(manifest.stored_element()?, manifest.dim, self.page_bytes, 1)?;
+        Ok(layout.identified(manifest.identity()?))
+    }
+
+    /// Pages of vectors.
+    pub fn pages(&self, layout: &GroupLayout, vectors: u64) -> u64 {
+        vectors.div_ceil(layout.group_vectors() as u64)
+    }
+
+    /// Where the tables lie.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn table_layout(&self, manifest: &Manifest) -> Result<TableLayout, String> {
+        let pages = self.vectors_layout(manifest)?;
+        let begin = pages.file_bytes(self.pages(&pages, manifest.vectors));
+        let layout = TableLayout::new(begin, self.block_bytes, self.tables, manifest.vectors)?;
+        Ok(layout.identified(manifest.identity()?))
+    }
+
+    /// Values of a hashed point: under the inner product one more than vectors have.
+    pub fn point_dim(&self, manifest: &Manifest) -> usize {
+        manifest.dim as usize + usize::from(self.longest.is_some())
+    }
+
+    fn check(&self, manifest: &Manifest) -> Result<(), String> {
+        manifest.check_files(&self.files())?;
+        let layout = self.table_layout(manifest)?;
+        require((1..=MOST_HASHES as u32).contains(&self.hashes), "the number of hashes is out of range")?;
+        require(
+            self.file.bytes == layout.file_bytes(),
+            "the tables' length does not follow from the vectors",
+        )?;
+        require(
+            self.fences.bytes == layout.fence_bytes(),
+            "the fences' length does not follow from the tables",
+        )?;
+        let ip = manifest.metric()? == Metric::InnerProduct;
+        let longest = self.longest.is_none_or(|longest| longest.is_finite() && longest >= 0.0);
+        require(longest && self.longest.is_some() == ip, "the longest vector is none")?;
+        require(self.cell.is_finite() && self.cell > 0.0, "the cell is no width")?;
+        let functions =
+            CompoundHashes::file_bytes(self.point_dim(manifest), self.tables as usize, self.hashes as usize);
+        require(self.functions.bytes == functions, "the hashes' length does not follow from the tables")?;
+        let codes = manifest.vectors * u64::from(self.codes.code_bytes);
+        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
+        let series = Some(|point: &ProbedPoint| point.probes);
+        let probes = u32::try_from(layout.blocks()).unwrap_or(u32::MAX);
+        calibrate::check(&self.calibration, &Limits { vectors: manifest.vectors, probes, series })
+    }
+
+    /// The blocks of each table and the candidates for a recall, by the `price` of so many.
+    pub(crate) fn effort(&self, k: usize, recall: f32, price: impl Fn(f64, f64) -> f64) -> Option<Solved> {
+        probed::effort(&self.calibration.curves, k, recall, price)
+    }
+}

@@ -1,0 +1,116 @@
+//! Looking at every byte of an LSH index: pages of vectors, then tables, each of which has every vector once.
+
+use super::open::load_lsh;
+use super::section::LshEntry;
+use crate::error::IndexError;
+use crate::family::pages::PageWalk;
+use crate::family::{VerifyReport, Verifying};
+use crate::format::groups::GroupLayout;
+use crate::format::tables::TableLayout;
+use crate::format::walk::{Marks, read_through};
+
+/// Checks pages, tables and whatever else belongs together.
+pub(super) fn verify(
+    verifying: &Verifying<'_>,
+    entry: &LshEntry,
+    pages: &GroupLayout,
+    tables: &TableLayout,
+    report: &mut VerifyReport,
+) -> Result<(), IndexError> {
+    let Verifying { object, manifest, progress, directory } = *verifying;
+    let of_pages = entry.pages(pages, manifest.vectors);
+    let mut walk = PageWalk::new(verifying, pages, of_pages)?;
+    let mut blocks = BlockWalk::new(tables, manifest.vectors)?;
+    let (first, page_bytes) = (tables.span(0, 0).offset, pages.page_bytes() as u64);
+    let crc = read_through(object, entry.file.bytes, pages.page_bytes(), progress, |number, bytes| {
+        let offset = number * page_bytes;
+        // The page in which the tables begin has zeros before them.
+        let before = first.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        if before > 0 {
+            walk.page(number, &bytes[..before], report);
+        }
+        blocks.take(&bytes[before..], report);
+    })?;
+    report.bytes += entry.file.bytes;
+    if crc != entry.file.crc32c {
+        let name = &entry.file.name;
+        report.fault(format!("{name}: checksum {crc:08x}, the manifest says {:08x}", entry.file.crc32c));
+    }
+    walk.end(report);
+    blocks.end(report);
+    if report.sound
+        && let Err(damage) = load_lsh(directory, manifest, entry.clone())
+    {
+        report.fault(damage.to_string());
+    }
+    Ok(())
+}
+
+/// Blocks of tables, as their bytes come in whatever pieces.
+struct BlockWalk<'a> {
+    layout: &'a TableLayout,
+    vectors: u64,
+    /// The beginning of a block whose end has not come.
+    begun: Vec<u8>,
+    next: u64,
+    seen: Marks,
+}
+
+impl<'a> BlockWalk<'a> {
+    fn new(layout: &'a TableLayout, vectors: u64) -> Result<BlockWalk<'a>, IndexError> {
+        Ok(BlockWalk { layout, vectors, begun: Vec::new(), next: 0, seen: Marks::new(vectors)? })
+    }
+
+    fn take(&mut self, mut bytes: &[u8], report: &mut VerifyReport) {
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(self.layout.block_bytes() - self.begun.len()));
+            self.begun.extend_from_slice(now);
+            bytes = rest;
+            if self.begun.len() == self.layout.block_bytes() {
+                let block = std::mem::take(&mut self.begun);
+                self.block(&block, report);
+                self.begun = block;
+                self.begun.clear();
+            }
+        }
+    }
+
+    fn block(&mut self, block: &[u8], report: &mut VerifyReport) {
+        let (number, blocks) = (self.next, self.layout.blocks());
+        let table = number / blocks;
+        self.next += 1;
+        if table >= u64::from(self.layout.tables()) {
+            return self.unused(block, report);
+        }
+        if let Err(reason) = self.layout.check(number as u32, block) {
+            report.fault(format!("block {number} of the tables: {reason}"));
+        }
+        for id in self.layout.ids(block) {
+            let id = u32::from_le_bytes(*id);
+            if u64::from(id) >= self.vectors || !self.seen.mark(id) {
+                let all = self.vectors;
+                report.fault(format!("table {table}: vector {id} is there twice or none of {all}"));
+            }
+        }
+        if self.next.is_multiple_of(blocks) {
+            if self.seen.count() != self.vectors {
+                report.fault(format!(
+                    "table {table} holds {} vectors of {}",
+                    self.seen.count(),
+                    self.vectors
+                ));
+            }
+            self.seen.clear();
+        }
+    }
+
+    fn unused(&self, bytes: &[u8], report: &mut VerifyReport) {
+        if bytes.iter().any(|byte| *byte != 0) {
+            report.fault("unused bytes behind the last block are not zero".into());
+        }
+    }
+
+    fn end(&self, report: &mut VerifyReport) {
+        self.unused(&self.begun, report);
+    }
+}
