@@ -9,13 +9,13 @@ pub const GROUPS: [(&str, &[&str]); 11] = [
     ("ids", &["ibin", "ivecs"]),
     (
         "manifest",
-        &["manifest", "manifest_content", "cluster_manifest", "flat_manifest", "spann_manifest", "manifest_of_version_1"],
+        &["manifest", "manifest_content", "cluster_manifest", "flat_manifest", "lsh_manifest", "spann_manifest", "manifest_of_version_1"],
     ),
     ("journal", &["journal", "journal_content", "list_journal", "graph_journal"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
-    ("codec", &["codec"]),
+    ("codec", &["codec", "hash_functions"]),
     ("code_blocks", &["code_blocks"]),
-    ("group_page", &["group_page"]),
+    ("group_page", &["group_page", "table_block"]),
     ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),
     (

@@ -25,6 +25,7 @@ mkdir -p version_2_later version_4 /mnt/a /mnt/b
 later cluster --metric l2 --group-vectors 20
 later cluster_cosine --metric cosine --group-vectors 20
 later flat_codes --metric l2 --family flat --code-kind axes
+later lsh --metric cosine --family lsh --tables 4 --code-kind axes
 later spann_codes --metric l2 --family spann --layout coupled --code-kind axes
 # Parts on two disks.
 striped cluster --group-vectors 20

@@ -56,7 +56,7 @@ fn a_query_allocates_next_to_nothing() {
     let lone: Vec<VectorFile> =
         (0..50).map(|at| VectorFile::from_rows(Element::U8, DIM, few.row(at).to_vec()).unwrap()).collect();
     let options = SearchOptions { threads: 1, ..SearchOptions::default() };
-    for family in ["cluster", "graph", "spann", "flat"] {
+    for family in ["cluster", "graph", "spann", "flat", "lsh"] {
         let path = dir.path().join(family);
         let build_options = BuildOptions::of(families::options(family, &GivenOptions::new()).unwrap());
         build(&base, &path, &build_options, &Silent).unwrap();

@@ -4,6 +4,7 @@
 mod clustered;
 
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
     OpenOptions, PostingLayout, SearchOptions, SpannOptions, TierChoice, build,
@@ -39,6 +40,7 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
         ("flat", of(FlatOptions::default().into())),
+        ("lsh", of(LshOptions::default().into())),
         ("flat_codes", of(FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into())),
     ]
 }

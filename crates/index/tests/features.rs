@@ -3,6 +3,7 @@
 mod clustered;
 
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
     RangeOptions, SearchOptions, SpannOptions, TierChoice, build, search_many,
@@ -22,15 +23,17 @@ enum Family {
     Graph,
     Spann,
     Flat,
+    Lsh,
 }
 
-const FAMILIES: [Family; 4] = [Family::Cluster, Family::Graph, Family::Spann, Family::Flat];
+const FAMILIES: [Family; 5] = [Family::Cluster, Family::Graph, Family::Spann, Family::Flat, Family::Lsh];
 
 impl Family {
     fn options(self) -> FamilyOptions {
         match self {
             Family::Cluster => ClusterOptions::default().into(),
             Family::Flat => FlatOptions::default().into(),
+            Family::Lsh => LshOptions::default().into(),
             Family::Graph => {
                 GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
             }

@@ -3,6 +3,7 @@
 mod clustered;
 
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GivenOptions, GraphOptions, Index, IndexError,
     OpenOptions, RangeOptions, SearchMode, SearchOptions, SpannOptions, build, families,
@@ -13,12 +14,13 @@ use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 
 /// Each family with the efforts that a search of it knows.
-fn kinds() -> [(FamilyOptions, &'static [&'static str]); 5] {
+fn kinds() -> [(FamilyOptions, &'static [&'static str]); 6] {
     [
         (ClusterOptions::default().into(), &["search_list", "probes"]),
         (GraphOptions::default().into(), &["search_list", "beam_width", "mode"]),
         (SpannOptions::default().into(), &["search_list", "probes", "prune", "mode"]),
         (FlatOptions::default().into(), &[]),
+        (LshOptions::default().into(), &["search_list", "probes"]),
         (FlatOptions { code_bytes: Some(8), ..FlatOptions::default() }.into(), &["search_list"]),
     ]
 }
@@ -125,6 +127,9 @@ fn values_that_an_option_does_not_take_are_refused_by_name() {
         ("cluster", "code_kind", serde_json::json!("pq"), "pq"),
         ("flat", "code_kind", serde_json::json!("pq4"), "pq4"),
         ("flat", "code_bytes", serde_json::json!(0), "code_bytes"),
+        ("lsh", "tables", serde_json::json!(0), "tables is 0"),
+        ("lsh", "hashes", serde_json::json!(33), "hashes is 33"),
+        ("lsh", "block_bytes", serde_json::json!(513), "block_bytes is 513"),
     ] {
         let what = refusal(families::options(family, &GivenOptions::from([(name.to_owned(), value)])));
         assert!(what.contains(expected), "{what}");
@@ -140,7 +145,7 @@ fn options_by_name_are_those_of_the_family_s_own_struct() {
         let found = families::options(family, &given(values)).unwrap();
         assert_eq!(format!("{found:?}"), format!("{expected:?}"));
     };
-    for (family, _) in &kinds()[..4] {
+    for (family, _) in &kinds()[..5] {
         same(family.family(), &[], family.clone());
     }
     let coded = FlatOptions { code_bytes: Some(8), ..FlatOptions::default() };

@@ -12,6 +12,8 @@ use bathyal_index::families::flat::FlatEntry;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::graph::layout::GraphLayout;
+use bathyal_index::families::lsh::LshEntry;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::manifest::{FileEntry, Manifest};
 use bathyal_index::format::offsets::Offsets;
@@ -122,6 +124,7 @@ impl Sound {
                 }
                 return;
             }
+            "lsh" => return self.seal_tables(bytes),
             "graph" => GraphEntry::read(&self.manifest).unwrap(),
             _ => return,
         };
@@ -161,6 +164,29 @@ impl Sound {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Sound {
+    /// Makes the checksums of pages of vectors and of blocks of hash tables fit.
+    fn seal_tables(&self, bytes: &mut [u8]) {
+        let (entry, identity) = (LshEntry::read(&self.manifest).unwrap(), self.manifest.identity().unwrap());
+        let tables = entry.table_layout(&self.manifest).unwrap();
+        let pages = entry.vectors_layout(&self.manifest).unwrap();
+        let begin = (tables.span(0, 0).offset as usize).min(bytes.len());
+        let (vectors, blocks) = bytes.split_at_mut(begin);
+        let count = entry.pages(&pages, self.manifest.vectors) as usize;
+        let pages = vectors.chunks_exact_mut(pages.page_bytes()).take(count).enumerate();
+        let blocks = blocks.chunks_exact_mut(tables.block_bytes()).enumerate();
+        let pages = pages.map(|(page, bytes)| (page as u64, bytes));
+        let all = tables.blocks() as usize * tables.tables() as usize;
+        for (number, bytes) in
+            pages.chain(blocks.take(all).map(|(block, bytes)| (block as u64 | 1 << 63, bytes)))
+        {
+            let crc = identity.checksum(&number.to_le_bytes());
+            let crc = crc32c::crc32c_append(crc, &bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
         }
     }
 }
@@ -222,6 +248,11 @@ fn lying_cluster_indexes_do_no_harm() {
 fn lying_flat_indexes_do_no_harm() {
     lie("flat", FlatOptions::default());
     lie("flat_codes", FlatOptions { code_bytes: CODE_BYTES, ..FlatOptions::default() });
+}
+
+#[test]
+fn lying_hash_tables_do_no_harm() {
+    lie("lsh", LshOptions { tables: 4, code_bytes: CODE_BYTES, ..LshOptions::default() });
 }
 
 #[test]

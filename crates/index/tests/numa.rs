@@ -64,7 +64,7 @@ fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
     let search = SearchOptions { threads: 4, ..SearchOptions::default() };
     let row =
         |at| bathyal_vectors::VectorFile::from_rows(Element::U8, DIM, queries.row(at).to_vec()).unwrap();
-    let paths = ["cluster", "graph", "spann", "flat"].map(|family| built(dir.path(), family));
+    let paths = ["cluster", "graph", "spann", "flat", "lsh"].map(|family| built(dir.path(), family));
     let open = |path, tier: &TierChoice, numa, memory_bytes| {
         let nodes = Some(nodes.clone());
         Index::open(

@@ -4,6 +4,7 @@
 mod clustered;
 
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, OpenOptions,
@@ -93,6 +94,11 @@ fn groups() {
 #[test]
 fn flat() {
     check(FlatOptions { code_bytes: Some(8), ..FlatOptions::default() });
+}
+
+#[test]
+fn hash_tables() {
+    check(LshOptions { tables: 3, ..LshOptions::default() });
 }
 
 #[test]

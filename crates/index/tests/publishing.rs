@@ -6,6 +6,7 @@ mod clustered;
 
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
@@ -46,6 +47,7 @@ enum Structure {
     Groups,
     /// With codes of so many bytes, or none.
     Flat(Option<u32>),
+    Tables,
 }
 
 /// What is built.
@@ -157,6 +159,7 @@ impl Kind {
             }
             .into(),
             Structure::Groups => ClusterOptions::default().into(),
+            Structure::Tables => LshOptions { tables: 3, ..LshOptions::default() }.into(),
             Structure::Flat(code_bytes) => FlatOptions { code_bytes, ..FlatOptions::default() }.into(),
         }
     }
@@ -451,6 +454,11 @@ fn flat() {
     for code_bytes in [None, Some(8)] {
         sweep(Kind { structure: Structure::Flat(code_bytes), ..CLUSTER });
     }
+}
+
+#[test]
+fn hash_tables() {
+    sweep(Kind { structure: Structure::Tables, ..CLUSTER });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod clustered;
 
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
@@ -42,6 +43,7 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
         ("flat", of(FlatOptions::default().into())),
+        ("lsh", of(LshOptions { code_bytes, ..LshOptions::default() }.into())),
         ("flat_codes", of(FlatOptions { code_bytes, ..FlatOptions::default() }.into())),
     ]
 }

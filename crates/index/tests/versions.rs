@@ -108,7 +108,7 @@ fn indexes_of_every_version_are_read() {
 #[test]
 fn what_a_version_was_given_later_is_read() {
     let folder = folder().join("version_2_later");
-    let known = ["cluster", "cluster_cosine", "flat_codes", "spann_codes"];
+    let known = ["cluster", "cluster_cosine", "flat_codes", "lsh", "spann_codes"];
     assert_eq!(names(&folder), known);
     for name in known {
         Fixture { path: folder.join(name), base: "wide.fbin", stripe: Vec::new() }.check(FORMAT_VERSION);

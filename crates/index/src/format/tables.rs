@@ -182,7 +182,10 @@ mod tests {
         let mut block = vec![9_u8; 128];
         layout.encode(&mut block, 3, 28..40_u32);
         assert_eq!(layout.check(3, &block), Ok(()));
-        assert_eq!(layout.ids(&block).iter().map(|id| u32::from_le_bytes(*id)).sum::<u32>(), (28..40_u32).sum::<u32>());
+        assert_eq!(
+            layout.ids(&block).iter().map(|id| u32::from_le_bytes(*id)).sum::<u32>(),
+            (28..40_u32).sum::<u32>()
+        );
         assert!(layout.check(1, &block).is_err(), "another block");
         assert!(layout.identified(Identity::of("that")).check(3, &block).is_err(), "another index");
         for at in [0, 4, 6, 8, 15, 16, 127] {

@@ -2,6 +2,7 @@
 
 use crate::clustered::vectors;
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
     PostingLayout, SearchMode, SearchOptions, SearchResult, SpannOptions, build, inspect, verify,
@@ -21,6 +22,7 @@ use tempfile::TempDir;
 pub enum Family {
     Cluster,
     Flat,
+    Lsh,
     Graph(GraphLayoutChoice),
     Lists(PostingLayout),
 }
@@ -40,7 +42,7 @@ const fn kind(family: Family, name: &'static str, effort: u32) -> Kind {
     Kind { family, name, effort, code: None }
 }
 
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 11] = [
     kind(Family::Cluster, "cluster", 60),
     kind(Family::Graph(GraphLayoutChoice::Padded), "padded", 60),
     kind(Family::Graph(GraphLayoutChoice::PageLocal), "page_local", 60),
@@ -51,6 +53,7 @@ pub const KINDS: [Kind; 10] = [
     Kind { code: Some(CodeKind::Axes), ..kind(Family::Lists(PostingLayout::Coupled), "codes", 10) },
     kind(Family::Flat, "flat", 60),
     Kind { code: Some(CodeKind::Axes), ..kind(Family::Flat, "flat_codes", 60) },
+    kind(Family::Lsh, "lsh", 60),
 ];
 
 /// Candidates that are compared for each list of codes.
@@ -68,7 +71,8 @@ impl Kind {
 
     /// Whether candidates are read alone where that costs no more than their page: others are found then.
     pub fn reads_alone_in_memory(self) -> bool {
-        self.family == Family::Cluster || self.family == Family::Flat && self.code.is_some()
+        matches!(self.family, Family::Cluster | Family::Lsh)
+            || self.family == Family::Flat && self.code.is_some()
     }
 
     /// Whether reads are cut to what a tier likes.
@@ -101,6 +105,7 @@ impl Kind {
     fn family(self) -> FamilyOptions {
         match self.family {
             Family::Cluster => ClusterOptions::default().into(),
+            Family::Lsh => LshOptions::default().into(),
             Family::Flat => FlatOptions { code_kind: self.code, ..FlatOptions::default() }.into(),
             Family::Graph(layout) => {
                 GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() }.into()
@@ -133,7 +138,7 @@ impl Kind {
             effort: self.effort(candidates.max(10)),
             probes: self.is_lists().then_some(self.effort),
             // What is read in one round knows no modes.
-            mode: (!matches!(self.family, Family::Cluster | Family::Flat)).then_some(mode),
+            mode: (!matches!(self.family, Family::Cluster | Family::Flat | Family::Lsh)).then_some(mode),
             threads: 2,
             in_flight: Some(9),
             ..SearchOptions::default()

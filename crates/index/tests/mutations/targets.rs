@@ -6,6 +6,8 @@
 
 #[path = "lists.rs"]
 mod lists;
+#[path = "tables.rs"]
+mod tables;
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -17,6 +19,7 @@ use bathyal_index::calibrate::{Calibration, Curve};
 use bathyal_index::families::cluster::{ClusterEntry, Pruned, check_centroids, check_journal};
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
 use bathyal_index::families::graph::{self, GraphEntry};
+use bathyal_index::families::lsh::LshEntry;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
@@ -41,7 +44,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 35] = [
+pub const TARGETS: [Target; 38] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -71,6 +74,9 @@ pub const TARGETS: [Target; 35] = [
     Target { name: "graph_journal", seeds: graph_journals, read: graph_journal },
     Target { name: "cluster_manifest", seeds: || vec![content(&cluster_manifest())], read: manifest_content },
     Target { name: "flat_manifest", seeds: flat_manifests, read: manifest_content },
+    Target { name: "lsh_manifest", seeds: tables::manifests, read: manifest_content },
+    Target { name: "hash_functions", seeds: tables::function_files, read: tables::functions },
+    Target { name: "table_block", seeds: || vec![tables::block()], read: tables::blocks },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
     Target { name: "manifest_of_version_1", seeds: first_manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },
@@ -122,6 +128,8 @@ fn manifest_file(bytes: &[u8]) {
     let graph = GraphEntry::read(&manifest);
     let lists = SpannEntry::read(&manifest);
     let flat = FlatEntry::read(&manifest);
+    let hashed = LshEntry::read(&manifest);
+    assert!(hashed.is_err() || manifest.family == "lsh");
     assert!(cluster.is_err() || manifest.family == "cluster");
     assert!(graph.is_err() || manifest.family == "graph");
     assert!(lists.is_err() || manifest.family == "spann");
@@ -132,6 +140,9 @@ fn manifest_file(bytes: &[u8]) {
     }
     if let Ok(entry) = graph {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), GraphEntry::read), entry);
+    }
+    if let Ok(entry) = hashed {
+        assert_eq!(rewritten(&mut again, &entry, entry.files(), LshEntry::read), entry);
     }
     if let Ok(entry) = flat {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), FlatEntry::read), entry);

@@ -33,7 +33,7 @@ const THREAD_ROWS: u64 = 512;
 /// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 /// Fewest entries that are sorted at once: below, a table takes more passes than anybody waits for.
-const LEAST_ENTRIES: u64 = 1 << 20;
+const LEAST_ENTRIES: u64 = 1 << 16;
 /// Bytes of entries that are sorted at once where no budget says something else, unless a table has more.
 const USUAL_ENTRY_BYTES: u64 = 1 << 30;
 /// Changes whenever what a step writes does.

@@ -1,0 +1,128 @@
+//! What only hash tables have: a promise that holds, and tables that do not fit into memory while they are sorted.
+
+use bathyal_index::families::lsh::{LshEntry, LshOptions, Tables};
+use bathyal_index::{
+    BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build, inspect, verify,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const DIM: usize = 24;
+
+/// A direction of length 1.
+fn direction(random: &mut StdRng) -> Vec<f32> {
+    let values: Vec<f32> = (0..DIM).map(|_| (0..12).map(|_| random.random::<f32>() - 0.5).sum()).collect();
+    let length = values.iter().map(|value| value * value).sum::<f32>().sqrt();
+    values.iter().map(|value| value / length).collect()
+}
+
+fn vectors(rows: impl Iterator<Item = Vec<f32>>) -> VectorFile {
+    let bytes = rows.flatten().flat_map(f32::to_le_bytes).collect();
+    VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
+}
+
+/// Every query has a vector within R; few have others within twice R, among vectors that are 14 from each other on average.
+#[test]
+fn searches_succeed_as_often_as_promised() {
+    let dir = tempfile::tempdir().unwrap();
+    let (count, asked) = (4000, 250);
+    let own = LshOptions { tables: 24, hashes: 8, block_bytes: 128, ..LshOptions::default() };
+    let of = Tables { vectors: count as f64, tables: 24.0, hashes: 8.0 };
+    // 28 ids a block; a bucket takes two blocks more than it fills.
+    let promised = |probes: u32| of.promise(f64::from(probes.saturating_sub(2)) * 24.0 * 28.0).probability;
+    // Over an octave.
+    let radius_of = |query: usize| 3.0 * (query as f32 / asked as f32).exp2();
+    let mut succeeded = [(4, 0), (16, 0), (48, 0), (96, 0)];
+    let mut tried = 0;
+    for seed in 0..6 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let points: Vec<Vec<f32>> =
+            (0..count).map(|_| direction(&mut random).iter().map(|value| 10.0 * value).collect()).collect();
+        let queries = vectors((0..asked).map(|query| {
+            let radius = radius_of(query);
+            let step = direction(&mut random);
+            points[query].iter().zip(step).map(|(value, step)| value + radius * step).collect()
+        }));
+        let path = dir.path().join(seed.to_string());
+        let options = BuildOptions { seed, ..BuildOptions::of(own) };
+        build(&vectors(points.into_iter()), &path, &options, &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        tried += asked;
+        for (probes, succeeded) in &mut succeeded {
+            let options = SearchOptions {
+                k: 1,
+                effort: Effort::SearchList(20),
+                probes: Some(*probes),
+                threads: 1,
+                ..SearchOptions::default()
+            };
+            let found = index.search(&queries, &options, Control::default()).unwrap();
+            let near = |(query, distance): &(usize, &f32)| **distance <= (2.0 * radius_of(*query)).powi(2);
+            *succeeded += found.distances.iter().enumerate().filter(near).count();
+        }
+    }
+    for (probes, succeeded) in succeeded {
+        let (measured, promised) = (succeeded as f64 / f64::from(tried as u32), promised(probes));
+        println!("{probes} blocks of each table: {measured:.3} succeed, {promised:.3} is promised");
+        assert!(measured >= promised, "{probes} blocks: {measured} of {promised}");
+    }
+    assert!(promised(96) > 0.5, "the promise is worth something: {}", promised(96));
+}
+
+#[test]
+fn tables_that_are_sorted_in_parts_are_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(5);
+    let rows: Vec<u8> = (0..150_000 * 6).map(|_| random.random::<u8>() >> 3).collect();
+    let data = VectorFile::from_rows(Element::U8, 6, rows).unwrap();
+    let own = LshOptions { tables: 3, ..LshOptions::default() };
+    let options = BuildOptions { threads: 2, ..BuildOptions::of(own) };
+    let built = |name: &str, memory_bytes: Option<u64>| {
+        let path = dir.path().join(name);
+        build(&data, &path, &BuildOptions { memory_bytes, ..options.clone() }, &Silent).map(|_| path)
+    };
+    let Err(IndexError::Memory { needed, .. }) = built("none", Some(1)) else { panic!("a byte is enough") };
+    let [whole, parts] = [built("whole", None).unwrap(), built("parts", Some(needed)).unwrap()];
+    assert!(verify(&parts, &Silent).unwrap().sound);
+    for name in ["tables.bin", "fences.bin", "hashes.bin", "codes.bin"] {
+        assert!(
+            std::fs::read(whole.join(name)).unwrap() == std::fs::read(parts.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    let manifest = inspect(&whole, &Silent).unwrap().manifest;
+    assert_eq!(LshEntry::read(&manifest).unwrap().tables, 3);
+}
+
+/// Whoever asks for k gets k, however few blocks are looked at.
+#[test]
+fn as_many_are_found_as_were_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(9);
+    for count in [1, 5, 3000] {
+        let data = vectors((0..count).map(|_| direction(&mut random)));
+        let first = VectorFile::from_rows(Element::F32, DIM, data.row(0).to_vec()).unwrap();
+        let path = dir.path().join(count.to_string());
+        build(&data, &path, &BuildOptions::of(LshOptions { tables: 2, ..LshOptions::default() }), &Silent)
+            .unwrap();
+        for tier in [TierChoice::File, TierChoice::Dram] {
+            let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+            let k = count.min(1000);
+            let options = SearchOptions {
+                k,
+                effort: Effort::SearchList(k as u32),
+                probes: Some(1),
+                ..SearchOptions::default()
+            };
+            let found = index.search(&first, &options, Control::default()).unwrap();
+            let mut ids = found.ids.clone();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!((ids.len(), found.ids[0]), (k, 0), "{count}");
+        }
+    }
+}
