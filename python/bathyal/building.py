@@ -45,7 +45,8 @@ def build(
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
-            ``"flat"`` (all vectors are compared: exact, for small sets).
+            ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
+            probability that is known beforehand).
             :func:`families` lists all with their options.
         threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
             needs one thread, too.

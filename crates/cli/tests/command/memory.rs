@@ -88,7 +88,7 @@ fn needed(refused: &crate::workshop::Ran) -> u64 {
 }
 
 /// Every family in every layout.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "cluster",
     "graph --layout padded --max-degree 8 --search-list 10",
     "graph --layout page_local --max-degree 8 --search-list 10",
@@ -97,6 +97,7 @@ const KINDS: [&str; 8] = [
     "spann --layout decoupled",
     "spann --layout grouped",
     "spann --layout coupled --code-kind axes",
+    "lsh",
 ];
 
 /// Builds `base.fbin` in `folder` in the least memory that is said to be enough; many threads, each of which reads.
@@ -145,9 +146,11 @@ fn what_a_refusal_advises_helps() {
         "raise group_vectors" => "--group-vectors 1000",
         "lower centroid_share" => "--centroid-share 0.001",
         "lower replicas" => "--replicas 1",
+        "lower tables" => "--tables 4",
+        "raise block_bytes" => "--block-bytes 4096",
         other => panic!("{other}"),
     };
-    for family in ["cluster", "graph", "spann", "spann --layout coupled --code-kind axes"] {
+    for family in ["cluster", "graph", "spann", "spann --layout coupled --code-kind axes", "lsh"] {
         let line = format!("build base.fbin index --metric l2 --memory 1MB --family {family}");
         let refused = bathyal(folder.path(), &format!("{line} --threads 8"));
         let enough = needed(&refused);

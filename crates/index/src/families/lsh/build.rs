@@ -11,7 +11,7 @@ use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::families::graph::write::{sample_bytes, training_rows, write_codes};
+use crate::families::graph::write::{sample_bytes, write_codes};
 use crate::form::source::Source;
 use crate::format::appender::{Appender, Written};
 use crate::format::groups::GroupLayout;
@@ -116,7 +116,7 @@ impl LshOptions {
     fn other_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         let (count, dim, codes) = (data.count(), data.dim(), self.codes());
         let threads = options.thread_count() as u64;
-        let training = sample_bytes(training_rows(count), dim) + codes.training_bytes(dim);
+        let training = sample_bytes(sample_rows(count, dim), dim) + codes.training_bytes(dim);
         let training = training + encoding::planned_bytes(1, dim, codes, threads);
         let blocks = TableLayout::new(0, self.block_bytes, self.tables, count as u64);
         let fences = 2 * blocks.map_or(0, |layout| layout.fence_bytes());
@@ -267,7 +267,7 @@ fn write(
     };
     let (count, dim, row_bytes) = (data.count(), data.dim(), data.given_row_bytes());
     let encoding = Encoding { work, count, dim, row_bytes, reader };
-    let sample = encoding.sample(training_rows(count))?;
+    let sample = encoding.sample(sample_rows(count, dim))?;
     let codes = write_codes(&encoding, own.codes(), sample)?;
     stages.end("codes");
     Ok(LshEntry {
