@@ -129,7 +129,10 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
             "{name}"
         );
     }
-    let manifest = inspect(&whole, &Silent).unwrap().manifest;
+    let report = inspect(&whole, &Silent).unwrap();
+    let told = format!("{report:?}");
+    assert!(told.contains("promised for") && told.contains("queries whose nearest is at most"), "{told}");
+    let manifest = report.manifest;
     assert_eq!(LshEntry::read(&manifest).unwrap().tables, 3);
 }
 

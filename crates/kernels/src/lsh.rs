@@ -184,6 +184,11 @@ impl CompoundHashes {
     }
 }
 
+/// The widest cells, as a power of 2 of the finest, whose buckets lie anywhere: offsets are drawn from as much.
+pub fn widest(hashes: usize) -> u32 {
+    levels(hashes) as u32 - OFFSETS.recip().log2() as u32
+}
+
 /// Widths in a key of so many values.
 fn levels(hashes: usize) -> usize {
     (KEY_BITS / hashes).min(MOST_LEVELS)

@@ -3,7 +3,7 @@
 //! Many probes and few candidates where a candidate is a read, the other way round in memory: the tier's prices decide.
 
 use super::solve::{Place, Question, Solved, mix};
-use super::{Curve, Point};
+use super::{Calibration, Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,26 @@ impl Point for ProbedPoint {
             return Ok(());
         }
         Err(format!("{} probes of {probes}, a search list of {}", self.probes, self.search_list))
+    }
+}
+
+impl Calibration<ProbedPoint> {
+    /// The ends of each curve, for people; `probed` is what a probe looks at.
+    pub(crate) fn lines(&self, probed: &str) -> Vec<String> {
+        let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
+            format!(
+                "k {k}: recall {:.3} at {} candidates of {} {probed} to {:.3} at {} of {} ({} {})",
+                least.recall,
+                least.search_list,
+                least.probes,
+                most.recall,
+                most.search_list,
+                most.probes,
+                self.queries,
+                self.source
+            )
+        };
+        self.ends().into_iter().map(line).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 //! verification looks at.
 
 use super::{VerifyReport, Verifying};
+use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::manifest::FileEntry;
@@ -12,13 +13,17 @@ use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::room::zeros;
 use bathyal_kernels::{Element, Neighbor, first_non_finite};
-use bathyal_tier::{Cx, Span};
+use bathyal_tier::{Cx, Span, TierProfile};
 
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
 /// interleaved queries stay small.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
 /// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
 const VECTORS_AT_ONCE: usize = 128;
+
+/// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
+/// is on them comes for nothing.
+const PAGE_IN_VAIN: usize = 8;
 
 /// How candidates are read.
 pub(crate) enum Reading {
@@ -59,6 +64,16 @@ impl PageReads {
 }
 
 impl Pages {
+    /// Reads candidates with their pages where `profile` says that vectors alone cost as much: they are looked at where they lie;
+    /// elsewhere each would be a request like that of a page.
+    pub(crate) fn suit(&mut self, profile: &TierProfile) {
+        let (page, vector) = (self.layout.page_bytes(), self.layout.vector_bytes() as u32);
+        let in_vain = moved_bytes(f64::from(vector), vector, profile.granularity) - f64::from(vector);
+        if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
+            self.reading = Reading::Pages;
+        }
+    }
+
     /// Reads `candidates` (their places, the best first) and compares them, and whatever comes with them, exactly. No page
     /// is read twice for a query.
     pub(crate) async fn compare(

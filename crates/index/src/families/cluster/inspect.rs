@@ -2,7 +2,6 @@
 
 use super::scope::Pruned;
 use super::section::ClusterEntry;
-use crate::calibrate::probed::ProbedPoint;
 use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::Manifest;
@@ -38,21 +37,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &Group
 
 /// The ends of each curve, and where queries stop.
 fn calibration(entry: &ClusterEntry) -> Vec<String> {
-    let calibration = &entry.calibration;
-    let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
-        format!(
-            "k {k}: recall {:.3} at {} candidates of {} groups to {:.3} at {} of {} ({} {})",
-            least.recall,
-            least.search_list,
-            least.probes,
-            most.recall,
-            most.search_list,
-            most.probes,
-            calibration.queries,
-            calibration.source
-        )
-    };
-    let ends = calibration.ends().into_iter().map(line);
+    let ends = entry.calibration.lines("groups").into_iter();
     ends.chain(entry.prunes.first().zip(entry.prunes.last()).map(by_query)).collect()
 }
 

@@ -9,7 +9,6 @@ use super::section::ClusterEntry;
 use super::shorter;
 use super::verify;
 use crate::calibrate::reach::Reach;
-use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::family::pages::{Pages, Reading, walk};
 use crate::family::{
@@ -26,10 +25,6 @@ use bathyal_kernels::Metric;
 use bathyal_store::{Generation, ObjectExt};
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
-
-/// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
-/// is on them comes for nothing.
-const PAGE_IN_VAIN: u32 = 8;
 
 /// A cluster index as its manifest describes it.
 pub(super) struct StoredCluster {
@@ -125,13 +120,7 @@ impl Stored for StoredCluster {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
             on_pages.check_loaded(set, pages, centroids.groups(), |group| centroids.count(group))?;
         }
-        let vector_bytes = cluster.pages.layout.vector_bytes() as u32;
-        let moved = moved_bytes(f64::from(vector_bytes), vector_bytes, profile.granularity);
-        let in_vain = moved - f64::from(vector_bytes);
-        // A vector alone is looked at where it lies; elsewhere it would be a request like that of a page.
-        if !profile.addressable || in_vain > f64::from(self.entry.page_bytes / PAGE_IN_VAIN) {
-            cluster.pages.reading = Reading::Pages;
-        }
+        cluster.pages.suit(profile);
         Ok(Arc::new(cluster))
     }
 

@@ -5,7 +5,6 @@ use super::inspect;
 use super::search::{self, Coded, Flat};
 use super::section::FlatEntry;
 use crate::calibrate::reach::Reach;
-use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::family::pages::{Pages, Reading, walk};
 use crate::family::{
@@ -24,8 +23,6 @@ use std::sync::Arc;
 
 /// Bytes that a scan reads at once where they are loads: small enough to stay in the cache between two queries in flight.
 const CACHED_READ_BYTES: usize = 16 << 10;
-/// What a tier may move in vain for a vector that is read alone, in parts of a page.
-const PAGE_IN_VAIN: usize = 8;
 /// How many distances of neighbours in memory take as long as one of a vector that comes from far, about.
 const STREAMED: usize = 4;
 
@@ -111,11 +108,8 @@ impl Stored for StoredFlat {
             let count = |read: u32| of_read.min(vectors - read as usize * of_read);
             flat.pages.check_loaded(&flat.set, bytes, self.entry.reads as usize, count)?;
         }
-        let (page, vector) = (self.layout.page_bytes(), self.layout.vector_bytes() as u32);
-        let in_vain = moved_bytes(f64::from(vector), vector, profile.granularity) - f64::from(vector);
-        if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
-            flat.pages.reading = Reading::Pages;
-        }
+        flat.pages.suit(profile);
+        let page = self.layout.page_bytes();
         if profile.addressable {
             flat.unit_pages = (CACHED_READ_BYTES / page).clamp(1, self.layout.group_pages()) as u32;
         }

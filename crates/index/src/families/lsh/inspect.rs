@@ -2,11 +2,11 @@
 
 use super::promise::{Promise, Tables};
 use super::section::LshEntry;
-use crate::calibrate::probed::ProbedPoint;
 use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::Manifest;
 use crate::format::tables::TableLayout;
+use bathyal_kernels::lsh::widest;
 
 /// Blocks of a table that a bucket takes beyond those that it fills: it begins and ends within one.
 const EDGES: f64 = 2.0;
@@ -39,6 +39,13 @@ fn probes_for(entry: &LshEntry, layout: &TableLayout, vectors: u64, probability:
     (0..MOST_POWER).map(|power| 1 << power).take_while(|probes| *probes < layout.blocks()).find(reaches)
 }
 
+/// The farthest that the nearest vector of a query may be for what is promised of so many blocks of each table: for larger radii
+/// there are no hashes that are wide enough. In the units of the hashed points.
+fn farthest(entry: &LshEntry, layout: &TableLayout, vectors: u64, probes: f64) -> f64 {
+    let widest = f64::from(entry.cell) * f64::from(widest(entry.hashes as usize)).exp2();
+    widest / entry.of_tables(vectors).widest(looked_at(probes, layout))
+}
+
 /// Describes an LSH index.
 pub(super) fn describe(
     manifest: &Manifest,
@@ -55,10 +62,19 @@ pub(super) fn describe(
         None => format!("{p:.1} only with all blocks"),
     };
     let promised: Vec<String> = told.iter().map(words).collect();
+    let probes = told.iter().map(|(_, probes)| probes.unwrap_or(tables.blocks()) as f64);
+    let farthest =
+        probes.map(|probes| farthest(entry, tables, vectors, probes)).fold(f64::INFINITY, f64::min);
     let half = promise(entry, tables, vectors, tables.blocks() as f64);
     let gamma = of.gamma(half.width);
     let (count, hashes, bytes) = (entry.tables, entry.hashes, entry.block_bytes);
     let held = manifest.data_bytes + 4 * vectors * (1 + u64::from(count));
+    // What is hashed is not what is compared.
+    let of_points = match manifest.metric.as_str() {
+        "cosine" => ", as vectors of length 1 are",
+        "ip" => ", as the points are that stand for inner products",
+        _ => "",
+    };
     Description {
         kind: "hash tables, codes in memory".into(),
         built_with: format!("{count} tables, {hashes} hashes, blocks of {bytes} bytes"),
@@ -75,6 +91,7 @@ pub(super) fn describe(
                 "promises",
                 told.map(|(p, probes)| serde_json::json!({"probability": p, "probes": probes})),
             ),
+            Fact::new("promises_up_to", farthest),
             Fact::new("table_bytes", tables.table_bytes()),
             Fact::new("fence_bytes", entry.fences.bytes),
             Fact::new("code_bytes", entry.codes.file.bytes),
@@ -87,30 +104,15 @@ pub(super) fn describe(
             ),
             (
                 "promise",
-                format!("within twice the nearest distance with a probability of {}", promised.join(", ")),
+                format!(
+                    "something within twice the nearest distance is looked at with a probability of {}",
+                    promised.join(", ")
+                ),
             ),
+            ("promised for", format!("queries whose nearest is at most {farthest:.4} away{of_points}")),
             ("theory", format!("{theory:.0} tables for 0.13 (1/2 - 1/e) with twice as many entries")),
         ],
         histogram: Vec::new(),
-        calibration: calibration(entry),
+        calibration: entry.calibration.lines("blocks a table"),
     }
-}
-
-/// The ends of each curve.
-fn calibration(entry: &LshEntry) -> Vec<String> {
-    let calibration = &entry.calibration;
-    let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
-        format!(
-            "k {k}: recall {:.3} at {} candidates of {} blocks a table to {:.3} at {} of {} ({} {})",
-            least.recall,
-            least.search_list,
-            least.probes,
-            most.recall,
-            most.search_list,
-            most.probes,
-            calibration.queries,
-            calibration.source
-        )
-    };
-    calibration.ends().into_iter().map(line).collect()
 }

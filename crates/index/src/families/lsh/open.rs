@@ -5,7 +5,6 @@ use super::search::{self, Lsh, RUN_BYTES};
 use super::section::LshEntry;
 use super::{inspect, verify};
 use crate::calibrate::reach::Reach;
-use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::family::pages::{Pages, Reading};
 use crate::family::{
@@ -23,8 +22,6 @@ use bathyal_store::Generation;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
-/// What a tier may move in vain for a vector that is read alone, in parts of a page.
-const PAGE_IN_VAIN: usize = 8;
 /// Entries that are looked at for each candidate where only these are named, and the least blocks of each table: enough that the
 /// candidates, not the entries, limit the recall.
 const ENTRIES_A_CANDIDATE: usize = 256;
@@ -111,11 +108,7 @@ impl Stored for StoredLsh {
         if let Some(bytes) = loading.pages {
             lsh.check_loaded(bytes)?;
         }
-        let (page, vector) = (self.pages.page_bytes(), self.pages.vector_bytes() as u32);
-        let in_vain = moved_bytes(f64::from(vector), vector, profile.granularity) - f64::from(vector);
-        if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
-            lsh.pages.reading = Reading::Pages;
-        }
+        lsh.pages.suit(profile);
         Ok(Arc::new(lsh))
     }
 

@@ -55,15 +55,24 @@ impl Tables {
         Promise { probability: (near - missed).max(0.0), near, far, width }
     }
 
-    /// The promise for whatever R: of all within an octave the one for which the widths there are suit worst.
+    /// The promise for whatever R: of all within an octave the one for which the widths there are suit worst. It holds up to an R
+    /// for which there are such widths: [`Tables::widest`].
     pub fn promise(&self, looked_at: f64) -> Promise {
-        let for_radius = |step: u32| {
-            let aligned = (f64::from(step) / f64::from(STEPS)).exp2();
-            let widths = WIDTHS.map(|octave| aligned * f64::from(octave).exp2());
-            best(widths.map(|width| self.at_width(width, looked_at)))
-        };
-        let worst = (0..STEPS).map(for_radius).min_by(|a, b| a.probability.total_cmp(&b.probability));
+        let all = (0..STEPS).map(|step| self.for_radius(step, looked_at));
+        let worst = all.min_by(|a, b| a.probability.total_cmp(&b.probability));
         worst.unwrap_or(Promise { probability: 0.0, near: 0.0, far: 0.0, width: 0.0 })
+    }
+
+    /// The widest hash, in units of R, that [`Tables::promise`] takes for any R.
+    pub fn widest(&self, looked_at: f64) -> f64 {
+        (0..STEPS).map(|step| self.for_radius(step, looked_at).width).fold(0.0, f64::max)
+    }
+
+    /// The best promise by the widths that there are for one of the radii within an octave.
+    fn for_radius(&self, step: u32, looked_at: f64) -> Promise {
+        let aligned = (f64::from(step) / f64::from(STEPS)).exp2();
+        let widths = WIDTHS.map(|octave| aligned * f64::from(octave).exp2());
+        best(widths.map(|width| self.at_width(width, looked_at)))
     }
 
     /// How many values a compound hash has, in units of `log n / log(1/p2)` of the promise's width: gamma in the paper.
