@@ -16,12 +16,13 @@ pub const MOST_HASHES: usize = 32;
 const MOST_LEVELS: usize = 16;
 /// Bits of a key.
 const KEY_BITS: usize = 128;
-/// Standard deviations of a projection that the cells of a value cover; what lies outside is in the outermost cells.
-const COVERED: f64 = 8.0;
+/// Standard deviations of a projection that the cells of a value cover; what lies outside is in the outermost cells. Half would
+/// hold all points: the rest is room for offsets, so that there are widths many times as large as the distances between points.
+const COVERED: f64 = 32.0;
 /// The finest cell of any set: whatever is divided by it is finite.
 const LEAST_CELL: f32 = 1e-30;
 /// The part of this that offsets are drawn from, so that buckets of every width up to it lie anywhere.
-const OFFSETS: f64 = 0.25;
+const OFFSETS: f64 = 0.5;
 
 /// The compound hashes of several tables over points of `dim` values.
 #[derive(Debug, Clone, PartialEq)]
