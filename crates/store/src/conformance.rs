@@ -17,6 +17,7 @@ pub fn check(store: &dyn Store, mark: &str) {
     publishing_takes_what_is_named(store, mark);
     names_are_no_paths(store);
     generations_are_deleted(store, mark);
+    logs_grow_by_one_writer(store, mark);
     assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
 }
 
@@ -184,5 +185,39 @@ fn generations_are_deleted(store: &dyn Store, mark: &str) {
     store.delete("index").expect("deletes");
     assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
     publish(store, mark, "index", Replace::Never, b"again");
+    store.delete("index").expect("deletes");
+}
+
+fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
+    let draft = store.begin("index", Replace::Never).expect("begins");
+    draft.put(mark, b"mark").expect("writes");
+    assert!(matches!(draft.log("log"), Err(StoreError::Unchangeable { .. })), "a draft has none");
+    draft.publish(&[mark], "").expect("publishes");
+    let found = store.open("index").expect("opens");
+    assert!(matches!(found.log("../log"), Err(StoreError::Name { .. })));
+    let log = found.log("log").expect("may begin");
+    assert_eq!(log.read(0).expect("has not begun"), b"");
+    let mut writer = log.write().expect("is ours");
+    writer.append(0, b"one").expect("appends");
+    writer.append(3, b" and two").expect("appends");
+    let of_others = store.open("index").expect("opens").log("log").expect("is there");
+    assert_eq!(of_others.read(0).expect("reads"), b"one and two");
+    assert_eq!((of_others.read(8).expect("reads"), of_others.read(99).expect("reads")), (b"two".to_vec(), vec![]));
+    assert!(matches!(of_others.write(), Err(StoreError::Busy { .. })), "one at a time");
+    writer.append(3, b" again").expect("drops what lies beyond");
+    assert_eq!(log.read(0).expect("reads"), b"one again");
+    let short = writer.append(100, b"x").expect_err("so much is not there");
+    assert!(matches!(short, StoreError::Short { len: 9, .. }), "{short}");
+    drop(writer);
+    let mut writer = of_others.write().expect("is free");
+    assert_eq!(read(found.as_ref(), mark), b"mark", "the objects are what they were");
+
+    publish(store, mark, "index", Replace::Generation, b"two");
+    let lost = writer.append(9, b"lost").expect_err("nobody would read it");
+    assert!(matches!(lost, StoreError::Replaced { .. }), "{lost}");
+    drop(writer);
+    assert!(matches!(log.read(0), Err(StoreError::Replaced { .. })));
+    let new = store.open("index").expect("opens").log("log").expect("may begin");
+    assert_eq!(new.read(0).expect("has not begun"), b"", "a log goes with its generation");
     store.delete("index").expect("deletes");
 }

@@ -82,6 +82,45 @@ pub trait Generation: Debug + Send + Sync {
     /// # Errors
     /// [`StoreError::Missing`] if there is none, [`StoreError::Irregular`] if something else is there.
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError>;
+
+    /// The log `name` of what is changed after the generation was published. It need not have begun, and goes when the
+    /// generation is replaced or deleted. Drafts have none.
+    ///
+    /// # Errors
+    /// [`StoreError::Unchangeable`] where nothing can be changed.
+    fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
+        Err(StoreError::Unchangeable { path: self.address().join(name) })
+    }
+}
+
+/// Bytes beside the objects of a generation that grow, by one writer at a time.
+pub trait Log: Debug + Send + Sync {
+    /// Where it is, for messages.
+    fn address(&self) -> &Path;
+
+    /// Its bytes from `from` on, as far as they are written at this moment; the last of them may be half of what a writer is
+    /// about to append. None where it has not begun, or is shorter.
+    ///
+    /// # Errors
+    /// [`StoreError::Memory`] if the system has not so much; [`StoreError`].
+    fn read(&self, from: u64) -> Result<Vec<u8>, StoreError>;
+
+    /// Becomes its only writer, in whatever process, until the value is dropped. A file system without locks cannot say
+    /// whether there is another one.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] if another one writes.
+    fn write(&self) -> Result<Box<dyn LogWriter>, StoreError>;
+}
+
+/// The one that may append to a log.
+pub trait LogWriter: Debug + Send + Sync {
+    /// Puts `bytes` behind the first `at` bytes, in the place of whatever is there. When this returns they outlive the machine.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`] if another generation has taken the place of this one: nobody will read what was appended.
+    /// [`StoreError`]; what of them was written is unknown then, and the next append puts it right.
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
 /// A generation under construction, which nobody else sees. Its objects may still change.

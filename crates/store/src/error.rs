@@ -115,6 +115,18 @@ pub enum StoreError {
         /// Where it was.
         path: PathBuf,
     },
+    /// Another writer has the log of changes.
+    #[error("{}: is being changed by another writer; wait until it is done, or change the index there", path.display())]
+    Busy {
+        /// The log.
+        path: PathBuf,
+    },
+    /// What is here has no log of changes.
+    #[error("{}: nothing can be changed here", path.display())]
+    Unchangeable {
+        /// The log that was asked for.
+        path: PathBuf,
+    },
     /// The bytes could not be made a tier.
     #[error(transparent)]
     Tier(#[from] TierError),

@@ -2,7 +2,8 @@
 //!
 //! A [`Store`] holds generations by name. A [`Generation`] is a set of named objects that never change; one that is
 //! being written is a [`Draft`], which appears under its name all at once or not at all ([`Draft::publish`]), and which
-//! a later process can go on with when its writer was killed. An [`Object`] is read in ranges, or as a tier.
+//! a later process can go on with when its writer was killed. An [`Object`] is read in ranges, or as a tier. What is changed
+//! after that is appended to a [`Log`] of the generation.
 //!
 //! Nothing above this crate knows a path. [`local`] keeps a generation in a folder, [`memory`] in memory; [`faulty`]
 //! stands in for a disk that fails, or loses power, where a test says so; [`stripe`] divides objects among several disks. All stores pass one [`conformance`] suite.
@@ -17,6 +18,6 @@ pub mod local;
 pub mod memory;
 pub mod stripe;
 
-pub use contract::{Append, Backing, Draft, Generation, Object, Replace, Store};
+pub use contract::{Append, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};

@@ -1,6 +1,6 @@
 //! Generations in memory: for tests, and for indexes that are gone with their process.
 
-use crate::contract::{Append, Backing, Draft, Generation, Object, Replace, Store};
+use crate::contract::{Append, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 use crate::error::StoreError;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
@@ -11,8 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is being written, by name.
 type Objects = BTreeMap<String, Arc<Mutex<Vec<u8>>>>;
-/// What is published, by name.
-type Fixed = Arc<BTreeMap<String, Arc<[u8]>>>;
+/// A published generation.
+type Fixed = Arc<Contents>;
+
+/// What is in it: objects, and logs, both by name.
+#[derive(Debug, Default)]
+struct Contents {
+    objects: BTreeMap<String, Arc<[u8]>>,
+    logs: Mutex<BTreeMap<String, Arc<Mutex<LogBytes>>>>,
+}
+
+/// A log.
+#[derive(Debug, Default)]
+struct LogBytes {
+    bytes: Vec<u8>,
+    /// Whether it has a writer.
+    busy: bool,
+}
 
 /// Generations in memory. Clones share them.
 #[derive(Debug, Clone)]
@@ -65,7 +80,10 @@ impl Store for MemoryStore {
         check_name(name)?;
         let path = self.address.join(name);
         match locked(&self.state).published.get(name) {
-            Some(objects) => Ok(Arc::new(Published { address: path, objects: objects.clone() })),
+            Some(contents) => {
+                let (store, contents) = (self.clone(), contents.clone());
+                Ok(Arc::new(Published { store, name: name.into(), address: path, contents }))
+            }
             None => Err(StoreError::Missing { what: "index", path }),
         }
     }
@@ -98,11 +116,23 @@ impl Store for MemoryStore {
     }
 }
 
-/// A generation that does not change any more.
-#[derive(Debug)]
+/// A generation whose objects do not change any more.
+#[derive(Debug, Clone)]
 struct Published {
+    store: MemoryStore,
+    name: String,
     address: PathBuf,
-    objects: Fixed,
+    contents: Fixed,
+}
+
+impl Published {
+    /// An error if another generation has taken the place of this one.
+    fn check_place(&self) -> Result<(), StoreError> {
+        match locked(&self.store.state).published.get(&self.name) {
+            Some(now) if Arc::ptr_eq(now, &self.contents) => Ok(()),
+            _ => Err(StoreError::Replaced { path: self.address.clone() }),
+        }
+    }
 }
 
 impl Generation for Published {
@@ -111,16 +141,79 @@ impl Generation for Published {
     }
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
-        Ok(self.objects.keys().cloned().collect())
+        Ok(self.contents.objects.keys().cloned().collect())
     }
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_name(name)?;
         let path = self.address.join(name);
-        match self.objects.get(name) {
+        match self.contents.objects.get(name) {
             Some(bytes) => Ok(Arc::new(MemoryObject { address: path, bytes: bytes.clone() })),
             None => Err(StoreError::Missing { what: "file", path }),
         }
+    }
+
+    fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
+        check_name(name)?;
+        let bytes = locked(&self.contents.logs).entry(name.into()).or_default().clone();
+        let address = self.address.join(name);
+        Ok(Arc::new(MemoryLog { address, generation: self.clone(), bytes }))
+    }
+}
+
+/// A log in memory.
+#[derive(Debug, Clone)]
+struct MemoryLog {
+    address: PathBuf,
+    generation: Published,
+    bytes: Arc<Mutex<LogBytes>>,
+}
+
+impl Log for MemoryLog {
+    fn address(&self) -> &Path {
+        &self.address
+    }
+
+    fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
+        self.generation.check_place()?;
+        let log = locked(&self.bytes);
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(log.bytes.len());
+        Ok(log.bytes[from..].to_vec())
+    }
+
+    fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
+        self.generation.check_place()?;
+        let mut log = locked(&self.bytes);
+        if log.busy {
+            return Err(StoreError::Busy { path: self.address.clone() });
+        }
+        log.busy = true;
+        Ok(Box::new(MemoryLogWriter(self.clone())))
+    }
+}
+
+/// The writer of a log in memory.
+#[derive(Debug)]
+struct MemoryLogWriter(MemoryLog);
+
+impl LogWriter for MemoryLogWriter {
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let MemoryLog { address, generation, bytes: log } = &self.0;
+        let mut log = locked(log);
+        let len = log.bytes.len() as u64;
+        if len < at {
+            return Err(StoreError::Short { path: address.clone(), offset: 0, wanted: at, len });
+        }
+        log.bytes.truncate(at as usize);
+        log.bytes.extend_from_slice(bytes);
+        drop(log);
+        generation.check_place()
+    }
+}
+
+impl Drop for MemoryLogWriter {
+    fn drop(&mut self) {
+        locked(&self.0.bytes).busy = false;
     }
 }
 
@@ -196,7 +289,8 @@ impl Draft for MemoryDraft {
         if self.replace == Replace::Never && state.published.contains_key(&self.name) {
             return Err(StoreError::Exists { path: self.address.clone() });
         }
-        state.published.insert(self.name.clone(), Arc::new(objects));
+        let contents = Contents { objects, logs: Mutex::default() };
+        state.published.insert(self.name.clone(), Arc::new(contents));
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 
 use super::check_name;
 use super::striped::{StripedObject, Stripes};
-use crate::contract::{Backing, Generation, Object};
+use super::log::LocalLog;
+use crate::contract::{Backing, Generation, Log, Object};
 use crate::disk::{Disk, DiskFile, Kind, read_exact};
 use crate::error::StoreError;
 use crate::extension::ObjectExt;
@@ -79,6 +80,11 @@ impl Folder {
         &self.path
     }
 
+    /// The disk that it is on.
+    pub(super) fn disk(&self) -> &dyn Disk {
+        self.disk.as_ref()
+    }
+
     /// An error if another folder has taken the place of this one.
     pub(super) fn check_place(&self) -> Result<(), StoreError> {
         match self.disk.stat(&self.path) {
@@ -124,6 +130,11 @@ impl Generation for Folder {
         })?;
         let len = file.length().map_err(|e| StoreError::io("read the length of", &path, e))?;
         Ok(Arc::new(LocalObject { folder: self.clone(), path, file, len }))
+    }
+
+    fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
+        check_name(name)?;
+        Ok(Arc::new(LocalLog { path: self.path.join(name), folder: self.clone() }))
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod draft;
 mod folder;
+mod log;
 mod publish;
 mod striped;
 mod workspace;

@@ -1,0 +1,91 @@
+//! The log of a generation: a file in its folder, locked by whoever appends to it.
+
+use super::folder::Folder;
+use crate::contract::{Log, LogWriter};
+use crate::disk::{DiskFile, Locked, read_exact, write_all};
+use crate::error::StoreError;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A log in a folder, begun or not.
+#[derive(Debug)]
+pub(super) struct LocalLog {
+    pub(super) path: PathBuf,
+    pub(super) folder: Folder,
+}
+
+impl Log for LocalLog {
+    fn address(&self) -> &Path {
+        &self.path
+    }
+
+    fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
+        let failed = |e: io::Error| StoreError::io("read", &self.path, e);
+        let opened = self.folder.disk().open(&self.path);
+        self.folder.check_place()?;
+        let file = match opened {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == ErrorKind::InvalidInput => {
+                return Err(StoreError::Irregular { path: self.path.clone(), reason: e.to_string() });
+            }
+            Err(e) => return Err(failed(e)),
+        };
+        let len = file.length().map_err(failed)?.saturating_sub(from);
+        let mut bytes = Vec::new();
+        if usize::try_from(len).map_or(true, |len| bytes.try_reserve_exact(len).is_err()) {
+            return Err(StoreError::Memory { path: self.path.clone(), bytes: len });
+        }
+        bytes.resize(len as usize, 0);
+        read_exact(file.as_ref(), &mut bytes, from).map_err(failed)?;
+        Ok(bytes)
+    }
+
+    fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
+        let failed = |e: io::Error| StoreError::io("open", &self.path, e);
+        if let Ok(found) = self.folder.disk().stat(&self.path)
+            && found.kind != crate::disk::Kind::File
+        {
+            let reason = "a log of changes is a file, this is none".into();
+            return Err(StoreError::Irregular { path: self.path.clone(), reason });
+        }
+        let file = match self.folder.disk().lock(&self.path, true).map_err(failed)? {
+            Locked::Held(file) | Locked::Unknown(file) => file,
+            Locked::Busy => return Err(StoreError::Busy { path: self.path.clone() }),
+        };
+        self.folder.check_place()?;
+        Ok(Box::new(LocalLogWriter { file, path: self.path.clone(), folder: self.folder.clone(), named: false }))
+    }
+}
+
+/// The holder of the file's lock.
+#[derive(Debug)]
+struct LocalLogWriter {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    folder: Folder,
+    /// Whether the file's name is known to outlive the machine.
+    named: bool,
+}
+
+impl LogWriter for LocalLogWriter {
+    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let failed = |e: io::Error| StoreError::io("append to", &self.path, e);
+        let len = self.file.length().map_err(failed)?;
+        if len < at {
+            let (path, wanted) = (self.path.clone(), at);
+            return Err(StoreError::Short { path, offset: 0, wanted, len });
+        }
+        if len > at {
+            self.file.set_len(at).map_err(failed)?;
+        }
+        write_all(self.file.as_ref(), bytes, at).map_err(failed)?;
+        self.file.sync().map_err(failed)?;
+        if !self.named {
+            self.folder.disk().sync_folder(self.folder.path()).map_err(failed)?;
+            self.named = true;
+        }
+        self.folder.check_place()
+    }
+}
