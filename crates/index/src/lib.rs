@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod calibrate;
+mod changes;
 pub mod cost;
 pub mod error;
 mod extent;
@@ -32,10 +33,10 @@ pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredEntry};
 pub use open::{
-    Effort, Explanation, Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions,
-    RangeResult, SearchOptions, SearchResult, Searching, StripeConversion, StripeConversionOptions,
-    TierChoice, WarmReport, convert_stripes, convert_stripes_in, inspect, inspect_in, search_many, verify,
-    verify_in,
+    ChangeCounts, CompactOptions, Compaction, Effort, Explanation, Index, IndexStats, InspectReport,
+    ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, SearchOptions, SearchResult, Searching,
+    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, convert_stripes,
+    convert_stripes_in, inspect, inspect_in, search_many, verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchMode, SearchTotals,

@@ -202,7 +202,10 @@ fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
     writer.append(3, b" and two").expect("appends");
     let of_others = store.open("index").expect("opens").log("log").expect("is there");
     assert_eq!(of_others.read(0).expect("reads"), b"one and two");
-    assert_eq!((of_others.read(8).expect("reads"), of_others.read(99).expect("reads")), (b"two".to_vec(), vec![]));
+    assert_eq!(
+        (of_others.read(8).expect("reads"), of_others.read(99).expect("reads")),
+        (b"two".to_vec(), vec![])
+    );
     assert!(matches!(of_others.write(), Err(StoreError::Busy { .. })), "one at a time");
     writer.append(3, b" again").expect("drops what lies beyond");
     assert_eq!(log.read(0).expect("reads"), b"one again");

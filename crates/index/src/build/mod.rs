@@ -10,6 +10,7 @@ use crate::form::loss::Measurement;
 use crate::form::source::Source;
 use crate::form::{self, Form};
 use crate::format::identity::Identity;
+use crate::format::ids::IdRuns;
 use crate::format::manifest::{FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest, version_of};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Replace, Store};
@@ -59,6 +60,18 @@ pub fn build_in(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
+    build_over(data, None, store, name, options, progress)
+}
+
+/// The same over vectors that have other `ids` than their places, of a family that knows of these.
+pub(crate) fn build_over(
+    data: &VectorFile,
+    ids: Option<&IdRuns>,
+    store: &dyn Store,
+    name: &str,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, IndexError> {
     if options.stripe.is_some() {
         let what = "a stripe is given to the store that a build is told to write into (LocalStore::striped)";
         return Err(IndexError::Parameter(what.into()));
@@ -75,7 +88,11 @@ pub fn build_in(
     }
     progress.stage("checking vectors", data.count() as u64);
     let (identity, largest) = identity(data, options, progress)?;
-    let source = source(data, options, largest, progress)?;
+    let identity = match ids {
+        Some(ids) => identity.and(&format!("ids {:08x}", crc32c::crc32c(&ids.to_bytes()))),
+        None => identity,
+    };
+    let source = source(data, options, largest, progress)?.with_ids(ids);
     let target = Target { store, name, replace };
     builder.build(Job { data: &source, target: &target, options, identity, planned, progress })
 }

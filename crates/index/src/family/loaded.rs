@@ -1,6 +1,7 @@
 //! What a family keeps in memory of an open index, and its search.
 
 use crate::calibrate::solve::Solved;
+use crate::changes::Placed;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
@@ -58,6 +59,12 @@ pub(crate) trait Searcher: Send + Sync + 'static {
 
     /// How much of the index the last search looked at; `None` of a family that walks.
     fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
+
+    /// The buckets that vectors (as they are stored, one after the other) go into when they are inserted: whoever looks at a
+    /// bucket looks at these, too. `None` of a family whose indexes do not change.
+    fn place(&self, _rows: &[u8]) -> Option<Vec<Placed>> {
+        None
+    }
 }
 
 /// A [`Searcher`] of whatever family.
@@ -70,6 +77,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
+
+    /// [`Searcher::place`].
+    fn place(&self, rows: &[u8]) -> Option<Vec<Placed>>;
 
     /// Memory for one running query.
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState>;
@@ -95,6 +105,10 @@ impl<S: Searcher> Opened for S {
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
         Searcher::samples(self, wanted, out)
+    }
+
+    fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
+        Searcher::place(self, rows)
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {

@@ -148,6 +148,25 @@ pub(crate) trait Stored: Send + Sync {
     /// How far the queries of its calibration are from their neighbours.
     fn reach(&self) -> &[Reach];
 
+    /// Buckets that a vector goes into which is inserted; `None` of a family whose indexes do not change after their build.
+    fn buckets(&self) -> Option<usize> {
+        None
+    }
+
+    /// The options that the same index over other vectors is built with; `None` of a family whose indexes do not change.
+    fn rebuilding(&self) -> Option<FamilyOptions> {
+        None
+    }
+
+    /// Tells `each` of all vectors (id, as it is stored) in the file that searches read, in the order of their ids.
+    fn vectors(
+        &self,
+        object: &dyn Object,
+        _each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        Err(IndexError::Internal(format!("{}: its vectors are not read back", object.address().display())))
+    }
+
     /// Loads what stays in memory and checks it.
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError>;
 

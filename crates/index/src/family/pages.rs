@@ -13,6 +13,7 @@ use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::room::zeros;
 use bathyal_kernels::{Element, Neighbor, first_non_finite};
+use bathyal_store::Object;
 use bathyal_tier::{Cx, Span, TierProfile};
 
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
@@ -24,6 +25,9 @@ const VECTORS_AT_ONCE: usize = 128;
 /// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
 /// is on them comes for nothing.
 const PAGE_IN_VAIN: usize = 8;
+
+/// Bytes of pages that are read at once, one after the other.
+const READ_BYTES: usize = 1 << 20;
 
 /// How candidates are read.
 pub(crate) enum Reading {
@@ -186,7 +190,7 @@ impl Pages {
                 let id = layout.id(page, slot);
                 let (group, rank) = layout.group_rank(ids.len() as u32);
                 // Places of no vector are at the end of a group, and are never asked for.
-                if (rank < count(group)) != id.is_some_and(|id| id < set.vectors) {
+                if (rank < count(group)) != id.is_some_and(|id| id < set.ids_end) {
                     return Err(damaged(format!("place {slot} does not hold what the index says")));
                 }
                 ids.push(id.unwrap_or(NO_ID));
@@ -206,7 +210,7 @@ pub(crate) fn walk(
     groups: u32,
     report: &mut VerifyReport,
 ) -> Result<Vec<u32>, IndexError> {
-    let mut walk = PageWalk::new(verifying, layout, groups.into())?;
+    let mut walk = PageWalk::new(verifying, layout, groups.into(), verifying.manifest.vectors)?;
     let Verifying { object, progress, .. } = *verifying;
     let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
         walk.page(number, page, report);
@@ -219,11 +223,37 @@ pub(crate) fn walk(
     Ok(walk.held)
 }
 
+/// Tells `each` of all vectors (id, as it is stored) of the pages, in their order.
+pub(crate) fn read_vectors(
+    object: &dyn Object,
+    layout: &GroupLayout,
+    pages: u64,
+    each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
+) -> Result<(), IndexError> {
+    let page_bytes = layout.page_bytes();
+    let at_once = (READ_BYTES / page_bytes).max(1) as u64;
+    let mut bytes = vec![0; at_once as usize * page_bytes];
+    for first in (0..pages).step_by(at_once as usize) {
+        let bytes = &mut bytes[..at_once.min(pages - first) as usize * page_bytes];
+        object.read_at(first * page_bytes as u64, bytes)?;
+        for (number, page) in (first..).zip(bytes.chunks_exact(page_bytes)) {
+            let damaged = |reason| IndexError::damaged(object.address(), format!("page {number}"), reason);
+            layout.check(number as u32, page).map_err(damaged)?;
+            for (slot, row) in layout.vectors(page).chunks_exact(layout.vector_bytes()).enumerate() {
+                let Some(id) = layout.id(page, slot) else { break };
+                each(id, row)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What a verification has seen of the pages so far.
 pub(crate) struct PageWalk<'a> {
     layout: &'a GroupLayout,
     element: Element,
     vectors: u64,
+    ids_end: u64,
     pages: u64,
     seen: Marks,
     /// The vectors of each group.
@@ -231,11 +261,12 @@ pub(crate) struct PageWalk<'a> {
 }
 
 impl<'a> PageWalk<'a> {
-    /// Nothing yet, of `groups` groups.
+    /// Nothing yet, of `groups` groups, whose ids are below `ids_end`.
     pub(crate) fn new(
         verifying: &Verifying<'_>,
         layout: &'a GroupLayout,
         groups: u64,
+        ids_end: u64,
     ) -> Result<PageWalk<'a>, IndexError> {
         let Verifying { object, manifest, .. } = *verifying;
         let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
@@ -243,8 +274,9 @@ impl<'a> PageWalk<'a> {
             layout,
             element: manifest.stored_element().map_err(wrong)?,
             vectors: manifest.vectors,
+            ids_end,
             pages: groups * layout.group_pages() as u64,
-            seen: Marks::new(manifest.vectors)?,
+            seen: Marks::new(ids_end)?,
             held: zeros("counts of groups", groups as usize)?,
         })
     }
@@ -266,9 +298,11 @@ impl<'a> PageWalk<'a> {
             let Some(id) = layout.id(page, slot) else { continue };
             report.vectors += 1;
             self.held[number as usize / layout.group_pages()] += 1;
-            if u64::from(id) >= self.vectors || !self.seen.mark(id) {
-                let all = self.vectors;
-                report.fault(format!("page {number}: vector {id} is there twice or none of {all}"));
+            if u64::from(id) >= self.ids_end || !self.seen.mark(id) {
+                let end = self.ids_end;
+                report.fault(format!(
+                    "page {number}: vector {id} is there twice or none of the ids below {end}"
+                ));
                 continue;
             }
             if let Some(at) = first_non_finite(self.element, vector) {

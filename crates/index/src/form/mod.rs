@@ -71,6 +71,11 @@ impl Form {
         self.given != self.stored
     }
 
+    /// Type of the components as they are given.
+    pub(crate) fn given(&self) -> Element {
+        self.given
+    }
+
     /// Type of the components in the index.
     pub(crate) fn stored(&self) -> Element {
         self.stored

@@ -2,6 +2,7 @@
 
 use super::Form;
 use super::loss::Measured;
+use crate::format::ids::IdRuns;
 use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
 
@@ -11,11 +12,22 @@ pub(crate) struct Source<'a> {
     given: &'a VectorFile,
     form: Form,
     loss: Option<Measured>,
+    ids: Option<&'a IdRuns>,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(given: &'a VectorFile, form: Form, loss: Option<Measured>) -> Source<'a> {
-        Source { given, form, loss }
+        Source { given, form, loss, ids: None }
+    }
+
+    /// The same vectors, which have other ids than their places.
+    pub(crate) fn with_ids(self, ids: Option<&'a IdRuns>) -> Source<'a> {
+        Source { ids, ..self }
+    }
+
+    /// The ids of the vectors, where these are not their places.
+    pub(crate) fn ids(&self) -> Option<&'a IdRuns> {
+        self.ids
     }
 
     /// The vectors as they were given: what is true is found by them.

@@ -3,9 +3,11 @@
 //! Every field is specified in `docs/format/`.
 
 pub(crate) mod appender;
+pub mod changes;
 pub mod csr;
 pub mod groups;
 pub mod identity;
+pub mod ids;
 pub mod links;
 pub(crate) mod loading;
 pub mod local;

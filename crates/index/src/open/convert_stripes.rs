@@ -1,6 +1,7 @@
 //! A copy of an index over other disks: from one to several, from several to one, or over another number of them. Every file
 //! is the same byte for byte, so answers, recall and counters of searches are.
 
+use super::change;
 use super::find;
 use crate::build::options::{StripeOptions, Target};
 use crate::build::publishing::{Note, Start, publish};
@@ -76,7 +77,13 @@ pub fn convert_stripes_in(
 ) -> Result<StripeConversion, IndexError> {
     let manifest = Manifest::load(source)?;
     let address = source.address();
-    families::stored(address, &manifest)?;
+    let stored = families::stored(address, &manifest)?;
+    if change::summary(source, &manifest, &*stored)?.0.log_bytes > 0 {
+        return Err(IndexError::Parameter(format!(
+            "{}: was changed since it was built, and a copy has what was built; compact it first (`bathyal compact`)",
+            address.display()
+        )));
+    }
     if manifest.identity.is_none() {
         return Err(IndexError::Parameter(format!(
             "{}: has format version 1, whose parts could not be told from those of other indexes; build it again",

@@ -120,11 +120,13 @@ impl Index {
             return Err(IndexError::Parameter(what));
         }
         self.check_queries(queries, row..row + 1)?;
-        let (mut params, notes) = self.params(options)?;
+        let changes = self.changes();
+        let (mut params, notes) = self.params(options, changes.as_ref())?;
         params.timed = true;
         self.affordable_in_flight(1, 1, self.stored.planned_list(&params))?;
         let mut engine = Engine::new(self.tier.clone(), self.engine)?;
         let mut state = self.opened.clone().query_state();
+        state.query_mut().changes = changes;
         let mut total_ns = 0;
         let mut found: Vec<Neighbor> = Vec::new();
         for _ in 0..2 {

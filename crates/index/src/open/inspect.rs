@@ -1,5 +1,6 @@
 //! `inspect`: what an index is made of.
 
+use super::change::{self, ChangeCounts};
 use crate::error::IndexError;
 use crate::families;
 use crate::family::Description;
@@ -40,9 +41,19 @@ pub struct InspectReport {
     /// Where the parts of its striped files are, in turn; absent in JSON where none is striped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReport>,
+    /// How far it has changed since it was built; absent in JSON where it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<ChangeCounts>,
+    /// Bytes at the end of the log of changes of which nobody was told: their writer is at work, or was killed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unfinished_change_bytes: u64,
     /// What its family says.
     #[serde(flatten, serialize_with = "facts")]
     pub description: Description,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// The description as keys of the report.
@@ -74,12 +85,15 @@ pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result
     let stored = families::stored(directory.address(), &manifest)?;
     let description = stored.describe(directory, &manifest, progress)?;
     let index_bytes = manifest.index_bytes() + directory.len_of(MANIFEST_NAME).unwrap_or(0);
+    let (changed, unfinished_change_bytes) = change::summary(directory, &manifest, &*stored)?;
     Ok(InspectReport {
         index_bytes,
         data_bytes: manifest.data_bytes,
         amplification: index_bytes as f64 / manifest.data_bytes as f64,
         paged_amplification: manifest.paged_file().bytes as f64 / manifest.data_bytes as f64,
         parts: parts(directory, &manifest)?,
+        changed: (changed.log_bytes > 0).then_some(changed),
+        unfinished_change_bytes,
         description,
         manifest,
     })

@@ -71,9 +71,10 @@ pub fn search_many(
     check(indexes)?;
     let count = queries.count();
     let mut first_ids = Vec::with_capacity(indexes.len());
-    let mut held = 0_u64;
+    let (mut held, mut next) = (0_u64, 0_u64);
     for index in indexes {
-        first_ids.push(held);
+        first_ids.push(next);
+        next += u64::from(index.next_id());
         held += index.len() as u64;
     }
     let k = usize::try_from(held).map_or(options.k, |held| options.k.min(held));

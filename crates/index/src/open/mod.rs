@@ -3,6 +3,8 @@
 
 mod blocks;
 mod caller;
+mod change;
+mod compact;
 mod convert_stripes;
 mod explain;
 mod in_flight;
@@ -21,6 +23,8 @@ mod verify;
 mod warm;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
+pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
+pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
 pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
@@ -35,10 +39,13 @@ pub use tier::TierChoice;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
 
+use crate::changes::Changes;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
 use crate::family::{Buffers, Loading, MemorySplit, Opened, Stored};
+use crate::form::Form;
+use crate::format::ids::load_ids;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
@@ -51,6 +58,7 @@ use bathyal_tier::{Control, EngineOptions, Tier, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::Waiting;
+use change::{Changing, FoundLog};
 use numa::Placement;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
@@ -77,6 +85,8 @@ pub struct Index {
     cache: Option<CacheTier>,
     /// The parts of a striped index, where they are read.
     parts: Option<OpenParts>,
+    /// What was changed since it was built; `None` of a family whose indexes do not change.
+    changing: Option<Changing>,
     buffers: Buffers,
     split: MemorySplit,
     engine: EngineOptions,
@@ -202,8 +212,9 @@ impl Index {
         let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
         let stored = families::stored(address, &manifest)?;
         let placement = Placement::of(options)?;
+        let mut log = FoundLog::read(directory, &manifest, &*stored)?;
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, options.tier.place(), budget);
-        let split = placement.plan(options.memory_bytes, plan)?;
+        let split = change::plan(log.as_mut(), options.memory_bytes, |budget| placement.plan(budget, plan))?;
         let mut of_first = None;
         let copies = placement.load(|_| {
             // Another copy of what is not in memory would be the same.
@@ -220,6 +231,14 @@ impl Index {
         let all = copies.iter().map(|copy| copy.opened.clone()).collect();
         let Some(Loaded { tier, opened, profile, cache, parts }) = copies.into_iter().next() else {
             return Err(IndexError::Internal("an index without a copy".into()));
+        };
+        let changing = match log {
+            Some(log) => {
+                let form = Form::of(&manifest).map_err(wrong)?;
+                let changes = Changes::none(load_ids(directory, &manifest)?, form, manifest.dim as usize);
+                Some(log.apply(changes, &*opened)?)
+            }
+            None => None,
         };
         let buffers = stored.buffers();
         let frame_bytes = buffers.bytes(split.codes_on_tier > 0);
@@ -251,6 +270,7 @@ impl Index {
             processor: options.processor,
             cache,
             parts,
+            changing,
             buffers,
             split,
             engine,
@@ -280,12 +300,22 @@ impl Index {
         self.nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.numbers())
     }
 
-    /// Number of vectors.
+    /// Number of vectors: those that are not deleted.
     pub fn len(&self) -> usize {
-        self.manifest.vectors as usize
+        self.changing.as_ref().map_or(self.manifest.vectors, |changing| changing.now().vectors()) as usize
     }
 
-    /// Whether the index holds no vector; none that opens does.
+    /// The same in a state of changes.
+    fn held(&self, changes: Option<&Arc<Changes>>) -> usize {
+        changes.map_or(self.manifest.vectors, |changes| changes.vectors()) as usize
+    }
+
+    /// Ids of its vectors are below this one, which the next vector gets.
+    pub fn next_id(&self) -> u32 {
+        self.changing.as_ref().map_or(self.manifest.vectors as u32, |changing| changing.now().next())
+    }
+
+    /// Whether the index holds no vector, since all were deleted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -328,7 +358,7 @@ impl Index {
     /// # Errors
     /// [`IndexError::Parameter`] for options that do not fit the index.
     pub fn query_bytes(&self, options: &SearchOptions) -> Result<u64, IndexError> {
-        let (params, _) = self.params(options)?;
+        let (params, _) = self.params(options, self.changes().as_ref())?;
         Ok(self.stored.query_bytes(self.stored.planned_list(&params)))
     }
 
@@ -364,10 +394,11 @@ impl Index {
         options: &SearchOptions,
         waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
-        let (params, notes) = self.params(options)?;
+        let changes = self.changes();
+        let (params, notes) = self.params(options, changes.as_ref())?;
         let raw = RawQueries::of(queries, rows);
         let threads = thread_count(options.threads);
-        let mut result = self.search_raw(raw, params, threads, options.in_flight, waiting)?;
+        let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;
         result.notes = notes;
         result.note_unlike(self.stored.reach(), options.effort);
         Ok(result)
@@ -377,14 +408,14 @@ impl Index {
         &self,
         queries: RawQueries,
         params: SearchParams,
-        threads: usize,
-        in_flight: Option<usize>,
+        (threads, in_flight): (usize, Option<usize>),
+        changes: Option<Arc<Changes>>,
         waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
         let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
         let (count, search_list) = (queries.count, params.search_list as u32);
-        let job = self.job(queries, params, threads, in_flight, waiting.control.deadline)?;
+        let job = self.job(queries, params, (threads, in_flight), waiting.control.deadline, changes)?;
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
         collect(answers, (count, self.own_counters), params.k, seconds, search_list, threads)
@@ -395,15 +426,15 @@ impl Index {
         &self,
         queries: RawQueries,
         params: SearchParams,
-        threads: usize,
-        in_flight: Option<usize>,
+        (threads, in_flight): (usize, Option<usize>),
         deadline: Option<Instant>,
+        changes: Option<Arc<Changes>>,
     ) -> Result<Arc<Job>, IndexError> {
         let planned = self.stored.planned_list(&params);
         let wanted = in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
         let job = Job::new(self.known.here().clone(), queries, params, (threads, in_flight), deadline);
-        Ok(Arc::new(job.taking(self.stored.query_bytes(planned))))
+        Ok(Arc::new(job.taking(self.stored.query_bytes(planned)).changed(changes)))
     }
 
     /// The number of interleaved queries that the memory budget allows, up to `wanted`.

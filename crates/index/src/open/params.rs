@@ -2,6 +2,7 @@
 
 use super::Index;
 use super::options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions};
+use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::extent;
 use crate::family::Knob;
@@ -9,22 +10,33 @@ use crate::query::{self, DEFAULT_BEAM_WIDTH, SearchParams};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use std::ops::Range;
+use std::sync::Arc;
 
 impl Index {
     /// Refuses queries that do not fit the index, and those of `rows` that have no answer.
     pub(super) fn check_queries(&self, queries: &VectorFile, rows: Range<usize>) -> Result<(), IndexError> {
+        self.check_vectors(queries, rows, ("queries", "query"))
+    }
+
+    /// The same of whatever vectors: what all are called, and one.
+    pub(super) fn check_vectors(
+        &self,
+        queries: &VectorFile,
+        rows: Range<usize>,
+        (all, one): (&str, &str),
+    ) -> Result<(), IndexError> {
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
         if queries.dim() != self.dim() {
             return refuse(format!(
-                "the queries have {} dimensions, the index has {}",
+                "the {all} have {} dimensions, the index has {}",
                 queries.dim(),
                 self.dim()
             ));
         }
         if queries.element() != self.element() {
             return refuse(format!(
-                "the queries are {}, the index holds {}; convert them with `bathyal convert`",
+                "the {all} are {}, the index holds {}; convert them with `bathyal convert`",
                 queries.element(),
                 self.element()
             ));
@@ -39,7 +51,7 @@ impl Index {
             let zero = |row: &usize| !extent::has_direction(self.element(), queries.row(*row));
             if let Some(row) = rows.clone().find(zero) {
                 return refuse(format!(
-                    "query {row} is all zeros, which has no direction and so no cosine distance"
+                    "{one} {row} is all zeros, which has no direction and so no cosine distance"
                 ));
             }
         }
@@ -47,7 +59,12 @@ impl Index {
     }
 
     /// Turns what the user asked for into what the search needs.
-    pub(super) fn params(&self, options: &SearchOptions) -> Result<(SearchParams, Vec<String>), IndexError> {
+    pub(super) fn params(
+        &self,
+        options: &SearchOptions,
+        changes: Option<&Arc<Changes>>,
+    ) -> Result<(SearchParams, Vec<String>), IndexError> {
+        let held = self.held(changes);
         let refuse = |what: String| Err(IndexError::Parameter(what));
         let mut notes = Vec::new();
         if options.k == 0 {
@@ -69,7 +86,7 @@ impl Index {
         if options.in_flight == Some(0) {
             return refuse("in_flight is 0; at least one query must run a thread".into());
         }
-        let k = options.k.min(self.len());
+        let k = options.k.min(held);
         if k < options.k {
             notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
         }
@@ -86,7 +103,7 @@ impl Index {
                 if !(recall > 0.0 && recall <= 1.0) {
                     return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
                 }
-                self.effort_for(k, recall, &mut notes)
+                self.effort_for(k, recall, held, &mut notes)
             }
         };
         let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
@@ -133,14 +150,14 @@ impl Index {
     }
 
     /// The effort for a recall.
-    fn effort_for(&self, k: usize, recall: f32, notes: &mut Vec<String>) -> query::Effort {
+    fn effort_for(&self, k: usize, recall: f32, held: usize, notes: &mut Vec<String>) -> query::Effort {
         let solved = self.opened.effort(k, recall, &self.machine());
         if solved.is_none_or(|solved| !solved.reached) {
             notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
         }
         let Some(solved) = solved else {
             // Too few vectors to calibrate: looking at all of them is exact and cheap.
-            return query::Effort { search_list: self.len(), probes: self.len(), prune: 0.0 };
+            return query::Effort { search_list: held, probes: held, prune: 0.0 };
         };
         if !solved.reached {
             notes.push(format!(

@@ -6,6 +6,7 @@
 
 use super::pool::{Answers, Job, RangePlan, RawQueries};
 use super::{Effort, Index, SearchOptions};
+use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::query::{Counter, OwnCosts, QueryStats, SearchMode, SearchParams, SearchTotals};
 use bathyal_tier::Control;
@@ -83,7 +84,9 @@ impl Index {
         control: Control<'_>,
     ) -> Result<RangeResult, IndexError> {
         self.check_queries(queries, 0..queries.count())?;
-        let (mut plan, mut notes) = self.range_plan(radius, options)?;
+        let changes = self.changes();
+        let held = self.held(changes.as_ref());
+        let (mut plan, mut notes) = self.range_plan(radius, options, changes.as_ref())?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Long lists are dropped where they do not fit the budget; without the first nothing is found.
         let fits = |round: &(usize, SearchParams)| {
@@ -101,11 +104,11 @@ impl Index {
         let raw = RawQueries::of(queries, 0..queries.count());
         let (known, params) = (self.known.here().clone(), plan.rounds[0].1);
         let job = Job::new(known, raw, params, (threads, in_flight), control.deadline);
-        let job = Arc::new(job.within(plan).taking(self.stored.query_bytes(longest)));
+        let job = Arc::new(job.within(plan).taking(self.stored.query_bytes(longest)).changed(changes));
         let answers = self.answers(&job, threads, control)?;
         let mut result =
             gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;
-        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < self.len()).count();
+        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < held).count();
         if cut > 0 && most == limit {
             notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));
         } else if cut > 0 {
@@ -122,6 +125,7 @@ impl Index {
         &self,
         radius: f32,
         options: &RangeOptions,
+        changes: Option<&Arc<Changes>>,
     ) -> Result<(RangePlan, Vec<String>), IndexError> {
         if radius.is_nan() {
             return Err(IndexError::Parameter("the radius is not a number".into()));
@@ -129,7 +133,9 @@ impl Index {
         if options.limit == Some(0) {
             return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
         }
-        let limit = options.limit.unwrap_or(usize::MAX).min(self.len());
+        let held = self.held(changes);
+        // Of an index of which everything was deleted nothing is found, by a search nevertheless.
+        let limit = options.limit.unwrap_or(usize::MAX).min(held).max(1);
         let search = SearchOptions {
             effort: Effort::Recall(options.recall),
             beam_width: options.beam_width,
@@ -140,9 +146,9 @@ impl Index {
         let mut rounds = Vec::new();
         let mut k = FIRST_K.min(limit);
         let notes = loop {
-            let (params, said) = self.params(&SearchOptions { k, ..search })?;
+            let (params, said) = self.params(&SearchOptions { k, ..search }, changes)?;
             // All that a search has read counts: keep as many as its list is long.
-            let search_list = params.search_list.min(self.len());
+            let search_list = params.search_list.min(held);
             rounds.push((k, SearchParams { k: search_list, search_list, ..params }));
             if k == limit {
                 break said;

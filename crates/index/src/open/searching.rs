@@ -79,10 +79,12 @@ impl Index {
         self.check_process()?;
         let rows = 0..queries.count();
         self.check_queries(queries, rows.clone())?;
-        let (params, notes) = self.params(options)?;
+        let changes = self.changes();
+        let (params, notes) = self.params(options, changes.as_ref())?;
         let threads = thread_count(options.threads).clamp(1, rows.len().max(1));
         let (count, k, search_list) = (rows.len(), params.k, params.search_list as u32);
-        let job = self.job(RawQueries::of(queries, rows), params, threads, options.in_flight, deadline)?;
+        let job =
+            self.job(RawQueries::of(queries, rows), params, (threads, options.in_flight), deadline, changes)?;
         let own_counters = self.own_counters;
         let promised = Some((options.effort, self.stored.reach().to_vec()));
         Ok((job, Shape { count, own_counters, k, search_list, threads, notes, promised }))

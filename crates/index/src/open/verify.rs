@@ -1,5 +1,6 @@
 //! `verify`: every byte of an index against its checksums, and whatever its family can say of them.
 
+use super::change;
 use crate::error::IndexError;
 use crate::families;
 use crate::family::{VerifyReport, Verifying};
@@ -55,6 +56,11 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
                 fault_parts(directory, &manifest, paged, &mut report);
             }
         }
+    }
+    match change::summary(directory, &manifest, &*stored) {
+        Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => report.fault(damage.to_string()),
+        Err(other) => return Err(other),
+        Ok((changed, _)) => report.bytes += changed.log_bytes,
     }
     Ok(report)
 }

@@ -35,7 +35,8 @@ impl Index {
     /// As [`Index::search`].
     pub fn warm(&self, options: &SearchOptions, control: Control<'_>) -> Result<WarmReport, IndexError> {
         let started = Instant::now();
-        let (params, _) = self.params(options)?;
+        let changes = self.changes();
+        let (params, _) = self.params(options, changes.as_ref())?;
         // As codes and centroids remember them: no page is read.
         let mut samples = Vec::new();
         self.opened.samples(WARM_QUERIES, &mut samples);
@@ -46,7 +47,7 @@ impl Index {
         encode(self.element(), &samples, &mut bytes);
         let threads = thread_count(options.threads).clamp(1, count.max(1));
         let raw = RawQueries { bytes, count };
-        let found = self.search_raw(raw, params, threads, options.in_flight, control)?;
+        let found = self.search_raw(raw, params, (threads, options.in_flight), changes, control)?;
         Ok(WarmReport {
             queries: count,
             reads: found.totals.reads,

@@ -29,15 +29,21 @@ pub(crate) fn write_pages<O>(
     let at_once = (WRITE_BYTES / layout.group_bytes()).max(1) * layout.group_pages();
     let (mut buffer, mut rows) =
         (vec![0_u8; at_once * page_bytes], vec![0_u8; page_vectors * data.row_bytes()]);
+    let mut ids = Vec::with_capacity(page_vectors);
     let (first, all) = ((told / page_bytes as u64) as usize, groups * layout.group_pages());
     for first in (first..all).step_by(at_once) {
         work.go_on()?;
         let buffer = &mut buffer[..at_once.min(all - first) * page_bytes];
         for (page, out) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {
             let from = (page * page_vectors).min(data.count());
-            let ids: Vec<u32> = (from..data.count().min(from + page_vectors)).map(|id| id as u32).collect();
-            for (id, row) in ids.iter().zip(rows.chunks_exact_mut(data.row_bytes())) {
-                intake.take(given.row(*id as usize)?, row);
+            let places = from as u32..data.count().min(from + page_vectors) as u32;
+            for (place, row) in places.clone().zip(rows.chunks_exact_mut(data.row_bytes())) {
+                intake.take(given.row(place as usize)?, row);
+            }
+            ids.clear();
+            match data.ids() {
+                Some(held) => held.extend(places, &mut ids),
+                None => ids.extend(places),
             }
             layout.encode(out, page as u32, &ids, rows.chunks_exact(data.row_bytes()).take(ids.len()));
         }

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 /// The vectors of an index, and the file that searches read.
 pub(crate) struct VectorSet {
     pub(crate) vectors: u32,
+    /// Ids are below it.
+    pub(crate) ids_end: u32,
     pub(crate) dim: usize,
     /// Of the stored vectors.
     pub(crate) element: Element,
@@ -40,6 +42,7 @@ impl VectorSet {
         };
         Ok(VectorSet {
             vectors: manifest.vectors as u32,
+            ids_end: manifest.vectors as u32,
             dim,
             element: form.stored(),
             metric: form.metric(),
@@ -63,10 +66,13 @@ impl VectorSet {
     /// An error unless `id`, which lies at `place`, is that of a vector.
     #[inline]
     pub(crate) fn check_id(&self, id: u32, place: impl FnOnce() -> String) -> Result<(), IndexError> {
-        if id < self.vectors {
+        if id < self.ids_end {
             return Ok(());
         }
-        Err(self.damaged(place(), format!("it holds vector {id}, which is not among {}", self.vectors)))
+        Err(self.damaged(
+            place(),
+            format!("it holds vector {id}, which is none of the ids below {}", self.ids_end),
+        ))
     }
 
     /// A read that failed.

@@ -2,8 +2,10 @@
 
 use super::set::VectorSet;
 use super::{Clock, QueryStats, SearchParams};
+use crate::changes::Changes;
 use bathyal_kernels::TopK;
 use bathyal_tier::Span;
+use std::sync::Arc;
 
 /// A query, what it has found so far and what it has cost; its memory is reused by the next.
 pub(crate) struct Query {
@@ -14,6 +16,8 @@ pub(crate) struct Query {
     pub(crate) found: TopK,
     pub(crate) stats: QueryStats,
     pub(crate) clock: Clock,
+    /// What was changed since the index was built; set before it begins.
+    pub(crate) changes: Option<Arc<Changes>>,
 }
 
 impl Query {
@@ -25,6 +29,7 @@ impl Query {
             found: TopK::new(0),
             stats: QueryStats::default(),
             clock: Clock::default(),
+            changes: None,
         }
     }
 
@@ -49,6 +54,9 @@ impl Query {
     /// Offers a vector whose distance was computed exactly.
     #[inline]
     pub(crate) fn offer(&mut self, id: u32, distance: f32) {
+        if self.changes.as_ref().is_some_and(|changes| changes.is_deleted(id)) {
+            return;
+        }
         self.found.push(id, distance);
         self.stats.full_distances += 1;
     }

@@ -1,8 +1,8 @@
 //! The folder of a generation, and the files in it.
 
 use super::check_name;
-use super::striped::{StripedObject, Stripes};
 use super::log::LocalLog;
+use super::striped::{StripedObject, Stripes};
 use crate::contract::{Backing, Generation, Log, Object};
 use crate::disk::{Disk, DiskFile, Kind, read_exact};
 use crate::error::StoreError;

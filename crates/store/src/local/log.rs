@@ -55,7 +55,12 @@ impl Log for LocalLog {
             Locked::Busy => return Err(StoreError::Busy { path: self.path.clone() }),
         };
         self.folder.check_place()?;
-        Ok(Box::new(LocalLogWriter { file, path: self.path.clone(), folder: self.folder.clone(), named: false }))
+        Ok(Box::new(LocalLogWriter {
+            file,
+            path: self.path.clone(),
+            folder: self.folder.clone(),
+            named: false,
+        }))
     }
 }
 

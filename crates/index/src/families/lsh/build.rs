@@ -15,6 +15,7 @@ use crate::families::graph::write::{sample_bytes, write_codes};
 use crate::form::source::Source;
 use crate::format::appender::{Appender, Written};
 use crate::format::groups::GroupLayout;
+use crate::format::ids::IDS_NAME;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::tables::TableLayout;
 use crate::partition::encoding::{self, Encoding, FloatRows};
@@ -259,6 +260,14 @@ fn write(
     let functions = draw(work, &intake)?;
     let files = write_tables(work, &intake, &functions, tables, file, journal, stages)?;
     stages.end("tables");
+    let ids = match data.ids() {
+        Some(ids) => {
+            let mut written = Appender::create(directory, IDS_NAME)?;
+            written.append(&ids.to_bytes())?;
+            Some(written.finish()?)
+        }
+        None => None,
+    };
     let mut written = Appender::create(directory, HASHES_NAME)?;
     written.append(&functions.to_bytes())?;
     let reader = |ahead| {
@@ -273,6 +282,7 @@ fn write(
     Ok(LshEntry {
         file: files.0,
         fences: files.1,
+        ids,
         functions: written.finish()?,
         page_bytes: work.layout.page_bytes() as u32,
         tables: own.tables,

@@ -1,16 +1,19 @@
 //! Opening an LSH index: hash functions, the first keys of blocks and codes stay in memory.
 
+use super::options::LshOptions;
 use super::runs::Fences;
 use super::search::{self, Lsh, RUN_BYTES};
 use super::section::LshEntry;
 use super::{inspect, verify};
+use crate::build::options::FamilyOptions;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
-use crate::family::pages::{Pages, Reading};
+use crate::family::pages::{Pages, Reading, read_vectors};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
 use crate::format::groups::GroupLayout;
+use crate::format::ids::load_ids;
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::packing::buffer_bytes;
@@ -18,7 +21,7 @@ use crate::format::tables::TableLayout;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_kernels::lsh::CompoundHashes;
-use bathyal_store::Generation;
+use bathyal_store::{Generation, Object};
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
@@ -61,7 +64,7 @@ impl Stored for StoredLsh {
         let split = MemorySplit {
             codec: entry.codes.codec_memory() + entry.functions.bytes,
             offsets: Fences::planned_bytes(&self.tables),
-            codes: entry.codes.file.bytes,
+            codes: entry.codes.file.bytes + entry.ids.as_ref().map_or(0, |ids| ids.bytes),
             ..MemorySplit::default()
         };
         let places = self.pages.places(entry.pages(&self.pages, self.vectors) as usize);
@@ -90,6 +93,10 @@ impl Stored for StoredLsh {
         entries.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 
+    fn buckets(&self) -> Option<usize> {
+        Some(self.entry.tables as usize)
+    }
+
     fn reach(&self) -> &[Reach] {
         &self.entry.calibration.reach
     }
@@ -114,6 +121,21 @@ impl Stored for StoredLsh {
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
         verify::verify(verifying, &self.entry, &self.pages, &self.tables, report)
+    }
+
+    fn rebuilding(&self) -> Option<FamilyOptions> {
+        let LshEntry { tables, hashes, block_bytes, ref codes, .. } = self.entry;
+        let code_kind = codes.kind.parse().ok();
+        Some(LshOptions { tables, hashes, block_bytes, code_bytes: Some(codes.code_bytes), code_kind }.into())
+    }
+
+    fn vectors(
+        &self,
+        object: &dyn Object,
+        each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let pages = self.entry.pages(&self.pages, self.vectors);
+        read_vectors(object, &self.pages, pages, each)
     }
 
     fn describe(
@@ -144,8 +166,10 @@ pub(super) fn load_lsh(
     let fences =
         Fences::from_bytes(&bytes, &tables).map_err(|unread| unread.at(at(&entry.fences), "the fences"))?;
     drop(bytes);
+    let mut set = VectorSet::of(directory, manifest, &entry.file)?;
+    set.ids_end = load_ids(directory, manifest)?.next();
     Ok(Lsh {
-        set: VectorSet::of(directory, manifest, &entry.file)?,
+        set,
         pages: Pages { layout, check: true, reading: Reading::Pages },
         tables,
         check: true,

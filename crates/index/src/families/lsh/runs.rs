@@ -68,10 +68,7 @@ impl Fences {
         next.clear();
         runs.clear();
         for (table, key) in keys.iter().enumerate() {
-            let fences = self.of(table);
-            // The last block that begins at or before the key.
-            let home = fences.partition_point(|fence| fence <= key).saturating_sub(1);
-            runs.push(Run { first: home as u32, count: 1 });
+            runs.push(Run { first: home(self.of(table), *key), count: 1 });
             self.offer(next, *key, table, runs[table], false);
             self.offer(next, *key, table, runs[table], true);
         }
@@ -88,6 +85,12 @@ impl Fences {
         for (table, run) in runs.iter_mut().enumerate() {
             run.first += (table * self.blocks) as u32;
         }
+    }
+
+    /// The block (through all tables) into which what has this `key` is inserted: whoever looks at a whole bucket looks at
+    /// those of all keys of it.
+    pub(super) fn home(&self, table: usize, key: u128) -> u32 {
+        (table * self.blocks) as u32 + home(self.of(table), key)
     }
 
     /// Offers the block beyond an end of a run, if there is one.
@@ -108,6 +111,11 @@ impl Fences {
     fn of(&self, table: usize) -> &[u128] {
         &self.keys[table * self.blocks..][..self.blocks]
     }
+}
+
+/// The last block that begins at or before the key.
+fn home(fences: &[u128], key: u128) -> u32 {
+    fences.partition_point(|fence| *fence <= key).saturating_sub(1) as u32
 }
 
 #[cfg(test)]
@@ -161,6 +169,8 @@ mod tests {
                 // A bucket lies across two blocks more than it fills, at most.
                 fences.runs(&[key], bucket / size + 2, &mut scratch, &mut runs);
                 let run = runs[0];
+                let home = fences.home(0, key ^ (u128::MAX.checked_shr(bits).unwrap_or(0) & (key | 1).wrapping_mul(9)));
+                prop_assert!((run.first..run.first + run.count).contains(&home), "{bits}: {run:?} {home}");
                 let covered = run.first as usize * size..(run.first + run.count) as usize * size;
                 let first = entries.iter().position(|entry| (entry ^ key).leading_zeros() >= bits);
                 let first = first.unwrap_or(0);

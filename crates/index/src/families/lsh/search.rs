@@ -4,12 +4,14 @@ use super::cost::LshShape;
 use super::runs::{Fences, Run, RunScratch};
 use super::section::LshEntry;
 use crate::calibrate::solve::Solved;
+use crate::changes::{Changes, Placed};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
+use crate::partition::intake::Intake;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
@@ -55,6 +57,9 @@ pub(crate) struct Scratch {
     parts: Vec<Run>,
     pub(super) candidates: Candidates,
     reads: PageReads,
+    /// Vectors that were inserted and have been compared.
+    inserted: VisitedSet,
+    compared: usize,
 }
 
 /// What the entries of a query's blocks have come to so far.
@@ -92,6 +97,8 @@ impl Default for Scratch {
                 wanted: 1,
             },
             reads: PageReads::default(),
+            inserted: VisitedSet::new(64),
+            compared: 0,
         }
     }
 }
@@ -124,7 +131,7 @@ impl Candidates {
     }
 
     /// Scores the ids that were listed, and keeps the best; returns how many there were.
-    fn score(&mut self, codec: &Codec, codes: &[u8]) -> u32 {
+    fn score(&mut self, codec: &Codec, codes: &[u8], changes: Option<&Changes>) -> u32 {
         let Candidates { code_query, ids, scores, hits, seen, threshold, wanted } = self;
         scores.resize(ids.len(), 0.0);
         code_query.score(codec, codes, ids, scores);
@@ -132,7 +139,10 @@ impl Candidates {
             // An estimate that no number holds is farther than all others.
             let distance = if score.is_nan() { f32::INFINITY } else { *score };
             // All entries of a vector have its one code: what was too far once is too far again.
-            if (distance < *threshold || *threshold == f32::INFINITY) && seen.insert(*id) {
+            if (distance < *threshold || *threshold == f32::INFINITY)
+                && seen.insert(*id)
+                && !changes.is_some_and(|changes| changes.is_place_deleted(*id))
+            {
                 hits.push(Neighbor { distance, id: *id });
             }
         }
@@ -166,6 +176,8 @@ impl Scratch {
     pub(super) fn begin(&mut self, lsh: &Lsh, query: &[u8], params: &SearchParams) {
         self.query.begin(&lsh.set, query, params);
         self.reads.begin();
+        self.inserted.clear();
+        self.compared = 0;
         self.point.clear();
         self.point.extend_from_slice(&self.query.floats);
         // Under the inner product queries lie where the extra value of points is 0.
@@ -193,6 +205,18 @@ impl Scratch {
         self.query.clock.spent(Phase::Navigate);
     }
 
+    /// Compares what was inserted into the buckets of the runs, which are these blocks.
+    fn take_inserted(&mut self, lsh: &Lsh) {
+        let Some(changes) = self.query.changes.clone() else { return };
+        for run in &self.runs {
+            changes.in_buckets((run.first, run.count), &mut self.inserted, |id, row| {
+                self.query.offer(id, lsh.set.exact.between(&self.query.bytes, row));
+                self.compared += 1;
+            });
+        }
+        self.query.clock.spent(Phase::Rerank);
+    }
+
     /// Scores what lies in a part of a run.
     pub(super) fn take(&mut self, lsh: &Lsh, part: Run, bytes: &[u8]) -> Result<(), IndexError> {
         for (block, bytes) in (part.first..).zip(bytes.chunks_exact(lsh.tables.block_bytes())) {
@@ -202,7 +226,7 @@ impl Scratch {
             }
             self.candidates.list(lsh.tables.ids(bytes), lsh.set.vectors).map_err(damaged)?;
         }
-        let entries = self.candidates.score(&lsh.codec, &lsh.codes);
+        let entries = self.candidates.score(&lsh.codec, &lsh.codes, self.query.changes.as_deref());
         self.query.stats.code_distances += entries;
         self.query.stats.own[1] += entries;
         Ok(())
@@ -291,12 +315,13 @@ impl Searcher for Lsh {
     ) -> Result<(), IndexError> {
         scratch.begin(self, query, &params);
         let tables = self.functions.tables();
-        let (all, enough) = (tables * self.fences.blocks(), params.k.min(self.set.vectors as usize));
+        let (all, enough) = (tables * self.fences.blocks(), params.k);
         let mut blocks = params.probes.max(1).saturating_mul(tables).min(all);
         loop {
             scratch.find_runs(self, blocks, params.wanted());
+            scratch.take_inserted(self);
             scratch.read_parts(&cx, self).await?;
-            if scratch.candidates.hits.len() >= enough || blocks == all {
+            if scratch.candidates.hits.len() + scratch.compared >= enough || blocks == all {
                 break;
             }
             // Whoever asks for k gets k: each table has every vector.
@@ -328,5 +353,28 @@ impl Searcher for Lsh {
 
     fn scanned(&self, _: &Scratch) -> Option<Scanned> {
         None
+    }
+
+    fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
+        let (count, dim) = (rows.len() / self.set.row_bytes(), self.functions.dim());
+        let mut points = vec![0.0; count * dim];
+        let intake = Intake {
+            form: self.set.form,
+            element: self.set.element,
+            metric: self.set.metric,
+            dim: self.set.dim,
+            longest: self.entry.longest,
+        };
+        for (row, point) in rows.chunks_exact(self.set.row_bytes()).zip(points.chunks_exact_mut(dim)) {
+            intake.point(row, point);
+        }
+        self.functions.centred(&mut points);
+        let (mut scratch, mut keys) = (HashScratch::default(), Vec::new());
+        let mut placed = Vec::with_capacity(count * self.functions.tables());
+        for table in 0..self.functions.tables() {
+            self.functions.keys(table, &points, &mut scratch, &mut keys);
+            placed.extend(keys.iter().zip(0..).map(|(key, number)| (self.fences.home(table, *key), number)));
+        }
+        Some(placed)
     }
 }

@@ -4,6 +4,7 @@ use crate::calibrate::probed::{self, ProbedPoint};
 use crate::calibrate::solve::Solved;
 use crate::calibrate::{self, Calibration, Limits};
 use crate::format::groups::GroupLayout;
+use crate::format::ids::IDS_NAME;
 use crate::format::manifest::{CodesEntry, FileEntry, Manifest, require};
 use crate::format::tables::TableLayout;
 use bathyal_kernels::Metric;
@@ -36,6 +37,9 @@ pub struct LshEntry {
     /// The first key of every block.
     #[serde(skip)]
     pub fences: FileEntry,
+    /// The ids of the vectors, where these are not their places.
+    #[serde(skip)]
+    pub ids: Option<FileEntry>,
     /// Bytes of a page of vectors.
     pub page_bytes: u32,
     /// Number of tables: L.
@@ -65,6 +69,7 @@ impl LshEntry {
         entry.file = manifest.file(TABLES_NAME)?.clone();
         entry.functions = manifest.file(HASHES_NAME)?.clone();
         entry.fences = manifest.file(FENCES_NAME)?.clone();
+        entry.ids = manifest.file(IDS_NAME).ok().cloned();
         entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
         entry.check(manifest)?;
         Ok(entry)
@@ -73,7 +78,7 @@ impl LshEntry {
     /// All files, the one that searches read first.
     pub fn files(&self) -> Vec<FileEntry> {
         let files = [&self.file, &self.codes.file, &self.codes.codec, &self.functions, &self.fences];
-        files.into_iter().cloned().collect()
+        files.into_iter().chain(&self.ids).cloned().collect()
     }
 
     /// Where vectors lie: each page is a group.

@@ -6,6 +6,7 @@ use crate::error::IndexError;
 use crate::family::pages::PageWalk;
 use crate::family::{VerifyReport, Verifying};
 use crate::format::groups::GroupLayout;
+use crate::format::ids::load_ids;
 use crate::format::tables::TableLayout;
 use crate::format::walk::{Marks, read_through};
 
@@ -19,7 +20,14 @@ pub(super) fn verify(
 ) -> Result<(), IndexError> {
     let Verifying { object, manifest, progress, directory } = *verifying;
     let of_pages = entry.pages(pages, manifest.vectors);
-    let mut walk = PageWalk::new(verifying, pages, of_pages)?;
+    let ids_end = match load_ids(directory, manifest) {
+        Ok(ids) => ids.next(),
+        Err(damage) => {
+            report.fault(damage.to_string());
+            return Ok(());
+        }
+    };
+    let mut walk = PageWalk::new(verifying, pages, of_pages, ids_end.into())?;
     let mut blocks = BlockWalk::new(tables, manifest.vectors)?;
     let (first, page_bytes) = (tables.span(0, 0).offset, pages.page_bytes() as u64);
     let crc = read_through(object, entry.file.bytes, pages.page_bytes(), progress, |number, bytes| {

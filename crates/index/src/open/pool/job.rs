@@ -3,6 +3,7 @@
 use super::asked::{RangePlan, RawQueries};
 use super::known::Known;
 use super::tenant::Tenant;
+use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::family::QueryState;
 use crate::query::{Clock, QueryStats, SearchParams};
@@ -34,6 +35,8 @@ pub(in crate::open) struct Job {
     params: SearchParams,
     /// Of a range search: its rounds.
     plan: Option<RangePlan>,
+    /// What was changed since the index was built.
+    changes: Option<Arc<Changes>>,
     in_flight: usize,
     /// Workers that it is for.
     threads: usize,
@@ -92,6 +95,7 @@ impl Job {
             row_bytes,
             params,
             plan: None,
+            changes: None,
             in_flight,
             threads,
             query_bytes: 0,
@@ -105,6 +109,11 @@ impl Job {
     /// The same as a range search.
     pub(in crate::open) fn within(self, plan: RangePlan) -> Job {
         Job { plan: Some(plan), ..self }
+    }
+
+    /// The same over an index in this state of changes.
+    pub(in crate::open) fn changed(self, changes: Option<Arc<Changes>>) -> Job {
+        Job { changes, ..self }
     }
 
     /// The same, each of whose running queries takes `query_bytes` of memory.
@@ -219,6 +228,7 @@ impl Job {
         let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
         let Scratch { state, found } = &mut scratch;
         found.clear();
+        state.query_mut().changes.clone_from(&job.changes);
         let outcome = match &job.plan {
             Some(plan) => plan.search(cx, row, &mut **state, found).await,
             None => state.search(cx, row, job.params).await.map(|()| {

@@ -1,0 +1,305 @@
+//! What was changed of an index since it was built, as searches see it: vectors that were inserted, in memory, and ids that were
+//! deleted. A search keeps to the state that it began with.
+
+use crate::form::Form;
+use crate::format::changes::Change;
+use crate::format::ids::IdRuns;
+use crate::query::visited::VisitedSet;
+use std::sync::Arc;
+
+/// Sets of ids or places, a bit each.
+#[derive(Debug, Clone, Default)]
+struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    #[inline]
+    fn has(&self, number: u32) -> bool {
+        self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    /// Adds a number; false where it was there.
+    fn add(&mut self, number: u32) -> bool {
+        let (word, bit) = (number as usize / 64, 1_u64 << (number % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        let new = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        new
+    }
+}
+
+/// A bucket of an index and a vector that was inserted into it: its number among those that it was inserted with.
+pub(crate) type Placed = (u32, u32);
+
+/// Vectors that were inserted, in the order of their ids, which follow each other.
+#[derive(Debug)]
+struct Inserted {
+    first: u32,
+    /// As the index stores vectors.
+    rows: Vec<u8>,
+    /// By bucket.
+    placed: Vec<Placed>,
+}
+
+impl Inserted {
+    fn count(&self, row_bytes: usize) -> u32 {
+        (self.rows.len() / row_bytes.max(1)) as u32
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.rows.len() + self.placed.len() * size_of::<Placed>()) as u64
+    }
+}
+
+/// All that was changed up to a moment. Clones share what did not change between them.
+#[derive(Debug, Clone)]
+pub(crate) struct Changes {
+    form: Form,
+    row_bytes: usize,
+    /// The ids that the index was built with.
+    built: Arc<IdRuns>,
+    /// The id that the next vector gets.
+    next: u32,
+    /// Vectors that are not deleted.
+    vectors: u64,
+    inserted: Vec<Arc<Inserted>>,
+    deleted: u64,
+    deleted_ids: Arc<Bits>,
+    /// The places of those among them that the index was built with, where these are not their ids.
+    deleted_places: Option<Arc<Bits>>,
+}
+
+impl Changes {
+    /// None, of an index that was built with these ids and has vectors of `dim` values.
+    pub(crate) fn none(built: IdRuns, form: Form, dim: usize) -> Changes {
+        let (next, vectors) = (built.next(), u64::from(built.vectors()));
+        let deleted_places = (!built.are_places()).then(Arc::default);
+        Changes {
+            form,
+            row_bytes: dim * form.stored().size(),
+            built: Arc::new(built),
+            next,
+            vectors,
+            inserted: Vec::new(),
+            deleted: 0,
+            deleted_ids: Arc::default(),
+            deleted_places,
+        }
+    }
+
+    /// Adds a change; `place` says into which buckets vectors go, as the index stores them.
+    ///
+    /// # Errors
+    /// A sentence for a change that cannot have happened to this index.
+    pub(crate) fn apply(
+        &mut self,
+        change: &Change<'_>,
+        place: impl Fn(&[u8]) -> Vec<Placed>,
+    ) -> Result<(), String> {
+        match change {
+            Change::Insert { first, rows } => self.insert(*first, rows, place),
+            Change::Delete(ids) => ids.iter().try_for_each(|id| match self.delete(u32::from_le_bytes(*id)) {
+                true => Ok(()),
+                false => Err(format!("vector {} is deleted, which is not there", u32::from_le_bytes(*id))),
+            }),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        first: u32,
+        given: &[u8],
+        place: impl Fn(&[u8]) -> Vec<Placed>,
+    ) -> Result<(), String> {
+        let given_bytes = self.row_bytes / self.form.stored().size() * self.form.given().size();
+        let count = given.len() / given_bytes.max(1);
+        let next = u32::try_from(count).ok().and_then(|count| first.checked_add(count));
+        let Some(next) = next.filter(|_| first == self.next) else {
+            return Err(format!("{count} vectors from {first} on do not follow {}", self.next));
+        };
+        let mut rows = vec![0; count * self.row_bytes];
+        for (row, out) in given.chunks_exact(given_bytes).zip(rows.chunks_exact_mut(self.row_bytes)) {
+            self.form.take(row, out);
+        }
+        let mut placed = place(&rows);
+        placed.sort_unstable();
+        let mut new = Inserted { first, rows, placed };
+        // Each is at least twice as long as the next, so that there are few and each vector is moved seldom.
+        while let Some(before) = self.inserted.pop_if(|last| last.rows.len() < 2 * new.rows.len()) {
+            new = before.joined(new, self.row_bytes);
+        }
+        self.inserted.push(Arc::new(new));
+        self.next = next;
+        self.vectors += count as u64;
+        Ok(())
+    }
+
+    /// Deletes a vector; false where there is none.
+    pub(crate) fn delete(&mut self, id: u32) -> bool {
+        let place = self.built.place(id);
+        if place.is_none() && !(self.built.next()..self.next).contains(&id) || self.is_deleted(id) {
+            return false;
+        }
+        Arc::make_mut(&mut self.deleted_ids).add(id);
+        if let (Some(places), Some(place)) = (&mut self.deleted_places, place) {
+            Arc::make_mut(places).add(place);
+        }
+        (self.deleted, self.vectors) = (self.deleted + 1, self.vectors - 1);
+        true
+    }
+
+    /// Vectors that are there.
+    pub(crate) fn vectors(&self) -> u64 {
+        self.vectors
+    }
+
+    /// The id that the next vector gets.
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Vectors that were inserted since the index was built, and those of all that were deleted.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (u64::from(self.next - self.built.next()), self.deleted)
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counts() == (0, 0)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bits =
+            self.deleted_ids.words.len() + self.deleted_places.as_ref().map_or(0, |bits| bits.words.len());
+        self.inserted.iter().map(|some| some.bytes()).sum::<u64>() + 8 * bits as u64
+    }
+
+    /// Whether a vector is deleted.
+    #[inline]
+    pub(crate) fn is_deleted(&self, id: u32) -> bool {
+        self.deleted > 0 && self.deleted_ids.has(id)
+    }
+
+    /// Whether the vector is deleted that was built at `place`.
+    #[inline]
+    pub(crate) fn is_place_deleted(&self, place: u32) -> bool {
+        self.deleted > 0 && self.deleted_places.as_ref().unwrap_or(&self.deleted_ids).has(place)
+    }
+
+    /// Tells `each` of the vectors (id, as it is stored) that were inserted into the `count` buckets from `first` on and are
+    /// there, but of none that is `seen`.
+    pub(crate) fn in_buckets(
+        &self,
+        (first, count): (u32, u32),
+        seen: &mut VisitedSet,
+        mut each: impl FnMut(u32, &[u8]),
+    ) {
+        for some in &self.inserted {
+            let begin = some.placed.partition_point(|placed| placed.0 < first);
+            let within = some.placed[begin..].iter().take_while(|placed| placed.0 - first < count);
+            for (_, number) in within {
+                let id = some.first + number;
+                if !self.is_deleted(id) && seen.insert(id) {
+                    each(id, &some.rows[*number as usize * self.row_bytes..][..self.row_bytes]);
+                }
+            }
+        }
+    }
+
+    /// The vectors (id, as it is stored) that were inserted and are there, in the order of their ids.
+    pub(crate) fn inserted(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let rows =
+            self.inserted.iter().flat_map(|some| (some.first..).zip(some.rows.chunks_exact(self.row_bytes)));
+        rows.filter(|(id, _)| !self.is_deleted(*id))
+    }
+}
+
+impl Inserted {
+    /// Those of `self` and the `next` ones.
+    fn joined(self: Arc<Inserted>, next: Inserted, row_bytes: usize) -> Inserted {
+        let before = self.count(row_bytes);
+        let mut joined = Arc::try_unwrap(self).unwrap_or_else(|shared| Inserted {
+            first: shared.first,
+            rows: shared.rows.clone(),
+            placed: shared.placed.clone(),
+        });
+        joined.rows.extend_from_slice(&next.rows);
+        joined.placed.extend(next.placed.iter().map(|(bucket, number)| (*bucket, number + before)));
+        // Two sorted runs: this merges them.
+        joined.placed.sort();
+        joined
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_kernels::{Element, Metric};
+
+    fn changes(built: IdRuns) -> Changes {
+        Changes::none(built, Form::as_given(Element::U8, Metric::L2), 2)
+    }
+
+    /// Each vector goes into the buckets of its two values.
+    fn place(rows: &[u8]) -> Vec<Placed> {
+        let rows = (0..).zip(rows.chunks_exact(2));
+        rows.flat_map(|(number, row)| [(u32::from(row[0]), number), (u32::from(row[1]), number)]).collect()
+    }
+
+    fn found(changes: &Changes, first: u32, count: u32) -> Vec<(u32, Vec<u8>)> {
+        let (mut seen, mut found) = (VisitedSet::new(8), Vec::new());
+        changes.in_buckets((first, count), &mut seen, |id, row| found.push((id, row.to_vec())));
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn what_was_inserted_is_in_its_buckets_until_it_is_deleted() {
+        let mut changes = changes(IdRuns::all(10));
+        let before = changes.clone();
+        for (first, row) in (10..).zip([[1, 5], [5, 5], [9, 1], [5, 1], [2, 7], [5, 3]]) {
+            changes.apply(&Change::Insert { first, rows: &row }, place).unwrap();
+        }
+        changes.apply(&Change::Insert { first: 16, rows: &[5, 8, 4, 5] }, place).unwrap();
+        let ids = |first, count| found(&changes, first, count).iter().map(|(id, _)| *id).collect::<Vec<_>>();
+        assert_eq!(ids(5, 1), [10, 11, 13, 15, 16, 17]);
+        assert_eq!(ids(6, 4), [12, 14, 16]);
+        assert_eq!(found(&changes, 7, 1), [(14, vec![2, 7])]);
+        assert!(changes.inserted.len() <= 3, "few lists");
+        assert_eq!((changes.vectors(), changes.counts(), changes.next()), (18, (8, 0), 18));
+        assert!(before.is_empty() && found(&before, 0, 256).is_empty(), "an earlier state stays");
+
+        changes.apply(&Change::Delete(&[[3, 0, 0, 0], [13, 0, 0, 0]]), place).unwrap();
+        assert_eq!((changes.vectors(), changes.counts()), (16, (8, 2)));
+        assert!(changes.is_deleted(3) && changes.is_place_deleted(3) && !changes.is_deleted(4));
+        assert_eq!(found(&changes, 5, 1).len(), 5);
+        assert_eq!(changes.inserted().map(|(id, _)| id).collect::<Vec<_>>(), [10, 11, 12, 14, 15, 16, 17]);
+        for id in [3, 13, 18, 99] {
+            assert!(changes.apply(&Change::Delete(&[u32::to_le_bytes(id)]), place).is_err(), "{id}");
+        }
+        for first in [0, 17, 19] {
+            assert!(changes.apply(&Change::Insert { first, rows: &[0, 0] }, place).is_err(), "{first}");
+        }
+    }
+
+    #[test]
+    fn places_are_told_from_ids() {
+        let mut built = IdRuns::none();
+        [2, 3, 7].iter().for_each(|id| built.push(*id));
+        built.end(9);
+        let mut changes = changes(built);
+        assert_eq!((changes.vectors(), changes.next()), (3, 9));
+        assert!(!changes.delete(0) && !changes.delete(8), "they are not there");
+        assert!(changes.delete(3) && changes.delete(7) && !changes.delete(7));
+        let places =
+            |deleted: fn(&Changes, u32) -> bool| (0..9).filter(|n| deleted(&changes, *n)).collect::<Vec<_>>();
+        assert_eq!(
+            (places(Changes::is_place_deleted), places(Changes::is_deleted)),
+            (vec![1, 2], vec![3, 7])
+        );
+    }
+}
