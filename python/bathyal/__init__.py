@@ -21,7 +21,7 @@ is passed in is not copied, so it must not be changed while the call runs.
 """
 
 from bathyal._bathyal import DamagedIndexError, Error, __version__
-from bathyal.building import build, convert_layout, convert_stripes, families
+from bathyal.building import build, compact, convert_layout, convert_stripes, families
 from bathyal.checking import inspect, verify
 from bathyal.exact import OverallRatio, groundtruth, overall_ratio, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
@@ -44,6 +44,7 @@ __all__ = [
     "SearchWarning",
     "__version__",
     "build",
+    "compact",
     "convert",
     "convert_layout",
     "convert_stripes",

@@ -133,8 +133,12 @@ def family_options(options: Mapping[str, object]) -> dict[str, int | float | str
     return values
 
 
-def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:
+def query_rows(
+    queries: ArrayLike, element: str, what: tuple[str, str] = ("queries", "query")
+) -> tuple[NDArray[Any], bool]:
     """``queries`` as a C-contiguous array of ``element``, and whether they are a single vector: of one dimension.
+
+    ``what`` is how messages call them, all and one.
 
     Lists and arrays of numpy's default types (float64, int64) are converted if their values allow it. An array
     of one of Bathyal's elements has to have the right one: another is a mistake and not converted in silence.
@@ -142,24 +146,24 @@ def query_rows(queries: ArrayLike, element: str) -> tuple[NDArray[Any], bool]:
     array: NDArray[Any] = np.asarray(queries)
     if array.ndim not in (1, 2):
         raise ValueError(
-            f"the queries have {array.ndim} dimensions, expected 2 (queries x dim) or 1 (one query)"
+            f"the {what[0]} have {array.ndim} dimensions, expected 2 ({what[0]} x dim) or 1 (one {what[1]})"
         )
     dtype = DTYPES[element]
     if array.dtype != dtype:
-        array = _converted(array, dtype)
+        array = _converted(array, dtype, what[0])
     return np.ascontiguousarray(array), array.ndim == 1
 
 
-def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _converted(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     if array.dtype in DTYPES.values() or array.dtype.kind not in "fiu":
         raise ValueError(
-            f"the queries hold {array.dtype}, the index holds {dtype}: convert them with queries.astype(...)"
+            f"the {what} hold {array.dtype}, the index holds {dtype}: convert them with {what}.astype(...)"
         )
     # What overflows becomes infinite and is refused, with its row, by the search.
     with np.errstate(over="ignore", invalid="ignore"):
         converted: NDArray[Any] = array.astype(dtype)
     if dtype.kind != "f" and not np.array_equal(converted, array):
         raise ValueError(
-            f"the queries hold {array.dtype} values that {dtype}, which the index holds, does not"
+            f"the {what} hold {array.dtype} values that {dtype}, which the index holds, does not"
         )
     return converted

@@ -65,12 +65,14 @@ def asked(
     )
 
 
-def rows(queries: ArrayLike | Path, element: str) -> tuple[NDArray[Any], bool]:
+def rows(
+    queries: ArrayLike | Path, element: str, what: tuple[str, str] = ("queries", "query")
+) -> tuple[NDArray[Any], bool]:
     """Queries, or those of the file that a path names, as :func:`bathyal.arguments.query_rows` gives them."""
     # What is nearly always the case goes first: to look for a path takes a third of all that is done here.
     if not isinstance(queries, np.ndarray) and isinstance(queries, str | os.PathLike):
         queries = read_vectors(queries)
-    return query_rows(queries, element)
+    return query_rows(queries, element, what)
 
 
 def asks(

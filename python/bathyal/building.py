@@ -110,6 +110,38 @@ def build(
     return Index(handle, path, json.loads(report))
 
 
+def compact(
+    index: Path,
+    *,
+    memory: int | str | None = None,
+    threads: int = 0,
+    progress: bool | Receiver = True,
+) -> dict[str, Any]:
+    """Makes what was inserted into an index and deleted from it part of what it is: builds it again, in its place.
+
+    Ids stay. Searches of an index that is open go on meanwhile, in the old one; changes have to wait, and whoever
+    changes it has to close it first. Killed or stopped, the index is what it was.
+
+    Args:
+        memory: bytes that it may take, or text such as ``"2GB"``; None for no limit.
+        threads: 0 means all cores.
+        progress: as :func:`build` takes it.
+
+    Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``, ``index_bytes`` and more;
+    without these where nothing had changed.
+
+    Raises:
+        BlockingIOError: another process, or an open index of this one, changes it.
+        ValueError: an index whose family does not change, or of which everything was deleted.
+
+    See :meth:`Index.insert` for an example.
+    """
+    with shown(progress) as receiver:
+        text = _bathyal.compact(index, memory_bytes(memory), whole("threads", threads), receiver)
+    report: dict[str, Any] = json.loads(text)
+    return {"changed": report["changed"], **report.get("build", {})}
+
+
 def families() -> dict[str, dict[str, Any]]:
     """The index families: what each is (``about``), the ``options`` of a build with what they do, and the
     ``counters`` that its searches have besides those of all.

@@ -7,11 +7,13 @@ import os
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, whole
 from bathyal.asking import Asked, Mode, asked, asks
+from bathyal.asking import rows as rows_of
 from bathyal.checking import inspect
 from bathyal.results import Costs, Found, FoundRanges, SearchStats, warned
 
@@ -225,6 +227,72 @@ class Index:
         rows, _ = request.rows(self._element)
         told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, request.arguments))
         return told
+
+    def insert(self, vectors: ArrayLike | Path) -> range:
+        """Inserts vectors into an index of the family ``lsh``, and returns the ids that they have.
+
+        Every search that begins after this finds them, and when it returns they outlive a crash: all of them are
+        inserted or none. One process at a time changes an index, the first to do so until it closes the index; others see what it
+        did when they open the index or :meth:`refresh`.
+
+        Args:
+            vectors: ``vectors x dim``, or one vector of ``dim``, or the path of a file, converted as
+                :meth:`search` converts queries.
+
+        Raises:
+            ValueError: vectors that do not fit the index, or an index whose family does not change.
+            MemoryError: the index has to be compacted first (:func:`bathyal.compact`).
+            BlockingIOError: another process, or another open index, changes it.
+            OSError: the disk is full, or the index was replaced; nothing was inserted.
+
+        >>> import numpy as np, bathyal
+        >>> vectors = np.random.default_rng(1).standard_normal((600, 16), dtype=np.float32)
+        >>> with bathyal.build(vectors[:500], "grows.index", family="lsh", metric="l2") as index:
+        ...     index.insert(vectors[500:])
+        ...     index.delete([7, 501])
+        ...     len(index), int(index.search(vectors[502], k=1).ids[0])
+        range(500, 600)
+        2
+        (598, 502)
+        >>> bathyal.compact("grows.index")["vectors"]
+        598
+        >>> int(bathyal.open("grows.index").search(vectors[502], k=1).ids[0])
+        502
+        """
+        rows, _ = rows_of(vectors, self._element, ("vectors", "vector"))
+        return range(*self._handle.insert(rows))
+
+    def delete(self, ids: ArrayLike) -> int:
+        """Deletes vectors from an index of the family ``lsh`` by their ids, and returns how many there were.
+
+        No search that begins after this finds them. Ids are not given again; those that were deleted before are passed over.
+        The space comes back with :func:`bathyal.compact`.
+
+        Raises:
+            ValueError: an id that no vector ever had (then nothing is deleted), or an index whose family does not change.
+            BlockingIOError: another process, or another open index, changes it.
+        """
+        array = np.asarray(ids)
+        if array.size and array.dtype.kind not in "iu":
+            raise TypeError(f"ids hold {array.dtype}; expected whole numbers")
+        if array.size and not 0 <= array.min() <= array.max() < 2**32:
+            raise ValueError(f"ids are between {array.min()} and {array.max()}; expected 0 to {2**32 - 1}")
+        return self._handle.delete(array.astype(np.uint32).ravel().tolist())
+
+    def refresh(self) -> bool:
+        """Sees what others have inserted and deleted since the index was opened; returns whether there was anything.
+
+        Raises:
+            OSError: the index was replaced, as by :func:`bathyal.compact`: open it again.
+        """
+        return self._handle.refresh()
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """How far it has changed since it was built or compacted: ``inserted`` and ``deleted`` vectors, and what this takes,
+        ``memory_bytes`` and ``log_bytes``."""
+        changed: dict[str, int] = json.loads(self._handle.changed())
+        return changed
 
     def stats(self) -> dict[str, Any]:
         """What this index has done since it was opened: ``queries``, ``errors`` (batches that failed), ``reads``,

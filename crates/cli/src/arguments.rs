@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
-use bathyal_index::{DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
+use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
 use bathyal_kernels::{Element, Metric};
 use bathyal_repro::ReproArguments;
 use bathyal_tier::TierProfile;
@@ -71,6 +71,12 @@ pub enum Command {
     ConvertLayout(ConvertLayoutArguments),
     /// Copy an index over other disks: from one to several and back
     ConvertStripes(ConvertStripesArguments),
+    /// Insert the vectors of a file into an index (of the family lsh)
+    Insert(InsertArguments),
+    /// Delete vectors from an index (of the family lsh) by their ids
+    Delete(DeleteArguments),
+    /// Make what was inserted and deleted part of what an index is: its log goes, and the space of what was deleted
+    Compact(CompactArguments),
     /// Say what an index holds: manifest, sizes, groups or degrees
     Inspect(InspectArguments),
     /// Read every byte of an index and say whether all is well
@@ -396,6 +402,80 @@ pub struct ConvertStripesArguments {
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
+}
+
+/// `bathyal insert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Vectors get the ids that follow the last of the index, in the order of the file. They are found by every search that opens the
+index after that, and what was inserted outlives a crash. What does not fit into memory beside the index is compacted on the way.
+Stopped by Ctrl-C or killed, it has inserted the first vectors of the file: inspect says how many.
+
+Examples:
+  bathyal insert my.index more.fbin
+  bathyal insert my.index more.fbin --json")]
+pub struct InsertArguments {
+    /// The index, of a family that changes after its build: lsh
+    pub index: PathBuf,
+    /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
+    pub vectors: PathBuf,
+    /// How it is compacted where it has to be
+    #[command(flatten)]
+    pub compaction: CompactionArguments,
+}
+
+/// `bathyal delete`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ids are not given again. Those whose vectors were deleted before are passed over.
+
+Examples:
+  bathyal delete my.index --ids 17,4,2023
+  bathyal delete my.index --file gone.ibin")]
+pub struct DeleteArguments {
+    /// The index, of a family that changes after its build: lsh
+    pub index: PathBuf,
+    /// The ids of the vectors
+    #[arg(long, value_name = "ID,ID,...", value_delimiter = ',', required_unless_present = "file")]
+    pub ids: Vec<u32>,
+    /// A file of ids: .ibin .ivecs; all of them
+    #[arg(long, value_name = "IDS")]
+    pub file: Option<PathBuf>,
+}
+
+/// `bathyal compact`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ids stay what they are. Searches go on meanwhile; changes wait. It takes the room of the new index and of the vectors on the disk
+until it is done. Stopped or killed, the index is what it was.
+
+Examples:
+  bathyal compact my.index
+  bathyal compact my.index --memory 2GB --json")]
+pub struct CompactArguments {
+    /// The index, of a family that changes after its build: lsh
+    pub index: PathBuf,
+    /// How
+    #[command(flatten)]
+    pub compaction: CompactionArguments,
+}
+
+/// What a compaction may take.
+#[derive(Debug, Args)]
+pub struct CompactionArguments {
+    /// Threads; 0 means all cores
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// Memory that it may take, for example 2GB; refused at once if it needs more
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub memory: Option<u64>,
+}
+
+impl CompactionArguments {
+    /// The same as the index is told.
+    pub fn options(&self) -> CompactOptions {
+        CompactOptions { threads: self.threads, memory_bytes: self.memory }
+    }
 }
 
 /// `bathyal inspect`.

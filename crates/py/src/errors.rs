@@ -7,8 +7,8 @@ use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
 use pyo3::PyErr;
 use pyo3::exceptions::{
-    PyException, PyFileExistsError, PyFileNotFoundError, PyKeyboardInterrupt, PyMemoryError, PyOSError,
-    PyTimeoutError, PyValueError,
+    PyBlockingIOError, PyException, PyFileExistsError, PyFileNotFoundError, PyKeyboardInterrupt,
+    PyMemoryError, PyOSError, PyTimeoutError, PyValueError,
 };
 use std::io;
 
@@ -111,6 +111,7 @@ fn store(error: &StoreError, message: String) -> PyErr {
         StoreError::Short { .. } | StoreError::Irregular { .. } | StoreError::Part { .. } => {
             DamagedIndexError::new_err(message)
         }
+        StoreError::Busy { .. } => PyBlockingIOError::new_err(message),
         StoreError::Irreplaceable { .. } | StoreError::Replaced { .. } => PyOSError::new_err(message),
         StoreError::Tier(error) => tier(error, message),
         _ => PyValueError::new_err(message),

@@ -9,9 +9,9 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::{WrapTier, find};
 use bathyal_index::{
-    BuildOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc, SearchMode,
-    SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice, inspect_in,
-    verify_in,
+    BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc,
+    SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice,
+    inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -133,6 +133,22 @@ pub(crate) fn inspect(
 ) -> PyResult<String> {
     attend(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&inspect_in(find(&path, &stripe)?.as_ref(), watch)?)?)
+    })
+}
+
+/// Builds an index again with all that was changed; returns the report as JSON.
+#[pyfunction]
+#[pyo3(signature = (index, memory, threads, progress))]
+pub(crate) fn compact(
+    py: Python<'_>,
+    index: PathBuf,
+    memory: Option<u64>,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let options = CompactOptions { threads, memory_bytes: memory };
+    attend(py, progress, |watch| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_index::compact(&index, &options, watch)?)?)
     })
 }
 
@@ -308,6 +324,30 @@ impl IndexHandle {
     /// The manifest as JSON.
     fn manifest(&self) -> PyResult<String> {
         Ok(serde_json::to_string(self.index()?.manifest()).map_err(Failure::from)?)
+    }
+
+    /// Inserts an array of `vectors x dim`, or a single vector; returns the first id and the one behind the last.
+    fn insert(&self, py: Python<'_>, vectors: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
+        let (index, vectors) = (self.index()?, queries_of(vectors)?);
+        let ids = py.detach(|| index.insert(&vectors)).map_err(Failure::from)?;
+        Ok((ids.start, ids.end))
+    }
+
+    /// Deletes vectors; returns how many there were.
+    fn delete(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<u64> {
+        let index = self.index()?;
+        Ok(py.detach(|| index.delete(&ids)).map_err(Failure::from)?)
+    }
+
+    /// Sees what others have changed.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        let index = self.index()?;
+        Ok(py.detach(|| index.refresh()).map_err(Failure::from)?)
+    }
+
+    /// How far it has changed, as JSON.
+    fn changed(&self) -> PyResult<String> {
+        Ok(serde_json::to_string(&self.index()?.changed()).map_err(Failure::from)?)
     }
 
     /// Answers `queries`, an array of `queries x dim` or a single query.

@@ -27,6 +27,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<awaited::Awaited>()?;
     module.add_class::<answers::Costs>()?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
+    module.add_function(wrap_pyfunction!(index::compact, module)?)?;
     module.add_function(wrap_pyfunction!(index::list_families, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;
     module.add_function(wrap_pyfunction!(index::inspect, module)?)?;

@@ -49,6 +49,21 @@ fn text(report: &InspectReport) -> String {
     if let Some(stored) = manifest.stored {
         let _ = writeln!(text, "stored as     {stored}");
     }
+    if let Some(changed) = report.changed {
+        let log = size(changed.log_bytes);
+        let (inserted, deleted) = (changed.inserted, changed.deleted);
+        let _ = writeln!(
+            text,
+            "changed       {inserted} vectors inserted, {deleted} deleted since, a log of {log}"
+        );
+    }
+    if report.unfinished_change_bytes > 0 {
+        let bytes = report.unfinished_change_bytes;
+        let _ = writeln!(
+            text,
+            "unfinished    {bytes} bytes of a change of which nobody was told: its writer is at work, or was killed"
+        );
+    }
     for part in &report.parts {
         let label = format!("part {}", part.part);
         let _ = writeln!(text, "{label:<13} of {}, {}: {}", part.file, size(part.bytes), part.path);

@@ -2,12 +2,15 @@
 
 mod bench;
 mod build;
+mod compact;
 mod convert;
 mod convert_layout;
 mod convert_stripes;
+mod delete;
 mod exact;
 mod explain;
 mod groundtruth;
+mod insert;
 mod inspect;
 mod many;
 mod measurement;
@@ -37,6 +40,9 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Convert(arguments) => convert::run(arguments, console),
         Command::ConvertLayout(arguments) => convert_layout::run(arguments, console),
         Command::ConvertStripes(arguments) => convert_stripes::run(arguments, console),
+        Command::Insert(arguments) => insert::run(arguments, console),
+        Command::Delete(arguments) => delete::run(arguments, console),
+        Command::Compact(arguments) => compact::run(arguments, console),
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),

@@ -13,6 +13,7 @@ use bathyal_store::local::LocalStore;
 use bathyal_store::{Store, StoreError};
 use bathyal_vectors::progress::{Progress, Silent};
 use bathyal_vectors::{VectorFile, bin_header_bytes};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -32,11 +33,12 @@ pub struct CompactOptions {
 }
 
 /// What a compaction did.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Compaction {
     /// How far the index had changed.
     pub changed: ChangeCounts,
     /// What was built; `None` where nothing had changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<BuildReport>,
 }
 

@@ -1,0 +1,42 @@
+//! `bathyal compact`.
+
+use bathyal_console::process_memory::peak_rss_bytes;
+use bathyal_console::{Console, Failure, byte_size};
+use bathyal_index::{Compaction, compact};
+use serde::Serialize;
+
+use crate::arguments::CompactArguments;
+
+#[derive(Serialize)]
+struct Answer {
+    index: String,
+    #[serde(flatten)]
+    done: Compaction,
+    peak_rss_bytes: Option<u64>,
+}
+
+pub(super) fn run(arguments: &CompactArguments, console: &Console) -> Result<(), Failure> {
+    let progress = console.progress();
+    let done = compact(&arguments.index, &arguments.compaction.options(), &progress)?;
+    drop(progress);
+    let answer =
+        Answer { index: arguments.index.display().to_string(), done, peak_rss_bytes: peak_rss_bytes() };
+    let Compaction { changed, build } = &answer.done;
+    let text = match build {
+        None => format!("{}: had not changed, nothing was done", answer.index),
+        Some(built) => format!(
+            "{}: {} vectors, with {} that were inserted and without {} that were deleted, in {:.1} s\n\
+             index {}, data {}, amplification {:.2}, peak memory {}",
+            answer.index,
+            built.vectors,
+            changed.inserted,
+            changed.deleted,
+            built.build_seconds,
+            byte_size::format(built.index_bytes),
+            byte_size::format(built.data_bytes),
+            built.amplification,
+            answer.peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format),
+        ),
+    };
+    console.answer(&answer, &text)
+}

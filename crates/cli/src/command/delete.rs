@@ -1,0 +1,28 @@
+//! `bathyal delete`.
+
+use bathyal_console::{Console, Failure};
+use bathyal_index::{Index, OpenOptions};
+use bathyal_vectors::IdFile;
+use serde::Serialize;
+
+use crate::arguments::DeleteArguments;
+
+#[derive(Serialize)]
+struct Answer {
+    index: String,
+    deleted: u64,
+    /// Vectors that are left.
+    vectors: usize,
+}
+
+pub(super) fn run(arguments: &DeleteArguments, console: &Console) -> Result<(), Failure> {
+    let mut ids = arguments.ids.clone();
+    if let Some(file) = &arguments.file {
+        ids.extend_from_slice(IdFile::open(file)?.all_ids());
+    }
+    let index = Index::open(&arguments.index, &OpenOptions::default())?;
+    let deleted = index.delete(&ids)?;
+    let answer = Answer { index: arguments.index.display().to_string(), deleted, vectors: index.len() };
+    let text = format!("{}: {deleted} vectors deleted, {} are left", answer.index, answer.vectors);
+    console.answer(&answer, &text)
+}
