@@ -236,15 +236,20 @@ impl Index {
     pub fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
         self.check_process()?;
         let changing = self.changing()?;
+        if let Some(id) = ids.iter().max().filter(|id| **id >= self.next_id()) {
+            // Others may have inserted it.
+            self.refresh()?;
+            let next = self.next_id();
+            if *id >= next {
+                return Err(IndexError::Parameter(format!(
+                    "{}: there is no vector {id}: ids go up to {}; nothing was deleted",
+                    self.directory.display(),
+                    next - 1
+                )));
+            }
+        }
         let mut writer = self.writer(changing)?;
         let mut changes = (*changing.now()).clone();
-        if let Some(id) = ids.iter().find(|id| **id >= changes.next()) {
-            return Err(IndexError::Parameter(format!(
-                "{}: there is no vector {id}: ids go up to {}; nothing was deleted",
-                self.directory.display(),
-                changes.next() - 1
-            )));
-        }
         let there: Vec<[u8; 4]> =
             ids.iter().filter(|id| changes.delete(**id)).map(|id| id.to_le_bytes()).collect();
         if !there.is_empty() {
