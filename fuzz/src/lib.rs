@@ -6,12 +6,12 @@ pub mod targets;
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
 pub const GROUPS: [(&str, &[&str]); 11] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
-    ("ids", &["ibin", "ivecs"]),
+    ("ids", &["ibin", "ivecs", "id_runs"]),
     (
         "manifest",
         &["manifest", "manifest_content", "cluster_manifest", "flat_manifest", "lsh_manifest", "spann_manifest", "manifest_of_version_1"],
     ),
-    ("journal", &["journal", "journal_content", "list_journal", "graph_journal"]),
+    ("journal", &["change_log", "journal", "journal_content", "list_journal", "graph_journal"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec", "hash_functions"]),
     ("code_blocks", &["code_blocks"]),

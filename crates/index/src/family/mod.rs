@@ -27,6 +27,9 @@ use bathyal_vectors::progress::Progress;
 use std::fmt;
 use std::sync::Arc;
 
+/// What is told of vectors: the id, and the vector as it is stored.
+pub(crate) type EachVector<'a> = dyn FnMut(u32, &[u8]) -> Result<(), IndexError> + 'a;
+
 /// A family of indexes.
 pub struct Family {
     /// Its name: in manifests, on the command line, in Python, as a folder.
@@ -159,11 +162,7 @@ pub(crate) trait Stored: Send + Sync {
     }
 
     /// Tells `each` of all vectors (id, as it is stored) in the file that searches read, in the order of their ids.
-    fn vectors(
-        &self,
-        object: &dyn Object,
-        _each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
-    ) -> Result<(), IndexError> {
+    fn vectors(&self, object: &dyn Object, _each: &mut EachVector<'_>) -> Result<(), IndexError> {
         Err(IndexError::Internal(format!("{}: its vectors are not read back", object.address().display())))
     }
 

@@ -1,7 +1,7 @@
 //! Vectors on pages ([`GroupLayout`]), as several families have them: what a search reads of its candidates, and what a
 //! verification looks at.
 
-use super::{VerifyReport, Verifying};
+use super::{EachVector, VerifyReport, Verifying};
 use crate::cost::demand::moved_bytes;
 use crate::error::IndexError;
 use crate::format::groups::{GroupLayout, NO_ID};
@@ -228,7 +228,7 @@ pub(crate) fn read_vectors(
     object: &dyn Object,
     layout: &GroupLayout,
     pages: u64,
-    each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
+    each: &mut EachVector<'_>,
 ) -> Result<(), IndexError> {
     let page_bytes = layout.page_bytes();
     let at_once = (READ_BYTES / page_bytes).max(1) as u64;

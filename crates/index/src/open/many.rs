@@ -115,6 +115,9 @@ pub fn search_many(
         let name = index.path().display();
         result.notes.extend(found.notes.iter().map(|note| format!("{name}: {note}")));
     }
+    // Fewer where vectors were deleted between two of the searches.
+    let k = lists.iter().map(Vec::len).fold(k, usize::min);
+    result.k = k;
     for list in &mut lists {
         // Of equal distances the first index comes first, then the smaller id.
         list.sort_unstable_by(|(a, i), (b, j)| {

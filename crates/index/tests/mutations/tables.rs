@@ -28,6 +28,7 @@ pub fn manifests() -> Vec<Vec<u8>> {
         file: file("tables.bin", tables.file_bytes()),
         functions: file("hashes.bin", CompoundHashes::file_bytes(16, 3, 8)),
         fences: file("fences.bin", tables.fence_bytes()),
+        ids: None,
         page_bytes: 512,
         tables: 3,
         hashes: 8,

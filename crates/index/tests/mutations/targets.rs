@@ -4,6 +4,8 @@
 //! reader, write a function that gives it any bytes and asserts what must hold of what it accepts, and add
 //! a row to [`TARGETS`].
 
+#[path = "changes.rs"]
+mod changes;
 #[path = "lists.rs"]
 mod lists;
 #[path = "tables.rs"]
@@ -44,7 +46,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 38] = [
+pub const TARGETS: [Target; 40] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -76,6 +78,8 @@ pub const TARGETS: [Target; 38] = [
     Target { name: "flat_manifest", seeds: flat_manifests, read: manifest_content },
     Target { name: "lsh_manifest", seeds: tables::manifests, read: manifest_content },
     Target { name: "hash_functions", seeds: tables::function_files, read: tables::functions },
+    Target { name: "change_log", seeds: changes::logs, read: changes::log_of_changes },
+    Target { name: "id_runs", seeds: changes::id_files, read: changes::ids },
     Target { name: "table_block", seeds: || vec![tables::block()], read: tables::blocks },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
     Target { name: "manifest_of_version_1", seeds: first_manifests, read: manifest_content },

@@ -10,7 +10,8 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::pages::{Pages, Reading, read_vectors};
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
+    Buffers, Description, EachVector, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport,
+    Verifying,
 };
 use crate::format::groups::GroupLayout;
 use crate::format::ids::load_ids;
@@ -129,11 +130,7 @@ impl Stored for StoredLsh {
         Some(LshOptions { tables, hashes, block_bytes, code_bytes: Some(codes.code_bytes), code_kind }.into())
     }
 
-    fn vectors(
-        &self,
-        object: &dyn Object,
-        each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
-    ) -> Result<(), IndexError> {
+    fn vectors(&self, object: &dyn Object, each: &mut EachVector<'_>) -> Result<(), IndexError> {
         let pages = self.entry.pages(&self.pages, self.vectors);
         read_vectors(object, &self.pages, pages, each)
     }
