@@ -6,7 +6,6 @@
 
 pub mod build;
 pub mod calibrate;
-mod changes;
 pub mod cost;
 pub mod error;
 mod extent;

@@ -103,7 +103,7 @@ fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
                 let split = within.memory_split();
                 assert_eq!(
                     (split.budget, split.copies),
-                    (Some(budget), split.fixed() - split.cache - split.copies)
+                    (Some(budget), split.fixed() - split.cache - split.changes - split.copies)
                 );
                 assert!(within.dram_bytes(1, 1, 60) <= budget, "{split:?}");
                 let one = SearchOptions { threads: 1, ..search };

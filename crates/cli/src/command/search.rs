@@ -118,6 +118,7 @@ fn split(measured: &Measurement) -> String {
         ("ids", split.ids),
         ("copies on NUMA nodes", split.copies),
         ("cache", split.cache),
+        ("inserted vectors", split.changes),
         ("searches", split.searches),
     ];
     let mut words: Vec<String> = parts

@@ -10,6 +10,7 @@ pub mod device;
 pub(crate) mod kept;
 mod measure;
 pub mod processor;
+pub mod storage;
 
 use bathyal_tier::TierProfile;
 

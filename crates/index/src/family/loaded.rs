@@ -1,11 +1,11 @@
 //! What a family keeps in memory of an open index, and its search.
 
 use crate::calibrate::solve::Solved;
-use crate::changes::Placed;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::query::SearchParams;
+use crate::query::changes::Placed;
 use crate::query::under_way::Query;
 use bathyal_tier::Cx;
 use std::future::Future;

@@ -63,6 +63,8 @@ pub struct MemorySplit {
     pub cache: u64,
     /// Copies on further NUMA nodes of all of the above but the cache.
     pub copies: u64,
+    /// What is kept for vectors that were inserted and will be, of a family whose indexes change; 0 without a limit.
+    pub changes: u64,
     /// What is left for the buffers and the state of searches; 0 without a limit, where searches take what they need.
     pub searches: u64,
 }
@@ -71,7 +73,7 @@ impl MemorySplit {
     /// Bytes that are taken from the moment the index is open.
     pub fn fixed(&self) -> u64 {
         let one = self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids;
-        one + self.copies + self.cache
+        one + self.copies + self.cache + self.changes
     }
 
     /// Divides `budget`: first what a search cannot do without, then codes, then pages.

@@ -152,10 +152,7 @@ impl ChangeLog {
             let (changed, filled) = record[HEAD_BYTES..].split_at(head.bytes as usize);
             if crc32c::crc32c(changed) != head.crc || filled.iter().any(|byte| *byte != 0) {
                 // Only what was not finished may be wrong, and nothing is begun before.
-                return match after.is_empty() {
-                    true => Ok(from),
-                    false => Err(damaged(from, "its checksum is wrong").into()),
-                };
+                return self.torn(from, rest);
             }
             each(self.change(from, &head, changed)?)?;
             (from, rest) = (from + whole, after);
@@ -185,13 +182,14 @@ impl ChangeLog {
         Ok(change)
     }
 
-    /// Where a log ends that holds no record at `at`: there, if none follows.
+    /// Where a log ends that holds no whole record at `at`: there, if none follows.
     fn torn<E: From<String>>(&self, at: u64, rest: &[u8]) -> Result<u64, E> {
         let mut sectors = (SECTOR_BYTES..rest.len()).step_by(SECTOR_BYTES);
         match sectors.find(|sector| self.head_of(&rest[*sector..]).is_some()) {
             Some(sector) => {
                 let next = at + sector as u64;
-                Err(damaged(at, &format!("there is no record, but there is one at byte {next}")).into())
+                Err(damaged(at, &format!("it is not what was written, and there is one at byte {next}"))
+                    .into())
             }
             None => Ok(at),
         }

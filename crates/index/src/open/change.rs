@@ -2,14 +2,14 @@
 //! have appended to that.
 
 use super::Index;
-use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::extent;
-use crate::family::{Opened, Stored};
+use crate::family::{MemorySplit, Opened, Stored};
 use crate::format::changes::{CHANGES_NAME, Change, ChangeLog};
 use crate::format::identity::Identity;
 use crate::format::ids::load_ids;
 use crate::format::manifest::{MAX_VECTORS, Manifest};
+use crate::query::changes::Changes;
 use bathyal_store::{Generation, Log, LogWriter};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
@@ -41,28 +41,25 @@ pub(super) struct FoundLog {
     log: Arc<dyn Log>,
     format: ChangeLog,
     bytes: Vec<u8>,
-    /// Bytes of memory that what it says will take, or may, within a budget.
-    pub(super) memory_bytes: u64,
+    /// Bytes of memory that what it says will take.
+    memory_bytes: u64,
 }
 
 /// Divides the memory `given` to an index by `plan`, with room for what was inserted and, where there is some, for what will be.
-pub(super) fn plan<T>(
-    log: Option<&mut FoundLog>,
+pub(super) fn plan(
+    log: Option<&FoundLog>,
     given: Option<u64>,
-    plan: impl Fn(Option<u64>) -> Result<T, IndexError>,
-) -> Result<T, IndexError> {
+    plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
+) -> Result<MemorySplit, IndexError> {
     let (Some(log), Some(given)) = (log, given) else { return plan(given) };
-    let share = given / ROOM_SHARE;
     // The log itself is in memory, too, until the index is open.
-    let taken = log.memory_bytes + log.bytes.len() as u64;
-    if share > taken
-        && let Ok(planned) = plan(Some(given - share))
-    {
-        log.memory_bytes = share;
-        return Ok(planned);
-    }
-    log.memory_bytes = taken;
-    plan(Some(given.saturating_sub(taken))).map_err(|error| match error {
+    let (taken, room) = (log.memory_bytes + log.bytes.len() as u64, given / ROOM_SHARE);
+    let with = |changes: u64| {
+        let split = plan(Some(given.saturating_sub(changes)))?;
+        Ok(MemorySplit { budget: Some(given), changes, ..split })
+    };
+    let roomy = if room > taken { with(room).ok() } else { None };
+    roomy.map_or_else(|| with(taken), Ok).map_err(|error| match error {
         IndexError::Memory { what, needed, advice, .. } => {
             IndexError::Memory { what, needed: needed + taken, given, advice }
         }
@@ -75,8 +72,6 @@ pub(super) struct Changing {
     log: Arc<dyn Log>,
     format: ChangeLog,
     state: RwLock<Arc<Changes>>,
-    /// Bytes of memory that were kept for it, where there is a budget.
-    room: u64,
     /// Held while a change is made: a state follows from the one before.
     writer: Mutex<Writer>,
 }
@@ -94,8 +89,10 @@ fn damaged(log: &dyn Log, reason: String) -> IndexError {
 /// Bytes of memory that so many inserted vectors take, about.
 fn memory_bytes(stored: &dyn Stored, manifest: &Manifest, inserted: u64) -> Result<u64, String> {
     let buckets = stored.buckets().unwrap_or(0) as u64;
+    // They are there as they were given, too, for a moment.
+    let row = manifest.stored_row_bytes()?.max(manifest.dim as usize * manifest.element()?.size());
     let bits = manifest.vectors / 4;
-    let each = manifest.stored_row_bytes()? as u64 + buckets * PLACED_BYTES;
+    let each = row as u64 + buckets * PLACED_BYTES;
     Ok(if inserted > 0 { inserted * each + bits } else { 0 })
 }
 
@@ -128,11 +125,11 @@ impl FoundLog {
 
     /// Applies what it says to an index that has been loaded.
     pub(super) fn apply(self, mut changes: Changes, opened: &dyn Opened) -> Result<Changing, IndexError> {
-        let FoundLog { log, format, bytes, memory_bytes: room } = self;
+        let FoundLog { log, format, bytes, .. } = self;
         let end = format.read(0, &bytes, |change| changes.apply(&change, |rows| place(opened, rows)));
         let end = end.map_err(|reason| damaged(log.as_ref(), reason))?;
         let (state, writer) = (RwLock::new(Arc::new(changes)), Mutex::new(Writer { end, handle: None }));
-        Ok(Changing { log, format, state, room, writer })
+        Ok(Changing { log, format, state, writer })
     }
 }
 
@@ -218,7 +215,7 @@ impl Index {
         let wrong = |reason| IndexError::damaged(&self.directory, "the manifest", reason);
         let inserted = changes.counts().0 + count as u64;
         let needed = memory_bytes(&*self.stored, &self.manifest, inserted).map_err(wrong)?;
-        self.check_changed_memory(needed, changing.room)?;
+        self.check_changed_memory(needed)?;
         let mut rows = Vec::with_capacity(count * vectors.row_bytes());
         (0..count).for_each(|row| rows.extend_from_slice(vectors.row(row)));
         let change = Change::Insert { first, rows: &rows };
@@ -318,9 +315,12 @@ impl Index {
     }
 
     /// Refuses changes that take `needed` bytes of memory if that is more than there may be.
-    fn check_changed_memory(&self, needed: u64, room: u64) -> Result<(), IndexError> {
-        // What is there is copied while more is added.
-        let given = self.split.budget.map_or(MOST_CHANGED_BYTES, |_| (room / 2).min(MOST_CHANGED_BYTES));
+    fn check_changed_memory(&self, needed: u64) -> Result<(), IndexError> {
+        // What is there is copied while more is added, and that is there as it was given and as its record.
+        let given = self
+            .split
+            .budget
+            .map_or(MOST_CHANGED_BYTES, |_| (self.split.changes / 4).min(MOST_CHANGED_BYTES));
         if needed <= given {
             return Ok(());
         }

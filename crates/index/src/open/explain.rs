@@ -195,6 +195,7 @@ impl Index {
             part("offsets", split.offsets),
             part("pages", split.pages),
             part("ids", split.ids),
+            part("inserted vectors", self.changed_bytes()),
             part("copies on NUMA nodes", split.copies),
             part("page cache", split.cache),
             part("read buffers of a thread", buffers),

@@ -70,11 +70,8 @@ pub fn search_many(
 ) -> Result<ManyResult, IndexError> {
     check(indexes)?;
     let count = queries.count();
-    let mut first_ids = Vec::with_capacity(indexes.len());
-    let (mut held, mut next) = (0_u64, 0_u64);
+    let mut held = 0_u64;
     for index in indexes {
-        first_ids.push(next);
-        next += u64::from(index.next_id());
         held += index.len() as u64;
     }
     let k = usize::try_from(held).map_or(options.k, |held| options.k.min(held));
@@ -82,7 +79,7 @@ pub fn search_many(
         k,
         places: Vec::new(),
         distances: Vec::new(),
-        first_ids,
+        first_ids: Vec::with_capacity(indexes.len()),
         latencies_ns: vec![0; count],
         per_query: vec![QueryStats::default(); count],
         own: OwnCosts::default(),
@@ -114,6 +111,12 @@ pub fn search_many(
         result.threads = result.threads.max(found.threads);
         let name = index.path().display();
         result.notes.extend(found.notes.iter().map(|note| format!("{name}: {note}")));
+    }
+    // Once all were searched: ids only grow.
+    let mut next = 0;
+    for index in indexes {
+        result.first_ids.push(next);
+        next += u64::from(index.next_id());
     }
     // Fewer where vectors were deleted between two of the searches.
     let k = lists.iter().map(Vec::len).fold(k, usize::min);

@@ -39,7 +39,6 @@ pub use tier::TierChoice;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
 
-use crate::changes::Changes;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
@@ -47,6 +46,7 @@ use crate::family::{Buffers, Loading, MemorySplit, Opened, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
+use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::local::LocalStore;
@@ -212,9 +212,9 @@ impl Index {
         let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
         let stored = families::stored(address, &manifest)?;
         let placement = Placement::of(options)?;
-        let mut log = FoundLog::read(directory, &manifest, &*stored)?;
+        let log = FoundLog::read(directory, &manifest, &*stored)?;
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, options.tier.place(), budget);
-        let split = change::plan(log.as_mut(), options.memory_bytes, |budget| placement.plan(budget, plan))?;
+        let split = change::plan(log.as_ref(), options.memory_bytes, |budget| placement.plan(budget, plan))?;
         let mut of_first = None;
         let copies = placement.load(|_| {
             // Another copy of what is not in memory would be the same.
@@ -340,7 +340,14 @@ impl Index {
     pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
         let in_flight =
             self.affordable_in_flight(in_flight, threads, search_list as usize).unwrap_or(in_flight.min(1));
-        self.needed_bytes(threads, in_flight, search_list)
+        let changes = self.changed_bytes() - self.split.changes;
+        self.needed_bytes(threads, in_flight, search_list) + changes
+    }
+
+    /// Bytes of memory for what was changed since it was built.
+    fn changed_bytes(&self) -> u64 {
+        let now = self.changing.as_ref().map_or(0, |changing| changing.now().bytes());
+        now.max(self.split.changes)
     }
 
     fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {

@@ -2,10 +2,10 @@
 
 use super::Index;
 use super::options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions};
-use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::extent;
 use crate::family::Knob;
+use crate::query::changes::Changes;
 use crate::query::{self, DEFAULT_BEAM_WIDTH, SearchParams};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;

@@ -6,8 +6,8 @@
 
 use super::pool::{Answers, Job, RangePlan, RawQueries};
 use super::{Effort, Index, SearchOptions};
-use crate::changes::Changes;
 use crate::error::IndexError;
+use crate::query::changes::Changes;
 use crate::query::{Counter, OwnCosts, QueryStats, SearchMode, SearchParams, SearchTotals};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;

@@ -1,5 +1,6 @@
 //! What every family's search is told and what it reports, and what all searchers have in common.
 
+pub(crate) mod changes;
 pub(crate) mod codes;
 pub(crate) mod counters;
 pub(crate) mod set;

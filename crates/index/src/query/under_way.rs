@@ -1,8 +1,8 @@
 //! A query that is under way: what searchers of all families keep of it.
 
+use super::changes::Changes;
 use super::set::VectorSet;
 use super::{Clock, QueryStats, SearchParams};
-use crate::changes::Changes;
 use bathyal_kernels::TopK;
 use bathyal_tier::Span;
 use std::sync::Arc;
@@ -51,13 +51,14 @@ impl Query {
         self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
     }
 
-    /// Offers a vector whose distance was computed exactly.
+    /// Offers a vector whose distance was computed exactly; one that was deleted is not taken.
     #[inline]
     pub(crate) fn offer(&mut self, id: u32, distance: f32) {
+        self.stats.full_distances += 1;
+        // A page brings along what nobody asked for.
         if self.changes.as_ref().is_some_and(|changes| changes.is_deleted(id)) {
             return;
         }
         self.found.push(id, distance);
-        self.stats.full_distances += 1;
     }
 }

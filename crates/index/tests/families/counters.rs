@@ -59,3 +59,27 @@ fn counters_of_posting_lists_change_only_on_purpose() {
     }
     golden::compare("lists.json", found.into());
 }
+
+#[test]
+fn counters_of_hash_tables_change_only_on_purpose() {
+    if golden::ran_on_every_isa("counters::counters_of_hash_tables_change_only_on_purpose") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tables");
+    let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 50, 32, 2));
+    let kind = KINDS.into_iter().find(|kind| kind.family == Family::Lsh).unwrap();
+    kind.build(&path, &data, Metric::L2);
+    let index = open(&path, OpenOptions::default());
+    let built = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
+    // Two round trips: the blocks of all tables, and candidates.
+    assert_eq!((built.hops, built.own.of("entries")), (100, Some(built.code_distances)), "{built:?}");
+    // What is inserted is compared without a read; what is deleted is no candidate.
+    index.insert(&vectors(Element::U8, 300, 32, 3)).unwrap();
+    index.delete(&(0..3000).step_by(10).collect::<Vec<_>>()).unwrap();
+    let changed = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
+    assert_eq!(changed.own.of("table_reads"), built.own.of("table_reads"));
+    assert_eq!(changed.code_distances, built.code_distances);
+    let found = serde_json::json!({ "built": built, "changed": changed });
+    golden::compare("tables.json", found);
+}

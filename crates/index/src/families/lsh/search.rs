@@ -3,8 +3,8 @@
 use super::cost::LshShape;
 use super::runs::{Fences, Run, RunScratch};
 use super::section::LshEntry;
+use super::tables::HASH_ROWS;
 use crate::calibrate::solve::Solved;
-use crate::changes::{Changes, Placed};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
@@ -12,6 +12,7 @@ use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
 use crate::partition::intake::Intake;
+use crate::query::changes::{Changes, Placed};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
@@ -356,24 +357,22 @@ impl Searcher for Lsh {
     }
 
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
-        let (count, dim) = (rows.len() / self.set.row_bytes(), self.functions.dim());
-        let mut points = vec![0.0; count * dim];
-        let intake = Intake {
-            form: self.set.form,
-            element: self.set.element,
-            metric: self.set.metric,
-            dim: self.set.dim,
-            longest: self.entry.longest,
-        };
-        for (row, point) in rows.chunks_exact(self.set.row_bytes()).zip(points.chunks_exact_mut(dim)) {
-            intake.point(row, point);
-        }
-        self.functions.centred(&mut points);
-        let (mut scratch, mut keys) = (HashScratch::default(), Vec::new());
-        let mut placed = Vec::with_capacity(count * self.functions.tables());
-        for table in 0..self.functions.tables() {
-            self.functions.keys(table, &points, &mut scratch, &mut keys);
-            placed.extend(keys.iter().zip(0..).map(|(key, number)| (self.fences.home(table, *key), number)));
+        let (row_bytes, dim, tables) = (self.set.row_bytes(), self.functions.dim(), self.functions.tables());
+        let VectorSet { form, element, metric, dim: components, .. } = self.set;
+        let intake = Intake { form, element, metric, dim: components, longest: self.entry.longest };
+        let (mut points, mut keys, mut scratch) = (Vec::new(), Vec::new(), HashScratch::default());
+        let mut placed = Vec::with_capacity(rows.len() / row_bytes * tables);
+        for (first, some) in (0..).step_by(HASH_ROWS).zip(rows.chunks(HASH_ROWS * row_bytes)) {
+            points.resize(some.len() / row_bytes * dim, 0.0);
+            for (row, point) in some.chunks_exact(row_bytes).zip(points.chunks_exact_mut(dim)) {
+                intake.point(row, point);
+            }
+            self.functions.centred(&mut points);
+            for table in 0..tables {
+                self.functions.keys(table, &points, &mut scratch, &mut keys);
+                placed
+                    .extend(keys.iter().zip(first..).map(|(key, row)| (self.fences.home(table, *key), row)));
+            }
         }
         Some(placed)
     }

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Vectors that a thread hashes at once.
-const HASH_ROWS: usize = 256;
+pub(super) const HASH_ROWS: usize = 256;
 /// Vectors between two looks at cancellation: some milliseconds of hashing.
 const CHECK_ROWS: usize = 4096;
 /// Vectors by whose keys a table is divided that does not fit.

@@ -3,9 +3,9 @@
 use super::asked::{RangePlan, RawQueries};
 use super::known::Known;
 use super::tenant::Tenant;
-use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::family::QueryState;
+use crate::query::changes::Changes;
 use crate::query::{Clock, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;

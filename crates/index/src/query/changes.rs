@@ -1,10 +1,10 @@
 //! What was changed of an index since it was built, as searches see it: vectors that were inserted, in memory, and ids that were
 //! deleted. A search keeps to the state that it began with.
 
+use super::visited::VisitedSet;
 use crate::form::Form;
 use crate::format::changes::Change;
 use crate::format::ids::IdRuns;
-use crate::query::visited::VisitedSet;
 use std::sync::Arc;
 
 /// Sets of ids or places, a bit each.
