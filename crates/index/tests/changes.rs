@@ -168,6 +168,8 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
                 }
                 assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                 let told = inspect(&path, &Silent).unwrap();
+                let manifest = std::fs::metadata(path.join(MANIFEST_NAME)).unwrap().len();
+                assert_eq!(told.index_bytes, told.manifest.index_bytes() + manifest + changed.log_bytes);
                 assert_eq!(told.changed.map(|told| (told.inserted, told.deleted)), Some((48, there as u64)));
                 let done = compact(&path, &CompactOptions::default(), &Silent).unwrap();
                 assert_eq!(
@@ -548,4 +550,53 @@ fn an_index_in_memory_changes_too() {
     drop(index);
     compact_in(&store, "index", None, &CompactOptions::default(), &Silent).unwrap();
     check(&open(), &model, &file(Element::F32, &rows(Element::F32, 3, &mut random)), "in memory");
+}
+
+/// The disk refuses an operation of an insert, whose process goes on: what it sees then is what everybody sees.
+#[test]
+fn a_change_that_failed_is_followed_by_another() {
+    let platter = Platter::default();
+    platter.create_folder(Path::new("/folder")).unwrap();
+    platter.sync_folder(Path::new("/")).unwrap();
+    let on = |platter: &Platter| {
+        let faults = Faults::new(Arc::new(platter.clone()));
+        (LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
+    };
+    let mut random = StdRng::seed_from_u64(13);
+    let built = rows(Element::F32, 100, &mut random);
+    let building =
+        BuildOptions { threads: 1, ..BuildOptions::of(LshOptions { tables: 2, ..LshOptions::default() }) };
+    build_in(&file(Element::F32, &built), &on(&platter).0, "index", &building, &Silent).unwrap();
+    let new = file(Element::F32, &rows(Element::F32, 30, &mut random));
+    let mut refused = 0;
+    for (number, fault) in
+        (0..).zip([Fault::Once(libc::EIO), Fault::Twice(libc::ENOSPC)].into_iter().cycle()).take(24)
+    {
+        let platter = platter.copy();
+        let (store, faults) = on(&platter);
+        let open = |store: &LocalStore| {
+            Index::open_in(store.open("index").unwrap().as_ref(), &OpenOptions::default(), &Silent).unwrap()
+        };
+        let (index, reader) = (open(&store), open(&store));
+        faults.strike(number / 2, fault);
+        let inserted = [0; 4].map(|_| index.insert(&new).map_err(|_| refused += 1).ok());
+        faults.heal();
+        assert!(reader.refresh().is_ok(), "{number}");
+        let last = index.insert(&new).unwrap();
+        assert_eq!((last.end, index.delete(&[100]).unwrap()), (index.next_id(), 1), "{number}");
+        // Nothing that was acknowledged is missing, and none has an id of another one.
+        let ids: Vec<_> = inserted.into_iter().flatten().chain([last]).collect();
+        assert!(ids.windows(2).all(|pair| pair[0].end <= pair[1].start), "{number}: {ids:?}");
+        assert!(index.len() >= 100 + 30 * ids.len() - 1);
+        reader.refresh().unwrap();
+        let next = index.next_id();
+        assert_eq!((reader.len(), reader.next_id()), (index.len(), next), "{number}");
+        drop((index, reader));
+        assert_eq!(
+            (content(&store).vectors.len(), content(&store).next),
+            (next as usize - 1, next),
+            "{number}"
+        );
+    }
+    assert!(refused >= 4, "{refused}");
 }

@@ -170,13 +170,15 @@ impl Changing {
     /// Appends a change, and makes it part of what searches see; when this returns it outlives the machine.
     fn change(&self, writer: &mut Writer, change: &Change<'_>, changed: Changes) -> Result<(), IndexError> {
         let Writer { end, handle } = writer;
-        let Some(handle) = handle else {
+        // If it fails nobody knows whether others have read it: whoever changes the index next looks at what is there.
+        let Some(mut held) = handle.take() else {
             return Err(IndexError::Internal("a change without its log".into()));
         };
         let mut bytes = if *end == 0 { self.format.head() } else { Vec::new() };
         let at = *end + bytes.len() as u64;
         bytes.extend(self.format.record(at, change));
-        handle.append(*end, &bytes)?;
+        held.append(*end, &bytes)?;
+        *handle = Some(held);
         *end += bytes.len() as u64;
         self.set(changed);
         Ok(())

@@ -30,7 +30,7 @@ pub struct PartReport {
 pub struct InspectReport {
     /// The manifest, field by field.
     pub manifest: Manifest,
-    /// Bytes of all files, the manifest's own included.
+    /// Bytes of all files, the manifest's own and the log of changes included.
     pub index_bytes: u64,
     /// Bytes of the vectors alone.
     pub data_bytes: u64,
@@ -84,8 +84,9 @@ pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result
     let manifest = Manifest::load(directory)?;
     let stored = families::stored(directory.address(), &manifest)?;
     let description = stored.describe(directory, &manifest, progress)?;
-    let index_bytes = manifest.index_bytes() + directory.len_of(MANIFEST_NAME).unwrap_or(0);
     let (changed, unfinished_change_bytes) = change::summary(directory, &manifest, &*stored)?;
+    let of_manifest = directory.len_of(MANIFEST_NAME).unwrap_or(0);
+    let index_bytes = manifest.index_bytes() + of_manifest + changed.log_bytes;
     Ok(InspectReport {
         index_bytes,
         data_bytes: manifest.data_bytes,
