@@ -127,8 +127,8 @@ def compact(
         threads: 0 means all cores.
         progress: as :func:`build` takes it.
 
-    Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``, ``index_bytes`` and more;
-    without these where nothing had changed.
+    Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``, ``index_bytes`` and
+    more; without these where nothing had changed.
 
     Raises:
         BlockingIOError: another process, or an open index of this one, changes it.

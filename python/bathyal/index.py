@@ -232,8 +232,8 @@ class Index:
         """Inserts vectors into an index of the family ``lsh``, and returns the ids that they have.
 
         Every search that begins after this finds them, and when it returns they outlive a crash: all of them are
-        inserted or none. One process at a time changes an index, the first to do so until it closes the index; others see what it
-        did when they open the index or :meth:`refresh`.
+        inserted or none. One process at a time changes an index, the first to do so until it closes the index;
+        others see what it did when they open the index or :meth:`refresh`.
 
         Args:
             vectors: ``vectors x dim``, or one vector of ``dim``, or the path of a file, converted as
@@ -265,11 +265,12 @@ class Index:
     def delete(self, ids: ArrayLike) -> int:
         """Deletes vectors from an index of the family ``lsh`` by their ids, and returns how many there were.
 
-        No search that begins after this finds them. Ids are not given again; those that were deleted before are passed over.
-        The space comes back with :func:`bathyal.compact`.
+        No search that begins after this finds them. Ids are not given again; those that were deleted before are
+        passed over. The space comes back with :func:`bathyal.compact`.
 
         Raises:
-            ValueError: an id that no vector ever had (then nothing is deleted), or an index whose family does not change.
+            ValueError: an id that no vector ever had (then nothing is deleted), or an index whose family does not
+                change.
             BlockingIOError: another process, or another open index, changes it.
         """
         array = np.asarray(ids)
@@ -280,7 +281,7 @@ class Index:
         return self._handle.delete(array.astype(np.uint32).ravel().tolist())
 
     def refresh(self) -> bool:
-        """Sees what others have inserted and deleted since the index was opened; returns whether there was anything.
+        """Sees what others have changed since the index was opened; returns whether there was anything.
 
         Raises:
             OSError: the index was replaced, as by :func:`bathyal.compact`: open it again.
@@ -289,8 +290,8 @@ class Index:
 
     @property
     def changed(self) -> dict[str, int]:
-        """How far it has changed since it was built or compacted: ``inserted`` and ``deleted`` vectors, and what this takes,
-        ``memory_bytes`` and ``log_bytes``."""
+        """How far it has changed since it was built or compacted: ``inserted`` and ``deleted`` vectors, and what
+        this takes, ``memory_bytes`` and ``log_bytes``."""
         changed: dict[str, int] = json.loads(self._handle.changed())
         return changed
 
