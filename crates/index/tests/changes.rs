@@ -452,22 +452,30 @@ fn ids_of(model: &Model) -> Model {
     Model { vectors: model.vectors.keys().map(|id| (*id, Vec::new())).collect(), next: model.next }
 }
 
+/// The store on a disk that fails where a test says so.
+fn store_on(platter: &Platter) -> (LocalStore, Faults) {
+    let faults = Faults::new(Arc::new(platter.clone()));
+    (LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
+}
+
+/// A disk with an index of 100 vectors, and these.
+fn on_a_platter(seed: u64) -> (Platter, Vec<Vec<u8>>, StdRng) {
+    let platter = Platter::default();
+    platter.create_folder(Path::new("/folder")).unwrap();
+    platter.sync_folder(Path::new("/")).unwrap();
+    let mut random = StdRng::seed_from_u64(seed);
+    let built = rows(Element::F32, 100, &mut random);
+    let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
+    let building = BuildOptions { threads: 1, ..BuildOptions::of(own) };
+    build_in(&file(Element::F32, &built), &store_on(&platter).0, "index", &building, &Silent).unwrap();
+    (platter, built, random)
+}
+
 /// Kills, refuses or leaves without space or power every single operation of inserts, deletes and a compaction: what was
 /// acknowledged is there, and what was not is there whole or not at all; then the rest of the steps go well.
 #[test]
 fn whatever_was_acknowledged_survives_anything() {
-    let platter = Platter::default();
-    platter.create_folder(Path::new("/folder")).unwrap();
-    platter.sync_folder(Path::new("/")).unwrap();
-    let on = |platter: &Platter| {
-        let faults = Faults::new(Arc::new(platter.clone()));
-        (LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
-    };
-    let mut random = StdRng::seed_from_u64(9);
-    let built = rows(Element::F32, 100, &mut random);
-    let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
-    let building = BuildOptions { threads: 1, ..BuildOptions::of(own) };
-    build_in(&file(Element::F32, &built), &on(&platter).0, "index", &building, &Silent).unwrap();
+    let (platter, built, _) = on_a_platter(9);
     let mut start = Model::default();
     start.insert(&built);
     for (fault, powerless) in [
@@ -480,7 +488,7 @@ fn whatever_was_acknowledged_survives_anything() {
     ] {
         for number in 0.. {
             let platter = platter.copy();
-            let (store, faults) = on(&platter);
+            let (store, faults) = store_on(&platter);
             let mut model = start.clone();
             assert_eq!(content(&store), ids_of(&model), "the beginning");
             faults.strike(number, fault);
@@ -505,7 +513,7 @@ fn whatever_was_acknowledged_survives_anything() {
                 platter.lose_power(seed ^ number as u64);
             }
             // The process is another one now.
-            let (store, _) = on(&platter);
+            let (store, _) = store_on(&platter);
             let found = content(&store);
             let Some((at, before, _)) = failed else {
                 // It did not matter.
@@ -555,25 +563,14 @@ fn an_index_in_memory_changes_too() {
 /// The disk refuses an operation of an insert, whose process goes on: what it sees then is what everybody sees.
 #[test]
 fn a_change_that_failed_is_followed_by_another() {
-    let platter = Platter::default();
-    platter.create_folder(Path::new("/folder")).unwrap();
-    platter.sync_folder(Path::new("/")).unwrap();
-    let on = |platter: &Platter| {
-        let faults = Faults::new(Arc::new(platter.clone()));
-        (LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
-    };
-    let mut random = StdRng::seed_from_u64(13);
-    let built = rows(Element::F32, 100, &mut random);
-    let building =
-        BuildOptions { threads: 1, ..BuildOptions::of(LshOptions { tables: 2, ..LshOptions::default() }) };
-    build_in(&file(Element::F32, &built), &on(&platter).0, "index", &building, &Silent).unwrap();
+    let (platter, _, mut random) = on_a_platter(13);
     let new = file(Element::F32, &rows(Element::F32, 30, &mut random));
     let mut refused = 0;
     for (number, fault) in
         (0..).zip([Fault::Once(libc::EIO), Fault::Twice(libc::ENOSPC)].into_iter().cycle()).take(24)
     {
         let platter = platter.copy();
-        let (store, faults) = on(&platter);
+        let (store, faults) = store_on(&platter);
         let open = |store: &LocalStore| {
             Index::open_in(store.open("index").unwrap().as_ref(), &OpenOptions::default(), &Silent).unwrap()
         };
