@@ -54,19 +54,23 @@ fn text(answer: &Answer) -> String {
     let Answer { index, report, peak_rss_bytes, processor_seconds, notes } = answer;
     let processor =
         processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processors"));
-    let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
     let notes: String = notes.iter().map(|note| format!("\nnote: {note}")).collect();
     format!(
         "{index}: {} vectors of {} {} ({}), built in {:.1} s{processor}\n\
-         index {}, data {}, amplification {:.2}, peak memory {peak}{stored}{notes}",
+         {}{stored}{notes}",
         report.vectors,
         report.dim,
         report.element,
         report.metric,
         report.build_seconds,
-        byte_size::format(report.index_bytes),
-        byte_size::format(report.data_bytes),
-        report.amplification,
+        sizes(report, *peak_rss_bytes),
     )
+}
+
+/// The sizes of what was built, and the peak of the process, in a line.
+pub(super) fn sizes(report: &BuildReport, peak_rss_bytes: Option<u64>) -> String {
+    let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
+    let (index, data) = (byte_size::format(report.index_bytes), byte_size::format(report.data_bytes));
+    format!("index {index}, data {data}, amplification {:.2}, peak memory {peak}", report.amplification)
 }

@@ -1,10 +1,11 @@
 //! `bathyal compact`.
 
 use bathyal_console::process_memory::peak_rss_bytes;
-use bathyal_console::{Console, Failure, byte_size};
+use bathyal_console::{Console, Failure};
 use bathyal_index::{Compaction, compact};
 use serde::Serialize;
 
+use super::build::sizes;
 use crate::arguments::CompactArguments;
 
 #[derive(Serialize)]
@@ -26,16 +27,13 @@ pub(super) fn run(arguments: &CompactArguments, console: &Console) -> Result<(),
         None => format!("{}: had not changed, nothing was done", answer.index),
         Some(built) => format!(
             "{}: {} vectors, with {} that were inserted and without {} that were deleted, in {:.1} s\n\
-             index {}, data {}, amplification {:.2}, peak memory {}",
+             {}",
             answer.index,
             built.vectors,
             changed.inserted,
             changed.deleted,
             built.build_seconds,
-            byte_size::format(built.index_bytes),
-            byte_size::format(built.data_bytes),
-            built.amplification,
-            answer.peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format),
+            sizes(built, answer.peak_rss_bytes),
         ),
     };
     console.answer(&answer, &text)
