@@ -32,6 +32,7 @@ class _BuildArguments(TypedDict):
 class _SearchArguments(TypedDict):
     k: int
     recall: float
+    ratio: float | None
     search_list: int | None
     probes: int | None
     prune: float | None

@@ -46,6 +46,7 @@ def asked(
     timeout: float | None = None,
     prune: float | None = None,
     in_flight: int | None = None,
+    ratio: float | None = None,
 ) -> Asked:
     """What a search for the ``k`` nearest is asked; :meth:`bathyal.Index.search` says what the arguments mean."""
     return Asked(
@@ -53,6 +54,7 @@ def asked(
         {
             "k": whole("k", k),
             "recall": float(recall),
+            "ratio": None if ratio is None else float(ratio),
             "search_list": None if search_list is None else whole("search_list", search_list),
             "probes": None if probes is None else whole("probes", probes),
             "prune": None if prune is None else float(prune),

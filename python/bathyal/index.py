@@ -67,6 +67,9 @@ class Index:
             prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
                 chooses by the calibration.
             in_flight: queries interleaved on each thread; None suits the tier. More take more memory.
+            ratio: overall ratio to aim for instead of a recall, at least 1: answers lie that many times as far away
+                as the true nearest, in the mean (see :class:`bathyal.OverallRatio`). Of the family ``lsh``, under
+                ``"l2"`` and ``"cosine"``; then ``recall`` is not looked at.
 
         Raises:
             ValueError: queries that do not fit the index, an effort that its family has no use for, NaN or infinity
@@ -155,6 +158,7 @@ class Index:
         threads: int = 0,
         block: int = 65536,
         in_flight: int | None = None,
+        ratio: float | None = None,
     ) -> dict[str, Any]:
         """Finds the ``k`` nearest of each query of a file and writes them to another: ``.ibin`` (with distances) or
         ``.ivecs``.
@@ -174,7 +178,9 @@ class Index:
         >>> ids[:4, 0].tolist()
         [0, 1, 2, 3]
         """
-        request = asked(queries, k, recall, search_list, probes, threads=threads, in_flight=in_flight)
+        request = asked(
+            queries, k, recall, search_list, probes, threads=threads, in_flight=in_flight, ratio=ratio
+        )
         most = whole("block", block, least=1)
         text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
         report: dict[str, Any] = json.loads(text)
@@ -208,6 +214,7 @@ class Index:
         beam_width: int | None = None,
         mode: Mode | None = None,
         prune: float | None = None,
+        ratio: float | None = None,
     ) -> dict[str, Any]:
         """Answers one query alone and says what it took.
 
@@ -223,7 +230,7 @@ class Index:
         >>> told["ids"][0], [phase["phase"] for phase in told["phases"]]
         (7, ['navigate', 'scan', 'read', 'rerank'])
         """
-        request = asked(query, k, recall, search_list, probes, beam_width, 1, mode, prune=prune)
+        request = asked(query, k, recall, search_list, probes, beam_width, 1, mode, prune=prune, ratio=ratio)
         rows, _ = request.rows(self._element)
         told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, request.arguments))
         return told

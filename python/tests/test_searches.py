@@ -1,6 +1,7 @@
 """Ranges, several indexes, files of queries, warm-up, explanations, counters."""
 
 import copy
+import pathlib
 
 import numpy as np
 import pytest
@@ -111,3 +112,22 @@ def test_a_family_shows_the_counters_that_it_has(family, vectors, queries, tmp_p
             assert not hasattr(found.stats, "lists") and "lists" not in index.stats()
         copied = copy.deepcopy(found.stats)
         assert set(copied.own) == set(counters) and copied.queries == len(queries)
+
+
+def test_hash_tables_are_asked_for_a_ratio(tmp_path: pathlib.Path) -> None:
+    rows = np.random.default_rng(3).standard_normal((900, 12), dtype=np.float32)
+    queries = np.random.default_rng(4).standard_normal((40, 12), dtype=np.float32)
+    truth, distances = bathyal.groundtruth(rows, queries, k=5, metric="l2")
+    with bathyal.build(rows, tmp_path / "tables", family="lsh", metric="l2", tables=4) as index:
+        found = index.search(queries, k=5, ratio=1.02)
+        judged = bathyal.overall_ratio(found.ids, found.distances, truth, distances, "l2")
+        assert judged.mean is not None
+        assert judged.mean < 1.03
+        assert index.explain(queries[0], k=5, ratio=1.02)["search_list"] == found.stats.search_list
+        with pytest.raises(ValueError, match="ratio is 0.5; it must be at least 1"):
+            index.search(queries, ratio=0.5)
+        with pytest.raises(ValueError, match="two efforts"):
+            index.search(queries, ratio=1.05, search_list=50)
+    with bathyal.build(rows, tmp_path / "groups", metric="l2") as index:
+        with pytest.raises(ValueError, match="knows no ratio"):
+            index.search(queries, ratio=1.05)

@@ -8,7 +8,7 @@ pub use stripe::{PartsArguments, StripeArguments};
 
 use std::path::PathBuf;
 
-use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_recall};
+use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_ratio, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
 use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
@@ -247,6 +247,10 @@ pub struct SearchArguments {
     /// Recall to aim for; the index knows the effort that it takes [default: 0.95]
     #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
     pub recall: Option<f32>,
+    /// Overall ratio to aim for instead of a recall, such as 1.05: answers lie 5% farther away than the nearest, in the mean
+    /// (of `lsh`, under l2 and cosine)
+    #[arg(long, value_name = "RATIO", conflicts_with_all = ["recall", "search_list", "radius"], value_parser = parse_ratio)]
+    pub ratio: Option<f32>,
     /// Effort instead of recall: size of the candidate list (L in DiskANN), at least k; of posting lists of vectors their
     /// number
     #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]

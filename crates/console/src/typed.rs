@@ -20,6 +20,19 @@ pub fn parse_recall(text: &str) -> Result<f32, String> {
     }
 }
 
+/// Reads an overall ratio to aim for.
+///
+/// # Errors
+/// A sentence that says what would be right.
+pub fn parse_ratio(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(ratio) if ratio >= 1.0 && ratio.is_finite() => Ok(ratio),
+        _ => Err("an overall ratio is how many times as far as the nearest the answers lie in the mean, at least 1, for \
+                  example 1.05"
+            .to_owned()),
+    }
+}
+
 /// Reads the name of a device that can be emulated, or of a JSON file with its profile.
 ///
 /// # Errors

@@ -4,9 +4,10 @@ use bathyal_index::families::lsh::{LshEntry, LshOptions, Tables};
 use bathyal_index::{
     BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build, inspect, verify,
 };
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors};
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -163,4 +164,107 @@ fn as_many_are_found_as_were_asked_for() {
             assert_eq!((ids.len(), found.ids[0]), (k, 0), "{count}");
         }
     }
+}
+
+/// Clusters of vectors, which have neighbours that are worth finding, and queries from among them.
+fn clusters(random: &mut StdRng, count: usize, queries: usize) -> [VectorFile; 2] {
+    let centres: Vec<Vec<f32>> = (0..40).map(|_| direction(random)).collect();
+    let mut rows = |count: usize| {
+        vectors((0..count).map(|row| {
+            let step = direction(random);
+            centres[row % 40].iter().zip(step).map(|(centre, step)| 4.0 * centre + 0.8 * step).collect()
+        }))
+    };
+    [rows(count), rows(queries)]
+}
+
+#[test]
+fn a_ratio_that_is_asked_for_is_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(21);
+    let [data, queries] = clusters(&mut random, 6000, 400);
+    for metric in [Metric::L2, Metric::Cosine] {
+        let path = dir.path().join(metric.name());
+        let own = LshOptions { tables: 8, ..LshOptions::default() };
+        let options = BuildOptions { threads: 3, ..options_of(metric, own) };
+        build(&data, &path, &options, &Silent).unwrap();
+        let exact = exact_neighbors(&data, &queries, metric, 100, None, &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let mut last = 0.0;
+        for (k, ratio) in [(1, 1.1), (1, 1.02), (10, 1.1), (10, 1.003), (7, 1.02), (100, 1.1), (100, 1.01)] {
+            let options = SearchOptions { k, effort: Effort::Ratio(ratio), ..SearchOptions::default() };
+            let found = index.search(&queries, &options, Control::default()).unwrap();
+            let mut judge = OverallRatio::new(metric, &exact).unwrap();
+            judge.add(&exact, &found.ids, &found.distances, k, queries.count()).unwrap();
+            let mean = judge.mean().unwrap();
+            assert!(mean - 1.0 < 1.3 * (f64::from(ratio) - 1.0), "{metric:?} k {k}: {mean} for {ratio}");
+            assert!(found.notes.is_empty() && found.probes.is_some(), "{:?}", found.notes);
+            let work = found.totals.code_distances + 100 * found.totals.full_distances;
+            assert!(k != 10 || ratio > 1.05 || work as f64 > last, "less work for a smaller ratio");
+            last = work as f64;
+        }
+        // Nothing that was measured is exact for all of 100 neighbours.
+        let options =
+            SearchOptions { k: 100, effort: Effort::Ratio(1.0), threads: 1, ..SearchOptions::default() };
+        let found = index.search(&queries, &options, Control::default()).unwrap();
+        assert!(found.notes.iter().any(|note| note.contains("an overall ratio of 1")), "{:?}", found.notes);
+        // Which thread measures which query makes no difference.
+        let again = dir.path().join(format!("{} again", metric.name()));
+        build(&data, &again, &BuildOptions { threads: 1, ..options_of(metric, own) }, &Silent).unwrap();
+        let curves = |path: &std::path::Path| {
+            LshEntry::read(&inspect(path, &Silent).unwrap().manifest).unwrap().calibration
+        };
+        assert_eq!(curves(&path), curves(&again));
+        let measured = curves(&path).curves;
+        let ratios = measured.iter().flat_map(|curve| &curve.points).filter_map(|point| point.ratio);
+        assert!(ratios.count() > 20);
+    }
+}
+
+fn options_of(metric: Metric, own: LshOptions) -> BuildOptions {
+    BuildOptions { metric, ..BuildOptions::of(own) }
+}
+
+#[test]
+fn a_ratio_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(22);
+    let [data, queries] = clusters(&mut random, 300, 2);
+    let refused = |path: &std::path::Path, queries: &VectorFile, ratio: f32| {
+        let index = Index::open(path, &OpenOptions::default()).unwrap();
+        let options = SearchOptions { k: 3, effort: Effort::Ratio(ratio), ..SearchOptions::default() };
+        match index.search(queries, &options, Control::default()) {
+            Ok(found) => format!("found {}", found.ids.len()),
+            Err(error) => error.to_string(),
+        }
+    };
+    let built = |name: &str, options: BuildOptions| {
+        let path = dir.path().join(name);
+        build(&data, &path, &options, &Silent).unwrap();
+        path
+    };
+    let own = LshOptions { tables: 2, ..LshOptions::default() };
+    let tables = built("l2", options_of(Metric::L2, own));
+    for ratio in [0.99, 0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let told = refused(&tables, &queries, ratio);
+        assert!(told.contains(&format!("ratio is {ratio}; it must be at least 1")), "{told}");
+    }
+    let told = refused(&built("ip", options_of(Metric::InnerProduct, own)), &queries, 1.05);
+    assert!(told.contains("no ratio under ip"), "{told}");
+    let told = refused(&built("cluster", BuildOptions::default()), &queries, 1.05);
+    assert!(told.contains("cluster index knows no ratio; it knows search_list, probes"), "{told}");
+    // An index from before ratios were measured.
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes");
+    let wide = VectorFile::open(folder.join("wide.fbin")).unwrap();
+    let told = refused(&folder.join("version_2_later/lsh"), &wide, 1.05);
+    assert!(told.contains("was not measured when it was built"), "{told}");
+    // Where too few vectors were there to measure anything, all are looked at.
+    let few = dir.path().join("few");
+    let [little, _] = clusters(&mut random, 50, 1);
+    build(&little, &few, &options_of(Metric::L2, own), &Silent).unwrap();
+    let index = Index::open(&few, &OpenOptions::default()).unwrap();
+    let options = SearchOptions { k: 3, effort: Effort::Ratio(1.0), ..SearchOptions::default() };
+    let found = index.search(&queries, &options, Control::default()).unwrap();
+    let exact = exact_neighbors(&little, &queries, Metric::L2, 3, None, &Silent).unwrap();
+    assert_eq!((found.ids.as_slice(), found.notes.len()), (&[exact.ids(0), exact.ids(1)].concat()[..], 0));
 }

@@ -193,6 +193,7 @@ pub(crate) fn convert_stripes(
 pub(crate) struct SearchArguments {
     k: usize,
     recall: f32,
+    ratio: Option<f32>,
     search_list: Option<u32>,
     probes: Option<u32>,
     prune: Option<f32>,
@@ -219,7 +220,14 @@ impl SearchArguments {
                 return Err(PyValueError::new_err(message));
             }
         };
-        let effort = self.search_list.map_or(Effort::Recall(self.recall), Effort::SearchList);
+        let effort = match (self.search_list, self.ratio) {
+            (Some(_), Some(_)) => {
+                return Err(PyValueError::new_err("search_list and ratio are two efforts; give one of them"));
+            }
+            (Some(search_list), None) => Effort::SearchList(search_list),
+            (None, Some(ratio)) => Effort::Ratio(ratio),
+            (None, None) => Effort::Recall(self.recall),
+        };
         let (k, beam_width, threads) = (self.k, self.beam_width, self.threads);
         Ok(SearchOptions {
             k,

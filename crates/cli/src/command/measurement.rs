@@ -48,12 +48,16 @@ impl Latency {
 pub(super) struct Measurement {
     #[serde(flatten)]
     pub quality: Quality,
-    /// The recall asked for; `None` if a `search_list` was.
+    /// The recall asked for; `None` if something else was.
     pub recall_target: Option<f32>,
+    /// The overall ratio asked for; `None` if something else was.
+    pub ratio_target: Option<f32>,
     pub queries: usize,
     pub k: usize,
     pub threads: usize,
     pub search_list: u32,
+    /// Groups, posting lists or blocks of each hash table; `None` of a family without.
+    pub probes: Option<u32>,
     pub beam_width: Option<u32>,
     pub mode: &'static str,
     pub tier: String,
@@ -123,14 +127,13 @@ impl Measurement {
         let manifest = index.manifest();
         Measurement {
             quality,
-            recall_target: match effort {
-                Effort::Recall(recall) => Some(recall),
-                Effort::SearchList(_) => None,
-            },
+            recall_target: if let Effort::Recall(recall) = effort { Some(recall) } else { None },
+            ratio_target: if let Effort::Ratio(ratio) = effort { Some(ratio) } else { None },
             queries,
             k: found.k,
             threads: found.threads,
             search_list: found.search_list,
+            probes: found.probes,
             beam_width: options.beam_width,
             mode: settings.mode.unwrap_or(ModeName::Batched).name(),
             tier: settings.tier_name(),

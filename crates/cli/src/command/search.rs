@@ -72,11 +72,12 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     console.answer(&measured, &text(&measured))
 }
 
-/// What `arguments` ask for, by recall or by size of the list.
+/// What `arguments` ask for, by recall, ratio or size of the list.
 pub(super) fn effort(arguments: &SearchArguments) -> Effort {
-    match arguments.search_list {
-        Some(search_list) => Effort::SearchList(search_list),
-        None => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
+    match (arguments.search_list, arguments.ratio) {
+        (Some(search_list), _) => Effort::SearchList(search_list),
+        (None, Some(ratio)) => Effort::Ratio(ratio),
+        (None, None) => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
     }
 }
 
@@ -149,7 +150,15 @@ fn time(measured: &Measurement) -> String {
 }
 
 fn text(measured: &Measurement) -> String {
-    let target = measured.recall_target.map_or(String::new(), |recall| format!(", asked for {recall}"));
+    let asked = |target: Option<f32>| target.map_or(String::new(), |target| format!(", asked for {target}"));
+    let target = asked(measured.recall_target);
+    let ratio = match measured.quality.ratio_line(measured.k) {
+        line if line.is_empty() && measured.ratio_target.is_some() => {
+            format!("\nratio@{:<11}unknown without --groundtruth", measured.k)
+        }
+        line => line,
+    } + &asked(measured.ratio_target);
+    let probes = measured.probes.map_or(String::new(), |probes| format!(", probes {probes}"));
     let recall = match measured.quality.recall {
         Some(recall) => format!("{recall:.4}{target}"),
         None => format!("unknown without --groundtruth{target}"),
@@ -158,8 +167,8 @@ fn text(measured: &Measurement) -> String {
     let peak = measured.peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     format!(
         "{} queries, k {}, {} threads, {} tier ({}), {}\n\
-         recall@{}        {recall}{}\n\
-         search_list      {}\n\
+         recall@{}        {recall}{ratio}\n\
+         search_list      {}{probes}\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
          opened in        {:.2} s\n\
@@ -174,7 +183,6 @@ fn text(measured: &Measurement) -> String {
         measured.method,
         measured.mode,
         measured.k,
-        measured.quality.ratio_line(measured.k),
         measured.search_list,
         measured.qps,
         latency.mean,

@@ -143,3 +143,26 @@ fn the_ratio_is_that_of_distances_not_of_their_squares() {
     let bench = "bench lists query.fbin -k 2 --search-lists 2 --repeats 1 --groundtruth gt.ibin --json";
     assert_eq!(bathyal(folder.path(), bench).json()["points"][0]["ratio"], 1.25);
 }
+
+#[test]
+fn hash_tables_are_asked_for_a_ratio() {
+    let folder = copy();
+    bathyal(folder.path(), "build base.fbin tables --metric l2 --family lsh").good();
+    let line = "tables queries.fbin -k 10 --ratio 1.05 --groundtruth gt.ibin";
+    let found = search(folder.path(), line);
+    assert_eq!(
+        (number(&found, "ratio_target"), &found["recall_target"]),
+        (1.05, &Value::Null)
+    );
+    assert!(number(&found, "ratio") < 1.1 && number(&found, "probes") >= 1.0, "{found}");
+    let text = bathyal(folder.path(), &format!("search {line}")).good();
+    assert!(text.contains(", asked for 1.05\nsearch_list ") && text.contains(", probes "), "{text}");
+    let blind = bathyal(folder.path(), "search tables queries.fbin -k 10 --ratio 1.05").good();
+    assert!(blind.contains("\nratio@10         unknown without --groundtruth, asked for 1.05\n"), "{blind}");
+    bathyal(folder.path(), "search idx queries.fbin --ratio 1.05").fails(1, &["knows no ratio"]);
+    for (wrong, told) in [("0.9", "at least 1"), ("nan", "at least 1"), ("1.05 --recall 0.9", "--recall")] {
+        let line = format!("search tables queries.fbin --ratio {wrong}");
+        bathyal(folder.path(), &line).fails(2, &[told]);
+    }
+    bathyal(folder.path(), "search tables queries.fbin --ratio 1.05 --explain 0").good();
+}

@@ -2,7 +2,7 @@
 //!
 //! Many probes and few candidates where a candidate is a read, the other way round in memory: the tier's prices decide.
 
-use super::solve::{Place, Question, Solved, mix};
+use super::solve::{Place, Question, Solved, Target, mix};
 use super::{Calibration, Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,9 @@ pub struct ProbedPoint {
     pub search_list: u32,
     /// Mean recall@k with these.
     pub recall: f32,
+    /// Mean overall ratio@k with these, at least 1; `None` where it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f32>,
 }
 
 impl Point for ProbedPoint {
@@ -35,6 +38,9 @@ impl Point for ProbedPoint {
     }
 
     fn check(&self, probes: u32) -> Result<(), String> {
+        if let Some(ratio) = self.ratio.filter(|ratio| !(*ratio >= 1.0 && ratio.is_finite())) {
+            return Err(format!("an overall ratio of {ratio}"));
+        }
         if (1..=probes).contains(&self.probes) && self.search_list > 0 {
             return Ok(());
         }
@@ -46,12 +52,17 @@ impl Calibration<ProbedPoint> {
     /// The ends of each curve, for people; `probed` is what a probe looks at.
     pub(crate) fn lines(&self, probed: &str) -> Vec<String> {
         let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
+            let ratio = |point: ProbedPoint| {
+                point.ratio.map_or(String::new(), |ratio| format!(" and overall ratio {ratio:.3}"))
+            };
             format!(
-                "k {k}: recall {:.3} at {} candidates of {} {probed} to {:.3} at {} of {} ({} {})",
+                "k {k}: recall {:.3}{} at {} candidates of {} {probed} to {:.3}{} at {} of {} ({} {})",
                 least.recall,
+                ratio(least),
                 least.search_list,
                 least.probes,
                 most.recall,
+                ratio(most),
                 most.search_list,
                 most.probes,
                 self.queries,
@@ -67,54 +78,64 @@ impl Calibration<ProbedPoint> {
 struct At {
     probes: f64,
     search_list: f64,
-    recall: f64,
+    /// The recall, or one over the overall ratio: either rises with the effort, up to 1.
+    reached: f64,
 }
 
-impl From<&ProbedPoint> for At {
-    fn from(point: &ProbedPoint) -> At {
-        At {
-            probes: f64::from(point.probes),
-            search_list: f64::from(point.search_list),
-            recall: f64::from(point.recall),
-        }
+impl At {
+    /// A measured effort; `None` if that which is to be reached was not measured of it.
+    fn of(point: &ProbedPoint, target: Target) -> Option<At> {
+        let reached = match target {
+            Target::Recall(_) => f64::from(point.recall),
+            Target::Ratio(_) => 1.0 / f64::from(point.ratio?),
+        };
+        Some(At { probes: f64::from(point.probes), search_list: f64::from(point.search_list), reached })
     }
 }
 
 impl Place for At {
     fn reached(&self) -> f64 {
-        self.recall
+        self.reached
     }
 
     fn between(&self, above: &At, share: f64) -> At {
         At {
             probes: above.probes,
             search_list: mix(self.search_list, above.search_list, share),
-            recall: mix(self.recall, above.recall, share),
+            reached: mix(self.reached, above.reached, share),
         }
     }
 }
 
-/// The cheapest candidate list and number of probes for a recall, by the `price` of so many probes and candidates.
+/// The cheapest candidate list and number of probes that reach `target`, by the `price` of so many probes and candidates; `None`
+/// where that was not measured.
 pub(crate) fn effort(
     curves: &[Curve<ProbedPoint>],
     k: usize,
-    recall: f32,
+    target: Target,
     price: impl Fn(f64, f64) -> f64,
 ) -> Option<Solved> {
-    let question = Question::new(curves, k, recall)?;
-    let measured: Vec<&[ProbedPoint]> = question.curve.points.chunk_by(|a, b| a.probes == b.probes).collect();
+    let wanted = match target {
+        Target::Recall(recall) => recall,
+        Target::Ratio(ratio) => 1.0 / ratio,
+    };
+    let question = Question::new(curves, k, wanted)?;
+    let measured = question.curve.points.chunk_by(|a, b| a.probes == b.probes);
+    let measured = measured.map(|points| points.iter().filter_map(|point| At::of(point, target)).collect());
+    let measured: Vec<Vec<At>> = measured.filter(|points: &Vec<At>| !points.is_empty()).collect();
+    let most = measured.iter().flatten().copied().max_by(|a, b| a.reached.total_cmp(&b.reached))?;
     let mut series: Vec<Vec<At>> = Vec::new();
     for (at, points) in measured.iter().enumerate() {
-        series.push(points.iter().map(At::from).collect());
+        series.push(points.clone());
         // Probes that were not measured.
-        if let Some(fewer) = at.checked_sub(1).map(|at| measured[at]) {
+        if let Some(fewer) = at.checked_sub(1).map(|at| &measured[at]) {
             let shares = (1..BETWEEN).map(|step| f64::from(step) / f64::from(BETWEEN));
             series.extend(shares.map(|share| series_between(fewer, points, share)));
         }
     }
     let (at, reached) = match question.cheapest(series, |at| price(at.probes, at.search_list)) {
         Some(at) => (at, true),
-        None => (At::from(&question.best()?), false),
+        None => (most, false),
     };
     let effort = Effort {
         search_list: question.stretched(at.search_list),
@@ -124,30 +145,29 @@ pub(crate) fn effort(
     Some(Solved { effort, reached })
 }
 
-/// Points of a number of probes between those of `fewer` and of `more`. Recall rises ever less with the logarithm of the
-/// probes, so the mean is no more than it will be.
-fn series_between(fewer: &[ProbedPoint], more: &[ProbedPoint], share: f64) -> Vec<At> {
-    let least = f64::from(fewer[0].probes);
-    let probes = least * (f64::from(more[0].probes) / least).powf(share);
-    let mean = |point: &ProbedPoint| At {
+/// Points of a number of probes between those of `fewer` and of `more`. What is reached rises ever less with the
+/// logarithm of the probes, so the mean is no more than it will be.
+fn series_between(fewer: &[At], more: &[At], share: f64) -> Vec<At> {
+    let least = fewer[0].probes;
+    let probes = least * (more[0].probes / least).powf(share);
+    let mean = |point: &At| At {
         probes,
-        search_list: f64::from(point.search_list),
-        recall: mix(recall_at(fewer, point.search_list), f64::from(point.recall), share),
+        search_list: point.search_list,
+        reached: mix(reached_at(fewer, point.search_list), point.reached, share),
     };
     more.iter().map(mean).collect()
 }
 
-/// The recall of a list by `points`, which end where it no longer rises.
-fn recall_at(points: &[ProbedPoint], list: u32) -> f64 {
+/// What a list reaches by `points`, which end where it no longer rises.
+fn reached_at(points: &[At], list: f64) -> f64 {
     let above = points.partition_point(|point| point.search_list < list);
     match (above.checked_sub(1).map(|below| points[below]), points.get(above)) {
-        (_, Some(point)) if point.search_list == list => f64::from(point.recall),
+        (_, Some(point)) if point.search_list == list => point.reached,
         (Some(below), Some(above)) => {
-            let share =
-                f64::from(list - below.search_list) / f64::from(above.search_list - below.search_list);
-            f64::from(below.recall) + share * f64::from(above.recall - below.recall)
+            let share = (list - below.search_list) / (above.search_list - below.search_list);
+            mix(below.reached, above.reached, share)
         }
-        (Some(below), None) => f64::from(below.recall),
+        (Some(below), None) => below.reached,
         (None, _) => 0.0,
     }
 }
@@ -166,17 +186,24 @@ mod tests {
             // Four lists for each number of probes; recall rises with either.
             let mut points = Vec::new();
             let mut base = 0.1_f32;
+            let ratio = |recall: f32| Some(recall.recip());
             for (step, (more_probes, longer)) in gains.iter().enumerate() {
                 base = (base + more_probes).min(0.9);
                 for list in 0..4 {
                     let recall = (base + longer * list as f32).min(1.0);
-                    points.push(ProbedPoint { probes: 4 << step.min(20), search_list: 10 << list, recall });
+                    let (probes, search_list) = (4 << step.min(20), 10 << list);
+                    points.push(ProbedPoint { probes, search_list, recall, ratio: ratio(recall) });
                 }
             }
             points.dedup_by_key(|point| point.rank());
             let curves = [Curve { k: 10, points }];
             let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
-            let found = effort(&curves, 10, wanted, price).expect("a calibration");
+            let found = effort(&curves, 10, Target::Recall(wanted), price).expect("a calibration");
+            // A ratio is solved for as a recall is.
+            let by_ratio = effort(&curves, 10, Target::Ratio(wanted.recip()), price).expect("a calibration");
+            let total = |solved: &Solved| price(solved.effort.probes as f64, solved.effort.search_list as f64);
+            let apart = (total(&found) - total(&by_ratio)).abs();
+            prop_assert!(apart <= 1.01 * (probe + candidate), "{found:?} {by_ratio:?}");
             let reaching = curves[0].points.iter().filter(|point| point.recall >= wanted);
             let least = reaching.map(|point| price(point.probes.into(), point.search_list.into()));
             let least = least.fold(f64::INFINITY, f64::min);

@@ -63,12 +63,15 @@ pub(crate) struct Unlike {
 }
 
 impl Unlike {
-    /// Looks at the `distances` (`queries x k`, nearest first) of a batch of answers; `None` where it is like what was measured,
-    /// or nothing is known.
-    pub(crate) fn find(measured: &[Reach], k: usize, distances: &[f32]) -> Option<Unlike> {
+    /// Looks at the `distances` (`queries x k`, nearest first) of a batch of answers that lie `ratio` times as far away as the
+    /// true neighbours; `None` where it is like what was measured, or nothing is known.
+    pub(crate) fn find(measured: &[Reach], k: usize, distances: &[f32], ratio: f32) -> Option<Unlike> {
         let reach = measured.iter().rev().find(|reach| reach.k as usize <= k)?;
         let of = distances.len() / k;
         let beyond = |limit: f32| {
+            // The last of k is farther away than the mean of them, and some queries than others. Distances are squared, and
+            // one minus cosine is half of a square.
+            let limit = limit * (2.0 * ratio - 1.0).powi(2);
             let queries = distances.chunks_exact(k).filter(|row| row[reach.k as usize - 1] > limit).count();
             Unlike { queries, of }
         };
@@ -79,11 +82,11 @@ impl Unlike {
         (found.queries > most).then_some(found)
     }
 
-    /// What its caller is told, who asked for this recall.
-    pub(crate) fn note(&self, recall: f32) -> String {
+    /// What its caller is told, who asked for this.
+    pub(crate) fn note(&self, asked: &str) -> String {
         let Unlike { queries, of } = self;
         format!(
-            "{queries} of {of} queries are farther from all vectors than the queries that this index was calibrated with: recall {recall} is not promised for such; build it with some of them as calibration queries, or ask for more"
+            "{queries} of {of} queries are farther from all vectors than the queries that this index was calibrated with: {asked} is not promised for such; build it with some of them as calibration queries, or ask for more"
         )
     }
 }
@@ -104,7 +107,8 @@ mod tests {
             let row = |last: &f32| (1..=10).map(|i| last * i as f32 / 10.0).collect::<Vec<f32>>();
             tenth.iter().flat_map(row).collect::<Vec<f32>>()
         };
-        let find = |tenth: &[f32]| Unlike::find(&measured, 10, &batch(tenth)).map(|unlike| unlike.queries);
+        let find =
+            |tenth: &[f32]| Unlike::find(&measured, 10, &batch(tenth), 1.0).map(|unlike| unlike.queries);
         assert_eq!(find(&[500.0; 30]), None);
         assert_eq!((find(&[990.0]), find(&[999.0]), find(&[1000.0])), (None, None, Some(1)));
         let mut some = [500.0; 30];
@@ -115,11 +119,16 @@ mod tests {
         let many = |beyond: usize| (0..200).map(|i| if i < beyond { 990.0 } else { 5.0 }).collect::<Vec<_>>();
         assert_eq!((find(&many(20)), find(&many(21))), (None, Some(21)));
         // Neighbours that were not measured: by those that were, if there are.
-        assert_eq!(Unlike::find(&measured, 3, &[400.0, 450.0, 800.0]), None);
-        assert_eq!(Unlike::find(&measured, 3, &[500.0, 550.0, 800.0]), Some(Unlike { queries: 1, of: 1 }));
-        assert_eq!(Unlike::find(&measured[1..], 3, &[1e9; 3]), None);
-        assert_eq!(Unlike::find(&[], 1, &[1e9]), None);
-        assert_eq!(Unlike::find(&measured, 10, &[]), None);
+        assert_eq!(Unlike::find(&measured, 3, &[400.0, 450.0, 800.0], 1.0), None);
+        assert_eq!(
+            Unlike::find(&measured, 3, &[500.0, 550.0, 800.0], 1.0),
+            Some(Unlike { queries: 1, of: 1 })
+        );
+        assert_eq!(Unlike::find(&measured[1..], 3, &[1e9; 3], 1.0), None);
+        assert_eq!(Unlike::find(&[], 1, &[1e9], 1.0), None);
+        assert_eq!(Unlike::find(&measured, 10, &[], 1.0), None);
+        // At 1.2 times the distance of what was measured.
+        assert_eq!(Unlike::find(&measured, 3, &[500.0, 550.0, 800.0], 1.2), None);
     }
 
     #[test]

@@ -13,6 +13,15 @@ pub(crate) struct Solved {
     pub(crate) reached: bool,
 }
 
+/// What a search is to reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    /// A mean recall@k.
+    Recall(f32),
+    /// A mean overall ratio@k.
+    Ratio(f32),
+}
+
 /// What a curve is asked for.
 pub(crate) struct Question<'a, P> {
     pub(crate) curve: &'a Curve<P>,

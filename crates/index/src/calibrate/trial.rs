@@ -49,6 +49,8 @@ pub(crate) struct Trial {
     pub(crate) own: Option<Vec<u32>>,
     /// The ids of the true neighbours, the nearest first, a query itself among them where it is in the index.
     pub(crate) truth: Vec<u32>,
+    /// Their distances.
+    distances: Vec<f32>,
     /// Ids a query in `truth`.
     pub(crate) wide: usize,
     /// The numbers of neighbours that get a curve, rising.
@@ -91,30 +93,33 @@ impl Trial {
         };
         let left = k.iter().map(|k| data.loss().map_or(1.0, |loss| loss.share(*k as usize))).collect();
         let own = own.then_some(ids);
-        let mut trial = Trial { queries, own, truth, wide, k, source, left, reach: Vec::new() };
+        let mut trial = Trial { queries, own, truth, distances, wide, k, source, left, reach: Vec::new() };
         if options.metric != Metric::InnerProduct {
-            trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k, &distances)).collect();
+            trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k)).collect();
         }
         Ok(Some(trial))
     }
 
-    /// How far the queries are from their true neighbour number `k`, by the `distances` of all.
-    fn reach(&self, k: u32, distances: &[f32]) -> Option<Reach> {
+    /// How far the queries are from their true neighbour number `k`.
+    fn reach(&self, k: u32) -> Option<Reach> {
         let of_query = |query: usize| {
-            let row = query * self.wide..(query + 1) * self.wide;
-            let own = self.own.as_ref().map(|own| own[query]);
-            let others = self.truth[row.clone()].iter().zip(&distances[row]);
-            let mut others = others.filter(|(id, _)| Some(**id) != own);
-            others.nth(k as usize - 1).map_or(f32::INFINITY, |(_, distance)| *distance)
+            let mut others = self.neighbors_at(query);
+            others.nth(k as usize - 1).map_or(f32::INFINITY, |(_, distance)| distance)
         };
         Reach::of(k, (0..self.queries.count()).map(of_query))
     }
 
     /// The true neighbours of a query, itself left out.
     pub(crate) fn neighbors(&self, query: usize) -> impl Iterator<Item = u32> {
+        self.neighbors_at(query).map(|(id, _)| id)
+    }
+
+    /// The same with their distances.
+    pub(crate) fn neighbors_at(&self, query: usize) -> impl Iterator<Item = (u32, f32)> {
         let own = self.own.as_ref().map(|own| own[query]);
-        let truth = &self.truth[query * self.wide..(query + 1) * self.wide];
-        truth.iter().copied().filter(move |id| Some(*id) != own)
+        let row = query * self.wide..(query + 1) * self.wide;
+        let all = self.truth[row.clone()].iter().copied().zip(self.distances[row].iter().copied());
+        all.filter(move |(id, _)| Some(*id) != own)
     }
 
     /// The recall of the curve number `curve` where `found` true neighbours of all queries are among the candidates that are

@@ -51,6 +51,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
     /// asks for; `None` where nothing was measured.
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
+    /// The same for an overall ratio@k; `None` also of a family that does not measure it.
+    fn effort_for_ratio(&self, _k: usize, _ratio: f32, _machine: &Machine<'_>) -> Option<Solved> {
+        None
+    }
+
     /// What a query of this effort asks for, about.
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
@@ -71,6 +76,9 @@ pub(crate) trait Searcher: Send + Sync + 'static {
 pub(crate) trait Opened: Send + Sync {
     /// [`Searcher::effort`].
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
+
+    /// [`Searcher::effort_for_ratio`].
+    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved>;
 
     /// [`Searcher::demand`].
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
@@ -97,6 +105,10 @@ pub(crate) trait QueryState: Scratch + Send {
 impl<S: Searcher> Opened for S {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         Searcher::effort(self, k, recall, machine)
+    }
+
+    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
+        Searcher::effort_for_ratio(self, k, ratio, machine)
     }
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {

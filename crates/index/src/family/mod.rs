@@ -66,6 +66,7 @@ pub(crate) enum Knob {
     Prune,
     BeamWidth,
     Mode,
+    Ratio,
 }
 
 impl Knob {
@@ -76,6 +77,7 @@ impl Knob {
             Knob::Prune => "prune",
             Knob::BeamWidth => "beam_width",
             Knob::Mode => "mode",
+            Knob::Ratio => "ratio",
         }
     }
 }

@@ -421,11 +421,11 @@ impl Index {
     ) -> Result<SearchResult, IndexError> {
         let (started, waiting) = (Instant::now(), waiting.into());
         let threads = threads.clamp(1, queries.count.max(1));
-        let (count, search_list) = (queries.count, params.search_list as u32);
+        let (count, used) = (queries.count, self.used(&params, threads));
         let job = self.job(queries, params, (threads, in_flight), waiting.control.deadline, changes)?;
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
-        collect(answers, (count, self.own_counters), params.k, seconds, search_list, threads)
+        collect(answers, (count, self.own_counters), used, seconds)
     }
 
     /// The job of a search, for `threads` workers.

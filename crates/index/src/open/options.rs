@@ -56,6 +56,9 @@ pub type WrapTier = Arc<dyn Fn(Arc<dyn Tier>) -> Result<Arc<dyn Tier>, TierError
 pub enum Effort {
     /// As hard as this recall@k takes, by the index's calibration.
     Recall(f32),
+    /// As hard as this overall ratio@k takes, at least 1 ([`OverallRatio`](bathyal_vectors::groundtruth::OverallRatio)), by
+    /// the index's calibration; of hash tables, under a metric that is a distance.
+    Ratio(f32),
     /// With a candidate list of this size (L in DiskANN).
     SearchList(u32),
 }

@@ -2,6 +2,7 @@
 
 use super::Index;
 use super::options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions};
+use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::extent;
 use crate::family::Knob;
@@ -105,6 +106,7 @@ impl Index {
                 }
                 self.effort_for(k, recall, held, &mut notes)
             }
+            Effort::Ratio(ratio) => self.effort_for_ratio(k, ratio, held, &mut notes)?,
         };
         let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
         if named && self.split.codes_left_out > 0 {
@@ -135,6 +137,7 @@ impl Index {
             (Knob::Prune, options.prune.is_some()),
             (Knob::BeamWidth, options.beam_width.is_some()),
             (Knob::Mode, options.mode.is_some()),
+            (Knob::Ratio, matches!(options.effort, Effort::Ratio(_))),
         ];
         let Some((knob, _)) = given.into_iter().find(|(knob, given)| *given && !known.contains(knob)) else {
             return Ok(());
@@ -159,14 +162,54 @@ impl Index {
             // Too few vectors to calibrate: looking at all of them is exact and cheap.
             return query::Effort { search_list: held, probes: held, prune: 0.0 };
         };
-        if !solved.reached {
-            notes.push(format!(
-                "the calibration of this index does not reach recall {recall}; searching with its largest effort, search_list {}",
-                solved.effort.search_list
+        settled(solved, &format!("recall {recall}"), notes)
+    }
+
+    /// The effort for an overall ratio.
+    fn effort_for_ratio(
+        &self,
+        k: usize,
+        ratio: f32,
+        held: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<query::Effort, IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if !(ratio >= 1.0 && ratio.is_finite()) {
+            return refuse(format!(
+                "ratio is {ratio}; it must be at least 1, for example 1.05: what is found lies 5% farther away than the \
+                 nearest, in the mean"
             ));
         }
-        // A manifest may ask for no more than a caller.
-        let search_list = solved.effort.search_list.min(MAX_SEARCH_LIST as usize);
-        query::Effort { search_list, ..solved.effort }
+        if self.metric() == Metric::InnerProduct {
+            return refuse(format!(
+                "{}: there is no ratio under ip, since an inner product is no distance; ask for a recall",
+                self.directory.display()
+            ));
+        }
+        match self.opened.effort_for_ratio(k, ratio, &self.machine()) {
+            Some(solved) => Ok(settled(solved, &format!("an overall ratio of {ratio}"), notes)),
+            None if self.opened.effort(k, 1.0, &self.machine()).is_none() => {
+                // Too few vectors to calibrate: looking at all of them is exact and cheap.
+                Ok(query::Effort { search_list: held, probes: held, prune: 0.0 })
+            }
+            None => refuse(format!(
+                "{}: the ratio of its answers for k = {k} was not measured when it was built; ask for a recall, or build or \
+                 compact it with this version",
+                self.directory.display()
+            )),
+        }
     }
+}
+
+/// The effort that was found for `asked`; notes if it does not reach that.
+fn settled(solved: Solved, asked: &str, notes: &mut Vec<String>) -> query::Effort {
+    if !solved.reached {
+        notes.push(format!(
+            "the calibration of this index does not reach {asked}; searching with its largest effort, search_list {}",
+            solved.effort.search_list
+        ));
+    }
+    // A manifest may ask for no more than a caller.
+    let search_list = solved.effort.search_list.min(MAX_SEARCH_LIST as usize);
+    query::Effort { search_list, ..solved.effort }
 }

@@ -1,11 +1,13 @@
 //! What a search of many queries returns.
 
+use super::Index;
 use super::explain::PhaseTime;
 use super::options::Effort;
 use super::pool::Answers;
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
-use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchTotals};
+use crate::family::Knob;
+use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals};
 
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
@@ -32,6 +34,9 @@ pub struct SearchResult {
     pub phases: Vec<PhaseTime>,
     /// The candidate list that was used.
     pub search_list: u32,
+    /// Groups, posting lists at most, or blocks of each hash table that were looked at, before any rule by which single
+    /// queries have more or fewer; `None` of a family that has none of these.
+    pub probes: Option<u32>,
     /// Threads used.
     pub threads: usize,
     /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
@@ -41,10 +46,31 @@ pub struct SearchResult {
 impl SearchResult {
     /// Notes queries to whom the calibration, whose own were so far away (`measured`), cannot promise the recall asked for.
     pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
-        if let Effort::Recall(recall) = effort {
-            let unlike = Unlike::find(measured, self.k, &self.distances);
-            self.notes.extend(unlike.map(|unlike| unlike.note(recall)));
-        }
+        let (asked, ratio) = match effort {
+            Effort::Recall(recall) => (format!("recall {recall}"), 1.0),
+            Effort::Ratio(ratio) => (format!("an overall ratio of {ratio}"), ratio),
+            Effort::SearchList(_) => return,
+        };
+        let unlike = Unlike::find(measured, self.k, &self.distances, ratio);
+        self.notes.extend(unlike.map(|unlike| unlike.note(&asked)));
+    }
+}
+
+/// What a search was told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    pub(super) k: usize,
+    pub(super) search_list: u32,
+    pub(super) probes: Option<u32>,
+    pub(super) threads: usize,
+}
+
+impl Index {
+    /// What of `params` a result tells.
+    pub(super) fn used(&self, params: &SearchParams, threads: usize) -> Used {
+        let probes = self.stored.knobs().contains(&Knob::Probes);
+        let probes = probes.then(|| u32::try_from(params.probes).unwrap_or(u32::MAX));
+        Used { k: params.k, search_list: params.search_list as u32, probes, threads }
     }
 }
 
@@ -52,11 +78,10 @@ impl SearchResult {
 pub(super) fn collect(
     answers: Vec<Answers>,
     (count, counters): (usize, &'static [Counter]),
-    k: usize,
+    used: Used,
     seconds: f64,
-    search_list: u32,
-    threads: usize,
 ) -> Result<SearchResult, IndexError> {
+    let Used { k, search_list, probes, threads } = used;
     let mut result = SearchResult {
         k,
         ids: vec![0; count * k],
@@ -68,6 +93,7 @@ pub(super) fn collect(
         seconds,
         phases: Vec::new(),
         search_list,
+        probes,
         threads,
         notes: Vec::new(),
     };

@@ -2,6 +2,7 @@
 
 use super::options::Effort;
 use super::pool::{Job, Known, Pending, Pool, RawQueries};
+use super::result::Used;
 use super::{Index, SearchOptions, SearchResult, collect, thread_count};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
@@ -41,9 +42,7 @@ enum Stage {
 struct Shape {
     count: usize,
     own_counters: &'static [Counter],
-    k: usize,
-    search_list: u32,
-    threads: usize,
+    used: Used,
     notes: Vec<String>,
     /// What was asked for, and how far the queries of the calibration are from their neighbours.
     promised: Option<(Effort, Vec<Reach>)>,
@@ -64,7 +63,7 @@ impl Index {
         let known = self.known.here().clone();
         match self.prepare(queries, options, deadline) {
             Ok((job, shape)) => {
-                Searching { stage: Stage::Ready { job, threads: shape.threads }, shape, known }
+                Searching { stage: Stage::Ready { job, threads: shape.used.threads }, shape, known }
             }
             Err(error) => Searching { stage: Stage::Refused(Some(error)), shape: Shape::default(), known },
         }
@@ -82,12 +81,12 @@ impl Index {
         let changes = self.changes();
         let (params, notes) = self.params(options, changes.as_ref())?;
         let threads = thread_count(options.threads).clamp(1, rows.len().max(1));
-        let (count, k, search_list) = (rows.len(), params.k, params.search_list as u32);
+        let (count, used) = (rows.len(), self.used(&params, threads));
         let job =
             self.job(RawQueries::of(queries, rows), params, (threads, options.in_flight), deadline, changes)?;
         let own_counters = self.own_counters;
         let promised = Some((options.effort, self.stored.reach().to_vec()));
-        Ok((job, Shape { count, own_counters, k, search_list, threads, notes, promised }))
+        Ok((job, Shape { count, own_counters, used, notes, promised }))
     }
 }
 
@@ -112,10 +111,9 @@ impl Future for Searching {
             Stage::Ready { .. } | Stage::Over => Err(over()),
         };
         this.stage = Stage::Over;
-        let Shape { count, own_counters, k, search_list, threads, notes, promised } =
-            std::mem::take(&mut this.shape);
+        let Shape { count, own_counters, used, notes, promised } = std::mem::take(&mut this.shape);
         let result = outcome.and_then(|(answers, seconds)| {
-            let mut result = collect(answers, (count, own_counters), k, seconds, search_list, threads)?;
+            let mut result = collect(answers, (count, own_counters), used, seconds)?;
             result.notes = notes;
             if let Some((effort, measured)) = promised {
                 result.note_unlike(&measured, effort);

@@ -23,7 +23,8 @@ pub fn manifests() -> Vec<Vec<u8>> {
     let pages = GroupLayout::new(Element::U8, 16, 512, 1).expect("in range");
     let begin = pages.file_bytes(100_u64.div_ceil(pages.group_vectors() as u64));
     let tables = TableLayout::new(begin, 512, 3, 100).expect("in range");
-    let point = |search_list, recall| ProbedPoint { probes: 1, search_list, recall };
+    let point =
+        |search_list, recall| ProbedPoint { probes: 1, search_list, recall, ratio: Some(2.0 - recall) };
     let entry = LshEntry {
         file: file("tables.bin", tables.file_bytes()),
         functions: file("hashes.bin", CompoundHashes::file_bytes(16, 3, 8)),

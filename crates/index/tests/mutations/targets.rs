@@ -562,7 +562,7 @@ fn cluster_manifest() -> Manifest {
     let layout = group_layout();
     // A page holds 25 vectors, a group 50.
     let (groups, runs, code_bytes) = (2, 1, 8);
-    let point = |search_list, recall| ProbedPoint { probes: 1, search_list, recall };
+    let point = |search_list, recall| ProbedPoint { probes: 1, search_list, recall, ratio: None };
     let blocks = u64::from(groups) * layout.group_blocks() as u64;
     let entry = ClusterEntry {
         file: file("vectors.bin", layout.file_bytes(u64::from(groups))),

@@ -23,7 +23,7 @@ use bathyal_kernels::{Element, Metric, TopK, to_f32};
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
 use exact::{Exact, Measured, limit, norm, row_terms};
-pub use ratio::OverallRatio;
+pub use ratio::{OverallRatio, ratio_of_query};
 pub use recall::{check_exact, recall};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 

@@ -111,21 +111,28 @@ impl OverallRatio {
         }
         // The ground truth may order answers otherwise than what the search told of them.
         self.found.sort_unstable_by(f32::total_cmp);
-        let mut sum = 0.0;
-        for (found, exact) in self.found.iter().zip(truth.1) {
-            sum += term(self.length(*found)?, self.length(*exact)?)?;
-        }
-        Some(sum / self.found.len() as f64)
+        ratio_of_query(self.metric, &self.found, truth.1)
     }
+}
 
-    /// The Euclidean distance that `distance` stands for; `None` if that is no number.
-    ///
-    /// Under cosine it is short of a factor of root 2, which every ratio is without.
-    fn length(&self, distance: f32) -> Option<f64> {
-        let least = if self.metric == Metric::Cosine { COSINE_RESOLUTION } else { 0.0 };
-        let distance = if distance < least { 0.0 } else { distance };
-        distance.is_finite().then(|| f64::from(distance).sqrt())
+/// The overall ratio of one query of which vectors were found at the distances `found`, rising, whose nearest lie at `exact`,
+/// rising, at least as many: both as `metric` defines them, which is not ip. `None` where there is no ratio, as
+/// [`OverallRatio`] says, and of nothing found.
+pub fn ratio_of_query(metric: Metric, found: &[f32], exact: &[f32]) -> Option<f64> {
+    let mut sum = 0.0;
+    for (found, exact) in found.iter().zip(exact) {
+        sum += term(length(metric, *found)?, length(metric, *exact)?)?;
     }
+    (!found.is_empty()).then(|| sum / found.len() as f64)
+}
+
+/// The Euclidean distance that `distance` stands for; `None` if that is no number.
+///
+/// Under cosine it is short of a factor of root 2, which every ratio is without.
+fn length(metric: Metric, distance: f32) -> Option<f64> {
+    let least = if metric == Metric::Cosine { COSINE_RESOLUTION } else { 0.0 };
+    let distance = if distance < least { 0.0 } else { distance };
+    distance.is_finite().then(|| f64::from(distance).sqrt())
 }
 
 /// How many times as far as `exact` lies what is at `found`; `None` for infinitely many times.

@@ -164,7 +164,7 @@ fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) ->
         let recall = recall_of(sum);
         // On a plateau the next candidates lie on pages that are read already; longer lists may rise again.
         if points.last().is_none_or(|p| recall > p.recall) {
-            points.push(ProbedPoint { probes, search_list: list, recall });
+            points.push(ProbedPoint { probes, search_list: list, recall, ratio: None });
         }
     }
     points

@@ -3,7 +3,7 @@
 use super::cost::ClusterShape;
 use super::scope::{self, Pruned};
 use crate::calibrate::probed::{self, ProbedPoint};
-use crate::calibrate::solve::Solved;
+use crate::calibrate::solve::{Solved, Target};
 use crate::calibrate::{self, Calibration, Curve, Limits};
 use crate::cost::Machine;
 use crate::format::groups::GroupLayout;
@@ -184,7 +184,7 @@ impl ClusterEntry {
             false => self.curves(shape.code_bytes),
         };
         let device = machine.device();
-        let mut solved = probed::effort(curves, k, recall, |probes, candidates| {
+        let mut solved = probed::effort(curves, k, Target::Recall(recall), |probes, candidates| {
             shape.demand(probes, candidates, machine).price_ns(&device)
         })?;
         solved.effort.prune = scope::prune_of(&self.prunes, solved.effort.probes);

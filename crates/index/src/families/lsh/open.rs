@@ -50,7 +50,7 @@ impl StoredLsh {
 
 impl Stored for StoredLsh {
     fn knobs(&self) -> &'static [Knob] {
-        &[Knob::SearchList, Knob::Probes]
+        &[Knob::SearchList, Knob::Probes, Knob::Ratio]
     }
 
     fn buffers(&self) -> Buffers {

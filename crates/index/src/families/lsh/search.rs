@@ -4,7 +4,7 @@ use super::cost::LshShape;
 use super::runs::{Fences, Run, RunScratch};
 use super::section::LshEntry;
 use super::tables::HASH_ROWS;
-use crate::calibrate::solve::Solved;
+use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
@@ -46,7 +46,7 @@ pub(crate) struct Lsh {
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
-    query: Query,
+    pub(super) query: Query,
     pub(super) point: Vec<f32>,
     hash: HashScratch,
     key: Vec<u128>,
@@ -276,6 +276,11 @@ impl Scratch {
 }
 
 impl Lsh {
+    fn effort_to(&self, k: usize, target: Target, machine: &Machine<'_>) -> Option<Solved> {
+        let (shape, device) = (self.shape(), machine.device());
+        self.entry.effort(k, target, |probes, list| shape.demand(probes, list, machine).price_ns(&device))
+    }
+
     fn shape(&self) -> LshShape {
         let layout = &self.pages.layout;
         let (tables, dim) = (self.functions.tables() as f64, self.functions.dim());
@@ -335,8 +340,11 @@ impl Searcher for Lsh {
     }
 
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        let (shape, device) = (self.shape(), machine.device());
-        self.entry.effort(k, recall, |probes, list| shape.demand(probes, list, machine).price_ns(&device))
+        self.effort_to(k, Target::Recall(recall), machine)
+    }
+
+    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
+        self.effort_to(k, Target::Ratio(ratio), machine)
     }
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {

@@ -1,7 +1,7 @@
 //! What a manifest says of an LSH index.
 
 use crate::calibrate::probed::{self, ProbedPoint};
-use crate::calibrate::solve::Solved;
+use crate::calibrate::solve::{Solved, Target};
 use crate::calibrate::{self, Calibration, Limits};
 use crate::format::groups::GroupLayout;
 use crate::format::ids::IDS_NAME;
@@ -137,8 +137,8 @@ impl LshEntry {
         calibrate::check(&self.calibration, &Limits { vectors: manifest.vectors, probes, series })
     }
 
-    /// The blocks of each table and the candidates for a recall, by the `price` of so many.
-    pub(crate) fn effort(&self, k: usize, recall: f32, price: impl Fn(f64, f64) -> f64) -> Option<Solved> {
-        probed::effort(&self.calibration.curves, k, recall, price)
+    /// The blocks of each table and the candidates for a recall or a ratio, by the `price` of so many.
+    pub(crate) fn effort(&self, k: usize, target: Target, price: impl Fn(f64, f64) -> f64) -> Option<Solved> {
+        probed::effort(&self.calibration.curves, k, target, price)
     }
 }
