@@ -150,10 +150,7 @@ fn hash_tables_are_asked_for_a_ratio() {
     bathyal(folder.path(), "build base.fbin tables --metric l2 --family lsh").good();
     let line = "tables queries.fbin -k 10 --ratio 1.05 --groundtruth gt.ibin";
     let found = search(folder.path(), line);
-    assert_eq!(
-        (number(&found, "ratio_target"), &found["recall_target"]),
-        (1.05, &Value::Null)
-    );
+    assert_eq!((number(&found, "ratio_target"), &found["recall_target"]), (1.05, &Value::Null));
     assert!(number(&found, "ratio") < 1.1 && number(&found, "probes") >= 1.0, "{found}");
     let text = bathyal(folder.path(), &format!("search {line}")).good();
     assert!(text.contains(", asked for 1.05\nsearch_list ") && text.contains(", probes "), "{text}");
@@ -164,5 +161,5 @@ fn hash_tables_are_asked_for_a_ratio() {
         let line = format!("search tables queries.fbin --ratio {wrong}");
         bathyal(folder.path(), &line).fails(2, &[told]);
     }
-    bathyal(folder.path(), "search tables queries.fbin --ratio 1.05 --explain 0").good();
+    bathyal(folder.path(), "search tables queries.fbin --ratio 1.05 --explain=0").good();
 }

@@ -154,9 +154,11 @@ impl<'a> Measured<'a> {
         ranks.clear();
         let others = scratch.candidates.hits.iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
         ranks.extend(others.take(LONGEST).zip(0..));
-        (truth.0.clear(), truth.1.clear());
+        truth.0.clear();
+        truth.1.clear();
         for (counted, (id, distance)) in trial.neighbors_at(query).enumerate() {
-            (truth.0.push(id), truth.1.push(distance));
+            truth.0.push(id);
+            truth.1.push(distance);
             let rank = ranks.get(&id).copied().unwrap_or(LONGEST);
             let of_k = trial.k.iter().zip(counts.iter_mut()).filter(|(k, _)| counted < **k as usize);
             of_k.for_each(|(_, counts)| counts.ranks[rank] += 1);
