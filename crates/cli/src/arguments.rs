@@ -309,6 +309,9 @@ pub struct BenchArguments {
     /// Times to run each effort; medians are reported
     #[arg(long, default_value_t = DEFAULT_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub repeats: u32,
+    /// The vectors that the index holds: what an exact scan of them takes in memory is measured, too, and printed beside
+    #[arg(long, value_name = "DATA")]
+    pub data: Option<PathBuf>,
     /// Where to write: FILE.jsonl gets a line an effort, FILE.svg the plot [default: INDEX-bench here]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -283,6 +283,53 @@ fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> 
     }
 }
 
+/// What a child made by fork says that changes an index which its parent may be changing: 0 for all as it should be.
+#[cfg(target_os = "linux")]
+fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
+    if !matches!(index.insert(rows), Err(IndexError::Forked { .. }))
+        || !matches!(index.delete(&[1]), Err(IndexError::Forked { .. }))
+    {
+        return 1;
+    }
+    let Ok(again) = Index::open(path, &OpenOptions::default()) else { return 2 };
+    // The parent holds the log, and goes on holding it.
+    match again.insert(rows) {
+        Err(IndexError::Store(_)) if again.len() == index.len() => 0,
+        _ => 3,
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_child_made_by_fork_does_not_change_an_index_of_its_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = built(dir.path(), "lsh");
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let rows = queries(3);
+    assert_eq!(index.insert(&rows).unwrap(), 3000..3003);
+    in_child(|| changing_child(&index, &path, &rows));
+    // The child's end has not given the log away.
+    let other = Index::open(&path, &OpenOptions::default()).unwrap();
+    assert!(matches!(other.insert(&rows), Err(IndexError::Store(_))));
+    assert_eq!((index.insert(&rows).unwrap(), index.delete(&[1, 2]).unwrap()), (3003..3006, 2));
+}
+
+/// Runs `told` in a child made by fork, which has to say 0.
+#[cfg(target_os = "linux")]
+fn in_child(told: impl FnOnce() -> i32) {
+    // SAFETY: the child calls nothing but the library under test and `_exit`.
+    let number = unsafe { libc::fork() };
+    if number == 0 {
+        let outcome = told();
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(outcome) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made, and the status has room.
+    assert_eq!(unsafe { libc::waitpid(number, &mut status, 0) }, number);
+    assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_child_made_by_fork_is_told_to_open_the_index_again() {
@@ -293,17 +340,7 @@ fn a_child_made_by_fork_is_told_to_open_the_index_again() {
         let (query, batch) = (row(&queries(1), 0), queries(50));
         index.search(&batch, &options(), Control::default()).unwrap();
         index.search(&query, &options(), Control::default()).unwrap();
-        // SAFETY: the child calls nothing but the library under test and `_exit`.
-        let number = unsafe { libc::fork() };
-        if number == 0 {
-            let outcome = child(&index, &path, &query, &batch);
-            // SAFETY: ends the child without running what belongs to its parent.
-            unsafe { libc::_exit(outcome) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just made, and the status has room.
-        assert_eq!(unsafe { libc::waitpid(number, &mut status, 0) }, number);
-        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
+        in_child(|| child(&index, &path, &query, &batch));
         assert_eq!(index.search(&batch, &options(), Control::default()).unwrap().ids.len(), 500);
     }
 }

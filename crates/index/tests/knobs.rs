@@ -20,13 +20,13 @@ fn kinds() -> [(FamilyOptions, &'static [&'static str]); 6] {
         (GraphOptions::default().into(), &["search_list", "beam_width", "mode"]),
         (SpannOptions::default().into(), &["search_list", "probes", "prune", "mode"]),
         (FlatOptions::default().into(), &[]),
-        (LshOptions::default().into(), &["search_list", "probes"]),
+        (LshOptions::default().into(), &["search_list", "probes", "ratio"]),
         (FlatOptions { code_bytes: Some(8), ..FlatOptions::default() }.into(), &["search_list"]),
     ]
 }
 
 /// Search options with one effort given.
-fn knobs() -> [(&'static str, SearchOptions); 5] {
+fn knobs() -> [(&'static str, SearchOptions); 6] {
     let options = SearchOptions { effort: Effort::Recall(0.9), ..SearchOptions::default() };
     [
         ("search_list", SearchOptions { effort: Effort::SearchList(20), ..options }),
@@ -34,6 +34,7 @@ fn knobs() -> [(&'static str, SearchOptions); 5] {
         ("prune", SearchOptions { prune: Some(0.5), ..options }),
         ("beam_width", SearchOptions { beam_width: Some(2), ..options }),
         ("mode", SearchOptions { mode: Some(SearchMode::Batched), ..options }),
+        ("ratio", SearchOptions { effort: Effort::Ratio(1.1), ..options }),
     ]
 }
 

@@ -46,6 +46,11 @@ fn check(family: impl Into<FamilyOptions>) {
     let manifest = Manifest::read(&index).unwrap();
     let mut names: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
     names.push("manifest.json".into());
+    if family == "lsh" {
+        let opened = Index::open(&index, &OpenOptions::default()).unwrap();
+        opened.insert(&vectors(Element::F32, 5, 4, 2)).unwrap();
+        names.push("changes.log".into());
+    }
     for name in &names {
         let path = index.join(name);
         let bytes = std::fs::read(&path).unwrap();

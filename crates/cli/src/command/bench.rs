@@ -13,6 +13,7 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::exact::{self, Judge};
+use super::exact_scan::ExactScan;
 use super::measurement::{Measurement, Spent, open, search_options};
 use super::not_counted::NotCounted;
 use super::plot;
@@ -34,6 +35,8 @@ struct Answer<'a> {
     queries: String,
     repeats: u32,
     points: &'a [Measurement],
+    /// What all vectors take without an index; null without `--data`.
+    exact_scan: Option<ExactScan>,
     jsonl: String,
     plot: String,
 }
@@ -52,6 +55,8 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     // An output that cannot be written is better found before the work than after it.
     write(&jsonl, "")?;
 
+    let scan = |data: &PathBuf| ExactScan::measure(data, &index, &queries, (k, settings.threads), console);
+    let exact_scan = arguments.data.as_ref().map(scan).transpose()?;
     let progress = console.progress();
     progress.stage("measuring", efforts.len() as u64 * u64::from(arguments.repeats));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
@@ -88,10 +93,12 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
         queries: arguments.queries.display().to_string(),
         repeats: arguments.repeats,
         points: &points,
+        exact_scan,
         jsonl: jsonl.display().to_string(),
         plot: plot_path.display().to_string(),
     };
     let mut text = table(&points);
+    text += &answer.exact_scan.as_ref().map_or(String::new(), ExactScan::line);
     if let Some(device) = settings.emulated() {
         let _ = writeln!(text, "emulated device {device}: latency and bandwidth are injected");
     }

@@ -8,6 +8,7 @@ mod convert_layout;
 mod convert_stripes;
 mod delete;
 mod exact;
+mod exact_scan;
 mod explain;
 mod groundtruth;
 mod insert;

@@ -332,6 +332,19 @@ fn bench_writes_table_lines_and_plot() {
     let answer = bathyal(folder.path(), &format!("{line} --output out.1 --json")).json();
     assert_eq!(answer["points"].as_array().unwrap().len(), 2);
     assert_eq!((&answer["jsonl"], &answer["plot"]), (&"out.1.jsonl".into(), &"out.1.svg".into()));
+    assert_eq!(answer["exact_scan"], Value::Null);
+    // The exact scan of the vectors, beside.
+    let beside = format!("{line} --data base.fbin");
+    let scan = &bathyal(folder.path(), &format!("{beside} --json")).json()["exact_scan"];
+    has_keys(scan, &["vectors", "batch", "threads", "qps", "alone_ms"]);
+    assert_eq!(
+        (scan["vectors"].as_u64(), scan["batch"].as_u64()),
+        (Some(VECTORS as u64), Some(QUERIES as u64))
+    );
+    assert!(scan["qps"].as_f64() > Some(0.0) && scan["alone_ms"].as_f64() > Some(0.0), "{scan}");
+    assert!(bathyal(folder.path(), &beside).good().contains("\nexact scan of 400 vectors in memory: "));
+    bathyal(folder.path(), &format!("{line} --data queries.fbin"))
+        .fails(1, &["queries.fbin: it holds 25 vectors, the index 400"]);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! The exact scan of all vectors in memory, which an index has to beat.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bathyal_console::{Console, Failure};
+use bathyal_index::Index;
+use bathyal_kernels::distance::Distance;
+use bathyal_kernels::{Metric, TopK};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
+use serde::Serialize;
+
+/// Queries of a batch that is scanned for, at most: a scan for more of them takes as much longer.
+const BATCH: usize = 1024;
+/// Queries that are answered alone. The first warms up.
+const ALONE: usize = 8;
+/// Vectors that are compared before the nearest of them are picked.
+const AT_ONCE: usize = 256;
+
+/// What a scan took. The names of the fields are keys of `--json`: they are stable.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ExactScan {
+    /// Vectors that each query was compared with.
+    pub vectors: usize,
+    /// Queries of the batch.
+    pub batch: usize,
+    /// Threads that shared the batch.
+    pub threads: usize,
+    /// Queries answered a second, all of the batch in one pass.
+    pub qps: f64,
+    /// Milliseconds that one thread takes for one query alone: the median.
+    pub alone_ms: f64,
+}
+
+impl ExactScan {
+    /// Scans the vectors in `data`, of which `index` was built, for the `k` nearest of `queries`.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or what does not agree with the index; a cancellation.
+    pub(super) fn measure(
+        data: &Path,
+        index: &Index,
+        queries: &VectorFile,
+        (k, threads): (usize, usize),
+        console: &Console,
+    ) -> Result<ExactScan, Failure> {
+        let data = VectorFile::open(data)?;
+        if data.count() != index.len() {
+            return Err(Failure::new(format!(
+                "{}: it holds {} vectors, the index {}; --data takes the vectors that the index holds",
+                data.path().display(),
+                data.count(),
+                index.len()
+            )));
+        }
+        let batch = queries.count().min(BATCH);
+        let rows = (0..batch).flat_map(|row| queries.row(row).iter().copied()).collect();
+        let some = VectorFile::from_rows(queries.element(), queries.dim(), rows)?;
+        let progress = console.progress();
+        let threads = NonZeroUsize::new(threads).or(std::thread::available_parallelism().ok());
+        let scan = || exact_neighbors(&data, &some, index.metric(), k, threads, &progress);
+        // Brings the file into memory.
+        exact_neighbors(&data, &first(&some)?, index.metric(), k, threads, &progress)?;
+        let began = Instant::now();
+        scan()?;
+        let seconds = began.elapsed().as_secs_f64();
+        let mut alone = Vec::with_capacity(ALONE);
+        for row in (0..ALONE).map(|row| row % batch) {
+            if console.interrupt().asked() {
+                return Err(GroundTruthError::Cancelled.into());
+            }
+            alone.push(scan_alone(&data, index.metric(), some.row(row), k));
+        }
+        let alone = &mut alone[1..];
+        alone.sort_unstable();
+        Ok(ExactScan {
+            vectors: data.count(),
+            batch,
+            threads: threads.map_or(1, NonZeroUsize::get),
+            qps: batch as f64 / seconds,
+            alone_ms: alone[alone.len() / 2].as_secs_f64() * 1e3,
+        })
+    }
+
+    /// A line of an answer's text.
+    pub(super) fn line(&self) -> String {
+        let ExactScan { vectors, batch, threads, qps, alone_ms } = self;
+        format!(
+            "exact scan of {vectors} vectors in memory: {qps:.0} queries/s in batches of {batch} ({threads} threads), a query \
+             alone {alone_ms:.3} ms (1 thread)\n"
+        )
+    }
+}
+
+/// The first of some vectors.
+fn first(vectors: &VectorFile) -> Result<VectorFile, Failure> {
+    Ok(VectorFile::from_rows(vectors.element(), vectors.dim(), vectors.row(0).to_vec())?)
+}
+
+/// The time of a query alone, by the kernels that searches compare with.
+fn scan_alone(data: &VectorFile, metric: Metric, query: &[u8], k: usize) -> Duration {
+    let began = Instant::now();
+    let distance = Distance::new(data.element(), metric, data.dim());
+    let (mut nearest, mut distances) = (TopK::new(k), [0.0; AT_ONCE]);
+    for first in (0..data.count()).step_by(AT_ONCE) {
+        let rows = first..(first + AT_ONCE).min(data.count());
+        let distances = &mut distances[..rows.len()];
+        match data.rows(rows.clone()) {
+            Some(block) => distance.score_block(query, block, distances),
+            None => {
+                let pairs = distances.iter_mut().zip(rows.clone());
+                pairs.for_each(|(out, row)| *out = distance.between(query, data.row(row)));
+            }
+        }
+        for (row, distance) in rows.zip(distances.iter()) {
+            nearest.push(row as u32, *distance);
+        }
+    }
+    std::hint::black_box(nearest.into_sorted());
+    began.elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_was_scanned() {
+        let scan = ExactScan { vectors: 1000, batch: 64, threads: 2, qps: 1234.4, alone_ms: 0.1234 };
+        let line = "exact scan of 1000 vectors in memory: 1234 queries/s in batches of 64 (2 threads), a query alone 0.123 ms \
+                    (1 thread)\n";
+        assert_eq!(scan.line(), line);
+    }
+}
