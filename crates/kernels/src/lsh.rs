@@ -7,6 +7,10 @@
 //! Two keys that begin with the same `m x i` bits are in one bucket of the `i`th coarsest width. Sorted by key, a table is the
 //! tables of all radii.
 
+mod radii;
+
+pub use radii::{Ladder, RadiusHashes, VALUE_BITS};
+
 use crate::kmeans::random::Random;
 use crate::product::{Product, multiply};
 

@@ -1,0 +1,166 @@
+//! Compound hashes with a bucket of each radius of a ladder, as E2LSH has them: a table for every radius.
+//!
+//! Equations 1 and 4 of e2lsh-on-storage. The hashes of all radii of a table come from one projection: `h_R(o) = floor((a . o / R + b_R) / w)`
+//! has the same probabilities of collision for a given R whether or not another radius takes the same `a`. The `m` values of a
+//! compound hash are hashed to 32 bits (section 5.2).
+
+use crate::kmeans::random::Random;
+use crate::product::{Product, multiply};
+
+/// Bits of a compound hash's value (v in the paper).
+pub const VALUE_BITS: u32 = 32;
+
+/// What a ladder's hashes are drawn for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ladder {
+    /// Tables a radius (L).
+    pub tables: usize,
+    /// Values of a compound hash (m).
+    pub hashes: usize,
+    /// Radii (r).
+    pub radii: usize,
+    /// The first of them, in the units of the points.
+    pub first: f64,
+    /// From one to the next (c).
+    pub ratio: f64,
+    /// The width of a hash in units of the radius (w).
+    pub width: f64,
+}
+
+/// The compound hashes of all radii over points of `dim` values.
+#[derive(Debug, Clone)]
+pub struct RadiusHashes {
+    dim: usize,
+    ladder: Ladder,
+    /// For each table the directions over the first radius's width, interleaved: value `i` of all, then value `i + 1`.
+    directions: Vec<f32>,
+    /// For each radius what the projections are multiplied by.
+    scales: Vec<f32>,
+    /// `b / w` of each hash of each table of each radius.
+    offsets: Vec<f32>,
+    /// What the values of a compound hash are multiplied by, the same for all, and what begins the sum of each table of each radius.
+    factors: Vec<u64>,
+    begins: Vec<u64>,
+}
+
+impl RadiusHashes {
+    /// Draws the hashes of a ladder.
+    pub fn draw(dim: usize, ladder: Ladder, seed: u64) -> RadiusHashes {
+        let Ladder { tables, hashes, radii, first, ratio, width } = ladder;
+        let mut random = Random::new(seed);
+        let narrowest = first * width;
+        let directions = (0..tables * dim * hashes).map(|_| (random.normal() / narrowest) as f32).collect();
+        let scales = (0..radii).map(|radius| ratio.powi(-(radius as i32)) as f32).collect();
+        let offsets = (0..radii * tables * hashes).map(|_| random.unit() as f32).collect();
+        let factors = (0..hashes).map(|_| random.next() | 1).collect();
+        let begins = (0..radii * tables).map(|_| random.next()).collect();
+        RadiusHashes { dim, ladder, directions, scales, offsets, factors, begins }
+    }
+
+    /// What they were drawn for.
+    pub fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// Values of a point.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> u64 {
+        let floats = self.directions.len() + self.scales.len() + self.offsets.len();
+        4 * floats as u64 + 8 * (self.factors.len() + self.begins.len()) as u64
+    }
+
+    /// Projects points (`rows x dim`, row-major) for a table, whatever the radius: `rows x m`.
+    pub fn project(&self, table: usize, points: &[f32], out: &mut Vec<f32>) {
+        let (dim, hashes) = (self.dim, self.ladder.hashes);
+        out.clear();
+        out.resize(points.len() / dim.max(1) * hashes, 0.0);
+        let columns = &self.directions[table * dim * hashes..][..dim * hashes];
+        multiply(&Product { rows: points, dim, columns, kept: hashes, stride: hashes }, out);
+    }
+
+    /// The value of a compound hash from a point's [projections](RadiusHashes::project) for its table.
+    #[inline]
+    pub fn value(&self, radius: usize, table: usize, projections: &[f32]) -> u32 {
+        let (at, scale) = (radius * self.ladder.tables + table, self.scales[radius]);
+        let offsets = &self.offsets[at * self.ladder.hashes..][..self.ladder.hashes];
+        let cells = projections.iter().zip(offsets).zip(&self.factors);
+        let sum = cells.fold(self.begins[at], |sum, ((projection, offset), factor)| {
+            let cell = (projection * scale + offset).floor() as i64;
+            sum.wrapping_add((cell as u64).wrapping_mul(*factor))
+        });
+        // A last mix, so that every bit depends on all of the sum.
+        let mixed = (sum ^ (sum >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        (mixed >> (64 - VALUE_BITS)) as u32
+    }
+
+    /// Whether two points are in one bucket of a table: whether all `m` cells agree, not only what they are hashed to.
+    pub fn share(&self, radius: usize, table: usize, a: &[f32], b: &[f32]) -> bool {
+        let (at, scale) = (radius * self.ladder.tables + table, self.scales[radius]);
+        let offsets = &self.offsets[at * self.ladder.hashes..][..self.ladder.hashes];
+        let cell = |projection: &f32, offset: &f32| (projection * scale + offset).floor();
+        a.iter().zip(b).zip(offsets).all(|((a, b), offset)| cell(a, offset) == cell(b, offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsh::collision;
+
+    const LADDER: Ladder =
+        Ladder { tables: 400, hashes: 3, radii: 4, first: 0.5, ratio: 2.0, width: 4.0 };
+
+    #[test]
+    fn points_collide_as_often_as_the_theory_says() {
+        let (dim, mut random) = (10, Random::new(5));
+        let drawn = RadiusHashes::draw(dim, LADDER, 1);
+        let mut places = (Vec::new(), Vec::new());
+        for distance in [0.25, 1.0, 2.0, 8.0] {
+            let (mut shared, mut same) = ([0_u32; 4], [0_u32; 4]);
+            let pairs = 20;
+            for _ in 0..pairs {
+                let a: Vec<f32> = (0..dim).map(|_| random.normal() as f32 * 30.0).collect();
+                let step: Vec<f64> = (0..dim).map(|_| random.normal()).collect();
+                let length = step.iter().map(|x| x * x).sum::<f64>().sqrt();
+                let b: Vec<f32> =
+                    a.iter().zip(&step).map(|(a, x)| a + (x / length * distance) as f32).collect();
+                for table in 0..LADDER.tables {
+                    drawn.project(table, &a, &mut places.0);
+                    drawn.project(table, &b, &mut places.1);
+                    for radius in 0..LADDER.radii {
+                        let value = |projections: &[f32]| drawn.value(radius, table, projections);
+                        shared[radius] += u32::from(drawn.share(radius, table, &places.0, &places.1));
+                        same[radius] += u32::from(value(&places.0) == value(&places.1));
+                    }
+                }
+            }
+            let tried = f64::from(pairs) * LADDER.tables as f64;
+            for radius in 0..LADDER.radii {
+                let r = LADDER.first * LADDER.ratio.powi(radius as i32);
+                let expected = collision(LADDER.width * r / distance).powi(3);
+                let measured = f64::from(shared[radius]) / tried;
+                assert!((measured - expected).abs() < 0.03, "{distance} {r}: {measured}, not {expected}");
+                // 32 bits tell other buckets apart.
+                assert_eq!(shared[radius], same[radius], "{distance} {r}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_spread_over_all_bits() {
+        let drawn = RadiusHashes::draw(4, LADDER, 2);
+        let (mut random, mut ones, count) = (Random::new(9), [0_u32; 32], 4000);
+        let mut projections = Vec::new();
+        for _ in 0..count {
+            let point: Vec<f32> = (0..4).map(|_| random.normal() as f32 * 100.0).collect();
+            drawn.project(7, &point, &mut projections);
+            let value = drawn.value(1, 7, &projections);
+            (0..32).for_each(|bit| ones[bit] += (value >> bit) & 1);
+        }
+        assert!(ones.iter().all(|ones| ones.abs_diff(count / 2) < 200), "{ones:?}");
+    }
+}
