@@ -3,10 +3,25 @@
 use std::path::Path;
 
 use bathyal_console::{Console, Failure};
+use bathyal_kernels::Metric;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 
-use crate::arguments::TrialArguments;
+/// Where vectors and queries come from, and how many of them are taken.
+pub(crate) struct Sources<'a> {
+    pub(crate) data: &'a Path,
+    pub(crate) queries: &'a Path,
+    pub(crate) groundtruth: Option<&'a Path>,
+    /// Folder in which exact neighbours are kept where no file of them is given.
+    pub(crate) work: &'a Path,
+    pub(crate) vectors: Option<u32>,
+    pub(crate) first_queries: Option<u32>,
+    /// Queries that files are searched for.
+    pub(crate) file_queries: u32,
+    pub(crate) metric: Metric,
+    /// Exact neighbours a query.
+    pub(crate) k: u32,
+}
 
 /// Vectors, queries, and those of them that are searched for in files.
 pub(crate) struct Workload {
@@ -24,32 +39,39 @@ pub(crate) struct Questions {
 
 impl Workload {
     /// Opens what is named, and computes the exact neighbours once where no file of them is given.
-    pub(crate) fn open(arguments: &TrialArguments, console: &Console) -> Result<Workload, Failure> {
-        let base = first_rows(&arguments.data, arguments.vectors)?;
-        let queries = first_rows(&arguments.queries, arguments.first_queries)?;
-        let k = arguments.k as usize;
+    pub(crate) fn open(sources: &Sources<'_>, console: &Console) -> Result<Workload, Failure> {
+        let base = first_rows(sources.data, sources.vectors)?;
+        let queries = first_rows(sources.queries, sources.first_queries)?;
+        let k = sources.k as usize;
         let kept = format!("groundtruth-{}-{}-{k}.ibin", base.count(), queries.count());
-        let kept = arguments.work.join(kept);
-        let exact = match &arguments.groundtruth {
+        let kept = sources.work.join(kept);
+        let exact = match sources.groundtruth {
             Some(path) => IdFile::open(path)?,
             None if kept.exists() => IdFile::open(&kept)?,
             None => {
                 let progress = console.progress();
-                let found = exact_neighbors(&base, &queries, arguments.metric, k, None, &progress)?;
+                let found = exact_neighbors(&base, &queries, sources.metric, k, None, &progress)?;
                 drop(progress);
                 write_ids(&kept, &found)?;
                 found
             }
         };
         exact.check_ids(base.count())?;
-        let few = queries.count().min(arguments.file_queries as usize);
-        let few = Questions {
-            queries: first_rows(&arguments.queries, Some(few as u32))?,
-            exact: first(&exact, few)?,
-        };
+        let few = queries.count().min(sources.file_queries as usize);
+        let few =
+            Questions { queries: first_rows(sources.queries, Some(few as u32))?, exact: first(&exact, few)? };
         let exact = first(&exact, queries.count())?;
         Ok(Workload { base, all: Questions { queries, exact }, few })
     }
+}
+
+/// Makes the work folder and that of the report where they are not there.
+pub(crate) fn make_folders(work: &Path, output: &Path) -> Result<(), Failure> {
+    for folder in [work, output] {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Failure::new(format!("{}: cannot make the folder: {e}", folder.display())))?;
+    }
+    Ok(())
 }
 
 /// The exact neighbours of the first queries; all where there are no more.

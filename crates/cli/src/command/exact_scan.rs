@@ -2,22 +2,18 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::Index;
-use bathyal_kernels::distance::Distance;
-use bathyal_kernels::{Metric, TopK};
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
+use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors, scan};
 use serde::Serialize;
 
 /// Queries of a batch that is scanned for, at most: a scan for more of them takes as much longer.
 const BATCH: usize = 1024;
 /// Queries that are answered alone. The first warms up.
 const ALONE: usize = 8;
-/// Vectors that are compared before the nearest of them are picked.
-const AT_ONCE: usize = 256;
 
 /// What a scan took. The names of the fields are keys of `--json`: they are stable.
 #[derive(Clone, Debug, Serialize)]
@@ -60,18 +56,20 @@ impl ExactScan {
         let some = VectorFile::from_rows(queries.element(), queries.dim(), rows)?;
         let progress = console.progress();
         let threads = NonZeroUsize::new(threads).or(std::thread::available_parallelism().ok());
-        let scan = || exact_neighbors(&data, &some, index.metric(), k, threads, &progress);
+        let batched = || exact_neighbors(&data, &some, index.metric(), k, threads, &progress);
         // Brings the file into memory.
         exact_neighbors(&data, &first(&some)?, index.metric(), k, threads, &progress)?;
         let began = Instant::now();
-        scan()?;
+        batched()?;
         let seconds = began.elapsed().as_secs_f64();
         let mut alone = Vec::with_capacity(ALONE);
         for row in (0..ALONE).map(|row| row % batch) {
             if console.interrupt().asked() {
                 return Err(GroundTruthError::Cancelled.into());
             }
-            alone.push(scan_alone(&data, index.metric(), some.row(row), k));
+            let began = Instant::now();
+            std::hint::black_box(scan(&data, index.metric(), some.row(row), k));
+            alone.push(began.elapsed());
         }
         let alone = &mut alone[1..];
         alone.sort_unstable();
@@ -97,29 +95,6 @@ impl ExactScan {
 /// The first of some vectors.
 fn first(vectors: &VectorFile) -> Result<VectorFile, Failure> {
     Ok(VectorFile::from_rows(vectors.element(), vectors.dim(), vectors.row(0).to_vec())?)
-}
-
-/// The time of a query alone, by the kernels that searches compare with.
-fn scan_alone(data: &VectorFile, metric: Metric, query: &[u8], k: usize) -> Duration {
-    let began = Instant::now();
-    let distance = Distance::new(data.element(), metric, data.dim());
-    let (mut nearest, mut distances) = (TopK::new(k), [0.0; AT_ONCE]);
-    for first in (0..data.count()).step_by(AT_ONCE) {
-        let rows = first..(first + AT_ONCE).min(data.count());
-        let distances = &mut distances[..rows.len()];
-        match data.rows(rows.clone()) {
-            Some(block) => distance.score_block(query, block, distances),
-            None => {
-                let pairs = distances.iter_mut().zip(rows.clone());
-                pairs.for_each(|(out, row)| *out = distance.between(query, data.row(row)));
-            }
-        }
-        for (row, distance) in rows.zip(distances.iter()) {
-            nearest.push(row as u32, *distance);
-        }
-    }
-    std::hint::black_box(nearest.into_sorted());
-    began.elapsed()
 }
 
 #[cfg(test)]

@@ -129,3 +129,76 @@ fn compare(folder: &std::path::Path) {
         assert!(made.iter().any(|other| other == name), "{name} is missing in {made:?}");
     }
 }
+
+#[test]
+fn e2lsh_on_storage_is_reproduced() {
+    let folder = copy();
+    let line = "repro e2lsh base.fbin queries.fbin --work lsh --output report --tables 6 --gammas 0.3,0.5 --sizes 100,200 -k 1,5 \
+                --repeats 2 --synchronous-queries 5 --block-sizes 128 --srs-us 100 --json";
+    let told = bathyal(folder.path(), line).json();
+    let records = told["records"].as_array().unwrap();
+    let of = |experiment: &str| -> Vec<&serde_json::Value> {
+        records.iter().filter(|record| record["experiment"] == experiment).collect()
+    };
+    let number = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
+    for record in of("accuracy") {
+        // Each bucket that is not empty takes a read of a table and one of a block at least.
+        let both = number(record, "table_reads") + number(record, "block_reads");
+        assert!((number(record, "reads") - both).abs() < 1e-9, "{record}");
+        assert!(number(record, "ratio") >= 1.0 && number(record, "rejected") <= number(record, "entries"));
+        assert!(number(record, "searched_radii") <= number(record, "radii"), "{record}");
+    }
+    // What S allows is what is compared at each radius.
+    let one = of("accuracy")[0];
+    assert!(
+        number(one, "compared") <= number(one, "candidates") * number(one, "searched_radii") + 1e-9,
+        "{one}"
+    );
+    // Each of the ideas finds the same; filters and places of first blocks save reads, and reading early saves rounds.
+    for k in [1, 5] {
+        let ideas: Vec<_> = of("ideas").into_iter().filter(|record| record["k"] == k).collect();
+        assert_eq!(ideas.len(), 6);
+        let reads: Vec<f64> = ideas.iter().map(|record| number(record, "reads")).collect();
+        assert!(reads[..5].is_sorted_by(|more, fewer| more >= fewer) && reads[4] < reads[0], "{reads:?}");
+        assert!(number(ideas[5], "rounds") <= number(ideas[4], "rounds"));
+        assert!(number(ideas[5], "wasted") <= reads[5] - reads[4] + 1e-9);
+    }
+    // Counters are the same on all devices, and only those of the paper are emulated.
+    let devices = of("devices");
+    assert_eq!(devices.len(), 2 * (4 + 9));
+    for record in &devices {
+        let variant = record["variant"].as_str().unwrap();
+        assert_eq!(record["emulated"], variant.contains(" x "), "{variant}");
+        let same = devices.iter().find(|one| one["k"] == record["k"]).unwrap();
+        for counter in ["reads", "entries", "compared", "ratio"] {
+            assert_eq!(record[counter], same[counter], "{variant} {counter}");
+        }
+        assert_eq!(record["predicted_ns"].is_number(), record["emulated"] == true);
+    }
+    assert_eq!(of("synchronous").len(), 5);
+    let growth: Vec<f64> = of("growth").iter().map(|record| number(record, "vectors")).collect();
+    assert!(growth.len() <= 3 && growth.is_sorted());
+    // Three sizes, two k, from the file and in memory.
+    assert_eq!(of("ratio").len(), 12);
+    let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();
+    for part in [
+        "are emulated",
+        "table 4",
+        "figure 3",
+        "figures 4 to 8",
+        "figures 11",
+        "figure 14",
+        "table 6",
+        "section 6.5",
+    ] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    // Only the family's indexes are kept, and the exact neighbours.
+    let made = names(&folder.path().join("lsh"));
+    assert_eq!(made, ["groundtruth-400-25-5.ibin", "lsh-n100", "lsh-n200", "lsh-n400"]);
+
+    bathyal(folder.path(), "repro e2lsh base.fbin queries.fbin --width 0")
+        .fails(2, &["--width", "more than 0"]);
+    bathyal(folder.path(), "repro e2lsh base.fbin queries.fbin --groundtruth gt.ibin -k 100 --work w")
+        .fails(2, &["100 are needed", "--groundtruth"]);
+}

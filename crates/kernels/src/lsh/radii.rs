@@ -111,8 +111,7 @@ mod tests {
     use super::*;
     use crate::lsh::collision;
 
-    const LADDER: Ladder =
-        Ladder { tables: 400, hashes: 3, radii: 4, first: 0.5, ratio: 2.0, width: 4.0 };
+    const LADDER: Ladder = Ladder { tables: 400, hashes: 3, radii: 4, first: 0.5, ratio: 2.0, width: 4.0 };
 
     #[test]
     fn points_collide_as_often_as_the_theory_says() {

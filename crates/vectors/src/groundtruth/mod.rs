@@ -11,6 +11,7 @@
 mod exact;
 mod ratio;
 mod recall;
+mod scan;
 mod tile;
 
 use std::num::NonZeroUsize;
@@ -25,6 +26,7 @@ use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
 use exact::{Exact, Measured, limit, norm, row_terms};
 pub use ratio::{OverallRatio, ratio_of_query};
 pub use recall::{check_exact, recall};
+pub use scan::scan;
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 
 /// Bytes of packed vectors that one thread passes the queries over: they stay in L2 (512 KiB or more on

@@ -3,18 +3,17 @@
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
-use crate::arguments::{GraphLayoutName, GraphReproArguments};
-use crate::cells::{Planned, measure_all};
-use crate::effort::Trial;
-use crate::graph_report::Report;
-use crate::make_folders;
-use crate::report::Answer;
-use crate::subjects::{Shape, Subject};
-use crate::workload::Workload;
+use crate::second_tier::arguments::{GraphLayoutName, GraphReproArguments};
+use crate::second_tier::cells::{Planned, measure_all};
+use crate::second_tier::effort::Trial;
+use crate::second_tier::graph_report::Report;
+use crate::second_tier::report::Answer;
+use crate::second_tier::subjects::{Shape, Subject};
+use crate::workload::{Workload, make_folders};
 
 pub(crate) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<(), Failure> {
-    make_folders(&arguments.trial, &arguments.output)?;
-    let work = Workload::open(&arguments.trial, console)?;
+    make_folders(&arguments.trial.work, &arguments.output)?;
+    let work = Workload::open(&(&arguments.trial).into(), console)?;
     let mut subjects = Vec::new();
     for shape in shapes(&arguments.degrees, &arguments.layouts) {
         subjects.push(Subject::find_or_build(shape, &arguments.trial, &work, console)?);
@@ -88,17 +87,17 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::arguments::{Paper, SecondTier};
+    use crate::second_tier::arguments::SecondTier;
 
     #[derive(Parser)]
     struct Line {
         #[command(subcommand)]
-        paper: Paper,
+        experiment: SecondTier,
     }
 
     fn parsed(more: &str) -> GraphReproArguments {
-        let line = format!("repro second-tier graph base.u8bin queries.u8bin {more}");
-        let Paper::SecondTier { experiment } = Line::parse_from(line.split_whitespace()).paper;
+        let line = format!("second-tier graph base.u8bin queries.u8bin {more}");
+        let Line { experiment } = Line::parse_from(line.split_whitespace());
         let SecondTier::Graph(arguments) = experiment else { panic!("another experiment") };
         *arguments
     }

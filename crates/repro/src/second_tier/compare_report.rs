@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use bathyal_console::{Failure, byte_size};
 
-use crate::arguments::CompareReproArguments;
-use crate::devices::{DRAM, FILE, emulated};
+use crate::document::Document;
 use crate::draw::{Axes, Curve};
-use crate::effort::Trial;
-use crate::findings::{self, Finding, Form};
-use crate::records::Record;
-use crate::report::{Document, ModelError, by_size, file_name, head, model_cells, percent};
+use crate::numbers::percent;
+use crate::second_tier::arguments::CompareReproArguments;
+use crate::second_tier::devices::{DRAM, FILE, emulated};
+use crate::second_tier::effort::Trial;
+use crate::second_tier::findings::{self, Finding, Form};
+use crate::second_tier::records::Record;
+use crate::second_tier::report::{ModelError, by_size, file_name, head, model_cells};
 
 /// What a report is made of.
 pub(crate) struct Report<'a> {

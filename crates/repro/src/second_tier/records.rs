@@ -8,10 +8,11 @@ use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_tier::TierProfile;
 use serde::Serialize;
 
-use crate::arguments::ListLayoutName;
-use crate::devices::FILE;
-use crate::effort::{Knob, Reached, Trial};
-use crate::subjects::{Shape, Subject};
+use crate::numbers::median;
+use crate::second_tier::arguments::ListLayoutName;
+use crate::second_tier::devices::FILE;
+use crate::second_tier::effort::{Knob, Reached, Trial};
+use crate::second_tier::subjects::{Shape, Subject};
 use crate::workload::Questions;
 
 /// One measurement of a cell.
@@ -87,16 +88,6 @@ pub(crate) struct Record {
     /// measured right after the other.
     pub(crate) share_of_dram: Option<f64>,
     pub(crate) processor_share_of_dram: Option<f64>,
-}
-
-/// The middle of `values`; 0 without any.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
 }
 
 /// The median of one number of all samples.
@@ -244,17 +235,5 @@ impl Record {
             compute_ns,
         };
         graph::predict(&cost, device, execution)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
-        assert_eq!(median(Vec::new()), 0.0);
     }
 }

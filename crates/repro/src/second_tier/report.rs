@@ -3,62 +3,19 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use bathyal_console::{Failure, byte_size};
+use bathyal_console::byte_size;
 use serde::Serialize;
 
-use crate::arguments::TrialArguments;
-use crate::draw::{Axes, Curve, Pen, curves};
-use crate::effort::Trial;
-use crate::findings::Finding;
-use crate::records::{Record, median};
+use crate::document::{command, machine};
+use crate::draw::{Curve, Pen};
+use crate::numbers::{median, percent};
+use crate::second_tier::arguments::TrialArguments;
+use crate::second_tier::effort::Trial;
+use crate::second_tier::findings::Finding;
+use crate::second_tier::records::Record;
 
 /// A bound is drawn where it is below so many times the compute bound.
 const BOUND_IN_SIGHT: f64 = 1.6;
-
-/// A report as it is being written.
-pub(crate) struct Document<'a> {
-    folder: &'a Path,
-    pub(crate) text: String,
-    files: Vec<PathBuf>,
-}
-
-impl<'a> Document<'a> {
-    /// An empty one in `folder`.
-    pub(crate) fn new(folder: &'a Path) -> Document<'a> {
-        Document { folder, text: String::new(), files: Vec::new() }
-    }
-
-    /// Draws a plot and shows it at the end of the text so far.
-    // Writing to a string does not fail.
-    pub(crate) fn plot(&mut self, name: &str, axes: &Axes<'_>, drawn: &[Curve]) -> Result<(), Failure> {
-        let path = self.folder.join(name);
-        curves(&path, axes, drawn)?;
-        let _ = write!(self.text, "\n![{}]({name})\n", axes.title);
-        self.files.push(path);
-        Ok(())
-    }
-
-    /// Writes everything; the report's path and all files.
-    pub(crate) fn write(self, records: &[Record]) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
-        let mut lines = String::new();
-        for record in records {
-            let line = serde_json::to_string(record);
-            lines += &line.map_err(|e| Failure::new(format!("cannot write a record as JSON: {e}")))?;
-            lines.push('\n');
-        }
-        let (path, kept) = (self.folder.join("report.md"), self.folder.join("records.jsonl"));
-        write(&kept, &lines)?;
-        write(&path, &self.text)?;
-        let mut files = vec![path.clone(), kept];
-        files.extend(self.files);
-        Ok((path, files))
-    }
-}
-
-fn write(path: &Path, content: &str) -> Result<(), Failure> {
-    let failed = |e| Failure::new(format!("{}: cannot write the report: {e}", path.display()));
-    std::fs::write(path, content).map_err(failed)
-}
 
 /// The head of a report: what was measured of what, on what, how, and with which command.
 pub(crate) fn head(title: &str, figures: &str, trial: &Trial<'_>, beam: bool) -> String {
@@ -108,15 +65,6 @@ pub(crate) fn head(title: &str, figures: &str, trial: &Trial<'_>, beam: bool) ->
         command()
     );
     text
-}
-
-/// The command that runs, its paths without the folders that only this machine knows.
-fn command() -> String {
-    let bare = |argument: String| match argument.rsplit_once('/') {
-        Some((_, name)) if !name.is_empty() => name.to_owned(),
-        _ => argument,
-    };
-    std::env::args().map(bare).collect::<Vec<_>>().join(" ")
 }
 
 /// How far the predictions lie from what was measured.
@@ -227,11 +175,6 @@ pub(crate) fn bandwidth_qps(record: &Record) -> f64 {
     record.predicted.map_or(f64::NAN, |told| told.bandwidth_qps)
 }
 
-/// A share as per cent; "-" where there is none.
-pub(crate) fn percent(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
-}
-
 /// What the model says of a record: throughput, errors and the bound that holds, as cells of a table.
 pub(crate) fn model_cells(record: &Record) -> String {
     format!(
@@ -247,12 +190,4 @@ pub(crate) fn model_cells(record: &Record) -> String {
 pub(crate) fn file_name(device: &str) -> String {
     let bare = device.strip_prefix("emulated ").unwrap_or(device);
     bare.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
-}
-
-/// The processor, as far as the system tells.
-fn machine() -> String {
-    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    format!("{}, {cores} cores", model.map_or("unknown processor", |(_, model)| model.trim()))
 }

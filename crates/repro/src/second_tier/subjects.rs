@@ -12,7 +12,7 @@ use bathyal_index::{
     SpannOptions, convert_layout,
 };
 
-use crate::arguments::{GraphLayoutName, ListLayoutName, TrialArguments};
+use crate::second_tier::arguments::{GraphLayoutName, ListLayoutName, TrialArguments};
 use crate::workload::Workload;
 
 /// What a cluster index is called.

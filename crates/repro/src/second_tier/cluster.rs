@@ -4,18 +4,17 @@ use bathyal_console::{Console, Failure};
 use bathyal_index::DEFAULT_BEAM_WIDTH;
 use bathyal_tier::Control;
 
-use crate::arguments::{ClusterReproArguments, ListLayoutName};
-use crate::cells::{Planned, measure_all};
-use crate::cluster_report::Report;
-use crate::effort::Trial;
-use crate::make_folders;
-use crate::report::Answer;
-use crate::subjects::{Shape, Subject};
-use crate::workload::Workload;
+use crate::second_tier::arguments::{ClusterReproArguments, ListLayoutName};
+use crate::second_tier::cells::{Planned, measure_all};
+use crate::second_tier::cluster_report::Report;
+use crate::second_tier::effort::Trial;
+use crate::second_tier::report::Answer;
+use crate::second_tier::subjects::{Shape, Subject};
+use crate::workload::{Workload, make_folders};
 
 pub(crate) fn run(arguments: &ClusterReproArguments, console: &Console) -> Result<(), Failure> {
-    make_folders(&arguments.trial, &arguments.output)?;
-    let work = Workload::open(&arguments.trial, console)?;
+    make_folders(&arguments.trial.work, &arguments.output)?;
+    let work = Workload::open(&(&arguments.trial).into(), console)?;
     let mut subjects = Vec::new();
     for shape in shapes(&arguments.replicas, &arguments.layouts, arguments.centroid_share) {
         subjects.push(Subject::find_or_build(shape, &arguments.trial, &work, console)?);

@@ -3,18 +3,18 @@
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
-use crate::arguments::CompareReproArguments;
-use crate::cells::{Planned, measure_all};
-use crate::compare_report::Report;
-use crate::effort::Trial;
-use crate::report::Answer;
-use crate::subjects::{Shape, Subject};
-use crate::workload::Workload;
-use crate::{cluster, graph, make_folders};
+use crate::second_tier::arguments::CompareReproArguments;
+use crate::second_tier::cells::{Planned, measure_all};
+use crate::second_tier::compare_report::Report;
+use crate::second_tier::effort::Trial;
+use crate::second_tier::report::Answer;
+use crate::second_tier::subjects::{Shape, Subject};
+use crate::second_tier::{cluster, graph};
+use crate::workload::{Workload, make_folders};
 
 pub(crate) fn run(arguments: &CompareReproArguments, console: &Console) -> Result<(), Failure> {
-    make_folders(&arguments.trial, &arguments.output)?;
-    let work = Workload::open(&arguments.trial, console)?;
+    make_folders(&arguments.trial.work, &arguments.output)?;
+    let work = Workload::open(&(&arguments.trial).into(), console)?;
     let mut subjects = Vec::new();
     for shape in shapes(arguments) {
         subjects.push(Subject::find_or_build(shape, &arguments.trial, &work, console)?);

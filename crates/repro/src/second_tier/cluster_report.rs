@@ -6,16 +6,18 @@ use std::path::PathBuf;
 use bathyal_console::Failure;
 use bathyal_index::families::spann::cost::{ListTimes, equation_1, equation_3};
 
-use crate::arguments::ClusterReproArguments;
-use crate::arguments::ListLayoutName::{self, Coupled, Decoupled, Grouped};
-use crate::cluster::main_layout;
-use crate::devices::{DRAM, FILE, emulated};
+use crate::document::Document;
 use crate::draw::{Axes, Curve, Pen};
-use crate::effort::Trial;
-use crate::findings::{self, Finding, Form};
-use crate::records::Record;
-use crate::report::{
-    Document, ModelError, NumberOf, bandwidth_qps, bounded, by_size, file_name, head, model_cells, percent,
+use crate::numbers::percent;
+use crate::second_tier::arguments::ClusterReproArguments;
+use crate::second_tier::arguments::ListLayoutName::{self, Coupled, Decoupled, Grouped};
+use crate::second_tier::cluster::main_layout;
+use crate::second_tier::devices::{DRAM, FILE, emulated};
+use crate::second_tier::effort::Trial;
+use crate::second_tier::findings::{self, Finding, Form};
+use crate::second_tier::records::Record;
+use crate::second_tier::report::{
+    ModelError, NumberOf, bandwidth_qps, bounded, by_size, file_name, head, model_cells,
 };
 
 /// What a report is made of.

@@ -8,7 +8,7 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::switch::SwitchTier;
 use bathyal_tier::{Tier, TierProfile};
 
-use crate::subjects::Subject;
+use crate::second_tier::subjects::Subject;
 
 /// The name of plain DRAM in records.
 pub(crate) const DRAM: &str = "dram";

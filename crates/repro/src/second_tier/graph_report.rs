@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use bathyal_console::{Failure, byte_size};
 
-use crate::arguments::{GraphLayoutName, GraphReproArguments};
-use crate::devices::{DRAM, FILE, emulated};
+use crate::document::Document;
 use crate::draw::{Axes, Curve, Pen};
-use crate::effort::Trial;
-use crate::graph::{main_layout, sweep_degree};
-use crate::records::Record;
-use crate::report::{
-    Document, ModelError, bandwidth_qps, bounded, by_size, file_name, head, model_cells, percent,
-};
+use crate::numbers::percent;
+use crate::second_tier::arguments::{GraphLayoutName, GraphReproArguments};
+use crate::second_tier::devices::{DRAM, FILE, emulated};
+use crate::second_tier::effort::Trial;
+use crate::second_tier::graph::{main_layout, sweep_degree};
+use crate::second_tier::records::Record;
+use crate::second_tier::report::{ModelError, bandwidth_qps, bounded, by_size, file_name, head, model_cells};
 
 /// What a report is made of.
 pub(crate) struct Report<'a> {

@@ -7,10 +7,10 @@ use bathyal_console::process_time::processor_seconds;
 use bathyal_index::{Index, OpenOptions, SearchTotals};
 use bathyal_vectors::progress::Progress;
 
-use crate::devices::{DRAM, FILE, OnDevices, emulated};
-use crate::effort::{Knob, Reached, Trial};
-use crate::records::{Record, Sample};
-use crate::subjects::{Shape, Subject};
+use crate::second_tier::devices::{DRAM, FILE, OnDevices, emulated};
+use crate::second_tier::effort::{Knob, Reached, Trial};
+use crate::second_tier::records::{Record, Sample};
+use crate::second_tier::subjects::{Shape, Subject};
 use crate::workload::Questions;
 
 /// An index and how it is measured.

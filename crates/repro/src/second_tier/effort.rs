@@ -6,8 +6,8 @@ use bathyal_index::open::MAX_SEARCH_LIST;
 use bathyal_index::{Effort, Index, SearchOptions, SearchTotals};
 use bathyal_tier::Control;
 
-use crate::arguments::TrialArguments;
-use crate::subjects::Shape;
+use crate::second_tier::arguments::TrialArguments;
+use crate::second_tier::subjects::Shape;
 use crate::workload::{Questions, Workload};
 use bathyal_vectors::groundtruth::recall;
 

@@ -1,0 +1,94 @@
+//! Which buckets are empty, in memory: a few bits a vector and table save the reads of those.
+
+/// Bits that say of each of the first `2^bits` values of a hash whether there is a vector of it, for each table.
+pub(super) struct Filter {
+    bits: u32,
+    words: Vec<u64>,
+}
+
+impl Filter {
+    /// One of so many tables that no vector is in.
+    pub(super) fn new(tables: usize, bits: u32) -> Filter {
+        Filter { bits: bits.max(6), words: vec![0; tables << (bits.max(6) - 6)] }
+    }
+
+    /// The words of a table.
+    pub(super) fn table(&mut self, place: u64) -> &mut [u64] {
+        let words = 1_usize << (self.bits - 6);
+        &mut self.words[place as usize * words..][..words]
+    }
+
+    /// Bits of a value that it looks at.
+    pub(super) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Whether there may be a vector of this value in a table.
+    pub(super) fn holds(&self, place: u64, value: u32) -> bool {
+        let at = ((place as usize) << self.bits) + low(value, self.bits);
+        self.words[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    /// Adds a value to the words of a table.
+    pub(super) fn add(words: &mut [u64], bits: u32, value: u32) {
+        let at = low(value, bits);
+        words[at / 64] |= 1 << (at % 64);
+    }
+
+    /// The same of fewer bits.
+    pub(super) fn folded(&self, bits: u32) -> Filter {
+        let bits = bits.clamp(6, self.bits);
+        let (words, kept) = (1_usize << (self.bits - 6), 1_usize << (bits - 6));
+        let mut folded = Vec::with_capacity(self.words.len() / words * kept);
+        for table in self.words.chunks_exact(words) {
+            let first = folded.len();
+            folded.extend_from_slice(&table[..kept]);
+            for more in table.chunks_exact(kept).skip(1) {
+                folded[first..].iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+            }
+        }
+        Filter { bits, words: folded }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        8 * self.words.len() as u64
+    }
+
+    /// What a file holds.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Reads what [`Filter::to_bytes`] wrote; `None` of another length.
+    pub(super) fn from_bytes(bytes: &[u8], tables: usize, bits: u32) -> Option<Filter> {
+        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        (bits >= 6 && bytes.len() == tables << (bits - 3)).then_some(Filter { bits, words })
+    }
+}
+
+fn low(value: u32, bits: u32) -> usize {
+    (u64::from(value) & ((1 << bits) - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_is_there_with_fewer_bits_too() {
+        let mut filter = Filter::new(3, 12);
+        let values: Vec<u32> = (0..200_u32).map(|i| i.wrapping_mul(0x9E37_79B9) ^ i >> 3).collect();
+        values.iter().for_each(|value| Filter::add(filter.table(1), 12, *value));
+        for bits in [12, 9, 6] {
+            let folded = filter.folded(bits);
+            assert_eq!((folded.bits(), folded.bytes()), (bits, 3 << (bits - 3)));
+            assert!(values.iter().all(|value| folded.holds(1, *value)), "{bits}");
+            assert!(!(0..64).any(|value| folded.holds(0, value) || folded.holds(2, value)));
+            let read = Filter::from_bytes(&folded.to_bytes(), 3, bits).unwrap();
+            assert_eq!(read.words, folded.words);
+        }
+        assert!((0..4096).filter(|value| filter.holds(1, *value)).count() <= 200);
+        assert!(Filter::from_bytes(&[0; 16], 3, 12).is_none());
+    }
+}

@@ -1,0 +1,321 @@
+//! Searching the paper's hash tables (sections 2.3 and 5.4): radius by radius, all tables of one in one submission.
+
+use bathyal_console::Failure;
+use bathyal_kernels::distance::{Distance, to_f32};
+use bathyal_kernels::{Neighbor, TopK};
+use bathyal_tier::{Cx, Span};
+use bathyal_vectors::VectorFile;
+use serde::Serialize;
+
+use super::build::Built;
+use super::filter::Filter;
+
+/// What a search looks for and how far it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub k: usize,
+    /// Vectors that are compared at one radius, at most (S).
+    pub candidates: usize,
+    /// The radius it begins with: one of the ladder's, by number.
+    pub first: usize,
+    /// Whether the next radius is read together with one that will hardly be the last.
+    pub ahead: bool,
+}
+
+/// What a search has come to; sums over queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Counters {
+    pub queries: u64,
+    /// Radii that were searched.
+    pub radii: u64,
+    /// Submissions, each of which waits for the one before.
+    pub rounds: u64,
+    /// Buckets that were asked for.
+    pub buckets: u64,
+    /// Buckets of which nothing was read, as a filter or the table of addresses said that they are empty.
+    pub empty: u64,
+    pub table_reads: u64,
+    pub block_reads: u64,
+    /// Blocks of these that were read for a radius that was not reached.
+    pub wasted: u64,
+    /// Entries of blocks that were looked at.
+    pub entries: u64,
+    /// Entries of these whose fingerprint is another: what shares a slot and no bucket.
+    pub rejected: u64,
+    /// Vectors that were compared.
+    pub compared: u64,
+}
+
+impl Counters {
+    /// Both together.
+    pub(super) fn add(&mut self, other: &Counters) {
+        let pairs = [
+            (&mut self.queries, other.queries),
+            (&mut self.radii, other.radii),
+            (&mut self.rounds, other.rounds),
+            (&mut self.buckets, other.buckets),
+            (&mut self.empty, other.empty),
+            (&mut self.table_reads, other.table_reads),
+            (&mut self.block_reads, other.block_reads),
+            (&mut self.wasted, other.wasted),
+            (&mut self.entries, other.entries),
+            (&mut self.rejected, other.rejected),
+            (&mut self.compared, other.compared),
+        ];
+        pairs.into_iter().for_each(|(sum, more)| *sum += more);
+    }
+
+    /// One of them a query.
+    pub(super) fn mean(&self, of: impl Fn(&Counters) -> u64) -> f64 {
+        of(self) as f64 / self.queries.max(1) as f64
+    }
+
+    /// Reads of a query (N_I/O).
+    pub(super) fn reads(&self) -> f64 {
+        self.mean(|counters| counters.table_reads + counters.block_reads)
+    }
+}
+
+/// Tables and the vectors that they are of, which lie in memory.
+pub(super) struct Searched<'a> {
+    pub built: &'a Built,
+    pub filter: Option<&'a Filter>,
+    pub base: &'a VectorFile,
+    pub distance: Distance,
+}
+
+/// A bucket that is being read: the next block, and the fingerprint of the query's entries in it.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    block: u64,
+    fingerprint: u32,
+}
+
+/// Ids that were compared, forgotten for each query.
+#[derive(Debug, Default)]
+struct Seen {
+    words: Vec<u64>,
+    ids: Vec<u32>,
+}
+
+impl Seen {
+    fn begin(&mut self, vectors: usize) {
+        self.words.resize(vectors.div_ceil(64), 0);
+        self.ids.drain(..).for_each(|id| self.words[id as usize / 64] = 0);
+    }
+
+    /// Adds one; true where it is new.
+    fn insert(&mut self, id: u32) -> bool {
+        let (word, bit) = (&mut self.words[id as usize / 64], 1 << (id % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        if new {
+            self.ids.push(id);
+        }
+        new
+    }
+}
+
+/// Memory of one running query.
+pub(super) struct Scratch {
+    point: Vec<f32>,
+    projections: Vec<Vec<f32>>,
+    seen: Seen,
+    found: TopK,
+    slots: Vec<(u64, u32, u32)>,
+    spans: Vec<Span>,
+    chains: Vec<Chain>,
+    reading: Vec<Chain>,
+    /// Chains of the next radius, whose first blocks are read with those of the present one.
+    next: Vec<Chain>,
+    counters: Counters,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch {
+            point: Vec::new(),
+            projections: Vec::new(),
+            seen: Seen::default(),
+            found: TopK::new(0),
+            slots: Vec::new(),
+            spans: Vec::new(),
+            chains: Vec::new(),
+            reading: Vec::new(),
+            next: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+}
+
+impl Searched<'_> {
+    /// Finds the nearest of `query`, and says what that cost.
+    ///
+    /// # Errors
+    /// A read that failed; a damaged block.
+    pub(super) async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        ask: Ask,
+        scratch: &mut Scratch,
+    ) -> Result<(Vec<Neighbor>, Counters), Failure> {
+        let ladder = self.built.hashes.ladder();
+        self.begin(query, ask, scratch);
+        let mut radius = ask.first;
+        // First blocks of this radius that were read with those of the one before.
+        let mut early: Option<Vec<(Chain, Vec<u8>)>> = None;
+        while radius < ladder.radii {
+            scratch.counters.radii += 1;
+            let reach = ladder.first * ladder.ratio.powi(radius as i32 + 1);
+            scratch.chains.clear();
+            if early.is_none() {
+                self.look_up(&cx, radius, scratch).await?;
+            }
+            let far = f64::from(scratch.found.threshold()).sqrt() > reach;
+            let ahead = ask.ahead && far && radius + 1 < ladder.radii && self.built.plan.layout.direct;
+            if ahead {
+                let present = std::mem::take(&mut scratch.chains);
+                self.look_up(&cx, radius + 1, scratch).await?;
+                scratch.next = std::mem::replace(&mut scratch.chains, present);
+            }
+            let read = self.radius(&cx, query, ask, early.take().unwrap_or_default(), scratch).await?;
+            early = ahead.then_some(read);
+            let worst = f64::from(scratch.found.threshold()).sqrt();
+            if scratch.found.len() >= ask.k.min(self.base.count()) && worst <= reach {
+                break;
+            }
+            radius += 1;
+        }
+        scratch.counters.wasted += early.map_or(0, |early| early.len() as u64);
+        let mut found = Vec::with_capacity(ask.k);
+        scratch.found.drain_sorted(&mut found);
+        Ok((found, scratch.counters))
+    }
+
+    /// Projects the query for all radii.
+    fn begin(&self, query: &[u8], ask: Ask, scratch: &mut Scratch) {
+        let hashes = &self.built.hashes;
+        scratch.counters = Counters { queries: 1, ..Counters::default() };
+        scratch.found.reset(ask.k);
+        scratch.seen.begin(self.base.count());
+        scratch.next.clear();
+        scratch.point.resize(self.base.dim(), 0.0);
+        to_f32(self.base.element(), query, &mut scratch.point);
+        scratch.projections.resize(hashes.ladder().tables, Vec::new());
+        for (table, projections) in scratch.projections.iter_mut().enumerate() {
+            hashes.project(table, &scratch.point, projections);
+        }
+    }
+
+    /// Finds the chains of a radius: by a read of each table, or without.
+    async fn look_up(&self, cx: &Cx, radius: usize, scratch: &mut Scratch) -> Result<(), Failure> {
+        let (layout, hashes) = (&self.built.plan.layout, &self.built.hashes);
+        let Scratch { projections, slots, spans, chains, counters, .. } = scratch;
+        slots.clear();
+        spans.clear();
+        chains.clear();
+        for (table, projections) in projections.iter().enumerate() {
+            let (value, place) = (hashes.value(radius, table, projections), layout.place(radius, table));
+            counters.buckets += 1;
+            if self.filter.is_some_and(|filter| !filter.holds(place, value)) {
+                counters.empty += 1;
+                continue;
+            }
+            let (slot, fingerprint) = (layout.slot(value), layout.fingerprint(value));
+            if layout.direct {
+                chains.push(Chain { block: layout.first_block(place, slot), fingerprint });
+            } else {
+                slots.push((place, slot, fingerprint));
+                spans.push(layout.slot_span(place, slot));
+            }
+        }
+        if spans.is_empty() {
+            return Ok(());
+        }
+        counters.rounds += 1;
+        counters.table_reads += spans.len() as u64;
+        let arrived = cx.read(spans).await.map_err(|e| Failure::new(e.to_string()))?;
+        for (i, (place, slot, fingerprint)) in slots.iter().enumerate() {
+            match layout.decode_slot(*place, *slot, arrived.bytes(i)).map_err(Failure::damaged)? {
+                Some(block) => chains.push(Chain { block, fingerprint: *fingerprint }),
+                None => counters.empty += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the chains of a radius, together with the first blocks of the next one if there are any, until all have ended or
+    /// enough vectors were compared. Returns the latter blocks, with their chains.
+    async fn radius(
+        &self,
+        cx: &Cx,
+        query: &[u8],
+        ask: Ask,
+        before: Vec<(Chain, Vec<u8>)>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(Chain, Vec<u8>)>, Failure> {
+        let layout = &self.built.plan.layout;
+        let (mut left, mut early) = (ask.candidates, Vec::new());
+        for (chain, bytes) in &before {
+            self.take(query, *chain, bytes, &mut left, scratch)?;
+        }
+        let (mut spans, mut present) =
+            (std::mem::take(&mut scratch.spans), std::mem::take(&mut scratch.reading));
+        while left > 0 && !(scratch.chains.is_empty() && scratch.next.is_empty()) {
+            spans.clear();
+            present.clear();
+            present.append(&mut scratch.chains);
+            let blocks = present.iter().chain(&scratch.next).map(|chain| layout.block_span(chain.block));
+            spans.extend(blocks);
+            scratch.counters.rounds += 1;
+            scratch.counters.block_reads += spans.len() as u64;
+            let arrived = cx.read(&spans).await.map_err(|e| Failure::new(e.to_string()))?;
+            for (i, chain) in present.iter().enumerate() {
+                self.take(query, *chain, arrived.bytes(i), &mut left, scratch)?;
+            }
+            let bytes = (present.len()..).map(|i| arrived.bytes(i).to_vec());
+            early.extend(scratch.next.drain(..).zip(bytes));
+        }
+        (scratch.spans, scratch.reading) = (spans, present);
+        scratch.next.clear();
+        Ok(early)
+    }
+
+    /// Compares the entries of a block that are in the query's bucket, and goes on with its chain.
+    fn take(
+        &self,
+        query: &[u8],
+        chain: Chain,
+        bytes: &[u8],
+        left: &mut usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
+        let Scratch { seen, found, chains, counters, .. } = scratch;
+        if *left == 0 {
+            return Ok(());
+        }
+        let layout = &self.built.plan.layout;
+        let block = layout.decode_block(chain.block, bytes).map_err(Failure::damaged)?;
+        for (id, fingerprint) in block.entries() {
+            if *left == 0 {
+                break;
+            }
+            counters.entries += 1;
+            if fingerprint != chain.fingerprint {
+                counters.rejected += 1;
+                continue;
+            }
+            if id as usize >= self.base.count() {
+                return Err(Failure::damaged(format!("block {} names vector {id}", chain.block)));
+            }
+            if seen.insert(id) {
+                found.push(id, self.distance.between(query, self.base.row(id as usize)));
+                counters.compared += 1;
+                *left -= 1;
+            }
+        }
+        chains.extend(block.next.map(|block| Chain { block, ..chain }));
+        Ok(())
+    }
+}
