@@ -166,7 +166,12 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
                 for tier in [TierChoice::File, TierChoice::Dram] {
                     check(&open(tier), &model, &queries, &format!("{what}: opened again"));
                 }
-                assert!(verify(&path, &Silent).unwrap().sound, "{what}");
+                let verified = verify(&path, &Silent).unwrap();
+                assert!(
+                    verified.sound && verified.vectors == model.vectors.len() as u64,
+                    "{what}: {}",
+                    verified.vectors
+                );
                 let told = inspect(&path, &Silent).unwrap();
                 let manifest = std::fs::metadata(path.join(MANIFEST_NAME)).unwrap().len();
                 assert_eq!(told.index_bytes, told.manifest.index_bytes() + manifest + changed.log_bytes);
@@ -364,6 +369,25 @@ fn a_budget_of_memory_holds() {
     };
     assert!(matches!(open(taken / 2), Err(IndexError::Memory { .. })));
     assert_eq!(open(taken + 4_000_000).unwrap().len(), 20_100);
+}
+
+#[test]
+fn the_tightest_budget_has_room_for_deleting_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, _, _) = small(dir.path(), 6);
+    let open = |memory_bytes| {
+        Index::open(&path, &OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() })
+    };
+    let Err(IndexError::Memory { needed, .. }) = open(1) else { panic!("a byte is enough") };
+    let index = open(needed).unwrap();
+    let reserved = index.memory_split().changes;
+    assert_eq!(index.delete(&(0..100).collect::<Vec<_>>()).unwrap(), 100);
+    let taken = index.changed().memory_bytes;
+    assert!(taken > 0 && taken <= reserved, "{taken} of {reserved}");
+    drop(index);
+    // The log is in memory while an index is opened.
+    let told = inspect(&path, &Silent).unwrap().changed.unwrap();
+    assert!(open(needed + told.log_bytes).unwrap().is_empty());
 }
 
 #[test]

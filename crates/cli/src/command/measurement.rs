@@ -125,6 +125,7 @@ impl Measurement {
         let options = search_options(settings, effort);
         let in_flight = options.in_flight.unwrap_or_else(|| index.default_in_flight(found.search_list));
         let manifest = index.manifest();
+        let index_bytes = manifest.index_bytes() + index.changed().log_bytes;
         Measurement {
             quality,
             recall_target: if let Effort::Recall(recall) = effort { Some(recall) } else { None },
@@ -159,9 +160,9 @@ impl Measurement {
             not_counted,
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
             peak_rss_bytes: peak_rss_bytes(),
-            index_bytes: manifest.index_bytes(),
+            index_bytes,
             data_bytes: manifest.data_bytes,
-            amplification: manifest.index_bytes() as f64 / manifest.data_bytes.max(1) as f64,
+            amplification: index_bytes as f64 / manifest.data_bytes.max(1) as f64,
             parts: index.stats().parts,
             notes: found.notes.clone(),
         }

@@ -35,7 +35,13 @@ fn what_is_inserted_deleted_and_compacted_is_said_and_found() {
     let told = run("inspect index").good();
     assert!(told.contains("1000 vectors inserted, 4 deleted since"), "{told}");
     assert_eq!(run("inspect index --json").json()["changed"]["deleted"], 4);
-    run("verify index").good();
+    assert!(run("verify index").good().contains("sound: 2996 vectors"));
+    // The log is a part of what is on the disk.
+    let of = |line: &str| run(line).json()["index_bytes"].as_u64().unwrap();
+    let log = run("inspect index --json").json()["changed"]["log_bytes"].as_u64().unwrap();
+    let manifest = folder.path().join("index/manifest.json").metadata().unwrap().len();
+    assert_eq!(of("inspect index --json") - of(search), manifest);
+    assert!(log > 1000 * 24 * 4, "{log}");
     let said = run("compact index").good();
     assert!(
         said.contains("2996 vectors, with 1000 that were inserted and without 4 that were deleted"),

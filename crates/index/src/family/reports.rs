@@ -13,7 +13,7 @@ const HISTOGRAM_BARS: usize = 16;
 pub struct VerifyReport {
     /// Whether nothing is wrong.
     pub sound: bool,
-    /// Vectors walked.
+    /// Vectors walked, with those that were inserted since the build, without those that were deleted.
     pub vectors: u64,
     /// Links walked.
     pub links: u64,

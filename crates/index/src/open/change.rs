@@ -86,14 +86,13 @@ fn damaged(log: &dyn Log, reason: String) -> IndexError {
     IndexError::damaged(log.address(), "the log of changes", reason)
 }
 
-/// Bytes of memory that so many inserted vectors take, about.
+/// Bytes of memory that so many inserted vectors take, about, and the bits of those that are deleted, which may be any.
 fn memory_bytes(stored: &dyn Stored, manifest: &Manifest, inserted: u64) -> Result<u64, String> {
     let buckets = stored.buckets().unwrap_or(0) as u64;
     // They are there as they were given, too, for a moment.
     let row = manifest.stored_row_bytes()?.max(manifest.dim as usize * manifest.element()?.size());
     let bits = manifest.vectors / 4;
-    let each = row as u64 + buckets * PLACED_BYTES;
-    Ok(if inserted > 0 { inserted * each + bits } else { 0 })
+    Ok(inserted * (row as u64 + buckets * PLACED_BYTES) + bits)
 }
 
 impl FoundLog {

@@ -60,7 +60,10 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
     match change::summary(directory, &manifest, &*stored) {
         Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => report.fault(damage.to_string()),
         Err(other) => return Err(other),
-        Ok((changed, _)) => report.bytes += changed.log_bytes,
+        Ok((changed, _)) => {
+            report.bytes += changed.log_bytes;
+            report.vectors = (report.vectors + changed.inserted).saturating_sub(changed.deleted);
+        }
     }
     Ok(report)
 }
