@@ -55,10 +55,11 @@ fn text(answer: &Answer) -> String {
     let processor =
         processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processors"));
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
+    let remarks: String = report.remarks().map(|remark| format!("\n{remark}")).collect();
     let notes: String = notes.iter().map(|note| format!("\nnote: {note}")).collect();
     format!(
         "{index}: {} vectors of {} {} ({}), built in {:.1} s{processor}\n\
-         {}{stored}{notes}",
+         {}{stored}{remarks}{notes}",
         report.vectors,
         report.dim,
         report.element,

@@ -14,6 +14,21 @@ fn folder() -> TempDir {
 }
 
 #[test]
+fn a_build_says_what_it_promises() {
+    let folder = folder();
+    let told =
+        bathyal(folder.path(), "build base.fbin second --metric l2 --family lsh --tables 4 --json").json();
+    let promises = told["promises"].as_array().unwrap();
+    assert_eq!(promises.len(), 3);
+    assert_eq!(told["promises"], bathyal(folder.path(), "inspect second --json").json()["promises"]);
+    let said = bathyal(folder.path(), "build base.fbin third --metric cosine --family lsh --tables 4").good();
+    for part in ["promised: something within twice the nearest distance", "is at most", "vectors of length 1"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn what_is_inserted_deleted_and_compacted_is_said_and_found() {
     let folder = folder();
     let run = |line: &str| bathyal(folder.path(), line);

@@ -229,7 +229,7 @@ pub struct BuildReport {
     pub stored: Option<StoredEntry>,
     /// Metric name.
     pub metric: String,
-    /// What only this family has to say: kind and bytes of codes, degrees.
+    /// What only this family has to say: kind and bytes of codes, degrees. `remarks`, if it is there, is a list of sentences.
     #[serde(flatten)]
     pub details: BTreeMap<&'static str, Value>,
     /// Threads used.
@@ -238,4 +238,11 @@ pub struct BuildReport {
     pub planned_memory_bytes: u64,
     /// Seconds of each stage.
     pub stage_seconds: Vec<(String, f64)>,
+}
+
+impl BuildReport {
+    /// What the family has to say to whoever built it, a sentence each.
+    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+        self.details.get("remarks").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    }
 }

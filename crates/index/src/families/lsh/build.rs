@@ -1,6 +1,7 @@
 //! Building an LSH index: the vectors as they come, their codes, and the tables.
 
 use super::calibrate;
+use super::inspect::Told;
 use super::open::load_lsh;
 use super::options::LshOptions;
 use super::section::{FENCES_NAME, HASHES_NAME, LshEntry, NAME, STRIPED, TABLES_NAME};
@@ -193,7 +194,12 @@ fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
     let codes = &section.codes;
+    let layout = section.table_layout(manifest).map_err(IndexError::Internal)?;
+    let told = Told::of(&section, &layout, manifest.vectors);
+    let promise = format!("promised: {}, for {}", told.sentence(), told.limit(&manifest.metric));
     Ok([
+        ("promises", told.numbers()),
+        ("remarks", vec![promise].into()),
         ("tables", section.tables.into()),
         ("hashes", section.hashes.into()),
         ("code_kind", codes.kind.clone().into()),

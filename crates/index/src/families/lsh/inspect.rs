@@ -46,6 +46,54 @@ fn farthest(entry: &LshEntry, layout: &TableLayout, vectors: u64, probes: f64) -
     widest / entry.of_tables(vectors).widest(looked_at(probes, layout))
 }
 
+/// What an index promises, in numbers and in a sentence.
+pub(super) struct Told {
+    /// Probabilities, and the blocks of each table that each takes; `None` where all are not enough.
+    promises: [(f64, Option<u64>); TOLD.len()],
+    /// How far the nearest may be.
+    farthest: f64,
+}
+
+impl Told {
+    pub(super) fn of(entry: &LshEntry, layout: &TableLayout, vectors: u64) -> Told {
+        let promises = TOLD.map(|p| (p, probes_for(entry, layout, vectors, p)));
+        let probes = promises.iter().map(|(_, probes)| probes.unwrap_or(layout.blocks()) as f64);
+        let farthest =
+            probes.map(|probes| farthest(entry, layout, vectors, probes)).fold(f64::INFINITY, f64::min);
+        Told { promises, farthest }
+    }
+
+    /// The numbers: a list of probabilities with their blocks.
+    pub(super) fn numbers(&self) -> serde_json::Value {
+        let one = |(p, probes): &(f64, Option<u64>)| serde_json::json!({"probability": p, "probes": probes});
+        self.promises.iter().map(one).collect()
+    }
+
+    /// The sentence.
+    pub(super) fn sentence(&self) -> String {
+        let words = |(p, probes): &(f64, Option<u64>)| match probes {
+            Some(probes) => format!("{p:.1} with {probes} blocks of each table"),
+            None => format!("{p:.1} only with all blocks"),
+        };
+        let promised: Vec<String> = self.promises.iter().map(words).collect();
+        format!(
+            "something within twice the nearest distance is looked at with a probability of {}",
+            promised.join(", ")
+        )
+    }
+
+    /// For which queries, under a metric.
+    pub(super) fn limit(&self, metric: &str) -> String {
+        // What is hashed is not what is compared.
+        let of_points = match metric {
+            "cosine" => ", as vectors of length 1 are",
+            "ip" => ", as the points are that stand for inner products",
+            _ => "",
+        };
+        format!("queries whose nearest is at most {:.4} away{of_points}", self.farthest)
+    }
+}
+
 /// Describes an LSH index.
 pub(super) fn describe(
     manifest: &Manifest,
@@ -56,25 +104,11 @@ pub(super) fn describe(
     let vectors = manifest.vectors;
     let of = entry.of_tables(vectors);
     let theory = (vectors as f64).powf(Tables::exponent());
-    let told = TOLD.map(|p| (p, probes_for(entry, tables, vectors, p)));
-    let words = |(p, probes): &(f64, Option<u64>)| match probes {
-        Some(probes) => format!("{p:.1} with {probes} blocks of each table"),
-        None => format!("{p:.1} only with all blocks"),
-    };
-    let promised: Vec<String> = told.iter().map(words).collect();
-    let probes = told.iter().map(|(_, probes)| probes.unwrap_or(tables.blocks()) as f64);
-    let farthest =
-        probes.map(|probes| farthest(entry, tables, vectors, probes)).fold(f64::INFINITY, f64::min);
+    let told = Told::of(entry, tables, vectors);
     let half = promise(entry, tables, vectors, tables.blocks() as f64);
     let gamma = of.gamma(half.width);
     let (count, hashes, bytes) = (entry.tables, entry.hashes, entry.block_bytes);
     let held = manifest.data_bytes + 4 * vectors * (1 + u64::from(count));
-    // What is hashed is not what is compared.
-    let of_points = match manifest.metric.as_str() {
-        "cosine" => ", as vectors of length 1 are",
-        "ip" => ", as the points are that stand for inner products",
-        _ => "",
-    };
     Description {
         kind: "hash tables, codes in memory".into(),
         built_with: format!("{count} tables, {hashes} hashes, blocks of {bytes} bytes"),
@@ -87,11 +121,8 @@ pub(super) fn describe(
             Fact::new("hashes", hashes),
             Fact::new("gamma", gamma),
             Fact::new("tables_of_theory", theory),
-            Fact::new(
-                "promises",
-                told.map(|(p, probes)| serde_json::json!({"probability": p, "probes": probes})),
-            ),
-            Fact::new("promises_up_to", farthest),
+            Fact::new("promises", told.numbers()),
+            Fact::new("promises_up_to", told.farthest),
             Fact::new("table_bytes", tables.table_bytes()),
             Fact::new("fence_bytes", entry.fences.bytes),
             Fact::new("code_bytes", entry.codes.file.bytes),
@@ -102,14 +133,8 @@ pub(super) fn describe(
                 "tables",
                 format!("{count} of {} blocks, {} bytes in all", tables.blocks(), tables.table_bytes()),
             ),
-            (
-                "promise",
-                format!(
-                    "something within twice the nearest distance is looked at with a probability of {}",
-                    promised.join(", ")
-                ),
-            ),
-            ("promised for", format!("queries whose nearest is at most {farthest:.4} away{of_points}")),
+            ("promise", told.sentence()),
+            ("promised for", told.limit(&manifest.metric)),
             ("theory", format!("{theory:.0} tables for 0.13 (1/2 - 1/e) with twice as many entries")),
         ],
         histogram: Vec::new(),
