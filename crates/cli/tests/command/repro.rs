@@ -197,6 +197,12 @@ fn e2lsh_on_storage_is_reproduced() {
     let made = names(&folder.path().join("lsh"));
     assert_eq!(made, ["groundtruth-400-25-5.ibin", "lsh-n100", "lsh-n200", "lsh-n400"]);
 
+    // Two vectors are a set as well; an index of something else under the name of one is not taken for it.
+    let two = "repro e2lsh base.fbin queries.fbin --vectors 2 -k 1 --tables 2 --gammas 0.5 --repeats 1 --work two --output of-two";
+    bathyal(folder.path(), two).good();
+    bathyal(folder.path(), "build queries.fbin other/lsh-n400 --family flat --metric l2").good();
+    bathyal(folder.path(), "repro e2lsh base.fbin queries.fbin --work other")
+        .fails(1, &["family flat", "name another work folder"]);
     bathyal(folder.path(), "repro e2lsh base.fbin queries.fbin --width 0")
         .fails(2, &["--width", "more than 0"]);
     bathyal(folder.path(), "repro e2lsh base.fbin queries.fbin --groundtruth gt.ibin -k 100 --work w")

@@ -12,7 +12,7 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 
-use super::filter::Filter;
+use super::filter::{Filter, LEAST_BITS};
 use super::layout::Layout;
 
 /// Tables of addresses and blocks.
@@ -239,10 +239,10 @@ impl Buckets {
         let rows = projections.chunks_exact(hashes.ladder().hashes.max(1));
         let values: Vec<u32> = rows.map(|row| hashes.value(radius, table, row)).collect();
         let mut starts = vec![0_u32; layout.slots() + 1];
-        let mut filter = vec![0_u64; 1 << (filter_bits.max(6) - 6)];
+        let mut filter = vec![0_u64; 1 << (filter_bits - LEAST_BITS)];
         for value in &values {
             starts[layout.slot(*value) as usize + 1] += 1;
-            Filter::add(&mut filter, filter_bits.max(6), *value);
+            Filter::add(&mut filter, filter_bits, *value);
         }
         (0..layout.slots()).for_each(|slot| starts[slot + 1] += starts[slot]);
         let mut next = starts.clone();

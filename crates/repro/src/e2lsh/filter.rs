@@ -1,5 +1,8 @@
 //! Which buckets are empty, in memory: a few bits a vector and table save the reads of those.
 
+/// Fewest bits of a filter: a word of each table.
+pub(super) const LEAST_BITS: u32 = 6;
+
 /// Bits that say of each of the first `2^bits` values of a hash whether there is a vector of it, for each table.
 pub(super) struct Filter {
     bits: u32,
@@ -9,12 +12,13 @@ pub(super) struct Filter {
 impl Filter {
     /// One of so many tables that no vector is in.
     pub(super) fn new(tables: usize, bits: u32) -> Filter {
-        Filter { bits: bits.max(6), words: vec![0; tables << (bits.max(6) - 6)] }
+        let bits = bits.max(LEAST_BITS);
+        Filter { bits, words: vec![0; tables << (bits - LEAST_BITS)] }
     }
 
     /// The words of a table.
     pub(super) fn table(&mut self, place: u64) -> &mut [u64] {
-        let words = 1_usize << (self.bits - 6);
+        let words = 1_usize << (self.bits - LEAST_BITS);
         &mut self.words[place as usize * words..][..words]
     }
 
@@ -37,8 +41,8 @@ impl Filter {
 
     /// The same of fewer bits.
     pub(super) fn folded(&self, bits: u32) -> Filter {
-        let bits = bits.clamp(6, self.bits);
-        let (words, kept) = (1_usize << (self.bits - 6), 1_usize << (bits - 6));
+        let bits = bits.clamp(LEAST_BITS, self.bits);
+        let (words, kept) = (1_usize << (self.bits - LEAST_BITS), 1_usize << (bits - LEAST_BITS));
         let mut folded = Vec::with_capacity(self.words.len() / words * kept);
         for table in self.words.chunks_exact(words) {
             let first = folded.len();
@@ -63,7 +67,7 @@ impl Filter {
     /// Reads what [`Filter::to_bytes`] wrote; `None` of another length.
     pub(super) fn from_bytes(bytes: &[u8], tables: usize, bits: u32) -> Option<Filter> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        (bits >= 6 && bytes.len() == tables << (bits - 3)).then_some(Filter { bits, words })
+        (bits >= LEAST_BITS && bytes.len() == tables << (bits - 3)).then_some(Filter { bits, words })
     }
 }
 

@@ -1,10 +1,12 @@
 //! The family's index at the ratio asked for, and how its time and that of the paper's tables grow with the number of vectors,
 //! beside an exact scan (figure 14).
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use bathyal_console::Failure;
-use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::families::lsh::{FAMILY, LshOptions};
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, Effort, FamilyOptions, Index, OpenOptions, SearchOptions, SearchResult, TierChoice,
 };
@@ -104,8 +106,8 @@ fn paper(
     point.transpose()
 }
 
-/// The family's index of some vectors at the ratio asked for: from its file and in memory.
-fn family(lab: &Lab<'_>, base: &VectorFile, asked: &Questions) -> Result<Vec<FamilyPoint>, Failure> {
+/// Finds or builds the family's index of some vectors; what is there under its name is of others where it does not agree.
+pub(super) fn built(lab: &Lab<'_>, base: &VectorFile) -> Result<PathBuf, Failure> {
     let path = lab.folder(&format!("lsh-n{}", base.count()));
     if !path.exists() {
         let options = BuildOptions {
@@ -114,6 +116,27 @@ fn family(lab: &Lab<'_>, base: &VectorFile, asked: &Questions) -> Result<Vec<Fam
         };
         bathyal_index::build(base, &path, &options, &lab.console.progress())?;
     }
+    let manifest = Manifest::read(&path)?;
+    let there = (manifest.family.as_str(), manifest.vectors, manifest.dim as usize, manifest.metric.as_str());
+    if there != (FAMILY.name, base.count() as u64, base.dim(), Metric::L2.name()) {
+        return Err(Failure::new(format!(
+            "{}: is an index of the family {} of {} vectors of {}; one of the family {} of {} of {} is wanted: name another \
+             work folder",
+            path.display(),
+            there.0,
+            there.1,
+            there.2,
+            FAMILY.name,
+            base.count(),
+            base.dim()
+        )));
+    }
+    Ok(path)
+}
+
+/// The family's index of some vectors at the ratio asked for: from its file and in memory.
+fn family(lab: &Lab<'_>, base: &VectorFile, asked: &Questions) -> Result<Vec<FamilyPoint>, Failure> {
+    let path = built(lab, base)?;
     let scan_ms = scan_ms(base, asked, lab.arguments.k[0] as usize);
     let mut points = Vec::new();
     for (device, tier) in [("file", TierChoice::default()), ("memory", TierChoice::Dram)] {

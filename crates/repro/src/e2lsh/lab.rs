@@ -14,7 +14,7 @@ use bathyal_vectors::groundtruth::exact_neighbors;
 
 use super::arguments::E2lshArguments;
 use super::build::{Built, Plan, failed};
-use super::filter::Filter;
+use super::filter::{Filter, LEAST_BITS};
 use super::layout::Layout;
 use super::points::{Point, hashes_of_theory};
 use super::run::{Outcome, Width, run};
@@ -124,7 +124,8 @@ impl Lab<'_> {
         let slot_bits = self.arguments.slot_bits.unwrap_or(id_bits.saturating_sub(FEWER_SLOT_BITS).max(1));
         let (radii, tables) = (ladder.radii as u32, ladder.tables as u32);
         let layout = Layout { radii, tables, slot_bits, id_bits, block_bytes, direct: false };
-        Plan { ladder, layout, filter_bits: id_bits + FILTER_BITS, seed: self.arguments.seed }
+        let filter_bits = (id_bits + FILTER_BITS).max(LEAST_BITS);
+        Plan { ladder, layout, filter_bits, seed: self.arguments.seed }
     }
 
     /// Finds or builds hash tables of the vectors under a name in the work folder.

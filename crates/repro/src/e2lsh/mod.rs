@@ -52,6 +52,8 @@ pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), F
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let extent = Extent::of(&work.base, console)?;
     let lab = Lab { arguments, work: &work, console, control, extent };
+    // Vectors that no index takes are refused before anything else takes its time.
+    growth::built(&lab, &work.base)?;
     let (mut points, chosen) = accuracy::measure(&lab)?;
     points.extend(accuracy::block_sizes(&lab, &chosen)?);
     points.extend(ideas::measure(&lab, &chosen)?);
