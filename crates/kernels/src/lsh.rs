@@ -7,8 +7,10 @@
 //! Two keys that begin with the same `m x i` bits are in one bucket of the `i`th coarsest width. Sorted by key, a table is the
 //! tables of all radii.
 
+mod perturbed;
 mod radii;
 
+pub use perturbed::{Perturbations, Perturbed};
 pub use radii::{Ladder, RadiusHashes, VALUE_BITS};
 
 use crate::kmeans::random::Random;
@@ -45,10 +47,17 @@ pub struct CompoundHashes {
     spread: [Vec<u128>; 2],
 }
 
-/// Values of one point, reused.
+/// Values of points, reused.
 #[derive(Debug, Default)]
 pub struct HashScratch {
     values: Vec<f32>,
+}
+
+impl HashScratch {
+    /// The values of the points whose keys were made last, in the units of the finest cells: those of one point, then of the next.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
 }
 
 impl CompoundHashes {
@@ -176,16 +185,28 @@ impl CompoundHashes {
         let product = Product { rows: points, dim, columns, kept: hashes, stride: hashes };
         multiply(&product, &mut scratch.values);
         let offsets = &self.offsets[table * hashes..][..hashes];
-        let most = ((1_u32 << self.levels()) - 1) as f32;
-        let [low, high] = &self.spread;
-        keys.extend(scratch.values.chunks_exact(hashes).map(|values| {
-            values.iter().zip(offsets).fold(0, |key: u128, (value, offset)| {
-                // What is no number at all is in the first cell.
-                let cell = (value + offset).floor().max(0.0).min(most) as usize;
+        keys.extend(scratch.values.chunks_exact_mut(hashes).map(|values| {
+            values.iter_mut().zip(offsets).fold(0, |key: u128, (value, offset)| {
+                *value += offset;
                 // The first value's bits end up highest.
-                (key << 1) | low[cell & 0xff] | high[cell >> 8]
+                (key << 1) | self.spread_out(self.cell_of(*value))
             })
         }));
+    }
+
+    /// The finest cell of a value.
+    #[inline]
+    fn cell_of(&self, value: f32) -> u32 {
+        let most = ((1_u32 << self.levels()) - 1) as f32;
+        // What is no number at all is in the first cell.
+        value.floor().max(0.0).min(most) as u32
+    }
+
+    /// A cell's bits where those of the last value of a key are.
+    #[inline]
+    fn spread_out(&self, cell: u32) -> u128 {
+        let [low, high] = &self.spread;
+        low[cell as usize & 0xff] | high[cell as usize >> 8]
     }
 }
 
