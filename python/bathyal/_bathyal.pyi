@@ -37,6 +37,7 @@ class _SearchArguments(TypedDict):
     probes: int | None
     prune: float | None
     beam_width: int | None
+    multi_probe: int | None
     threads: int
     mode: str | None
     timeout: float | None

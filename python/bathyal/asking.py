@@ -47,6 +47,7 @@ def asked(
     prune: float | None = None,
     in_flight: int | None = None,
     ratio: float | None = None,
+    multi_probe: int | None = None,
 ) -> Asked:
     """What a search for the ``k`` nearest is asked; :meth:`bathyal.Index.search` says what the arguments mean."""
     return Asked(
@@ -59,6 +60,7 @@ def asked(
             "probes": None if probes is None else whole("probes", probes),
             "prune": None if prune is None else float(prune),
             "beam_width": None if beam_width is None else whole("beam_width", beam_width),
+            "multi_probe": None if multi_probe is None else whole("multi_probe", multi_probe),
             "threads": whole("threads", threads, most=4096),
             "mode": mode,
             "timeout": None if timeout is None else float(timeout),

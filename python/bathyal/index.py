@@ -67,6 +67,9 @@ class Index:
             prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
                 chooses by the calibration.
             in_flight: queries interleaved on each thread; None suits the tier. More take more memory.
+            multi_probe: further places that are looked at in each hash table, up to 64, each with as many blocks as the
+                query's own (T in multi-probe LSH); None is 0. Of the family ``lsh``. Nothing is promised of what
+                they add, and ``recall`` and ``ratio`` are aimed for without them.
             ratio: overall ratio to aim for instead of a recall, at least 1: answers lie that many times as far away
                 as the true nearest, in the mean (see :class:`bathyal.OverallRatio`). Of the family ``lsh``, under
                 ``"l2"`` and ``"cosine"``; then ``recall`` is not looked at.
@@ -159,6 +162,7 @@ class Index:
         block: int = 65536,
         in_flight: int | None = None,
         ratio: float | None = None,
+        multi_probe: int | None = None,
     ) -> dict[str, Any]:
         """Finds the ``k`` nearest of each query of a file and writes them to another: ``.ibin`` (with distances) or
         ``.ivecs``.
@@ -179,7 +183,15 @@ class Index:
         [0, 1, 2, 3]
         """
         request = asked(
-            queries, k, recall, search_list, probes, threads=threads, in_flight=in_flight, ratio=ratio
+            queries,
+            k,
+            recall,
+            search_list,
+            probes,
+            threads=threads,
+            in_flight=in_flight,
+            ratio=ratio,
+            multi_probe=multi_probe,
         )
         most = whole("block", block, least=1)
         text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
@@ -215,6 +227,7 @@ class Index:
         mode: Mode | None = None,
         prune: float | None = None,
         ratio: float | None = None,
+        multi_probe: int | None = None,
     ) -> dict[str, Any]:
         """Answers one query alone and says what it took.
 
@@ -230,7 +243,19 @@ class Index:
         >>> told["ids"][0], [phase["phase"] for phase in told["phases"]]
         (7, ['navigate', 'scan', 'read', 'rerank'])
         """
-        request = asked(query, k, recall, search_list, probes, beam_width, 1, mode, prune=prune, ratio=ratio)
+        request = asked(
+            query,
+            k,
+            recall,
+            search_list,
+            probes,
+            beam_width,
+            1,
+            mode,
+            prune=prune,
+            ratio=ratio,
+            multi_probe=multi_probe,
+        )
         rows, _ = request.rows(self._element)
         told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, request.arguments))
         return told

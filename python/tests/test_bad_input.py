@@ -114,6 +114,7 @@ def test_an_index_is_replaced_only_on_request(tmp_path):
         (None, {"recall": 1.5}, ValueError, "recall"),
         (None, {"search_list": 5}, ValueError, "search_list"),
         (None, {"beam_width": 0}, ValueError, "beam_width"),
+        (None, {"multi_probe": -1}, ValueError, "multi_probe"),
         (None, {"in_flight": 0}, ValueError, "in_flight"),
         (None, {"probes": 0}, ValueError, "probes"),
         (None, {"threads": -2}, ValueError, "threads"),

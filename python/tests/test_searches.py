@@ -131,3 +131,27 @@ def test_hash_tables_are_asked_for_a_ratio(tmp_path: pathlib.Path) -> None:
     groups = bathyal.build(rows, tmp_path / "groups", metric="l2")
     with groups, pytest.raises(ValueError, match="knows no ratio"):
         groups.search(queries, ratio=1.05)
+
+
+def test_hash_tables_are_looked_at_in_further_places(tmp_path: pathlib.Path) -> None:
+    rows = np.random.default_rng(3).standard_normal((900, 12), dtype=np.float32)
+    queries = np.random.default_rng(4).standard_normal((40, 12), dtype=np.float32)
+    truth, _ = bathyal.groundtruth(rows, queries, k=5, metric="l2")
+    tables = bathyal.build(rows, tmp_path / "tables", family="lsh", metric="l2", tables=2, block_bytes=128)
+    with tables as index:
+        effort = {"k": 5, "search_list": 900, "probes": 1}
+        none = index.search(queries, **effort)
+        found = index.search(queries, **effort, multi_probe=4)
+        assert bathyal.recall(found.ids, truth) > bathyal.recall(none.ids, truth)
+        assert (found.stats.table_reads <= 5 * none.stats.table_reads).all()
+        same = index.search(queries, **effort, multi_probe=0)
+        assert (same.ids == none.ids).all()
+        assert index.explain(queries[0], **effort, multi_probe=4)["entries"] == found.stats.entries[0]
+        bathyal.write_vectors(tmp_path / "queries.fbin", queries)
+        told = index.search_file(tmp_path / "queries.fbin", tmp_path / "found.ibin", **effort, multi_probe=4)
+        assert told["entries"] == found.stats.entries.sum()
+        with pytest.raises(ValueError, match="multi_probe is 65; it must be at most 64"):
+            index.search(queries, multi_probe=65)
+    groups = bathyal.build(rows, tmp_path / "groups", metric="l2")
+    with groups, pytest.raises(ValueError, match="knows no multi_probe"):
+        groups.search(queries, multi_probe=1)

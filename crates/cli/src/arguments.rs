@@ -203,6 +203,10 @@ pub struct SearchSettings {
     /// by the calibration]
     #[arg(long, value_name = "SHARE")]
     pub prune: Option<f32>,
+    /// Further places that a query looks at in each hash table (of `lsh`; T in multi-probe LSH), each with as many blocks as
+    /// its own: fewer tables, or shorter runs, then find as much [default: 0]
+    #[arg(long, value_name = "PLACES")]
+    pub multi_probe: Option<u32>,
     /// Memory that the open index may take, with the searches that run in it, for example 1GB; refused if it needs more. It
     /// does not count the program itself, the queries and answers of a block, the ground truth, and pages in mapped memory
     /// other than --tier mapped: the answer says how much these are (not_counted)

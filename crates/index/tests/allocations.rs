@@ -55,9 +55,17 @@ fn a_query_allocates_next_to_nothing() {
     let (few, many) = (vectors(Element::U8, 500, DIM, 2), vectors(Element::U8, 2500, DIM, 2));
     let lone: Vec<VectorFile> =
         (0..50).map(|at| VectorFile::from_rows(Element::U8, DIM, few.row(at).to_vec()).unwrap()).collect();
-    let options = SearchOptions { threads: 1, ..SearchOptions::default() };
-    for family in ["cluster", "graph", "spann", "flat", "lsh"] {
-        let path = dir.path().join(family);
+    let kinds = [
+        ("cluster", None),
+        ("graph", None),
+        ("spann", None),
+        ("flat", None),
+        ("lsh", None),
+        ("lsh", Some(3)),
+    ];
+    for (at, (family, multi_probe)) in kinds.into_iter().enumerate() {
+        let options = SearchOptions { threads: 1, multi_probe, ..SearchOptions::default() };
+        let path = dir.path().join(at.to_string());
         let build_options = BuildOptions::of(families::options(family, &GivenOptions::new()).unwrap());
         build(&base, &path, &build_options, &Silent).unwrap();
         for tier in [TierChoice::Dram, TierChoice::File] {

@@ -20,19 +20,20 @@ fn kinds() -> [(FamilyOptions, &'static [&'static str]); 6] {
         (GraphOptions::default().into(), &["search_list", "beam_width", "mode"]),
         (SpannOptions::default().into(), &["search_list", "probes", "prune", "mode"]),
         (FlatOptions::default().into(), &[]),
-        (LshOptions::default().into(), &["search_list", "probes", "ratio"]),
+        (LshOptions::default().into(), &["search_list", "probes", "multi_probe", "ratio"]),
         (FlatOptions { code_bytes: Some(8), ..FlatOptions::default() }.into(), &["search_list"]),
     ]
 }
 
 /// Search options with one effort given.
-fn knobs() -> [(&'static str, SearchOptions); 6] {
+fn knobs() -> [(&'static str, SearchOptions); 7] {
     let options = SearchOptions { effort: Effort::Recall(0.9), ..SearchOptions::default() };
     [
         ("search_list", SearchOptions { effort: Effort::SearchList(20), ..options }),
         ("probes", SearchOptions { probes: Some(3), ..options }),
         ("prune", SearchOptions { prune: Some(0.5), ..options }),
         ("beam_width", SearchOptions { beam_width: Some(2), ..options }),
+        ("multi_probe", SearchOptions { multi_probe: Some(0), ..options }),
         ("mode", SearchOptions { mode: Some(SearchMode::Batched), ..options }),
         ("ratio", SearchOptions { effort: Effort::Ratio(1.1), ..options }),
     ]

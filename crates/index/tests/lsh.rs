@@ -1,6 +1,7 @@
 //! What only hash tables have: a promise that holds, and tables that do not fit into memory while they are sorted.
 
 use bathyal_index::families::lsh::{LshEntry, LshOptions, Tables};
+use bathyal_index::open::MAX_MULTI_PROBE;
 use bathyal_index::{
     BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build, inspect, verify,
 };
@@ -176,6 +177,110 @@ fn clusters(random: &mut StdRng, count: usize, queries: usize) -> [VectorFile; 2
         }))
     };
     [rows(count), rows(queries)]
+}
+
+/// Further places are read once, add candidates to those of the own runs, and are not there unless asked for.
+#[test]
+fn further_places_add_to_what_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(33);
+    let [data, queries] = clusters(&mut random, 6000, 100);
+    for metric in [Metric::L2, Metric::Cosine, Metric::InnerProduct] {
+        let path = dir.path().join(metric.name());
+        let own = LshOptions { tables: 3, block_bytes: 128, ..LshOptions::default() };
+        build(&data, &path, &options_of(metric, own), &Silent).unwrap();
+        let exact = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
+        for tier in [TierChoice::File, TierChoice::Dram] {
+            let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+            let search = |multi_probe: Option<u32>, effort| {
+                let options =
+                    SearchOptions { effort, probes: Some(2), multi_probe, ..SearchOptions::default() };
+                let found = index.search(&queries, &options, Control::default()).unwrap();
+                // Every candidate is compared: more of them find no less.
+                let hits = |query: usize| {
+                    let found = &found.ids[query * 10..][..10];
+                    exact.ids(query).iter().take(10).filter(|id| found.contains(id)).count()
+                };
+                let hits: Vec<usize> = (0..queries.count()).map(hits).collect();
+                let own =
+                    |name: &str| found.own.of(name).unwrap().iter().map(|count| u64::from(*count)).collect();
+                let (reads, entries): (Vec<u64>, Vec<u64>) = (own("table_reads"), own("entries"));
+                (found.ids, hits, reads, entries)
+            };
+            let all = Effort::SearchList(data.count() as u32);
+            let none = search(None, all);
+            assert_eq!(search(Some(0), all), none);
+            let mut last = none.clone();
+            for places in [1, 4, 64] {
+                let now = search(Some(places), all);
+                for query in 0..queries.count() {
+                    let told = format!("{metric:?}, {places} places, query {query}");
+                    assert!(now.1[query] >= none.1[query], "{told}: {} < {}", now.1[query], none.1[query]);
+                    assert!(
+                        now.2[query] <= none.2[query] * (1 + u64::from(places)),
+                        "{told}: {} reads",
+                        now.2[query]
+                    );
+                    assert!(now.3[query] >= none.3[query], "{told}: {} entries", now.3[query]);
+                    // No block is read twice.
+                    assert!(now.3[query] <= 3 * data.count() as u64, "{told}: {} entries", now.3[query]);
+                }
+                let sum = |hits: &[usize]| hits.iter().sum::<usize>();
+                assert!(sum(&now.1) >= sum(&last.1), "{metric:?}, {places} places");
+                last = now;
+            }
+            let sum = |hits: &[usize]| hits.iter().sum::<usize>();
+            assert!(sum(&last.1) > sum(&none.1), "{metric:?}: {} {}", sum(&last.1), sum(&none.1));
+            assert!(sum(&search(Some(4), Effort::Recall(0.9)).1) > 0);
+        }
+    }
+}
+
+/// What was inserted beside a vector is found wherever that vector is.
+#[test]
+fn what_was_inserted_is_found_at_further_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(34);
+    let [data, queries] = clusters(&mut random, 3000, 100);
+    let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
+    let path = dir.path().join("index");
+    build(&data, &path, &BuildOptions::of(own), &Silent).unwrap();
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    index.insert(&data).unwrap();
+    let search = |multi_probe| {
+        let effort = Effort::SearchList(data.count() as u32);
+        let options = SearchOptions { effort, probes: Some(1), multi_probe, ..SearchOptions::default() };
+        index.search(&queries, &options, Control::default()).unwrap()
+    };
+    let (none, found) = (search(None), search(Some(8)));
+    let mut nearer = 0;
+    for (ids, before) in found.ids.chunks(10).zip(none.ids.chunks(10)) {
+        // Copies are as far away as what they are copies of, and come behind it.
+        let count = data.count() as u32;
+        for id in ids[..9].iter().filter(|id| **id < count) {
+            assert!(ids.contains(&(id + count)), "{id} of {ids:?}");
+        }
+        nearer += ids.iter().filter(|id| **id >= count && !before.contains(id)).count();
+    }
+    assert!(nearer > 0, "further places have found some");
+}
+
+#[test]
+fn more_further_places_than_there_may_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors((0..50).map(|row| vec![row as f32; DIM]));
+    let path = dir.path().join("index");
+    build(&data, &path, &BuildOptions::of(LshOptions::default()), &Silent).unwrap();
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let search = |multi_probe| {
+        let options = SearchOptions { multi_probe: Some(multi_probe), ..SearchOptions::default() };
+        index.search(&data, &options, Control::default())
+    };
+    assert_eq!(search(MAX_MULTI_PROBE).unwrap().ids.len(), 500);
+    match search(MAX_MULTI_PROBE + 1) {
+        Err(IndexError::Parameter(what)) => assert_eq!(what, "multi_probe is 65; it must be at most 64"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

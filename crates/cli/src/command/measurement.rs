@@ -58,6 +58,8 @@ pub(super) struct Measurement {
     pub search_list: u32,
     /// Groups, posting lists or blocks of each hash table; `None` of a family without.
     pub probes: Option<u32>,
+    /// Further places of each hash table; `None` if none were asked for.
+    pub multi_probe: Option<u32>,
     pub beam_width: Option<u32>,
     pub mode: &'static str,
     pub tier: String,
@@ -135,6 +137,7 @@ impl Measurement {
             threads: found.threads,
             search_list: found.search_list,
             probes: found.probes,
+            multi_probe: options.multi_probe,
             beam_width: options.beam_width,
             mode: settings.mode.unwrap_or(ModeName::Batched).name(),
             tier: settings.tier_name(),
@@ -237,6 +240,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
         probes: settings.probes,
         prune: settings.prune,
         beam_width: settings.beam_width,
+        multi_probe: settings.multi_probe,
         threads: settings.threads,
         mode: settings.mode.map(ModeName::mode),
         in_flight: settings.in_flight.map(|queries| queries as usize),

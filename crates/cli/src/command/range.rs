@@ -42,6 +42,11 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let (Some(radius), recall) = (arguments.radius, arguments.recall.unwrap_or(DEFAULT_RECALL)) else {
         return Err(Failure::usage("a range search needs --radius"));
     };
+    if settings.multi_probe.is_some() {
+        return Err(Failure::usage(
+            "--multi-probe is for the k nearest; a range search follows its recall alone",
+        ));
+    }
     if let Some(output) = &arguments.output {
         check_range_path(output)?;
     }

@@ -158,7 +158,9 @@ fn text(measured: &Measurement) -> String {
         }
         line => line,
     } + &asked(measured.ratio_target);
-    let probes = measured.probes.map_or(String::new(), |probes| format!(", probes {probes}"));
+    let told =
+        |name: &str, count: Option<u32>| count.map_or(String::new(), |count| format!(", {name} {count}"));
+    let probes = told("probes", measured.probes) + &told("multi_probe", measured.multi_probe);
     let recall = match measured.quality.recall {
         Some(recall) => format!("{recall:.4}{target}"),
         None => format!("unknown without --groundtruth{target}"),

@@ -35,10 +35,11 @@ fn nonsense_is_a_usage_error() {
 #[test]
 fn parameters_out_of_range_are_refused_with_the_range() {
     let (search, graph) = ("search idx queries.fbin", "build base.fbin other --metric l2 --family graph");
-    let cases: [(String, i32, &[&str]); 9] = [
+    let cases: [(String, i32, &[&str]); 10] = [
         (format!("{search} -k 10 --search-list 5"), 1, &["search_list is 5", "at least k = 10"]),
         (format!("{search} --beam-width 100000"), 1, &["beam_width is 100000", "between 1 and"]),
         (format!("{search} --beam-width 0"), 1, &["beam_width is 0", "between 1 and"]),
+        (format!("{search} --multi-probe 65"), 1, &["multi_probe is 65", "at most 64"]),
         (format!("{graph} --alpha 0.5"), 2, &["alpha is 0.5", "between 1 and"]),
         (format!("{graph} --max-degree 0"), 2, &["max_degree is 0", "between 1 and"]),
         (format!("{graph} --max-degree many"), 2, &["max_degree is \"many\"", "expected u32"]),

@@ -163,3 +163,26 @@ fn hash_tables_are_asked_for_a_ratio() {
     }
     bathyal(folder.path(), "search tables queries.fbin --ratio 1.05 --explain=0").good();
 }
+
+#[test]
+fn hash_tables_are_looked_at_in_further_places() {
+    let folder = copy();
+    bathyal(folder.path(), "build base.fbin tables --metric l2 --family lsh --tables 2 --block-bytes 128")
+        .good();
+    let line = "tables queries.fbin -k 10 --search-list 400 --probes 1 --groundtruth gt.ibin";
+    let none = search(folder.path(), line);
+    let found = search(folder.path(), &format!("{line} --multi-probe 4"));
+    assert_eq!((&none["multi_probe"], &found["multi_probe"]), (&Value::Null, &4.into()));
+    for key in ["recall", "entries_per_query"] {
+        assert!(number(&found, key) > number(&none, key), "{key}: {found} {none}");
+    }
+    let text = bathyal(folder.path(), &format!("search {line} --multi-probe 4")).good();
+    assert!(text.contains(", probes 1, multi_probe 4\n"), "{text}");
+    bathyal(folder.path(), "search tables queries.fbin --multi-probe 4 --explain=0").good();
+    let bench =
+        "bench tables queries.fbin --groundtruth gt.ibin --multi-probe 4 --search-lists 20 --repeats 1";
+    bathyal(folder.path(), bench).good();
+    bathyal(folder.path(), "search idx queries.fbin --multi-probe 4").fails(1, &["knows no multi_probe"]);
+    let range = "search tables queries.fbin --multi-probe 4 --radius 1";
+    bathyal(folder.path(), range).fails(2, &["--multi-probe", "range search"]);
+}

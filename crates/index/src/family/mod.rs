@@ -65,6 +65,7 @@ pub(crate) enum Knob {
     Probes,
     Prune,
     BeamWidth,
+    MultiProbe,
     Mode,
     Ratio,
 }
@@ -76,6 +77,7 @@ impl Knob {
             Knob::Probes => "probes",
             Knob::Prune => "prune",
             Knob::BeamWidth => "beam_width",
+            Knob::MultiProbe => "multi_probe",
             Knob::Mode => "mode",
             Knob::Ratio => "ratio",
         }

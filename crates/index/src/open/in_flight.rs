@@ -35,6 +35,7 @@ impl Index {
             probes: effort.probes,
             prune: effort.prune,
             beam_width: DEFAULT_BEAM_WIDTH as usize,
+            multi_probe: 0,
             mode: SearchMode::Batched,
             timed: false,
         };

@@ -30,7 +30,9 @@ pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use numa::Numa;
-pub use options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, OpenOptions, SearchOptions, WrapTier};
+pub use options::{
+    Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, OpenOptions, SearchOptions, WrapTier,
+};
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
 pub use searching::Searching;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// Widest beam; an SSD serves no more at once.
 pub const MAX_BEAM_WIDTH: u32 = 128;
+/// Most further places of a hash table: there are tables enough, or none would help.
+pub const MAX_MULTI_PROBE: u32 = 64;
 /// Largest candidate list.
 pub const MAX_SEARCH_LIST: u32 = 1 << 20;
 
@@ -78,6 +80,10 @@ pub struct SearchOptions {
     pub prune: Option<f32>,
     /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH).
     pub beam_width: Option<u32>,
+    /// Further places that are looked at in each hash table, beside the query's own bucket (T in multi-probe LSH; Lv et al.,
+    /// VLDB 2007), up to [`MAX_MULTI_PROBE`]; `None` is 0. Nothing is promised of what they add, and calibrations are made without
+    /// them: a search for a recall or a ratio looks at them beside what that takes.
+    pub multi_probe: Option<u32>,
     /// Threads; 0 means all cores.
     pub threads: usize,
     /// Hop by hop, or as reads arrive; `None` is hop by hop.
@@ -97,6 +103,7 @@ impl Default for SearchOptions {
             probes: None,
             prune: None,
             beam_width: None,
+            multi_probe: None,
             threads: 0,
             mode: None,
             in_flight: None,

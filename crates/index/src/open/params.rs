@@ -1,7 +1,7 @@
 //! What a caller asks for, checked, as what a search needs.
 
 use super::Index;
-use super::options::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions};
+use super::options::{Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, SearchOptions};
 use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::extent;
@@ -83,6 +83,9 @@ impl Index {
                 "prune must be 0 or above: how much farther than the nearest a list may be".into(),
             );
         }
+        if let Some(places) = options.multi_probe.filter(|places| *places > MAX_MULTI_PROBE) {
+            return refuse(format!("multi_probe is {places}; it must be at most {MAX_MULTI_PROBE}"));
+        }
         self.check_knobs(options)?;
         if options.in_flight == Some(0) {
             return refuse("in_flight is 0; at least one query must run a thread".into());
@@ -122,6 +125,7 @@ impl Index {
             probes: options.probes.map_or(effort.probes, |probes| probes as usize),
             prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { effort.prune }),
             beam_width: beam_width as usize,
+            multi_probe: options.multi_probe.unwrap_or(0) as usize,
             mode: options.mode.unwrap_or_default(),
             timed: options.timed,
         };
@@ -136,6 +140,7 @@ impl Index {
             (Knob::Probes, options.probes.is_some()),
             (Knob::Prune, options.prune.is_some()),
             (Knob::BeamWidth, options.beam_width.is_some()),
+            (Knob::MultiProbe, options.multi_probe.is_some()),
             (Knob::Mode, options.mode.is_some()),
             (Knob::Ratio, matches!(options.effort, Effort::Ratio(_))),
         ];

@@ -64,6 +64,8 @@ pub(crate) struct SearchParams {
     /// Posting lists or groups more than `1 + prune` times as far as the nearest are left out; 0 leaves none out.
     pub(crate) prune: f32,
     pub(crate) beam_width: usize,
+    /// Further places of each hash table; of no meaning to other families.
+    pub(crate) multi_probe: usize,
     pub(crate) mode: SearchMode,
     /// Whether a clock runs; it costs a system call between two phases.
     pub(crate) timed: bool,

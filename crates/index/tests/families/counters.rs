@@ -6,6 +6,7 @@ use crate::kinds::{Family, KINDS};
 use crate::places::open;
 use bathyal_index::{MOST_OWN_COUNTERS, OpenOptions, PostingLayout, SearchMode, SearchTotals, families};
 use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
 use std::collections::BTreeSet;
 
 #[test]
@@ -74,12 +75,20 @@ fn counters_of_hash_tables_change_only_on_purpose() {
     let built = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
     // Two round trips: the blocks of all tables, and candidates.
     assert_eq!((built.hops, built.own.of("entries")), (100, Some(built.code_distances)), "{built:?}");
+    let mut options = kind.search_options(SearchMode::Batched);
+    (options.probes, options.multi_probe) = (Some(1), Some(3));
+    let further = index.search(&queries, &options, Control::default()).unwrap().totals;
+    // What lies between two places that are near each other comes with them.
+    assert!(
+        further.own.of("table_reads") <= built.own.of("table_reads").map(|reads| 4 * reads),
+        "{further:?}"
+    );
     // What is inserted is compared without a read; what is deleted is no candidate.
     index.insert(&vectors(Element::U8, 300, 32, 3)).unwrap();
     index.delete(&(0..3000).step_by(10).collect::<Vec<_>>()).unwrap();
     let changed = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
     assert_eq!(changed.own.of("table_reads"), built.own.of("table_reads"));
     assert_eq!(changed.code_distances, built.code_distances);
-    let found = serde_json::json!({ "built": built, "changed": changed });
+    let found = serde_json::json!({ "built": built, "changed": changed, "further": further });
     golden::compare("tables.json", found);
 }

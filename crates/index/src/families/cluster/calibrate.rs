@@ -274,6 +274,7 @@ fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
         probes: probes as usize,
         prune,
         beam_width: 1,
+        multi_probe: 0,
         mode: SearchMode::Batched,
         timed: false,
     }

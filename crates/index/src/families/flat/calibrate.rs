@@ -38,6 +38,7 @@ pub(super) fn calibrate(
         probes: 0,
         prune: 0.0,
         beam_width: 1,
+        multi_probe: 0,
         mode: SearchMode::Batched,
         timed: false,
     };

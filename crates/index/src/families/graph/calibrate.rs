@@ -126,6 +126,7 @@ fn params(k: usize, search_list: u32) -> SearchParams {
         probes: 0,
         prune: 0.0,
         beam_width: DEFAULT_BEAM_WIDTH as usize,
+        multi_probe: 0,
         mode: SearchMode::Batched,
         timed: false,
     }

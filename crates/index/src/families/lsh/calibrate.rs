@@ -144,6 +144,7 @@ impl<'a> Measured<'a> {
             probes: probes as usize,
             prune: 0.0,
             beam_width: 1,
+            multi_probe: 0,
             mode: SearchMode::Batched,
             timed: false,
         };

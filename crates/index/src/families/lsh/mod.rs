@@ -10,6 +10,7 @@
 mod build;
 mod calibrate;
 mod cost;
+mod further;
 mod inspect;
 mod open;
 mod options;

@@ -30,6 +30,8 @@ use std::sync::Arc;
 /// candidates, not the entries, limit the recall.
 const ENTRIES_A_CANDIDATE: usize = 256;
 const LEAST_PROBES: usize = 8;
+/// Further places of a table whose runs take as much memory as a candidate.
+const PLACES_A_CANDIDATE: usize = 2;
 
 /// An LSH index as its manifest describes it.
 pub(super) struct StoredLsh {
@@ -50,7 +52,7 @@ impl StoredLsh {
 
 impl Stored for StoredLsh {
     fn knobs(&self) -> &'static [Knob] {
-        &[Knob::SearchList, Knob::Probes, Knob::Ratio]
+        &[Knob::SearchList, Knob::Probes, Knob::MultiProbe, Knob::Ratio]
     }
 
     fn buffers(&self) -> Buffers {
@@ -86,11 +88,13 @@ impl Stored for StoredLsh {
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {
-        params.wanted()
+        let further = params.multi_probe.saturating_mul(self.entry.tables as usize);
+        params.wanted().saturating_add(further.div_ceil(PLACES_A_CANDIDATE))
     }
 
     fn query_distances(&self, params: &SearchParams) -> usize {
-        let entries = params.probes.saturating_mul(self.tables.block_ids() * self.entry.tables as usize);
+        let places = (1 + params.multi_probe).saturating_mul(self.entry.tables as usize);
+        let entries = params.probes.saturating_mul(self.tables.block_ids()).saturating_mul(places);
         entries.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 

@@ -1,7 +1,8 @@
 //! The searcher: a run of blocks from each table in one round, what they hold scored by codes, the best read and compared.
 
 use super::cost::LshShape;
-use super::runs::{Fences, Run, RunScratch};
+use super::further::{Further, Own};
+use super::runs::{Fences, Place, Run, RunScratch};
 use super::section::LshEntry;
 use super::tables::HASH_ROWS;
 use crate::calibrate::solve::{Solved, Target};
@@ -50,8 +51,13 @@ pub(crate) struct Scratch {
     pub(super) point: Vec<f32>,
     hash: HashScratch,
     key: Vec<u128>,
-    keys: Vec<u128>,
+    /// The query's own places, one a table, and the values of its hashes.
+    places: Vec<Place>,
+    values: Vec<f32>,
     run: RunScratch,
+    further: Further,
+    /// Further places of each table.
+    multi_probe: usize,
     pub(super) runs: Vec<Run>,
     spans: Vec<Span>,
     /// What each of the spans is.
@@ -83,8 +89,11 @@ impl Default for Scratch {
             point: Vec::new(),
             hash: HashScratch::default(),
             key: Vec::new(),
-            keys: Vec::new(),
+            places: Vec::new(),
+            values: Vec::new(),
             run: RunScratch::default(),
+            further: Further::default(),
+            multi_probe: 0,
             runs: Vec::new(),
             spans: Vec::new(),
             parts: Vec::new(),
@@ -184,17 +193,29 @@ impl Scratch {
         // Under the inner product queries lie where the extra value of points is 0.
         self.point.resize(lsh.functions.dim(), 0.0);
         lsh.functions.centred(&mut self.point);
-        self.keys.clear();
+        self.multi_probe = params.multi_probe;
+        self.places.clear();
+        self.values.clear();
         for table in 0..lsh.functions.tables() {
             lsh.functions.keys(table, &self.point, &mut self.hash, &mut self.key);
-            self.keys.extend_from_slice(&self.key);
+            self.places.extend(self.key.iter().map(|key| Place { table: table as u32, key: *key }));
+            if self.multi_probe > 0 {
+                self.values.extend_from_slice(self.hash.values());
+            }
         }
         lsh.codec.prepare(&self.query.floats, &mut self.candidates.code_query);
     }
 
-    /// Finds the runs of `blocks` blocks in all, and forgets the candidates of other runs.
+    /// Finds the runs of `blocks` blocks in all around the query's own keys, and those at further places, and forgets the candidates
+    /// of other runs.
     pub(super) fn find_runs(&mut self, lsh: &Lsh, blocks: usize, wanted: usize) {
-        lsh.fences.runs(&self.keys, blocks, &mut self.run, &mut self.runs);
+        lsh.fences.runs(&self.places, blocks, &mut self.run, &mut self.runs);
+        if self.multi_probe > 0 {
+            let blocks = blocks / self.places.len().max(1);
+            let own = Own { places: &self.places, values: &self.values, blocks };
+            let told = (self.multi_probe, lsh.tables.block_bytes());
+            self.further.add((&lsh.functions, &lsh.fences), own, told, &mut self.run, &mut self.runs);
+        }
         self.candidates.begin(wanted);
         let most = (RUN_BYTES / lsh.tables.block_bytes()).max(1) as u32;
         self.parts.clear();
@@ -348,7 +369,10 @@ impl Searcher for Lsh {
     }
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
-        self.shape().demand(params.probes as f64, params.wanted() as f64, machine)
+        let shape = self.shape();
+        // A further place is read and looked at as a table is, but takes no hash.
+        let shape = LshShape { tables: shape.tables * (1.0 + params.multi_probe as f64), ..shape };
+        shape.demand(params.probes as f64, params.wanted() as f64, machine)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
@@ -378,8 +402,9 @@ impl Searcher for Lsh {
             self.functions.centred(&mut points);
             for table in 0..tables {
                 self.functions.keys(table, &points, &mut scratch, &mut keys);
+                let place = |key: &u128| Place { table: table as u32, key: *key };
                 placed
-                    .extend(keys.iter().zip(first..).map(|(key, row)| (self.fences.home(table, *key), row)));
+                    .extend(keys.iter().zip(first..).map(|(key, row)| (self.fences.home(&place(key)), row)));
             }
         }
         Some(placed)
