@@ -37,6 +37,90 @@ pub fn multiply(product: &Product<'_>, out: &mut [f32]) {
     product.tiles::<2, 8>(out);
 }
 
+/// Sets `out` to the products of one row with the columns of several matrices, which lie one behind the other, `kept` columns
+/// each, interleaved. The same floats as of [`multiply`] for each matrix; but the sums of several of them are under way at once,
+/// where those of one wait for each other.
+///
+/// # Panics
+/// If a matrix is cut short, or `out`.
+pub fn multiply_each(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    match Isa::best() {
+        // SAFETY: the CPU has the instructions. (Bench: `hashes`.)
+        Isa::Avx512 | Isa::Avx512Vnni => return unsafe { multiply_each_avx512(row, matrices, kept, out) },
+        // SAFETY: as above.
+        Isa::Avx2 => return unsafe { multiply_each_avx2(row, matrices, kept, out) },
+        _ => {}
+    }
+    each::<2>(row, matrices, kept, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn multiply_each_avx512(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+    each::<8>(row, matrices, kept, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn multiply_each_avx2(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+    each::<4>(row, matrices, kept, out);
+}
+
+/// [`multiply_each`], `M` matrices at once, what is left over one by one.
+#[inline(always)]
+fn each<const M: usize>(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+    let size = (row.len() * kept).max(1);
+    let whole = out.len() / kept / M * M;
+    let (some, rest) = out.split_at_mut(whole * kept);
+    for (out, matrices) in some.chunks_exact_mut(M * kept).zip(matrices.chunks(M * size)) {
+        side_by_side::<M>(row, matrices, kept, out);
+    }
+    for (out, matrix) in rest.chunks_exact_mut(kept).zip(matrices[whole * size..].chunks(size)) {
+        side_by_side::<1>(row, matrix, kept, out);
+    }
+}
+
+/// The products with `M` matrices, in tiles of 16 columns, then of 8, then of 1.
+#[inline(always)]
+fn side_by_side<const M: usize>(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+    let size = row.len() * kept;
+    let matrices: [&[f32]; M] = std::array::from_fn(|m| &matrices[m * size..][..size]);
+    let mut at = 0;
+    while at + 16 <= kept {
+        columns::<M, 16>(row, matrices, kept, at, out);
+        at += 16;
+    }
+    while at + 8 <= kept {
+        columns::<M, 8>(row, matrices, kept, at, out);
+        at += 8;
+    }
+    while at < kept {
+        columns::<M, 1>(row, matrices, kept, at, out);
+        at += 1;
+    }
+}
+
+#[inline(always)]
+fn columns<const M: usize, const W: usize>(
+    row: &[f32],
+    matrices: [&[f32]; M],
+    kept: usize,
+    at: usize,
+    out: &mut [f32],
+) {
+    let mut sums = [[0.0_f32; W]; M];
+    for (i, x) in row.iter().enumerate() {
+        for (sums, matrix) in sums.iter_mut().zip(&matrices) {
+            let column = &matrix[i * kept + at..][..W];
+            sums.iter_mut().zip(column).for_each(|(sum, value)| *sum += x * value);
+        }
+    }
+    for (sums, out) in sums.iter().zip(out.chunks_exact_mut(kept)) {
+        out[at..at + W].copy_from_slice(sums);
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn multiply_avx2(product: &Product<'_>, out: &mut [f32]) {
@@ -98,6 +182,33 @@ impl Product<'_> {
 mod tests {
     use super::*;
     use crate::kmeans::random::Random;
+
+    #[test]
+    fn a_row_times_each_of_several_matrices_is_what_it_is_times_one() {
+        for (dim, kept, count) in [(1, 1, 1), (7, 5, 9), (100, 16, 16), (33, 32, 3), (65, 12, 21), (20, 9, 0)]
+        {
+            let mut random = Random::new((count * dim) as u64);
+            let mut floats = |count: usize| (0..count).map(|_| random.normal() as f32).collect::<Vec<f32>>();
+            let (row, matrices) = (floats(dim), floats(count * dim * kept));
+            let mut expected = vec![0.0; count * kept];
+            for (matrix, out) in matrices.chunks(dim * kept).zip(expected.chunks_mut(kept)) {
+                multiply(&Product { rows: &row, dim, columns: matrix, kept, stride: kept }, out);
+            }
+            let mut out = vec![0.0; count * kept];
+            multiply_each(&row, &matrices, kept, &mut out);
+            assert_eq!(out, expected, "{dim} x {kept}, {count} times");
+            out.fill(0.0);
+            each::<2>(&row, &matrices, kept, &mut out);
+            assert_eq!(out, expected, "{dim} x {kept}, {count} times, any instruction set");
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                out.fill(0.0);
+                // SAFETY: the instructions were found a line above.
+                unsafe { multiply_each_avx2(&row, &matrices, kept, &mut out) };
+                assert_eq!(out, expected, "{dim} x {kept}, {count} times, avx2");
+            }
+        }
+    }
 
     #[test]
     fn sums_run_in_order_on_every_instruction_set() {

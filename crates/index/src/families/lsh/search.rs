@@ -50,10 +50,9 @@ pub(crate) struct Scratch {
     pub(super) query: Query,
     pub(super) point: Vec<f32>,
     hash: HashScratch,
-    key: Vec<u128>,
-    /// The query's own places, one a table, and the values of its hashes.
+    keys: Vec<u128>,
+    /// The query's own places, one a table.
     places: Vec<Place>,
-    values: Vec<f32>,
     run: RunScratch,
     further: Further,
     /// Further places of each table.
@@ -88,9 +87,8 @@ impl Default for Scratch {
             query: Query::new(),
             point: Vec::new(),
             hash: HashScratch::default(),
-            key: Vec::new(),
+            keys: Vec::new(),
             places: Vec::new(),
-            values: Vec::new(),
             run: RunScratch::default(),
             further: Further::default(),
             multi_probe: 0,
@@ -194,15 +192,9 @@ impl Scratch {
         self.point.resize(lsh.functions.dim(), 0.0);
         lsh.functions.centred(&mut self.point);
         self.multi_probe = params.multi_probe;
+        lsh.functions.keys_of(&self.point, &mut self.hash, &mut self.keys);
         self.places.clear();
-        self.values.clear();
-        for table in 0..lsh.functions.tables() {
-            lsh.functions.keys(table, &self.point, &mut self.hash, &mut self.key);
-            self.places.extend(self.key.iter().map(|key| Place { table: table as u32, key: *key }));
-            if self.multi_probe > 0 {
-                self.values.extend_from_slice(self.hash.values());
-            }
-        }
+        self.places.extend((0..).zip(&self.keys).map(|(table, key)| Place { table, key: *key }));
         lsh.codec.prepare(&self.query.floats, &mut self.candidates.code_query);
     }
 
@@ -212,7 +204,7 @@ impl Scratch {
         lsh.fences.runs(&self.places, blocks, &mut self.run, &mut self.runs);
         if self.multi_probe > 0 {
             let blocks = blocks / self.places.len().max(1);
-            let own = Own { places: &self.places, values: &self.values, blocks };
+            let own = Own { places: &self.places, values: self.hash.values(), blocks };
             let told = (self.multi_probe, lsh.tables.block_bytes());
             self.further.add((&lsh.functions, &lsh.fences), own, told, &mut self.run, &mut self.runs);
         }
