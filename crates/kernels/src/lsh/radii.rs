@@ -5,7 +5,7 @@
 //! compound hash are hashed to 32 bits (section 5.2).
 
 use crate::kmeans::random::Random;
-use crate::product::{Product, multiply};
+use crate::product::{Product, multiply, multiply_each};
 
 /// Bits of a compound hash's value (v in the paper).
 pub const VALUE_BITS: u32 = 32;
@@ -82,6 +82,12 @@ impl RadiusHashes {
         multiply(&Product { rows: points, dim, columns, kept: hashes, stride: hashes }, out);
     }
 
+    /// Projects one point for all tables: `L x m`, the same numbers as those of one table after the other.
+    pub fn project_point(&self, point: &[f32], out: &mut Vec<f32>) {
+        out.resize(self.ladder.tables * self.ladder.hashes, 0.0);
+        multiply_each(point, &self.directions, self.ladder.hashes, out);
+    }
+
     /// The value of a compound hash from a point's [projections](RadiusHashes::project) for its table.
     #[inline]
     pub fn value(&self, radius: usize, table: usize, projections: &[f32]) -> u32 {
@@ -146,6 +152,19 @@ mod tests {
                 // 32 bits tell other buckets apart.
                 assert_eq!(shared[radius], same[radius], "{distance} {r}");
             }
+        }
+    }
+
+    #[test]
+    fn a_point_is_projected_for_all_tables_as_for_each() {
+        let drawn = RadiusHashes::draw(23, LADDER, 3);
+        let mut random = Random::new(11);
+        let point: Vec<f32> = (0..23).map(|_| random.normal() as f32).collect();
+        let (mut all, mut one) = (Vec::new(), Vec::new());
+        drawn.project_point(&point, &mut all);
+        for (table, of_table) in all.chunks_exact(LADDER.hashes).enumerate() {
+            drawn.project(table, &point, &mut one);
+            assert_eq!(one, of_table, "{table}");
         }
     }
 

@@ -119,7 +119,8 @@ impl Seen {
 /// Memory of one running query.
 pub(super) struct Scratch {
     point: Vec<f32>,
-    projections: Vec<Vec<f32>>,
+    /// Of all tables, one behind the other.
+    projections: Vec<f32>,
     seen: Seen,
     found: TopK,
     slots: Vec<(u64, u32, u32)>,
@@ -202,10 +203,7 @@ impl Searched<'_> {
         scratch.next.clear();
         scratch.point.resize(self.base.dim(), 0.0);
         to_f32(self.base.element(), query, &mut scratch.point);
-        scratch.projections.resize(hashes.ladder().tables, Vec::new());
-        for (table, projections) in scratch.projections.iter_mut().enumerate() {
-            hashes.project(table, &scratch.point, projections);
-        }
+        hashes.project_point(&scratch.point, &mut scratch.projections);
     }
 
     /// Finds the chains of a radius: by a read of each table, or without.
@@ -215,7 +213,7 @@ impl Searched<'_> {
         slots.clear();
         spans.clear();
         chains.clear();
-        for (table, projections) in projections.iter().enumerate() {
+        for (table, projections) in projections.chunks_exact(hashes.ladder().hashes.max(1)).enumerate() {
             let (value, place) = (hashes.value(radius, table, projections), layout.place(radius, table));
             counters.buckets += 1;
             if self.filter.is_some_and(|filter| !filter.holds(place, value)) {
