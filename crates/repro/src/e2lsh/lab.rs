@@ -28,7 +28,7 @@ pub(super) const BLOCK_BYTES: u32 = 512;
 /// Bits of a filter beyond those of ids: a bucket of none of 2^3 n values is known to be empty 7 times of 8.
 const FILTER_BITS: u32 = 3;
 /// Bits by which a table's are fewer than ids': a bucket then has some sixteen entries of others, which its fingerprints reject, and
-/// blocks are not mostly empty.
+/// blocks of 512 bytes are not mostly empty; of larger blocks there are as many fewer.
 const FEWER_SLOT_BITS: u32 = 4;
 /// Reads in flight on a thread.
 const DEPTH: u32 = 256;
