@@ -1,4 +1,4 @@
-"""Plots as SVG text: curves over recall, and bars. Nothing is fetched, nothing runs."""
+"""Plots as SVG text: curves over recall or ratio, and bars. Nothing is fetched, nothing runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ LEFT, RIGHT, TOP, BOTTOM = 74, 16, 34, 52
 RECALL_TICKS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
 # Beyond the most, points are drawn at the edge.
 LEAST_RECALL, MOST_RECALL = 0.5, 0.9995
+# A ratio is drawn by the logarithm of what is above 1, from the worse to the better.
+RATIO_TICKS = (2, 1.5, 1.2, 1.1, 1.05, 1.02, 1.01, 1.005, 1.002, 1.001)
+MOST_RATIO, LEAST_RATIO = 2.0, 1.0005
 # Dark enough on white, and told apart by eyes that see red and green alike when markers differ too.
 COLOURS = (
     "#0057b7",
@@ -53,6 +56,18 @@ class Curve:
     strong: bool = False
 
 
+@dataclass(frozen=True)
+class Axis:
+    """What curves are drawn over."""
+
+    label: str
+    ticks: tuple[float, ...]
+    position: Callable[[float], float]
+    """Where a value lies, before scaling."""
+    worst: float
+    """Points that are worse are not drawn."""
+
+
 def colour(style: int) -> str:
     """The colour of a system."""
     return COLOURS[style % len(COLOURS)]
@@ -61,6 +76,15 @@ def colour(style: int) -> str:
 def recall_position(recall: float) -> float:
     """Where a recall lies on its axis, before scaling."""
     return -math.log10(1 - min(max(recall, 0.0), MOST_RECALL))
+
+
+def ratio_position(ratio: float) -> float:
+    """Where an overall ratio lies on its axis, before scaling: the better, the farther to the right."""
+    return -math.log10(max(ratio, LEAST_RATIO) - 1)
+
+
+RECALL = Axis("recall@k (logarithm of what is missing)", RECALL_TICKS, recall_position, LEAST_RECALL)
+RATIO = Axis("overall ratio (logarithm of what is above 1)", RATIO_TICKS, ratio_position, MOST_RATIO)
 
 
 def log_ticks(least: float, most: float) -> list[float]:
@@ -103,29 +127,33 @@ def text(x: float, y: float, words: str, anchor: str = "middle", more: str = "")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(words)}</text>'
 
 
-def over_recall(title: str, unit: str, curves: list[Curve]) -> str:
-    """Curves over recall, with a logarithmic axis of ``unit``; ``x`` of the marks is recall, ``y`` is positive."""
-    shown = [(curve, [one for one in curve.marks if one.x >= LEAST_RECALL and one.y > 0]) for curve in curves]
+def over(axis: Axis, title: str, unit: str, curves: list[Curve]) -> str:
+    """Curves over an axis, with a logarithmic one of ``unit``; ``y`` of the marks is positive."""
+    left = axis.position(axis.worst)
+    shown = [
+        (curve, [one for one in curve.marks if axis.position(one.x) >= left and one.y > 0])
+        for curve in curves
+    ]
     marks = [one for _, some in shown for one in some]
     if not marks:
         return f"<p>{escape(title)}: nothing was measured.</p>"
-    recalls = [recall_position(one.x) for one in marks]
-    x_least, x_most = min(recalls) - 0.05, max(recalls) + 0.05
+    positions = [axis.position(one.x) for one in marks]
+    x_least, x_most = min(positions) - 0.05, max(positions) + 0.05
     y_least, y_most = min(one.y for one in marks) / 1.3, max(one.y for one in marks) * 1.3
 
-    def x_of(recall: float) -> float:
-        share = (recall_position(recall) - x_least) / (x_most - x_least)
+    def x_of(value: float) -> float:
+        share = (axis.position(value) - x_least) / (x_most - x_least)
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def y_of(value: float) -> float:
         share = math.log(value / y_least) / math.log(y_most / y_least)
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
-    ticks = [one for one in RECALL_TICKS if x_least <= recall_position(one) <= x_most]
+    ticks = [one for one in axis.ticks if x_least <= axis.position(one) <= x_most]
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
     parts.append(text(WIDTH / 2, 18, title, more='class="title"'))
     parts += axes(ticks, log_ticks(y_least, y_most), x_of, y_of)
-    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "recall@k (logarithm of what is missing)"))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axis.label))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(text(16, middle, unit, more=f'transform="rotate(-90 16 {middle:.1f})"'))
     for curve, some in shown:

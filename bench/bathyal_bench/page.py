@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from bathyal_bench.drawing import Bar, Curve, Mark, bars, legend_sign, over_recall
+from bathyal_bench.drawing import RATIO, RECALL, Bar, Curve, Mark, bars, legend_sign, over
 from bathyal_bench.points import (
     Point,
     Section,
-    at_recall,
+    at_goal,
     data_names,
     gaps,
     held_bytes,
@@ -20,19 +20,21 @@ from bathyal_bench.points import (
 from bathyal_bench.tables import (
     BUDGET_HEADS,
     BUILD_HEADS,
-    EQUAL_RECALL_HEADS,
+    RATIO_DIGITS,
     SWEEP_HEADS,
     budget_rows,
     budgets_of,
     build_rows,
     conditions,
-    equal_recall,
+    equal_heads,
+    equal_rows,
+    goal_title,
+    goals_of,
     machine_line,
     megabytes,
     number,
     section_title,
     sweep_rows,
-    targets_of,
 )
 
 STYLE = """
@@ -78,7 +80,12 @@ def cell(words: str) -> str:
 def tooltip(system: str, point: Point) -> str:
     """Everything about a point."""
     figures = point.figures
-    parts = [system, point.label, f"recall {point.recall:.4f}", f"{number(point.qps)} queries/s"]
+    parts = [
+        system,
+        point.label,
+        f"recall {point.recall:.4f}, ratio {number(figures['ratio'], RATIO_DIGITS)}",
+    ]
+    parts.append(f"{number(point.qps)} queries/s")
     parts.append(f"p50 {number(figures['p50_us'])} µs, p99 {number(figures['p99_us'])} µs")
     parts.append(f"{number(figures['reads'])} reads, memory {megabytes(held_bytes(figures))}")
     return "\n".join(parts)
@@ -92,20 +99,20 @@ PLOTS = (
 )
 
 
-def plots(section: Section, styles: dict[str, int], references: tuple[str, ...]) -> str:
-    """The curves of a section."""
-    drawn = []
+def plots(section: Section, styles: dict[str, int], references: tuple[str, ...], figure: str) -> str:
+    """The curves of a section over recall or ratio."""
+    drawn, axis = [], RATIO if figure == "ratio" else RECALL
     for name, title, unit in PLOTS:
         curves = []
         for sweep in section.sweeps:
             marks = []
             for point in sweep.points:
-                value = point.figures[name]
+                place, value = point.figures[figure], point.figures[name]
                 # Stray reads through the page cache would stretch the axis.
-                if value is not None and (name != "reads" or value >= 1):
-                    marks.append(Mark(point.recall, value, tooltip(sweep.system, point)))
+                if place is not None and value is not None and (name != "reads" or value >= 1):
+                    marks.append(Mark(place, value, tooltip(sweep.system, point)))
             curves.append(Curve(sweep.system, styles[sweep.system], marks, sweep.system in references))
-        drawn.append(over_recall(title, unit, curves))
+        drawn.append(over(axis, title, unit, curves))
     return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
 
 
@@ -122,8 +129,8 @@ def legend(section: Section, styles: dict[str, int]) -> str:
 def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> str:
     """Index, memory and build time of each system."""
     builds = latest_builds(records, section.data)
-    targets = targets_of(records)
-    middle = targets[len(targets) // 2]
+    goals = goals_of(records)
+    middle = goals[len(goals) // 2]
     sizes, seconds, peaks, memory = [], [], [], []
     for name, build in builds.items():
         style = styles.get(name, len(styles))
@@ -132,13 +139,13 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
         seconds.append(Bar(name, style, spent, f"{number(spent)} s"))
         peaks.append(Bar(name, style, peak / 1e6, megabytes(peak)))
     for sweep in section.sweeps:
-        found = at_recall(sweep.curve, middle)
+        found = at_goal(sweep, middle)
         held = held_bytes(found.figures if found else sweep.points[-1].figures)
         if held is not None:
             memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))
     drawn = [
         bars("Index on disk", "MB", sizes),
-        bars(f"DRAM and page cache of a search at recall {middle:g}, or at the most effort", "MB", memory),
+        bars(f"DRAM and page cache of a search at {middle}, or at the most effort", "MB", memory),
         bars("Build time", "seconds", seconds),
         bars("Peak memory of the build's process", "MB", peaks),
     ]
@@ -149,12 +156,13 @@ def section_parts(records: list[dict[str, Any]], section: Section, styles: dict[
     """A section: plots, tables at equal recall, and all points."""
     references = reference_names(records, section)
     parts = [f"<h2>{escape(section_title(section))}</h2>", legend(section, styles)]
-    parts.append(plots(section, styles, references))
-    for target in targets_of(records):
-        parts.append(f"<h3>At recall {target:g}</h3>")
-        parts.append(table(EQUAL_RECALL_HEADS, equal_recall(section, target, references)))
+    for figure in dict.fromkeys(goal.figure for goal in goals_of(records)):
+        parts.append(plots(section, styles, references, figure))
+    for goal in goals_of(records):
+        parts.append(f"<h3>{escape(goal_title(goal))}</h3>")
+        parts.append(table(equal_heads(goal), equal_rows(section, goal, references)))
         for budget in budgets_of(records):
-            rows = budget_rows(section, budget, target)
+            rows = budget_rows(section, budget, goal)
             if rows:
                 parts.append(f"<p>Within {megabytes(budget)}:</p>{table(BUDGET_HEADS, rows)}")
     every = table(SWEEP_HEADS, sweep_rows(section))

@@ -1,4 +1,4 @@
-"""From records to points: medians over repeats, figures at equal recall, and flags where memory is unequal."""
+"""From records to points: medians over repeats, figures at equal recall or ratio, flags where memory is unequal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from typing import Any
 
 from bathyal_bench.suite import UNEQUAL_MEMORY
 
-# A recall of 1 has no logarithm of what is missing; this is as near as 10,000 queries of 10 can tell.
+# A recall or ratio of 1 has no logarithm of what is missing; this is as near as 10,000 queries of 10 can tell.
 LEAST_MISSING = 1e-5
+# A ratio that more of the queries have none of is not compared: those with too few answers would be the worst ones.
+# Fewer may have a neighbour at distance 0, which is no fault of a system.
+MOST_LEFT_OUT = 0.05
 # Figures of a point, with the field of a record that each comes from.
 FIGURES = {
     "recall": ("recall",),
@@ -33,6 +36,21 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
+class Goal:
+    """What systems are compared at: a ``recall`` of at least ``value``, or an overall ``ratio`` of at most it."""
+
+    figure: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.value:g}"
+
+    def missing(self, value: float | None = None) -> float:
+        """How far this figure, or the goal itself, is from what an exact search has, which is 1."""
+        return max(abs(1 - (self.value if value is None else value)), LEAST_MISSING)
+
+
+@dataclass(frozen=True)
 class Point:
     """A system at one effort: medians over the repeats. None is what the system does not tell."""
 
@@ -41,10 +59,12 @@ class Point:
     qps_least: float
     qps_most: float
     repeats: int
+    left_out: float = 0.0
+    """Share of the queries that have no ratio."""
 
     @property
     def recall(self) -> float:
-        """Mean recall."""
+        """Mean recall; 0 where the system tells none."""
         return self.figures["recall"] or 0.0
 
     @property
@@ -59,30 +79,33 @@ class Sweep:
 
     system: str
     points: list[Point]
-    curve: list[Point]
-    """Those by rising recall that figures at a recall lie between."""
+    curves: dict[str, list[Point]]
+    """Those from the worst to the best recall, or ratio, that figures at one lie between."""
     reads_source: str | None = None
     dram_source: str | None = None
+    ratio_source: str | None = None
     note: str | None = None
 
 
 @dataclass
 class Section:
-    """Everything that is comparable: one set, one number of threads, warm or cold."""
+    """Everything that is comparable: one set, one number of neighbours and of threads, warm or cold."""
 
     data: str
     cache: str
     threads: int
+    k: int | None = None
+    """Neighbours a query; None in records of before a run could have several."""
     sweeps: list[Sweep] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class AtRecall:
-    """Figures at a recall."""
+class Reached:
+    """Figures at a recall or a ratio."""
 
     figures: dict[str, float | None]
     above: bool
-    """Whether even the least effort finds more: then this is that effort, and not at equal recall."""
+    """Whether even the least effort finds more, or nearer: then this is that effort, and not equal."""
     label: str
 
 
@@ -93,8 +116,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def effort_label(effort: dict[str, Any]) -> str:
-    """``search_list 40``."""
-    return ", ".join(f"{name} {value}" for name, value in effort.items())
+    """``search_list 40``; a dash where there is nothing to choose."""
+    return ", ".join(f"{name} {value}" for name, value in effort.items()) or "–"
 
 
 def lookup(record: dict[str, Any], keys: Iterable[str]) -> float | None:
@@ -107,18 +130,19 @@ def lookup(record: dict[str, Any], keys: Iterable[str]) -> float | None:
 
 def sections(records: list[dict[str, Any]]) -> list[Section]:
     """The measured searches, sorted into what is comparable; the order is that of the run."""
-    groups: dict[tuple[str, str, int], dict[str, dict[str, list[dict[str, Any]]]]] = {}
+    groups: dict[tuple[str, str, int, int | None], dict[str, dict[str, list[dict[str, Any]]]]] = {}
     for record in records:
         if record.get("kind") != "search":
             continue
-        section = groups.setdefault((record["data"], record["cache"], record["threads"]), {})
+        where = (record["data"], record["cache"], record["threads"], record.get("k"))
+        section = groups.setdefault(where, {})
         efforts = section.setdefault(record["system"], {})
         efforts.setdefault(effort_label(record["effort"]), []).append(record)
     found = []
-    for (data, cache, threads), systems in groups.items():
+    for (data, cache, threads, k), systems in groups.items():
         sweeps = [summarise(name, efforts) for name, efforts in systems.items()]
-        found.append(Section(data, cache, threads, sweeps))
-    return sorted(found, key=lambda one: (one.data, one.cache != "warm", one.threads))
+        found.append(Section(data, cache, threads, k, sweeps))
+    return sorted(found, key=lambda one: (one.data, one.k or 0, one.cache != "warm", one.threads))
 
 
 def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
@@ -130,52 +154,88 @@ def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
             values = [value for value in (lookup(one, keys) for one in records) if value is not None]
             figures[name] = statistics.median(values) if values else None
         rates = [float(one["qps"]) for one in records]
-        points.append(Point(label, figures, min(rates), max(rates), len(records)))
+        left_out = max(left_out_share(one) for one in records)
+        points.append(Point(label, figures, min(rates), max(rates), len(records), left_out))
     last = next(iter(efforts.values()))[-1]
     options = {tuple(records[0]["effort"]) for records in efforts.values()}
     one_option = options == {tuple(last["effort"])} and len(last["effort"]) == 1
-    curve = rising(points) if one_option else frontier(points)
-    return Sweep(system, points, curve, last.get("reads_source"), last.get("dram_source"), last.get("note"))
+    choose = rising if one_option else frontier
+    curves = {figure: choose(points, figure) for figure in ("recall", "ratio")}
+    about = [last.get(name) for name in ("reads_source", "dram_source", "ratio_source", "note")]
+    return Sweep(system, points, curves, *about)
 
 
-def rising(points: list[Point]) -> list[Point]:
-    """The points of one option that rises, without those that find no more than less of it did.
+def left_out_share(record: dict[str, Any]) -> float:
+    """The share of a batch that has no ratio; 0 where that is not known."""
+    asked = record.get("batch_queries")
+    return (record.get("ratio_left_out") or 0) / asked if asked else 0.0
+
+
+def rising(points: list[Point], figure: str = "recall") -> list[Point]:
+    """The points of one option that rises, without those that find no more, or no nearer, than less of it did.
 
     Throughput does not choose among them: it is noisier than recall, and reads at a recall are read off too.
     """
     best: list[Point] = []
-    for point in points:
-        if not best or point.recall > best[-1].recall:
+    for point in told(points, figure):
+        if not best or distance(point, figure) < distance(best[-1], figure):
             best.append(point)
     return best
 
 
-def frontier(points: list[Point]) -> list[Point]:
-    """The points that no other beats in both recall and throughput, by rising recall."""
+def frontier(points: list[Point], figure: str = "recall") -> list[Point]:
+    """The points that no other beats in both recall (or ratio) and throughput, from the worst to the best."""
     best: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.recall, one.qps), reverse=True):
+    for point in sorted(told(points, figure), key=lambda one: (distance(one, figure), -one.qps)):
         if not best or point.qps > best[-1].qps:
             best.append(point)
     return best[::-1]
 
 
-def at_recall(curve: list[Point], target: float) -> AtRecall | None:
-    """The figures at a recall, between the points on either side; None where it is not reached.
+def told(points: list[Point], figure: str) -> list[Point]:
+    """The points that have a figure: programs may tell a recall and no ratio, and few answers have no ratio."""
+    some = [point for point in points if point.figures[figure] is not None]
+    return [point for point in some if figure != "ratio" or point.left_out <= MOST_LEFT_OUT]
 
-    Logarithms are interpolated over the logarithm of the recall that is missing, in which such curves are nearly
-    straight. Figures of zero are interpolated as they are.
+
+def distance(point: Point, figure: str) -> float:
+    """How far a recall or a ratio is from 1."""
+    value = point.figures[figure]
+    return math.inf if value is None else abs(1 - value)
+
+
+def at_goal(sweep: Sweep, goal: Goal) -> Reached | None:
+    """The figures of a system at a goal; None where it does not reach it."""
+    return between_points(sweep.curves[goal.figure], goal)
+
+
+def at_recall(curve: list[Point], target: float) -> Reached | None:
+    """The figures at a recall; None where it is not reached."""
+    return between_points(curve, Goal("recall", target))
+
+
+def at_ratio(curve: list[Point], target: float) -> Reached | None:
+    """The figures at an overall ratio; None where answers are farther away."""
+    return between_points(curve, Goal("ratio", target))
+
+
+def between_points(curve: list[Point], goal: Goal) -> Reached | None:
+    """The figures at a goal, between the points on either side; None where it is not reached.
+
+    Logarithms are interpolated over the logarithm of the recall that is missing, or of what is above a ratio of 1,
+    in which such curves are nearly straight. Figures of zero are interpolated as they are.
     """
-    if not curve or curve[-1].recall < target:
+    gaps = [goal.missing(point.figures[goal.figure]) for point in curve]
+    target = goal.missing()
+    if not curve or gaps[-1] > target:
         return None
-    if curve[0].recall >= target:
-        first = curve[0]
-        return AtRecall(dict(first.figures), first.recall > target, first.label)
-    for low, high in itertools.pairwise(curve):
-        if high.recall >= target:
-            missing = [math.log(max(1 - one.recall, LEAST_MISSING)) for one in (low, high)]
-            share = (math.log(max(1 - target, LEAST_MISSING)) - missing[0]) / (missing[1] - missing[0])
+    if gaps[0] <= target:
+        return Reached(dict(curve[0].figures), gaps[0] < target, curve[0].label)
+    for (low, low_gap), (high, high_gap) in itertools.pairwise(zip(curve, gaps, strict=True)):
+        if high_gap <= target:
+            share = math.log(target / low_gap) / math.log(high_gap / low_gap)
             figures = {name: between(low.figures[name], high.figures[name], share) for name in FIGURES}
-            return AtRecall(figures | {"recall": target}, False, f"{low.label} to {high.label}")
+            return Reached(figures | {goal.figure: goal.value}, False, f"{low.label} to {high.label}")
     return None
 
 
@@ -220,14 +280,14 @@ def held_bytes(figures: dict[str, float | None]) -> float | None:
     return None if own is None else own + (figures["cached_bytes"] or 0.0)
 
 
-def nearest_reference(own: AtRecall, references: dict[str, AtRecall]) -> str | None:
+def nearest_reference(own: Reached, references: dict[str, Reached]) -> str | None:
     """The reference whose memory is nearest; the first where memory is not known."""
 
-    def distance(name: str) -> float:
+    def apart(name: str) -> float:
         beside, held = held_bytes(references[name].figures), held_bytes(own.figures)
         return abs(math.log(max(held, 1.0) / max(beside, 1.0))) if held and beside else 0.0
 
-    return min(references, key=distance, default=None)
+    return min(references, key=apart, default=None)
 
 
 def latest_builds(records: list[dict[str, Any]], data: str) -> dict[str, dict[str, Any]]:

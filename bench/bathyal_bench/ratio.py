@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal_bench.datasets import DataSet, read_vectors
+from bathyal_bench.recall import read_groundtruth
 
 # Queries whose neighbours are gathered at a time: some megabytes.
 QUERIES_AT_ONCE = 256
@@ -43,6 +44,18 @@ def overall_ratio(found: NDArray[Any], ids: NDArray[Any], data: DataSet, k: int)
         return {"ratio": None, "ratio_p99": None, "ratio_left_out": len(each)}
     p99 = float(np.percentile(known, 99, method="inverted_cdf"))
     return {"ratio": float(known.mean()), "ratio_p99": p99, "ratio_left_out": len(each) - len(known)}
+
+
+def true_lengths(data: DataSet, queries: int, k: int) -> NDArray[np.float64]:
+    """Rising Euclidean distances of the exact neighbours of the first queries (``queries x k``): what programs that
+    give no ids divide by."""
+    base, asked = data.vectors(), read_vectors(data.queries)
+    ids = read_groundtruth(data.groundtruth)[0][:queries, :k].astype(np.int64)
+    parts = []
+    for first in range(0, len(ids), QUERIES_AT_ONCE):
+        rows = slice(first, min(first + QUERIES_AT_ONCE, len(ids)))
+        parts.append(lengths(base[ids[rows]], asked[rows], data.metric))
+    return np.sort(np.concatenate(parts), axis=1)
 
 
 def lengths(neighbours: NDArray[Any], queries: NDArray[Any], metric: str) -> NDArray[np.float64]:

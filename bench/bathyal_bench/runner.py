@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -187,31 +188,36 @@ class Run:
 
     def measure(self, data: DataSet, systems: list[tuple[System, Path | None]]) -> None:
         """Searches: the systems take turns, so that a slow minute of the machine hits all of them."""
-        broken: set[str] = set()
-        for cache in self.suite.caches:
-            for repeat in range(self.suite.repeats):
-                for threads in self.suite.threads:
-                    for system, index in systems:
-                        if system.name in broken:
-                            continue
-                        where = {"data": data.name, "system": system.name, "peer": system.peer}
-                        where |= {"threads": threads, "repeat": repeat, "cache": cache}
-                        say(f"{data.name}, {cache}, repeat {repeat + 1}, {threads} threads: {system.name}")
-                        records = self.work_on(self.search_job(system, index, cache), system, data, threads)
-                        for record in records:
-                            self.record(record | where)
-                        if records[-1]["kind"] != "search":
-                            broken.add(system.name)
-                            say(f"{system.name}: {records[-1]['kind']}: {records[-1]['reason']}")
+        # What failed may do so after hours; what cannot answer with two threads may with one.
+        failed: set[str] = set()
+        unable: set[tuple[str, int, int]] = set()
+        suite = self.suite
+        turns = itertools.product(suite.caches, range(suite.repeats), suite.threads, suite.k, systems)
+        for cache, repeat, threads, k, (system, index) in turns:
+            if system.name in failed or (system.name, threads, k) in unable:
+                continue
+            where = {"data": data.name, "system": system.name, "peer": system.peer}
+            where |= {"threads": threads, "repeat": repeat, "cache": cache, "k": k}
+            turn = f"{cache}, repeat {repeat + 1}, {threads} threads, k = {k}"
+            say(f"{data.name}, {turn}: {system.name}")
+            records = self.work_on(self.search_job(system, index, cache, k), system, data, threads)
+            for record in records:
+                self.record(record | where)
+            if records[-1]["kind"] != "search":
+                say(f"{system.name}: {records[-1]['kind']}: {records[-1]['reason']}")
+            if records[-1]["kind"] == "failed":
+                failed.add(system.name)
+            elif records[-1]["kind"] == "skipped":
+                unable.add((system.name, threads, k))
 
-    def search_job(self, system: System, index: Path | None, cache: str) -> dict[str, Any]:
+    def search_job(self, system: System, index: Path | None, cache: str, k: int) -> dict[str, Any]:
         """What a worker has to know."""
         suite = self.suite
         return {
             "task": "search",
             "index": str(index),
             "cache": cache,
-            "k": suite.k,
+            "k": k,
             "open": system.open,
             "search": system.search,
             "efforts": list(system.efforts),

@@ -62,12 +62,16 @@ class Suite:
     name: str
     data: tuple[dict[str, Any], ...]
     systems: tuple[System, ...]
-    k: int = 10
+    k: tuple[int, ...] = (10,)
+    """Neighbours a query; all is measured for each."""
     threads: tuple[int, ...] = (2, 1)
     build_threads: int = 2
     repeats: int = 3
     caches: tuple[str, ...] = ("warm",)
     targets: tuple[float, ...] = TARGETS
+    """Recalls at which systems are compared."""
+    ratio_targets: tuple[float, ...] = ()
+    """Overall ratios at which they are."""
     references: tuple[str, ...] = ()
     """What others are compared with: each with the one whose memory is nearest to its own."""
     memory_budgets: tuple[int, ...] = ()
@@ -85,9 +89,13 @@ class Suite:
         for cache in self.caches:
             if cache not in ("warm", "cold"):
                 raise ValueError(f"caches names {cache!r}; expected warm or cold")
-        for name, numbers in (("threads", self.threads), ("repeats", (self.repeats,))):
+        for name, numbers in (("k", self.k), ("threads", self.threads), ("repeats", (self.repeats,))):
             if not numbers or min(numbers) < 1:
                 raise ValueError(f"{name} is {', '.join(map(str, numbers))}; expected 1 or more")
+        if not self.targets and not self.ratio_targets:
+            raise ValueError("targets and ratio_targets are empty; expected something to compare at")
+        if self.ratio_targets and min(self.ratio_targets) <= 1:
+            raise ValueError("ratio_targets holds a ratio of 1 or less; expected for example 1.05")
 
     def systems_for(self, data: str) -> list[System]:
         """The systems that are measured on a set."""
@@ -123,7 +131,6 @@ def read_suite(path: Path) -> Suite:
 
 PLAIN = (
     "name",
-    "k",
     "build_threads",
     "repeats",
     "pin",
@@ -134,18 +141,20 @@ PLAIN = (
     "timeout_seconds",
 )
 
-SEVERAL = ("threads", "caches", "targets")
+SEVERAL = ("threads", "caches", "targets", "ratio_targets")
 
 
 def parse_suite(content: dict[str, Any], name: str = "suite") -> Suite:
     """The suite that parsed TOML describes."""
-    known = {*PLAIN, *SEVERAL, "reference", "memory_budgets", "page_cache", "data", "systems"}
+    known = {*PLAIN, *SEVERAL, "k", "reference", "memory_budgets", "page_cache", "data", "systems"}
     refuse_unknown("the suite", content, known)
     for needed in ("data", "systems"):
         if not content.get(needed):
             raise ValueError(f"the suite has no [[{needed}]]")
     fields: dict[str, Any] = {key: content[key] for key in PLAIN if key in content}
     fields |= {key: tuple(content[key]) for key in SEVERAL if key in content}
+    if "k" in content:
+        fields["k"] = (content["k"],) if isinstance(content["k"], int) else tuple(content["k"])
     if "page_cache" in content:
         fields["page_cache"] = parse_bytes(content["page_cache"])
     reference = content.get("reference", ())

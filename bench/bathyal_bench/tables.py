@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 from bathyal_bench.points import (
-    AtRecall,
+    MOST_LEFT_OUT,
+    Goal,
+    Reached,
     Section,
     Sweep,
-    at_recall,
+    at_goal,
     data_names,
     gaps,
     held_bytes,
@@ -53,10 +55,12 @@ def markdown(heads: Row, rows: list[Row]) -> str:
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
 
 
-def targets_of(records: list[dict[str, Any]]) -> list[float]:
-    """The recalls that the suite compares at."""
+def goals_of(records: list[dict[str, Any]]) -> list[Goal]:
+    """The recalls, then the ratios, that the suite compares at."""
     run = next((one for one in records if one.get("kind") == "run"), None)
-    return list(run["suite"]["targets"]) if run else list(TARGETS)
+    recalls = run["suite"]["targets"] if run else TARGETS
+    ratios = run["suite"].get("ratio_targets", ()) if run else ()
+    return [Goal("recall", one) for one in recalls] + [Goal("ratio", one) for one in ratios]
 
 
 def budgets_of(records: list[dict[str, Any]]) -> list[int]:
@@ -80,24 +84,46 @@ EQUAL_RECALL_HEADS = [
 ]
 
 
-def equal_recall(section: Section, target: float, references: tuple[str, ...]) -> list[Row]:
-    """A row for each system at one recall, fastest first; those that do not reach it come last."""
-    found = {sweep.system: at_recall(sweep.curve, target) for sweep in section.sweeps}
+def equal_heads(goal: Goal) -> Row:
+    """The columns of :func:`equal_rows`: at equal ratio, the recall that comes with it, too."""
+    more = ["recall"] if goal.figure == "ratio" else []
+    return EQUAL_RECALL_HEADS[:3] + more + EQUAL_RECALL_HEADS[3:]
+
+
+def goal_title(goal: Goal) -> str:
+    """``At recall 0.95``, ``At an overall ratio of 1.05``."""
+    return f"At an overall ratio of {goal.value:g}" if goal.figure == "ratio" else f"At {goal}"
+
+
+def equal_rows(section: Section, goal: Goal, references: tuple[str, ...]) -> list[Row]:
+    """A row for each system at one recall or ratio, fastest first; those that do not reach it come last."""
+    found = {sweep.system: at_goal(sweep, goal) for sweep in section.sweeps}
     reached = {name: one for name in references if (one := found[name]) is not None}
     rows: list[tuple[float, Row]] = []
     for sweep in section.sweeps:
         one = found[sweep.system]
         if one is None:
-            most = max(point.recall for point in sweep.points)
-            blank = [sweep.system, "not reached", *[""] * 8, f"highest recall {most:.3f}"]
-            rows.append((0.0, blank))
+            blanks = [""] * (len(equal_heads(goal)) - 3)
+            rows.append((0.0, [sweep.system, "not reached", *blanks, best_of(sweep, goal)]))
         else:
-            row = equal_recall_row(sweep, one, reached)
+            row = equal_row(sweep, goal, one, reached)
             rows.append((one.figures["qps"] or 0.0, row))
     return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
 
 
-def equal_recall_row(sweep: Sweep, one: AtRecall, references: dict[str, AtRecall]) -> Row:
+def best_of(sweep: Sweep, goal: Goal) -> str:
+    """How near a system comes to a goal that it does not reach."""
+    if not sweep.curves[goal.figure]:
+        return f"tells no {goal.figure}"
+    best = sweep.curves[goal.figure][-1].figures[goal.figure]
+    return (
+        f"lowest ratio {number(best, RATIO_DIGITS)}"
+        if goal.figure == "ratio"
+        else f"highest recall {best:.3f}"
+    )
+
+
+def equal_row(sweep: Sweep, goal: Goal, one: Reached, references: dict[str, Reached]) -> Row:
     """The figures of one system, and what a reader has to know before comparing them."""
     figures = one.figures
     is_reference = sweep.system in references
@@ -112,6 +138,7 @@ def equal_recall_row(sweep: Sweep, one: AtRecall, references: dict[str, AtRecall
         sweep.system,
         number(figures["qps"]),
         number(ratio),
+        *([number(figures["recall"])] if goal.figure == "ratio" else []),
         number(figures["p50_us"]),
         number(figures["p99_us"]),
         number(figures["reads"]),
@@ -119,17 +146,20 @@ def equal_recall_row(sweep: Sweep, one: AtRecall, references: dict[str, AtRecall
         megabytes(figures["dram_bytes"]),
         megabytes(figures["cached_bytes"] or None),
         one.label,
-        "; ".join(whose + remarks(sweep, one, beside, is_reference)),
+        "; ".join(whose + remarks(sweep, goal, one, beside, is_reference)),
     ]
 
 
-def remarks(sweep: Sweep, one: AtRecall, beside: AtRecall | None, is_reference: bool) -> list[str]:
+def remarks(sweep: Sweep, goal: Goal, one: Reached, beside: Reached | None, is_reference: bool) -> list[str]:
     """What makes a row not equal to the reference's."""
     found = ["reference"] if is_reference else []
     if sweep.note:
         found.append(sweep.note)
     if one.above:
-        found.append(f"recall is {one.figures['recall']:.3f}")
+        digits = RATIO_DIGITS if goal.figure == "ratio" else 3
+        found.append(f"{goal.figure} is {number(one.figures[goal.figure], digits)}")
+    if goal.figure == "ratio" and sweep.ratio_source is not None:
+        found.append(f"the ratio is the {sweep.ratio_source}'s own figure")
     if beside is not None and not is_reference:
         flag = memory_flag(held_bytes(one.figures), held_bytes(beside.figures))
         found += [f"**{flag}**"] if flag else []
@@ -150,8 +180,11 @@ def sweep_rows(section: Section) -> list[Row]:
         for point in sweep.points:
             figures = point.figures
             spread = f"{number(point.qps_least)} to {number(point.qps_most)}"
-            row = [sweep.system, point.label, f"{point.recall:.4f}"]
-            row += [number(figures[name], RATIO_DIGITS) for name in ("ratio", "ratio_p99")]
+            recall = figures["recall"]
+            row = [sweep.system, point.label, "–" if recall is None else f"{recall:.4f}"]
+            left_out = f" ({point.left_out:.0%} left out)" if point.left_out > MOST_LEFT_OUT else ""
+            row += [f"{number(figures['ratio'], RATIO_DIGITS)}{left_out}"]
+            row += [number(figures["ratio_p99"], RATIO_DIGITS)]
             row += [number(point.qps), spread]
             row += [number(figures[name]) for name in ("mean_us", "p50_us", "p99_us", "reads")]
             rows.append([*row, megabytes(figures["dram_bytes"]), megabytes(figures["cached_bytes"] or None)])
@@ -192,11 +225,11 @@ def build_rows(records: list[dict[str, Any]], data: str) -> list[Row]:
     return [cells for _, cells in sorted(rows, key=lambda pair: pair[0])]
 
 
-def budget_rows(section: Section, budget: int, target: float) -> list[Row]:
-    """At one recall: the systems that stay within a budget, fastest first, then what the others would need."""
+def budget_rows(section: Section, budget: int, goal: Goal) -> list[Row]:
+    """At one goal: the systems that stay within a budget, fastest first, then what the others would need."""
     within, beyond = [], []
     for sweep in section.sweeps:
-        one = at_recall(sweep.curve, target)
+        one = at_goal(sweep, goal)
         if one is None:
             continue
         dram = held_bytes(one.figures) or 0.0
@@ -217,9 +250,10 @@ BUDGET_HEADS = ["system", "queries/s", "reads", "DRAM and page cache", "notes"]
 
 
 def section_title(section: Section) -> str:
-    """``sift-a, 1 thread, warm``."""
+    """``sift-a, k = 10, 1 thread, warm``."""
     threads = f"{section.threads} thread{'' if section.threads == 1 else 's'}"
-    return f"{section.data}, {threads}, {section.cache}"
+    neighbours = "" if section.k is None else f"k = {section.k}, "
+    return f"{section.data}, {neighbours}{threads}, {section.cache}"
 
 
 def repeats_line(repeats: int) -> str:
@@ -232,17 +266,18 @@ def machine_line(records: list[dict[str, Any]]) -> str:
     run = next((one for one in records if one.get("kind") == "run"), None)
     if run is None:
         return "Machine not recorded."
-    about = run["machine"]
+    about, ks = run["machine"], run["suite"]["k"]
+    neighbours = ", ".join(map(str, ks)) if isinstance(ks, list) else ks
     return (
         f"{about['cpu']}, {about['cores']} processors, {about['memory_bytes'] / 2**30:.0f} GiB, Linux "
         f"{about['kernel']}, commit {about['commit']}, {about['time']}, load {about['load']:.1f} at the start; "
-        f"suite {run['suite']['name']}, {repeats_line(run['suite']['repeats'])}, k = {run['suite']['k']}."
+        f"suite {run['suite']['name']}, {repeats_line(run['suite']['repeats'])}, k = {neighbours}."
     )
 
 
 EXPLANATION = (
     "Throughput is of batches with the threads of the section, latency of one query at a time with one thread, "
-    "both from the caller's side. Figures at a recall are interpolated. The "
+    "both from the caller's side. Figures at a recall or a ratio are interpolated. The "
     "ratio says how many times as far as the true neighbours what was found lies, on average and of the worst "
     "hundredth of the queries. DRAM is the most that the process held "
     "from opening the index on, less what it held before, mapped pages of files included. Page cache is what the "
@@ -264,11 +299,11 @@ def section_parts(records: list[dict[str, Any]], section: Section) -> list[str]:
     """The tables of a section."""
     parts = [f"## {section_title(section)}"]
     references = reference_names(records, section)
-    for target in targets_of(records):
-        parts.append(f"### At recall {target:g}")
-        parts.append(markdown(EQUAL_RECALL_HEADS, equal_recall(section, target, references)))
+    for goal in goals_of(records):
+        parts.append(f"### {goal_title(goal)}")
+        parts.append(markdown(equal_heads(goal), equal_rows(section, goal, references)))
         for budget in budgets_of(records):
-            rows = budget_rows(section, budget, target)
+            rows = budget_rows(section, budget, goal)
             if rows:
                 parts += [f"Within {megabytes(budget)}:", markdown(BUDGET_HEADS, rows)]
     return [*parts, "### Every point", markdown(SWEEP_HEADS, sweep_rows(section))]

@@ -11,6 +11,7 @@ import pytest
 from bathyal_bench import drawing, page, points, tables
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
+AT_95, AT_99 = points.Goal("recall", 0.95), points.Goal("recall", 0.99)
 
 
 @pytest.fixture
@@ -24,7 +25,9 @@ def point(recall, qps, **more):
     return points.Point(f"effort {qps}", figures, qps, qps, 1)
 
 
-@pytest.mark.parametrize("name", ["suite", "points", "ratio", "tables", "drawing"])
+@pytest.mark.parametrize(
+    "name", ["suite", "points", "ratio", "tables", "drawing", "peers.srs", "peers.qalsh"]
+)
 def test_examples(name):
     assert doctest.testmod(importlib.import_module(f"bathyal_bench.{name}")).failed == 0
 
@@ -77,6 +80,74 @@ def test_zeros_and_unknowns_are_interpolated_as_what_they_are():
     assert found.figures["p99_us"] is None
 
 
+def test_throughput_at_a_ratio_lies_on_the_line_between_the_logarithms():
+    # What is above 1 falls by ten while throughput falls by a hundred.
+    curve = [point(0.5, 10_000.0, ratio=1.1), point(0.9, 100.0, ratio=1.01)]
+    found = points.at_ratio(curve, 1 + 10**-1.5)
+    assert found.figures["qps"] == pytest.approx(1000.0)
+    assert found.figures["ratio"] == pytest.approx(1.0316, abs=1e-4)
+    assert points.at_ratio(curve, 1.01).figures["qps"] == pytest.approx(100.0)
+    assert points.at_ratio(curve, 1.001) is None
+
+
+def test_an_exact_scan_is_nearer_than_any_ratio():
+    found = points.at_ratio([point(1.0, 50.0, ratio=1.0)], 1.05)
+    assert found.above
+    assert (found.figures["ratio"], found.figures["qps"]) == (1.0, 50.0)
+
+
+def test_curves_over_the_ratio_fall_towards_one():
+    sweep = [point(0.5, 90.0, ratio=1.2), point(0.6, 80.0, ratio=1.3), point(0.9, 70.0, ratio=1.01)]
+    assert [one.figures["ratio"] for one in points.rising(sweep, "ratio")] == [1.2, 1.01]
+    assert [one.figures["ratio"] for one in points.frontier(sweep, "ratio")] == [1.2, 1.01]
+    assert points.rising([point(0.5, 90.0, ratio=None)], "ratio") == []
+
+
+def test_a_ratio_of_few_of_the_queries_is_not_compared(recorded):
+    for record in recorded:
+        if record.get("system") == "DiskANN" and record["kind"] == "search":
+            record |= {"ratio": 1.01, "ratio_left_out": 30}
+        elif record["kind"] == "search":
+            record |= {"ratio": 1.01, "ratio_left_out": 2}
+    (section,) = points.sections(recorded)
+    goal = points.Goal("ratio", 1.02)
+    rows = {row[0]: row for row in tables.equal_rows(section, goal, ("Bathyal, file",))}
+    assert rows["DiskANN"][-1] == "tells no ratio"
+    assert float(rows["Bathyal, file"][2]) == 1.0
+    assert all(len(row) == len(tables.equal_heads(goal)) for row in rows.values())
+    every = {row[0]: row for row in tables.sweep_rows(section)}
+    assert every["DiskANN"][3] == "1.0100 (30% left out)"
+
+
+def test_systems_are_compared_at_equal_ratio(recorded):
+    recorded[0]["suite"] |= {"targets": [], "ratio_targets": [1.05, 1.001]}
+    for record in recorded:
+        if record["kind"] == "search":
+            # hnswlib's is a program that tells no recall.
+            own = record["system"] == "hnswlib"
+            record |= {"ratio": 2 - record["recall"], "ratio_source": "program" if own else None}
+            record["recall"] = None if own else record["recall"]
+    (section,) = points.sections(recorded)
+    rows = {row[0]: row for row in tables.equal_rows(section, points.Goal("ratio", 1.05), ("Bathyal, file",))}
+    assert float(rows["Bathyal, file"][2]) == 1.0
+    assert float(rows["Bathyal, file"][3]) == pytest.approx(0.95, abs=0.02)
+    assert 0.2 < float(rows["DiskANN"][2]) < 0.4
+    assert "the ratio is the program's own figure" in rows["hnswlib"][-1]
+    far = {row[0]: row for row in tables.equal_rows(section, points.Goal("ratio", 1.001), ())}
+    assert far["hnswlib"][-1].startswith("lowest ratio 1.03")
+    assert {row[0]: row for row in tables.equal_rows(section, AT_95, ())}["hnswlib"][-1] == "tells no recall"
+    text, drawn = tables.report(recorded), page.page(recorded)
+    assert "### At an overall ratio of 1.05" in text and "At recall" not in text
+    assert "overall ratio (logarithm of what is above 1)" in drawn and "recall@k" not in drawn
+
+
+def test_each_number_of_neighbours_has_its_section(recorded):
+    more = [record | {"k": k} for k in (10, 1) for record in recorded if record["kind"] == "search"]
+    found = points.sections(more)
+    assert [section.k for section in found] == [1, 10]
+    assert tables.section_title(found[0]) == "small, k = 1, 1 thread, warm"
+
+
 def test_memory_within_a_tenth_is_equal_whichever_is_larger():
     assert points.memory_flag(110e6, 100e6) is None
     assert points.memory_flag(100e6, 110e6) is None
@@ -94,17 +165,17 @@ def test_repeats_become_medians_with_their_spread(recorded):
 
 def test_tables_compare_and_flag(recorded):
     (section,) = points.sections(recorded)
-    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, ("Bathyal, file",))}
+    rows = {row[0]: row for row in tables.equal_rows(section, AT_95, ("Bathyal, file",))}
     assert float(rows["Bathyal, file"][2]) == 1.0
     assert 0.2 < float(rows["DiskANN"][2]) < 0.4
     assert "unequal" not in rows["DiskANN"][-1]
     assert "unequal memory: +1" in rows["hnswlib"][-1]
-    assert "highest recall 0.970" in {r[0]: r for r in tables.equal_recall(section, 0.99, ())}["hnswlib"][-1]
+    assert "highest recall 0.970" in {r[0]: r for r in tables.equal_rows(section, AT_99, ())}["hnswlib"][-1]
 
 
 def test_each_row_is_beside_the_reference_with_the_nearest_memory(recorded):
     (section,) = points.sections(recorded)
-    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, ("Bathyal, file", "hnswlib"))}
+    rows = {row[0]: row for row in tables.equal_rows(section, AT_95, ("Bathyal, file", "hnswlib"))}
     assert "beside Bathyal, file" in rows["DiskANN"][-1]
     assert float(rows["hnswlib"][2]) == 1.0
     assert rows["hnswlib"][-1].startswith("reference")
@@ -115,7 +186,7 @@ def test_page_cache_counts_as_memory(recorded):
         if record.get("system") == "DiskANN" and record["kind"] == "search":
             record["cached_bytes"] = 10 * record["dram_bytes"]
     (section,) = points.sections(recorded)
-    rows = {row[0]: row for row in tables.equal_recall(section, 0.95, ("Bathyal, file",))}
+    rows = {row[0]: row for row in tables.equal_rows(section, AT_95, ("Bathyal, file",))}
     assert "unequal memory" in rows["DiskANN"][-1]
     assert rows["DiskANN"][tables.EQUAL_RECALL_HEADS.index("page cache")].endswith("MB")
     assert rows["Bathyal, file"][tables.EQUAL_RECALL_HEADS.index("page cache")] == "–"
@@ -123,7 +194,7 @@ def test_page_cache_counts_as_memory(recorded):
 
 def test_a_budget_shuts_out_what_is_larger(recorded):
     (section,) = points.sections(recorded)
-    rows = tables.budget_rows(section, 50_000_000, 0.95)
+    rows = tables.budget_rows(section, 50_000_000, AT_95)
     assert [row[0] for row in rows] == ["Bathyal, file", "DiskANN", "hnswlib"]
     assert rows[-1][-1] == "over the budget"
 
@@ -149,12 +220,18 @@ def test_the_page_is_one_file_of_sound_markup(recorded):
 
 def test_curves_leave_out_what_cannot_be_drawn():
     marks = [drawing.Mark(0.9, 10.0, "a"), drawing.Mark(0.95, 0.0, "zero has no logarithm")]
-    drawn = drawing.over_recall("Reads", "reads", [drawing.Curve("one", 0, marks)])
+    drawn = drawing.over(drawing.RECALL, "Reads", "reads", [drawing.Curve("one", 0, marks)])
     assert drawn.count("<circle") == 1
-    assert "nothing was measured" in drawing.over_recall("Reads", "reads", [])
+    assert "nothing was measured" in drawing.over(drawing.RECALL, "Reads", "reads", [])
 
 
 def test_recall_is_drawn_by_what_is_missing():
     steps = [drawing.recall_position(one) for one in (0.9, 0.99, 0.999)]
     assert steps[1] - steps[0] == pytest.approx(steps[2] - steps[1])
     assert math.isfinite(drawing.recall_position(1.0))
+
+
+def test_a_ratio_is_drawn_by_what_is_above_one():
+    steps = [drawing.ratio_position(one) for one in (1.1, 1.01, 1.001)]
+    assert steps[1] - steps[0] == pytest.approx(steps[2] - steps[1])
+    assert math.isfinite(drawing.ratio_position(1.0))

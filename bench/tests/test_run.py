@@ -76,6 +76,35 @@ def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
     assert kept["build_seconds"] == build["build_seconds"]
 
 
+def test_each_number_of_neighbours_is_measured(tmp_path):
+    path = tmp_path / "several.jsonl"
+    with open(path, "w") as log:
+        suite = parse_suite(SUITE | {"k": [1, 5], "targets": [], "ratio_targets": [1.05]})
+        Run(suite, tmp_path, log, only=("Bathyal",)).execute()
+    records = points.read_records(path)
+    assert [section.k for section in points.sections(records)] == [1, 5]
+    assert "k = 1, 5." in tables.report(records)
+
+
+def test_what_cannot_answer_with_two_threads_is_measured_with_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("BATHYAL_SRS", str(tmp_path))
+    # It is asked to build, then to answer.
+    program = tmp_path / "srs"
+    program.write_text(
+        "#!/bin/sh\ntouch index.bin\necho Overall Ratio: 1.5\necho 'Average Time (s):  0.001'\n"
+    )
+    program.chmod(0o755)
+    srs = {"name": "SRS", "peer": "srs", "build": {"m": 6}, "effort": "t", "efforts": [5]}
+    path = tmp_path / "threads.jsonl"
+    with open(path, "w") as log:
+        suite = parse_suite(SUITE | {"systems": [srs], "threads": [1, 2], "repeats": 2})
+        Run(suite, tmp_path / "work", log).execute()
+    records = points.read_records(path)
+    (section,) = points.sections(records)
+    assert (section.threads, section.sweeps[0].points[0].repeats) == (1, 2)
+    assert [one["reason"] for one in points.gaps(records)] == ["answers with one thread"]
+
+
 def test_building_and_measuring_can_be_two_runs(tmp_path):
     unbuilt = run(tmp_path, "unbuilt.jsonl", built_only=True, only=("Bathyal",))
     assert "Bathyal  to be built" in Run(parse_suite(SUITE), tmp_path, sys.stdout).plan()

@@ -68,6 +68,11 @@ def test_long_vectors_are_made_of_real_ones(tmp_path, monkeypatch):
     assert ids[0, 0] < 300
 
 
+def test_one_number_of_neighbours_or_several_are_measured():
+    assert (parsed().k, parsed(k=5).k, parsed(k=[1, 100]).k) == ((10,), (5,), (1, 100))
+    assert parsed(targets=[], ratio_targets=[1.1, 1.05]).ratio_targets == (1.1, 1.05)
+
+
 def test_a_system_is_opened_within_each_budget():
     budgeted = PLAIN | {"budgeted": True, "open": {"tier": "file"}}
     systems = parsed(budgeted, memory_budgets=["64MB", "16MB"]).systems
@@ -84,6 +89,9 @@ def test_a_system_is_opened_within_each_budget():
         ({"systems": [PLAIN | {"searches": {}}]}, "searches is not known"),
         ({"systems": [PLAIN | {"budgeted": True}]}, "no memory_budgets"),
         ({"caches": ["lukewarm"]}, "expected warm or cold"),
+        ({"k": [10, 0]}, "k is 10, 0; expected 1 or more"),
+        ({"targets": []}, "expected something to compare at"),
+        ({"ratio_targets": [0.95]}, "expected for example 1.05"),
         ({"reference": "two"}, "which no system is called"),
         ({"memory_budgets": ["many"]}, "is no size"),
         ({"data": []}, r"no \[\[data\]\]"),

@@ -20,6 +20,9 @@ PEERS = {
     "pyvsag": ("pyvsag", "Pyvsag"),
     "symphonyqg": ("rabitqlib", "SymphonyQg"),
     "ivf-rabitq": ("rabitqlib", "IvfRabitq"),
+    "falconn": ("falconn", "Falconn"),
+    "srs": ("srs", "Srs"),
+    "qalsh": ("qalsh", "Qalsh"),
     "external": ("external", "External"),
 }
 

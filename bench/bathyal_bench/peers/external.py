@@ -146,7 +146,8 @@ def judged(results: Path, data: DataSet, k: int, distances_beside_ids: bool) -> 
     step = 2 if distances_beside_ids else 1
     found = words[2 : 2 + step * count * width : step].reshape(count, width)
     ids, distances = read_groundtruth(data.groundtruth)
-    return {"recall": recall_at(found, ids, distances, k)} | overall_ratio(found, ids, data, k)
+    judgement = {"recall": recall_at(found, ids, distances, k), "batch_queries": count}
+    return judgement | overall_ratio(found, ids, data, k)
 
 
 def as_record(figures: dict[str, float], outcome: Outcome, data: DataSet) -> dict[str, Any]:

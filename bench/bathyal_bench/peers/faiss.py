@@ -1,7 +1,8 @@
 """faiss, by its index factory. ``build``: factory, and any construction parameter; ``search``: any parameter.
 
 For example ``factory = "HNSW32,Flat"`` with ``efConstruction`` and ``efSearch``, or
-``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``. The peer
+``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``; in place of that,
+``candidates`` is how many are re-ranked whatever k is. The peer
 ``faiss-on-disk`` has its inverted lists in a file of their own, which is mapped. ``open``: ``mapped = true`` maps
 flat vectors, such as those of a re-ranking, and reads the rest; ``read_ahead = false`` lets the kernel read only
 the pages of mapped lists that are wanted. ``build.by_residual = false`` is for codes that are
@@ -27,6 +28,8 @@ class Faiss(Peer):
     """Any index that the factory makes, in memory."""
 
     requirement = "faiss-cpu"
+    candidates: float | None = None
+    refined_k: int | None = None
     metrics = ("l2", "ip")
 
     def load_library(self) -> None:
@@ -69,14 +72,25 @@ class Faiss(Peer):
             self.index = self.package.read_index(str(index / FILE))
 
     def set_effort(self, options: Options) -> None:
-        self.set_parameters(self.index, options)
+        self.candidates, self.refined_k = options.get("candidates"), None
+        self.set_parameters(
+            self.index, {name: value for name, value in options.items() if name != "candidates"}
+        )
+
+    def refine_for(self, k: int) -> None:
+        """Has the candidates re-ranked, which faiss counts as a multiple of k."""
+        if self.candidates is not None and self.refined_k != k:
+            self.set_parameters(self.index, {"k_factor_rf": max(1, self.candidates / k)})
+            self.refined_k = k
 
     def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
         self.package.omp_set_num_threads(self.threads)
+        self.refine_for(k)
         return self.index.search(queries, k)[1]
 
     def search_one(self, query: NDArray[Any], k: int) -> NDArray[Any]:
         self.package.omp_set_num_threads(1)
+        self.refine_for(k)
         return self.index.search(query[np.newaxis], k)[1][0]
 
     def close(self) -> None:

@@ -52,15 +52,21 @@ class ProgramPeer(Peer):
         raise NotImplementedError
 
 
-def run_program(words: list[str], environment: dict[str, str] | None = None) -> Outcome:
-    """Runs a program to its end.
+def run_program(
+    words: list[str], environment: dict[str, str] | None = None, folder: Path | None = None
+) -> Outcome:
+    """Runs a program to its end, in a folder if one is given.
 
     Raises:
         RuntimeError: it failed; the message ends with the last lines that it wrote.
     """
     started = time.monotonic()
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **(environment or {})},
+        cwd=folder,
     )
     assert process.stdout is not None
     with Watch(process.pid) as watch:
