@@ -121,7 +121,8 @@ impl Lab<'_> {
     pub(super) fn plan(&self, ladder: Ladder, vectors: usize, block_bytes: u32) -> Plan {
         let id_bits = usize::BITS - vectors.saturating_sub(1).leading_zeros();
         let id_bits = id_bits.max(1);
-        let slot_bits = self.arguments.slot_bits.unwrap_or(id_bits.saturating_sub(FEWER_SLOT_BITS).max(1));
+        let fewer = FEWER_SLOT_BITS + (block_bytes / BLOCK_BYTES).max(1).ilog2();
+        let slot_bits = self.arguments.slot_bits.unwrap_or(id_bits.saturating_sub(fewer).max(1));
         let (radii, tables) = (ladder.radii as u32, ladder.tables as u32);
         let layout = Layout { radii, tables, slot_bits, id_bits, block_bytes, direct: false };
         let filter_bits = (id_bits + FILTER_BITS).max(LEAST_BITS);
