@@ -12,6 +12,9 @@ const SIZE: (u32, u32) = (760, 460);
 /// Room beyond the outermost points, as a share of what is drawn.
 const MARGIN: f64 = 0.06;
 
+/// Axes that end below have labels with digits behind the point.
+const SMALL: f64 = 20.0;
+
 /// How a curve is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pen {
@@ -67,8 +70,8 @@ fn draw(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Result<(), Box<dyn Er
         .configure_mesh()
         .x_desc(axes.x)
         .y_desc(axes.y)
-        .x_label_formatter(&|x| format!("{x:.2}").trim_end_matches('0').trim_end_matches('.').to_owned())
-        .y_label_formatter(&|y| format!("{y:.0}"))
+        .x_label_formatter(&|x| short(*x))
+        .y_label_formatter(&|y| if top < SMALL { short(*y) } else { format!("{y:.0}") })
         .draw()?;
     for (number, curve) in curves.iter().enumerate() {
         let color = Palette99::pick(number).to_rgba();
@@ -91,4 +94,9 @@ fn draw(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Result<(), Box<dyn Er
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+/// A label with two digits behind the point at most.
+fn short(value: f64) -> String {
+    format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
