@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bathyal_console::Failure;
 use bathyal_tier::Tier;
 
-use super::build::Built;
+use super::build::{Built, Plan};
 use super::lab::{BLOCK_BYTES, Lab, in_memory};
 use super::points::Point;
 use super::search::Ask;
@@ -28,46 +28,54 @@ pub(super) fn candidates(times: f64, tables: u32, k: usize) -> usize {
     (times * 2.0 * f64::from(tables)).round() as usize + k - 1
 }
 
+/// The best tables so far.
+struct Best {
+    plan: Plan,
+    name: String,
+    /// Seconds that building took, if they were built now.
+    seconds: Option<f64>,
+    asks: Vec<Ask>,
+    /// Processor time of a query that reaches the ratio for the first k; infinite where none does.
+    cost_ns: f64,
+}
+
 /// Builds tables with each number of hashes, measures them with each S, and keeps those that answer the first k best.
 pub(super) fn measure(lab: &Lab<'_>) -> Result<(Vec<Point>, Chosen), Failure> {
     let base = &lab.work.base;
-    let (mut points, mut kept): (Vec<Point>, Option<(f64, Chosen)>) = (Vec::new(), None);
+    let (mut points, mut best): (Vec<Point>, Option<Best>) = (Vec::new(), None);
     for hashes in lab.hashes() {
         let name = format!("paper-m{hashes}-b{BLOCK_BYTES}");
         let plan = lab.plan(lab.ladder(hashes), base.count(), BLOCK_BYTES);
-        // The one that is kept so far is read again if it has to be.
-        let kept_before = kept.take().map(|(cost, chosen)| {
-            let Chosen { built, name, asks, .. } = chosen;
-            (cost, built, name, asks)
-        });
-        let built = lab.built(base, plan, &name)?;
-        let tier = in_memory(&built)?;
-        let first = points.len();
-        for k in &lab.arguments.k {
-            points.extend(efforts(lab, &built, &tier, *k as usize)?);
-        }
-        let of = &points[first..];
-        let k = lab.arguments.k.iter().map(|k| best(of, *k as usize, lab.arguments.ratio));
-        let asks: Vec<Ask> = k.flatten().map(ask_of).collect();
-        let cost = best(of, lab.arguments.k[0] as usize, lab.arguments.ratio)
+        let (of, seconds) = with(lab, plan, &name)?;
+        let asks = lab.arguments.k.iter().filter_map(|k| at_ratio(&of, *k as usize, lab.arguments.ratio));
+        let first = at_ratio(&of, lab.arguments.k[0] as usize, lab.arguments.ratio);
+        let cost_ns = first
             .filter(|point| point.ratio <= f64::from(lab.arguments.ratio))
             .map_or(f64::INFINITY, |point| point.processor_ns);
-        kept = Some(match kept_before {
-            Some((least, built, name_before, asks)) if least <= cost => {
-                drop(tier);
-                lab.remove(&name)?;
-                let in_memory = in_memory(&built)?;
-                (least, Chosen { built, name: name_before, in_memory, asks })
+        if best.as_ref().is_some_and(|best| best.cost_ns <= cost_ns) {
+            lab.remove(&name)?;
+        } else {
+            let asks = asks.map(ask_of).collect();
+            if let Some(before) = best.replace(Best { plan, name, seconds, asks, cost_ns }) {
+                lab.remove(&before.name)?;
             }
-            Some((_, _, name_before, _)) => {
-                lab.remove(&name_before)?;
-                (cost, Chosen { built, name, in_memory: tier, asks })
-            }
-            None => (cost, Chosen { built, name, in_memory: tier, asks }),
-        });
+        }
+        points.extend(of);
     }
-    let (_, chosen) = kept.ok_or_else(|| Failure::usage("--gammas names none"))?;
-    Ok((points, chosen))
+    let Best { plan, name, seconds, asks, .. } = best.ok_or_else(|| Failure::usage("--gammas names none"))?;
+    let built = Built { seconds, ..lab.built(base, plan, &name)? };
+    let in_memory = in_memory(&built)?;
+    Ok((points, Chosen { built, name, in_memory, asks }))
+}
+
+/// What tables come to for each k, and the seconds that building them took.
+fn with(lab: &Lab<'_>, plan: Plan, name: &str) -> Result<(Vec<Point>, Option<f64>), Failure> {
+    let built = lab.built(&lab.work.base, plan, name)?;
+    let (tier, mut points) = (in_memory(&built)?, Vec::new());
+    for k in &lab.arguments.k {
+        points.extend(efforts(lab, &built, &tier, *k as usize)?);
+    }
+    Ok((points, built.seconds))
 }
 
 /// Searches with each S until more finds nothing better.
@@ -87,7 +95,7 @@ fn efforts(lab: &Lab<'_>, built: &Built, tier: &Arc<dyn Tier>, k: usize) -> Resu
 }
 
 /// Of the points of a k the one that reaches the ratio with the least processor time; where none does, the one of the least ratio.
-pub(super) fn best(points: &[Point], k: usize, ratio: f32) -> Option<&Point> {
+pub(super) fn at_ratio(points: &[Point], k: usize, ratio: f32) -> Option<&Point> {
     let of_k = || points.iter().filter(|point| point.k == k);
     let enough = of_k().filter(|point| point.ratio <= f64::from(ratio));
     enough

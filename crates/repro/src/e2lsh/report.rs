@@ -7,7 +7,7 @@ use bathyal_console::{Failure, byte_size};
 use bathyal_index::families::lsh::Tables;
 use serde::Serialize;
 
-use super::accuracy::{Chosen, best};
+use super::accuracy::{Chosen, at_ratio};
 use super::fit::Growth;
 use super::lab::Lab;
 use super::points::{FamilyPoint, Point, Record, hashes_of_theory};
@@ -103,7 +103,7 @@ impl Report<'_> {
         let hashes = self.chosen.built.plan.ladder.hashes;
         let own: Vec<Point> =
             self.of("accuracy", k).filter(|point| point.hashes == hashes).cloned().collect();
-        let found = best(&own, k, self.lab.arguments.ratio)?.variant.clone();
+        let found = at_ratio(&own, k, self.lab.arguments.ratio)?.variant.clone();
         self.of("accuracy", k).find(|point| point.hashes == hashes && point.variant == found)
     }
 
