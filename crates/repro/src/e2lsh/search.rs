@@ -180,8 +180,10 @@ impl Searched<'_> {
                 self.look_up(&cx, radius + 1, scratch).await?;
                 scratch.next = std::mem::replace(&mut scratch.chains, present);
             }
+            // Where the next radius has no chains there is nothing of it to read.
+            let none = ahead && scratch.next.is_empty();
             let read = self.radius(&cx, query, ask, early.take().unwrap_or_default(), scratch).await?;
-            early = ahead.then_some(read);
+            early = if none { Some(Vec::new()) } else { read };
             let worst = f64::from(scratch.found.threshold()).sqrt();
             if scratch.found.len() >= ask.k.min(self.base.count()) && worst <= reach {
                 break;
@@ -244,7 +246,7 @@ impl Searched<'_> {
     }
 
     /// Reads the chains of a radius, together with the first blocks of the next one if there are any, until all have ended or
-    /// enough vectors were compared. Returns the latter blocks, with their chains.
+    /// enough vectors were compared. Returns the latter blocks, with their chains; `None` where they were not read.
     async fn radius(
         &self,
         cx: &Cx,
@@ -252,9 +254,9 @@ impl Searched<'_> {
         ask: Ask,
         before: Vec<(Chain, Vec<u8>)>,
         scratch: &mut Scratch,
-    ) -> Result<Vec<(Chain, Vec<u8>)>, Failure> {
+    ) -> Result<Option<Vec<(Chain, Vec<u8>)>>, Failure> {
         let layout = &self.built.plan.layout;
-        let (mut left, mut early) = (ask.candidates, Vec::new());
+        let (mut left, mut early) = (ask.candidates, None);
         for (chain, bytes) in &before {
             self.take(query, *chain, bytes, &mut left, scratch)?;
         }
@@ -273,7 +275,9 @@ impl Searched<'_> {
                 self.take(query, *chain, arrived.bytes(i), &mut left, scratch)?;
             }
             let bytes = (present.len()..).map(|i| arrived.bytes(i).to_vec());
-            early.extend(scratch.next.drain(..).zip(bytes));
+            if !scratch.next.is_empty() {
+                early = Some(scratch.next.drain(..).zip(bytes).collect());
+            }
         }
         (scratch.spans, scratch.reading) = (spans, present);
         scratch.next.clear();
