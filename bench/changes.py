@@ -175,7 +175,8 @@ def ratio(base: Vectors, queries: Vectors, exact: Vectors, found: Vectors) -> fl
     told, right = (
         np.sort(lengths(base[ids[:, :K]], asked, "l2"), axis=1) for ids in (found, exact[: len(found)])
     )
-    return float(np.nanmean(of_queries(told, right, K)))
+    each = of_queries(told, right, K)
+    return float(each[np.isfinite(each)].mean())
 
 
 def measure(system: Any, base: Vectors, queries: Vectors, exact: Vectors) -> dict[str, float]:
