@@ -7,7 +7,7 @@ use bathyal_console::Failure;
 use bathyal_tier::Tier;
 
 use super::build::{Built, Plan};
-use super::lab::{BLOCK_BYTES, Lab, in_memory};
+use super::lab::{BLOCK_BYTES, Lab};
 use super::points::Point;
 use super::search::Ask;
 
@@ -64,14 +64,14 @@ pub(super) fn measure(lab: &Lab<'_>) -> Result<(Vec<Point>, Chosen), Failure> {
     }
     let Best { plan, name, seconds, asks, .. } = best.ok_or_else(|| Failure::usage("--gammas names none"))?;
     let built = Built { seconds, ..lab.built(base, plan, &name)? };
-    let in_memory = in_memory(&built)?;
+    let in_memory = lab.in_memory(&built)?;
     Ok((points, Chosen { built, name, in_memory, asks }))
 }
 
 /// What tables come to for each k, and the seconds that building them took.
 fn with(lab: &Lab<'_>, plan: Plan, name: &str) -> Result<(Vec<Point>, Option<f64>), Failure> {
     let built = lab.built(&lab.work.base, plan, name)?;
-    let (tier, mut points) = (in_memory(&built)?, Vec::new());
+    let (tier, mut points) = (lab.in_memory(&built)?, Vec::new());
     for k in &lab.arguments.k {
         points.extend(efforts(lab, &built, &tier, *k as usize)?);
     }
@@ -117,7 +117,7 @@ pub(super) fn block_sizes(lab: &Lab<'_>, chosen: &Chosen) -> Result<Vec<Point>, 
     for bytes in sizes {
         let name = format!("paper-m{}-b{bytes}", ladder.hashes);
         let built = lab.built(base, lab.plan(ladder, base.count(), bytes), &name)?;
-        let tier = in_memory(&built)?;
+        let tier = lab.in_memory(&built)?;
         let mut of_size = efforts(lab, &built, &tier, lab.arguments.k[0] as usize)?;
         of_size.iter_mut().for_each(|point| point.experiment = "block size");
         points.extend(of_size);

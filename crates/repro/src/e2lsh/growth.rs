@@ -15,7 +15,7 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors, recall, scan};
 
 use super::accuracy::{Chosen, candidates};
-use super::lab::{BLOCK_BYTES, Lab, in_memory};
+use super::lab::{BLOCK_BYTES, Lab};
 use super::points::{FamilyPoint, Point, hashes_of_theory};
 use super::search::Ask;
 use crate::numbers::median;
@@ -80,7 +80,7 @@ fn paper(
         }
     };
     let built = smaller.as_ref().unwrap_or(&chosen.built);
-    let tier = if whole { chosen.in_memory.clone() } else { in_memory(built)? };
+    let tier = if whole { chosen.in_memory.clone() } else { lab.in_memory(built)? };
     let k = lab.arguments.k[0] as usize;
     let mut reached = None;
     for times in CANDIDATES {

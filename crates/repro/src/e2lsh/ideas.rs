@@ -5,7 +5,7 @@ use bathyal_console::Failure;
 use super::accuracy::Chosen;
 use super::build::{Built, Plan};
 use super::filter::Filter;
-use super::lab::{Lab, in_memory};
+use super::lab::Lab;
 use super::layout::Layout;
 use super::points::Point;
 use super::search::Ask;
@@ -34,7 +34,7 @@ pub(super) fn measure(lab: &Lab<'_>, chosen: &Chosen) -> Result<Vec<Point>, Fail
     }
     let name = format!("direct-m{}", built.plan.ladder.hashes);
     let direct = lab.built(base, direct(&built.plan, base.count()), &name)?;
-    let tier = in_memory(&direct)?;
+    let tier = lab.in_memory(&direct)?;
     for ask in asks {
         let later = Ask { first, ..*ask };
         count("and the first block hashed straight", &direct, &tier, Some(&direct.filter), later)?;

@@ -1,9 +1,11 @@
 //! Where the experiments take place: vectors and queries, the ladder of radii that suits them, and one way to run a search.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bathyal_console::{Console, Failure};
+use bathyal_console::{Console, Failure, byte_size};
 use bathyal_kernels::Metric;
 use bathyal_kernels::distance::{Distance, to_f32};
 use bathyal_kernels::lsh::Ladder;
@@ -30,6 +32,10 @@ const FILTER_BITS: u32 = 3;
 /// Bits by which a table's are fewer than ids': a bucket then has some sixteen entries of others, which its fingerprints reject, and
 /// blocks of 512 bytes are not mostly empty; of larger blocks there are as many fewer.
 const FEWER_SLOT_BITS: u32 = 4;
+/// Bytes that are read before somebody may stop it.
+const READ_BYTES: u64 = 16 << 20;
+/// Vectors that are looked at before somebody may stop it.
+const CHECK_ROWS: usize = 4096;
 /// Reads in flight on a thread.
 const DEPTH: u32 = 256;
 /// Vectors whose nearest other is looked for.
@@ -61,6 +67,9 @@ impl Extent {
         let mut point = vec![0.0; base.dim()];
         let mut largest = 0.0_f32;
         for row in 0..base.count() {
+            if row.is_multiple_of(CHECK_ROWS) && console.interrupt().asked() {
+                return Err(Failure::cancelled());
+            }
             to_f32(base.element(), base.row(row), &mut point);
             largest = point.iter().fold(largest, |largest, value| largest.max(value.abs()));
         }
@@ -178,10 +187,30 @@ impl Lab<'_> {
         let how = (ask, width.threads, width.in_flight);
         Ok(Point::new((experiment, variant), of.1, of.0.count(), how, &[outcome]))
     }
-}
 
-/// The bytes of what was built, in memory.
-pub(super) fn in_memory(built: &Built) -> Result<Arc<dyn Tier>, Failure> {
-    let bytes = std::fs::read(&built.path).map_err(|e| failed(&built.path, e))?;
-    Ok(Arc::new(DramTier::new(bytes)))
+    /// The bytes of what was built, in memory.
+    pub(super) fn in_memory(&self, built: &Built) -> Result<Arc<dyn Tier>, Failure> {
+        let (path, mut bytes) = (&built.path, Vec::new());
+        if bytes.try_reserve_exact(built.index_bytes as usize).is_err() {
+            let size = byte_size::format(built.index_bytes);
+            return Err(Failure::new(format!(
+                "{}: there is no memory for {size} of hash tables, which are measured in it; take fewer --tables or --vectors",
+                path.display()
+            )));
+        }
+        let mut file = File::open(path).map_err(|e| failed(path, e))?;
+        while self.go_on()?
+            && (&mut file).take(READ_BYTES).read_to_end(&mut bytes).map_err(|e| failed(path, e))? > 0
+        {
+        }
+        Ok(Arc::new(DramTier::new(bytes)))
+    }
+
+    /// True, or an error where somebody asked to stop.
+    pub(super) fn go_on(&self) -> Result<bool, Failure> {
+        match self.console.interrupt().asked() {
+            true => Err(Failure::cancelled()),
+            false => Ok(true),
+        }
+    }
 }

@@ -200,9 +200,7 @@ fn striped(lab: &Lab<'_>, chosen: &Chosen, count: usize) -> Result<Vec<PathBuf>,
     let mut files = paths.iter().map(create).collect::<Result<Vec<_>, _>>()?;
     let (mut bytes, mut turn) = (vec![0; STRIPE_BYTES], 0);
     loop {
-        if lab.console.interrupt().asked() {
-            return Err(Failure::cancelled());
-        }
+        lab.go_on()?;
         let mut held = 0;
         while held < STRIPE_BYTES {
             match source.read(&mut bytes[held..]).map_err(|e| failed(from, e))? {
