@@ -68,8 +68,8 @@ class Index:
                 chooses by the calibration.
             in_flight: queries interleaved on each thread; None suits the tier. More take more memory.
             multi_probe: further places that are looked at in each hash table, up to 64, each with as many blocks as
-                the query's own (T in multi-probe LSH); None is 0. Of the family ``lsh``. Nothing is promised of what
-                they add, and ``recall`` and ``ratio`` are aimed for without them.
+                the query's own (T in multi-probe LSH); None is 0. Of the family ``lsh``. Nothing is promised of
+                what they add, and ``recall`` and ``ratio`` are aimed for without them.
             ratio: overall ratio to aim for instead of a recall, at least 1: answers lie that many times as far away
                 as the true nearest, in the mean (see :class:`bathyal.OverallRatio`). Of the family ``lsh``, under
                 ``"l2"`` and ``"cosine"``; then ``recall`` is not looked at.
