@@ -135,6 +135,8 @@ impl From<StoreError> for IndexError {
             StoreError::Exists { path } => IndexError::Exists { path },
             StoreError::NoGeneration { path, reason } => IndexError::NotAnIndex { path, reason },
             StoreError::Tier(error) => IndexError::Tier(error),
+            StoreError::Cancelled => IndexError::Cancelled,
+            StoreError::Address(what) => IndexError::Parameter(what),
             error => IndexError::Store(error),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::error::StoreError;
 use crate::stripe::Parts;
+use crate::traffic::Traffic;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::FileOptions;
 use std::fmt::Debug;
@@ -91,6 +92,12 @@ pub trait Generation: Debug + Send + Sync {
     fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
         Err(StoreError::Unchangeable { path: self.address().join(name) })
     }
+
+    /// What its objects have been asked for so far, through this value, where each request is counted and may be paid for.
+    /// `None` of a store that is here.
+    fn traffic(&self) -> Option<Arc<Traffic>> {
+        None
+    }
 }
 
 /// Bytes beside the objects of a generation that grow, by one writer at a time.
@@ -123,6 +130,9 @@ pub trait LogWriter: Debug + Send + Sync {
     fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
+/// Told how many of how many bytes of long work are done; `false` ends it.
+pub type Attend<'a> = dyn Fn(u64, u64) -> bool + Sync + 'a;
+
 /// A generation under construction, which nobody else sees. Its objects may still change.
 ///
 /// Dropped before it was published it is removed.
@@ -149,6 +159,23 @@ pub trait Draft: Generation {
     /// The note of a draft whose writer was killed while he published it: all that is left to do is
     /// [`Draft::publish`].
     fn sealed(&self) -> Option<&str>;
+
+    /// Takes over the objects `names` of another generation, byte for byte, as if they had been appended here and synced; an
+    /// object that was taken over in part before the process was killed is continued. `attend` as for [`Draft::upload`].
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`]; [`StoreError`].
+    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError>;
+
+    /// Brings the objects `names`, all of which were synced and do not change any more, to where they will be published from,
+    /// so that this can be attended: `attend` is told how many of how many bytes are there, and ends it with `false`. Nothing
+    /// to do for a store that is here.
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`]; [`StoreError`]. What is there already is not brought again.
+    fn upload(&self, _names: &[&str], _attend: &Attend<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Makes the draft what stands under its name, with the objects `names` and no others, all of which were synced.
     /// Whenever the process or the machine fails, the name leads to what it led to before or to all of this.

@@ -127,6 +127,31 @@ pub enum StoreError {
         /// The log that was asked for.
         path: PathBuf,
     },
+    /// A store that is elsewhere did not do what it was asked.
+    #[error("cannot {operation} {}: {reason}", path.display())]
+    Remote {
+        /// What was being done, as a verb.
+        operation: &'static str,
+        /// What it was done to.
+        path: PathBuf,
+        /// Why not, as the store says, and what to do; without credentials.
+        reason: String,
+    },
+    /// The bytes under the name of an object are no longer those that were there before.
+    #[error(
+        "{}: is not the object any more that was read before: something wrote over it; nothing is answered from a mixture: restore it, or open the index again",
+        path.display()
+    )]
+    Changed {
+        /// The object.
+        path: PathBuf,
+    },
+    /// An address that leads to no store, or options that none takes.
+    #[error("{0}")]
+    Address(String),
+    /// The caller asked for an end.
+    #[error("cancelled")]
+    Cancelled,
     /// The bytes could not be made a tier.
     #[error(transparent)]
     Tier(#[from] TierError),

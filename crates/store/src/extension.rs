@@ -1,6 +1,6 @@
 //! What follows from the traits of a store.
 
-use crate::contract::{Draft, Generation, Object, Replace, Store};
+use crate::contract::{Attend, Draft, Generation, Object, Replace, Store};
 use crate::error::StoreError;
 use std::io;
 use std::sync::Arc;
@@ -96,6 +96,40 @@ pub trait ObjectExt: Object {
 }
 
 impl<T: Object + ?Sized> ObjectExt for T {}
+
+/// Bytes that are copied at once.
+const COPIED_BYTES: u64 = 4 << 20;
+
+/// Copies objects into a draft whose objects are appended to: what [`Draft::adopt`] of a store does that has nothing better.
+///
+/// # Errors
+/// As [`Draft::adopt`].
+pub(crate) fn append_objects(
+    draft: &dyn Draft,
+    from: &dyn Generation,
+    names: &[&str],
+    attend: &Attend<'_>,
+) -> Result<(), StoreError> {
+    let objects = names.iter().map(|name| from.get(name)).collect::<Result<Vec<_>, _>>()?;
+    let total = objects.iter().map(|object| object.len()).sum();
+    let mut done = 0;
+    let mut bytes = Vec::new();
+    for (name, object) in names.iter().zip(objects) {
+        let there = draft.len_of(name).filter(|len| *len <= object.len()).unwrap_or(0);
+        let mut copy = draft.append(name, there)?;
+        for at in (there..object.len()).step_by(COPIED_BYTES as usize) {
+            if !attend(done + at, total) {
+                return Err(StoreError::Cancelled);
+            }
+            bytes.resize(COPIED_BYTES.min(object.len() - at) as usize, 0);
+            object.read_at(at, &mut bytes)?;
+            copy.append(&bytes)?;
+        }
+        copy.sync()?;
+        done += object.len();
+    }
+    if attend(total, total) { Ok(()) } else { Err(StoreError::Cancelled) }
+}
 
 /// Bytes of an object that are read at once.
 const PART_BYTES: usize = 256 << 10;

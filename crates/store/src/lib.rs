@@ -17,7 +17,9 @@ pub mod faulty;
 pub mod local;
 pub mod memory;
 pub mod stripe;
+mod traffic;
 
-pub use contract::{Append, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
+pub use contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
+pub use traffic::{Requests, Traffic};

@@ -1,7 +1,8 @@
 //! Generations in memory: for tests, and for indexes that are gone with their process.
 
-use crate::contract::{Append, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
+use crate::contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 use crate::error::StoreError;
+use crate::extension::append_objects;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
@@ -270,6 +271,10 @@ impl Draft for MemoryDraft {
         check_name(name)?;
         locked(&self.objects).remove(name);
         Ok(())
+    }
+
+    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+        append_objects(self, from, names, attend)
     }
 
     fn sealed(&self) -> Option<&str> {

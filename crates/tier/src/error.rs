@@ -90,6 +90,10 @@ pub enum FaultKind {
     LostPeer,
     /// The device says that the bytes are lost or cannot be trusted.
     Damaged,
+    /// Something else has taken the place of what was to be read.
+    Changed,
+    /// The device or service does not let this caller read.
+    Denied,
     /// An operation that this one was linked to has failed, so this one was not begun.
     Skipped,
     /// Anything else; the error number says what.
@@ -104,6 +108,8 @@ impl FaultKind {
             FaultKind::Gone => "what was to be read is gone",
             FaultKind::LostPeer => "the other side does not answer",
             FaultKind::Damaged => "the device says that the bytes are damaged",
+            FaultKind::Changed => "what was to be read was replaced by something else; open the index again",
+            FaultKind::Denied => "access is denied: credentials have expired or do not reach so far",
             FaultKind::Skipped => "an operation that it follows has failed",
             FaultKind::Device => "the device failed",
         }

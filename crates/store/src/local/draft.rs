@@ -4,9 +4,10 @@ use super::check_name;
 use super::folder::Folder;
 use super::publish::{Record, place};
 use super::workspace::Workspace;
-use crate::contract::{Append, Draft, Generation, Object, Replace};
+use crate::contract::{Append, Attend, Draft, Generation, Object, Replace};
 use crate::disk::{Disk, DiskFile, Kind, write_all};
 use crate::error::StoreError;
+use crate::extension::append_objects;
 use crate::stripe::TABLE_NAME;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -141,6 +142,10 @@ impl Draft for LocalDraft {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(StoreError::io("remove", path, e)),
             _ => Ok(()),
         }
+    }
+
+    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+        append_objects(self, from, names, attend)
     }
 
     fn sealed(&self) -> Option<&str> {

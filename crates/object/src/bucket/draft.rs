@@ -1,0 +1,201 @@
+//! A draft of a generation in a bucket: it lies in a folder of this machine until it is whole, and is then brought to the
+//! bucket and given its name.
+
+use super::record::{Record, SMALL_BYTES, fresh_id};
+use super::upload::{Journal, Source, Upload};
+use super::{BucketStore, check_name};
+use bathyal_store::{
+    Append, Attend, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace, StoreError,
+};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The local object that says what was brought to the bucket.
+const JOURNAL: &str = "upload";
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct BucketDraft {
+    store: BucketStore,
+    name: String,
+    path: PathBuf,
+    replace: Replace,
+    local: Box<dyn Draft>,
+    journal: Mutex<Journal>,
+    /// The note of one whose writer was killed while it was published.
+    sealed: Option<String>,
+}
+
+impl BucketDraft {
+    /// On what lies in `local`.
+    pub(super) fn new(
+        store: BucketStore,
+        name: &str,
+        replace: Replace,
+        local: Box<dyn Draft>,
+    ) -> Result<BucketDraft, StoreError> {
+        let found = local.read(JOURNAL).ok().and_then(|bytes| serde_json::from_slice::<Journal>(&bytes).ok());
+        let sealed = found.as_ref().and_then(|journal| journal.note.clone());
+        let journal = found.unwrap_or_else(|| Journal::new(fresh_id()));
+        let path = store.layout.path(name);
+        Ok(BucketDraft {
+            store,
+            name: name.to_owned(),
+            path,
+            replace,
+            local,
+            journal: Mutex::new(journal),
+            sealed,
+        })
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, journal: &Journal) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(journal)
+            .map_err(|e| StoreError::io("write", self.local.address().join(JOURNAL), std::io::Error::other(e)))?;
+        self.local.replace(JOURNAL, &bytes)
+    }
+
+    /// Brings those of the objects `names` of `from` to the bucket that are too large for a record.
+    fn bring(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+        let mut sources = Vec::new();
+        for name in names {
+            check_name(name)?;
+            let object = from.get(name)?;
+            if object.len() > SMALL_BYTES {
+                sources.push(Source { name: (*name).to_owned(), object });
+            }
+        }
+        let prefix = self.store.layout.generation(&self.name, &self.journal().id);
+        let upload = Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
+        let mut journal = self.journal().clone();
+        let result = upload.run(&sources, &mut journal, attend, &mut |journal| self.keep(journal));
+        *self.journal() = journal;
+        result
+    }
+
+    /// Copies a small object, or one for a bucket's record, to where drafts lie.
+    fn keep_small(&self, from: &dyn Generation, name: &str) -> Result<(), StoreError> {
+        let object = from.get(name)?;
+        if object.len() <= SMALL_BYTES { self.local.put(name, &object.read_all()?) } else { Ok(()) }
+    }
+
+    /// The record of the objects `names`, all of which were brought.
+    fn record(&self, names: &[&str]) -> Result<Record, StoreError> {
+        let journal = self.journal();
+        let mut record = Record::new(journal.id.clone());
+        for name in names {
+            if let Some(entry) = journal.brought(name) {
+                record.objects.insert((*name).to_owned(), entry);
+                continue;
+            }
+            let bytes = self.local.read(name)?;
+            record.add_small(name, &bytes);
+        }
+        Ok(record)
+    }
+
+    /// Those of the objects that do not fit into the record, although they are small.
+    fn crowded<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
+        let mut record = Record::new(String::new());
+        let mut crowded = Vec::new();
+        for name in names {
+            let Some(len) = self.local.len_of(name).filter(|len| *len <= SMALL_BYTES) else { continue };
+            if record.has_room(len) {
+                record.add_small(name, &vec![0; len as usize]);
+            } else {
+                crowded.push(*name);
+            }
+        }
+        crowded
+    }
+}
+
+impl Generation for BucketDraft {
+    fn address(&self) -> &Path {
+        self.local.address()
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        let mut names = self.local.list()?;
+        names.retain(|name| name != JOURNAL);
+        Ok(names)
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        self.local.get(name)
+    }
+}
+
+impl Draft for BucketDraft {
+    fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
+        check_name(name)?;
+        self.local.append(name, from)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        check_name(name)?;
+        self.local.replace(name, bytes)
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.local.delete(name)
+    }
+
+    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+        self.bring(from, names, attend)?;
+        names.iter().try_for_each(|name| self.keep_small(from, name))
+    }
+
+    fn upload(&self, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+        let here: Vec<&str> = names.iter().copied().filter(|name| self.journal().brought(name).is_none()).collect();
+        self.bring(self.local.as_ref(), &here, attend)
+    }
+
+    fn sealed(&self) -> Option<&str> {
+        self.sealed.as_deref()
+    }
+
+    fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
+        if !names.contains(&self.store.mark) {
+            let path = self.local.address().join(self.store.mark);
+            return Err(StoreError::Missing { what: "file", path });
+        }
+        for name in names {
+            check_name(name)?;
+            if self.journal().brought(name).is_none() {
+                self.local.get(name)?;
+            }
+        }
+        let mut journal = self.journal().clone();
+        journal.note = Some(note.to_owned());
+        self.keep(&journal)?;
+        *self.journal() = journal;
+        self.upload(names, &|_, _| true)?;
+        let crowded = self.crowded(names);
+        if !crowded.is_empty() {
+            let prefix = self.store.layout.generation(&self.name, &self.journal().id);
+            let upload = Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
+            let mut journal = self.journal().clone();
+            let get = |name: &&str| Ok(Source { name: (*name).to_owned(), object: self.local.get(name)? });
+            let sources = crowded.iter().map(get).collect::<Result<Vec<_>, StoreError>>()?;
+            upload.run(&sources, &mut journal, &|_, _| true, &mut |journal| self.keep(journal))?;
+            *self.journal() = journal;
+        }
+        let record = self.record(names)?;
+        let id = record.id.clone();
+        let published = self.store.publish(&self.name, record, self.replace);
+        if matches!(published, Err(StoreError::Exists { .. })) {
+            // Nobody will publish these. What is left of them is pruned.
+            let _ = self.store.remove(&self.name, &id);
+        }
+        published
+    }
+
+    fn leave(self: Box<Self>) -> Result<(), StoreError> {
+        self.local.leave()
+    }
+}

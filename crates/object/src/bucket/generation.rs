@@ -1,0 +1,195 @@
+//! A published generation, and its objects.
+
+use super::log::BucketLog;
+use super::record::Record;
+use super::{BucketStore, check_name};
+use crate::client::Version;
+use crate::runtime::wait_for;
+use crate::tier::{ObjectTier, Source};
+use bathyal_store::{Backing, Generation, Log, Object, StoreError, Traffic};
+use bathyal_tier::Tier;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::backend::file::FileOptions;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of a range that is one of several read at once.
+const PART_BYTES: u64 = 4 << 20;
+/// Ranges of an object that are read at once: enough to fill a link, and no more memory than the bytes themselves twice.
+const PARTS_AT_ONCE: usize = 8;
+
+/// See the module's description.
+#[derive(Debug, Clone)]
+pub(super) struct Published {
+    pub(super) store: BucketStore,
+    pub(super) name: String,
+    path: PathBuf,
+    record: Arc<Record>,
+    traffic: Arc<Traffic>,
+}
+
+impl Published {
+    pub(super) fn new(store: BucketStore, name: &str, record: Record, traffic: Arc<Traffic>) -> Published {
+        let path = store.layout.path(name);
+        Published { store, name: name.to_owned(), path, record: Arc::new(record), traffic }
+    }
+
+    /// What names its objects.
+    pub(super) fn id(&self) -> &str {
+        &self.record.id
+    }
+
+    /// Counts of what is read through it.
+    pub(super) fn shared_traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// An error if another generation stands under the name now.
+    pub(super) async fn check_place(&self) -> Result<(), StoreError> {
+        let layout = &self.store.layout;
+        let listed = self.store.client.list(&layout.records(&self.name), &self.traffic).await;
+        let listed = listed.map_err(|fault| fault.error("look for", &self.path))?;
+        match listed.first() {
+            Some(newest) if newest.location == layout.record(&self.name, self.record.number) => Ok(()),
+            _ => Err(StoreError::Replaced { path: self.path.clone() }),
+        }
+    }
+}
+
+impl Generation for Published {
+    fn address(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.record.objects.keys().cloned().collect())
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        check_name(name)?;
+        let path = self.path.join(name);
+        let Some(entry) = self.record.objects.get(name) else {
+            return Err(StoreError::Missing { what: "file", path });
+        };
+        if let Some(bytes) = self.record.small_bytes(entry) {
+            return Ok(Arc::new(SmallObject { path, bytes: Arc::from(bytes) }));
+        }
+        let source = Source {
+            client: self.store.client.clone(),
+            key: self.store.layout.generation(&self.name, &self.record.id).join(name),
+            len: entry.bytes,
+            version: Version::default(),
+            traffic: self.traffic.clone(),
+        };
+        Ok(Arc::new(BucketObject { generation: self.clone(), path, source: Arc::new(source) }))
+    }
+
+    fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
+        check_name(name)?;
+        Ok(Arc::new(BucketLog::new(self.clone(), self.path.join(name), name)))
+    }
+
+    fn traffic(&self) -> Option<Arc<Traffic>> {
+        Some(self.traffic.clone())
+    }
+}
+
+/// An object that lies in the record.
+#[derive(Debug)]
+struct SmallObject {
+    path: PathBuf,
+    bytes: Arc<[u8]>,
+}
+
+impl Object for SmallObject {
+    fn address(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let range = checked(&self.path, offset, out.len(), self.len())?;
+        out.copy_from_slice(&self.bytes[range.start as usize..range.end as usize]);
+        Ok(())
+    }
+
+    fn backing(&self) -> Result<Backing, StoreError> {
+        Ok(Backing::Memory(self.bytes.clone()))
+    }
+
+    fn tier(&self, _options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
+        Ok(Arc::new(DramTier::new(self.bytes.to_vec())))
+    }
+}
+
+/// The range of `wanted` bytes from `offset`, if it lies within `len`.
+fn checked(path: &Path, offset: u64, wanted: usize, len: u64) -> Result<Range<u64>, StoreError> {
+    match offset.checked_add(wanted as u64) {
+        Some(end) if end <= len => Ok(offset..end),
+        _ => Err(StoreError::Short { path: path.to_path_buf(), offset, wanted: wanted as u64, len }),
+    }
+}
+
+/// An object of its own.
+#[derive(Debug)]
+struct BucketObject {
+    generation: Published,
+    path: PathBuf,
+    source: Arc<Source>,
+}
+
+impl BucketObject {
+    /// Reads a range in parts, several at once.
+    fn read_range(&self, range: Range<u64>, out: &mut [u8]) -> Result<(), StoreError> {
+        let Source { client, key, version, traffic, .. } = self.source.as_ref();
+        traffic.wanted(1, range.end - range.start);
+        let parts = (range.start..range.end).step_by(PART_BYTES as usize);
+        let parts = parts.map(|from| from..(from + PART_BYTES).min(range.end));
+        let fetch = |part: Range<u64>| async move { client.range(key, part, version, traffic).await };
+        let all = futures_util::stream::iter(parts).map(fetch).buffered(PARTS_AT_ONCE);
+        let mut rest = out;
+        let copied = wait_for(all.try_for_each(|bytes: Bytes| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+            now.copy_from_slice(&bytes);
+            rest = later;
+            std::future::ready(Ok(()))
+        }))?;
+        copied.map_err(|fault| match fault.why {
+            // What was replaced and pruned is gone; what was not is damaged.
+            crate::client::Why::Gone => match wait_for(self.generation.check_place()) {
+                Ok(Err(replaced)) | Err(replaced) => replaced,
+                Ok(Ok(())) => fault.error("read", &self.path),
+            },
+            _ => fault.error("read", &self.path),
+        })
+    }
+}
+
+impl Object for BucketObject {
+    fn address(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> u64 {
+        self.source.len
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let range = checked(&self.path, offset, out.len(), self.len())?;
+        if range.is_empty() { Ok(()) } else { self.read_range(range, out) }
+    }
+
+    fn backing(&self) -> Result<Backing, StoreError> {
+        Ok(Backing::Elsewhere)
+    }
+
+    fn tier(&self, _options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
+        Ok(Arc::new(ObjectTier::new(self.source.clone())))
+    }
+}

@@ -1,0 +1,205 @@
+//! Generations in a bucket.
+//!
+//! Objects of a generation lie under a name that nobody else uses and never change; a small *record* says which generation
+//! is the one under the index's name. Records are numbered and created, never replaced: of two who publish at once one comes
+//! second, and is told so. What is replaced stays until it is pruned, so that those who read it may go on. The layout is in
+//! docs/format/bucket.md.
+
+mod draft;
+mod generation;
+mod layout;
+mod log;
+mod prune;
+mod record;
+mod upload;
+
+pub use prune::{PruneOptions, Pruned};
+
+use crate::client::{Client, Created};
+use crate::connect::{ObjectUrl, StoreOptions, connect};
+use crate::runtime::wait_for;
+use bathyal_store::local::LocalStore;
+use bathyal_store::{Draft, Generation, Replace, Store, StoreError, Traffic};
+use draft::BucketDraft;
+use generation::Published;
+use layout::Layout;
+use record::Record;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Times that a number is taken by another one before it is told.
+const TRIES: usize = 16;
+
+/// The generations in a folder of a bucket.
+#[derive(Debug, Clone)]
+pub struct BucketStore {
+    client: Arc<Client>,
+    layout: Layout,
+    mark: &'static str,
+    /// Where drafts lie until they are uploaded.
+    scratch: LocalStore,
+    /// What is asked of the bucket, but not to read a generation.
+    traffic: Arc<Traffic>,
+}
+
+impl BucketStore {
+    /// The store that the generation at `url` is in, or would be in, of generations that are known by their object `mark`.
+    /// Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`] for options that the provider does not take; [`StoreError`] without threads to be had.
+    pub fn new(
+        url: &ObjectUrl,
+        options: &StoreOptions,
+        mark: &'static str,
+    ) -> Result<BucketStore, StoreError> {
+        let client = connect(url, options)?;
+        let layout = Layout::new(url);
+        let folder = match &options.scratch {
+            Some(folder) => folder.clone(),
+            None => usual_scratch()?,
+        };
+        let here = xxhash_rust::xxh3::xxh3_64(layout.address().as_os_str().as_encoded_bytes());
+        let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
+        Ok(BucketStore { client, layout, mark, scratch, traffic: Arc::default() })
+    }
+
+    /// What sends its requests.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The newest record of `name` and its number; `None` without any.
+    fn newest(&self, name: &str) -> Result<Option<Record>, StoreError> {
+        self.newest_by(name, &self.traffic)
+    }
+
+    fn newest_by(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
+        let path = self.layout.path(name);
+        let failed = |fault: crate::client::Fault| fault.error("look for", &path);
+        let found = wait_for(async {
+            // Between the two requests it may be pruned.
+            for _ in 0..TRIES {
+                let listed = self.client.list(&self.layout.records(name), traffic).await.map_err(failed)?;
+                let Some(first) = listed.first() else { return Ok(None) };
+                match self.client.get(&first.location, traffic).await {
+                    Ok(bytes) => return Ok(Some((first.location.clone(), bytes))),
+                    Err(fault) if fault.why == crate::client::Why::Gone => {}
+                    Err(fault) => return Err(failed(fault)),
+                }
+            }
+            Err(StoreError::Replaced { path: path.clone() })
+        })??;
+        let Some((key, bytes)) = found else { return Ok(None) };
+        Record::parse(&bytes, &self.layout.path_of(&key)).map(Some)
+    }
+
+    /// The record of what stands under `name`; `None` if nothing does.
+    fn standing(&self, name: &str) -> Result<Option<Record>, StoreError> {
+        Ok(self.newest(name)?.filter(|record| !record.deleted))
+    }
+
+    /// Makes `record` the newest one of `name`, with the number that comes next.
+    fn publish(&self, name: &str, mut record: Record, replace: Replace) -> Result<(), StoreError> {
+        let path = self.layout.path(name);
+        for _ in 0..TRIES {
+            let newest = self.newest(name)?;
+            match &newest {
+                // An earlier try was answered by silence.
+                Some(newest) if newest.id == record.id => return Ok(()),
+                Some(newest) if replace == Replace::Never && !newest.deleted => {
+                    return Err(StoreError::Exists { path });
+                }
+                _ => {}
+            }
+            record.number = newest.map_or(0, |newest| newest.number) + 1;
+            let key = self.layout.record(name, record.number);
+            let created = wait_for(self.client.create(&key, record.to_bytes()?.into(), &self.traffic))?;
+            if created.map_err(|fault| fault.error("publish", &path))? == Created::Ours {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Busy { path })
+    }
+}
+
+/// The user's cache folder's place for drafts.
+fn usual_scratch() -> Result<PathBuf, StoreError> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    let cache = cache.ok_or_else(|| {
+        StoreError::Address(
+            "there is no folder in which an index could lie before it is uploaded: set HOME, or name one as the store option \
+             scratch=FOLDER"
+                .into(),
+        )
+    })?;
+    Ok(cache.join("bathyal/uploads"))
+}
+
+/// Refuses names that are paths, and those that a bucket has other uses for.
+fn check_name(name: &str) -> Result<(), StoreError> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+        return Err(StoreError::Name { name: name.to_string() });
+    }
+    Ok(())
+}
+
+impl Store for BucketStore {
+    fn address(&self) -> &Path {
+        self.layout.address()
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        let folders = wait_for(self.client.children(self.layout.folder(), &self.traffic))?
+            .map_err(|fault| fault.error("list", self.layout.address()))?;
+        let mut names = Vec::new();
+        for prefix in folders.common_prefixes {
+            let Some(name) = prefix.filename().filter(|name| check_name(name).is_ok()) else { continue };
+            if self.standing(name)?.is_some() {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
+        check_name(name)?;
+        let traffic = Arc::new(Traffic::default());
+        match self.newest_by(name, &traffic)?.filter(|record| !record.deleted) {
+            Some(record) => Ok(Arc::new(Published::new(self.clone(), name, record, traffic))),
+            None => Err(StoreError::Missing { what: "index", path: self.layout.path(name) }),
+        }
+    }
+
+    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
+        check_name(name)?;
+        if replace == Replace::Never && self.standing(name)?.is_some() {
+            return Err(StoreError::Exists { path: self.layout.path(name) });
+        }
+        Ok(())
+    }
+
+    fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
+        self.check(name, replace)?;
+        let local = self.scratch.begin(name, Replace::Never)?;
+        Ok(Box::new(BucketDraft::new(self.clone(), name, replace, local)?))
+    }
+
+    fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
+        self.check(name, replace)?;
+        let found = self.scratch.abandoned(name, Replace::Never)?.into_iter();
+        found
+            .map(|local| Ok(Box::new(BucketDraft::new(self.clone(), name, replace, local)?) as Box<dyn Draft>))
+            .collect()
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        if self.standing(name)?.is_none() {
+            return Err(StoreError::Missing { what: "index", path: self.layout.path(name) });
+        }
+        self.publish(name, Record::deleted(), Replace::Generation)
+    }
+}

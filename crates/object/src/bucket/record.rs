@@ -1,0 +1,187 @@
+//! The record of a generation: its objects, and the small ones whole, so that to open an index takes no request for each.
+//!
+//! ```text
+//! {"bathyal_record":1,"number":3,"id":"...","objects":{"pages":{"bytes":4096},"manifest":{"bytes":900,"at":0}}}
+//! 1a2b3c4d
+//! ...the bytes of the small objects, one after the other
+//! ```
+//!
+//! The second line is the CRC-32C of the first and of what follows the second.
+
+use super::check_name;
+use bathyal_store::StoreError;
+use rand::RngCore;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Version of the layout that this program writes and reads.
+const VERSION: u32 = 1;
+/// An object up to this length lies in the record.
+pub(super) const SMALL_BYTES: u64 = 32 << 10;
+/// The objects in a record have no more bytes together.
+pub(super) const MOST_SMALL_BYTES: u64 = 256 << 10;
+
+/// An object of a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) bytes: u64,
+    /// Where it lies in the record; `None` if it is an object of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) at: Option<u64>,
+}
+
+/// See the module's description.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) number: u64,
+    /// Tells the generation from all others, and its objects' keys.
+    pub(super) id: String,
+    /// Whether nothing stands under the name since.
+    pub(super) deleted: bool,
+    pub(super) objects: BTreeMap<String, Entry>,
+    /// The bytes of small objects.
+    pub(super) small: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    bathyal_record: u32,
+    number: u64,
+    id: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
+    objects: BTreeMap<String, Entry>,
+}
+
+/// A name that no other writer draws.
+pub(super) fn fresh_id() -> String {
+    let mut bytes = [0; 16];
+    rand::rng().fill_bytes(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Record {
+    /// One of a generation under `id`, without objects.
+    pub(super) fn new(id: String) -> Record {
+        Record { number: 0, id, deleted: false, objects: BTreeMap::new(), small: Vec::new() }
+    }
+
+    /// One that says that nothing stands under the name.
+    pub(super) fn deleted() -> Record {
+        Record { deleted: true, ..Record::new(fresh_id()) }
+    }
+
+    /// Whether an object of `bytes` would lie in this record.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        bytes <= SMALL_BYTES && self.small.len() as u64 + bytes <= MOST_SMALL_BYTES
+    }
+
+    /// Adds an object that lies in it.
+    pub(super) fn add_small(&mut self, name: &str, bytes: &[u8]) {
+        let entry = Entry { bytes: bytes.len() as u64, at: Some(self.small.len() as u64) };
+        self.small.extend_from_slice(bytes);
+        self.objects.insert(name.to_owned(), entry);
+    }
+
+    /// The bytes of an object that lies in it.
+    pub(super) fn small_bytes(&self, entry: &Entry) -> Option<&[u8]> {
+        let at = usize::try_from(entry.at?).ok()?;
+        self.small.get(at..at.checked_add(usize::try_from(entry.bytes).ok()?)?)
+    }
+
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
+        let head = Head {
+            bathyal_record: VERSION,
+            number: self.number,
+            id: self.id.clone(),
+            deleted: self.deleted,
+            objects: self.objects.clone(),
+        };
+        let mut bytes = serde_json::to_vec(&head)
+            .map_err(|e| StoreError::Address(format!("a record of {} cannot be written: {e}", self.id)))?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &self.small);
+        bytes.extend_from_slice(format!("\n{crc:08x}\n").as_bytes());
+        bytes.extend_from_slice(&self.small);
+        Ok(bytes)
+    }
+
+    /// Reads what [`Record::to_bytes`] wrote; `path` is where it was.
+    pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Record, StoreError> {
+        let damaged = |what: &str| {
+            let reason = format!("the record of an index is damaged ({what}); restore it, or publish the index again");
+            StoreError::Irregular { path: path.to_path_buf(), reason }
+        };
+        let mut lines = bytes.splitn(3, |byte| *byte == b'\n');
+        let (Some(head), Some(crc), Some(small)) = (lines.next(), lines.next(), lines.next()) else {
+            return Err(damaged("it ends too early"));
+        };
+        let expected = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
+        if expected != Some(crc32c::crc32c_append(crc32c::crc32c(head), small)) {
+            return Err(damaged("its checksum is another one"));
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            bathyal_record: u32,
+        }
+        let version: Version = serde_json::from_slice(head).map_err(|_| damaged("it has no version"))?;
+        if version.bathyal_record > VERSION {
+            let reason = format!(
+                "the record has version {}, this Bathyal reads up to {VERSION}; upgrade Bathyal",
+                version.bathyal_record
+            );
+            return Err(StoreError::NoGeneration { path: path.to_path_buf(), reason });
+        }
+        let head: Head = serde_json::from_slice(head).map_err(|e| damaged(&e.to_string()))?;
+        if check_name(&head.id).is_err() || head.objects.keys().any(|name| check_name(name).is_err()) {
+            return Err(damaged("it has a name that none can be"));
+        }
+        let Head { number, id, deleted, objects, .. } = head;
+        let record = Record { number, id, deleted, objects, small: small.to_vec() };
+        if record.objects.values().any(|entry| entry.at.is_some() && record.small_bytes(entry).is_none()) {
+            return Err(damaged("an object lies outside of it"));
+        }
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let mut record = Record::new(fresh_id());
+        record.number = 7;
+        record.objects.insert("pages".into(), Entry { bytes: 1 << 40, at: None });
+        record.add_small("manifest", b"line\nline");
+        record.add_small("ids", b"");
+        record
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let record = record();
+        let read = Record::parse(&record.to_bytes().unwrap(), Path::new("s3://x")).unwrap();
+        assert_eq!(read, record);
+        assert_eq!(read.small_bytes(&read.objects["manifest"]), Some(&b"line\nline"[..]));
+        assert_eq!(read.small_bytes(&read.objects["pages"]), None);
+        assert_ne!(fresh_id(), fresh_id());
+    }
+
+    #[test]
+    fn every_damaged_byte_is_noticed() {
+        let bytes = record().to_bytes().unwrap();
+        for i in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[i] ^= 0x20;
+            // A hexadecimal digit in capitals is the same number.
+            if damaged[i].eq_ignore_ascii_case(&bytes[i]) && Record::parse(&damaged, Path::new("x")).is_ok() {
+                continue;
+            }
+            assert!(Record::parse(&damaged, Path::new("x")).is_err(), "byte {i}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Record::parse(&bytes[..len], Path::new("x")).is_err(), "{len} bytes");
+        }
+    }
+}

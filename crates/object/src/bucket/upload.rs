@@ -1,0 +1,217 @@
+//! Bringing objects to a bucket: in parts, several at once, and only what is not there yet.
+
+use super::record::Entry;
+use crate::client::{Client, Fault, Why};
+use crate::runtime::wait_for;
+use bathyal_store::{Attend, Object, StoreError, Traffic};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::multipart::PartId;
+use object_store::path::Path as Key;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a part; an object up to this length is one request.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts of an object at most: Amazon S3 takes 10,000.
+const MOST_PARTS: u64 = 9_000;
+/// Parts that are on their way at once, and in memory.
+const PARTS_AT_ONCE: usize = 4;
+
+/// What was brought, for one who goes on after the process was killed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Journal {
+    /// The generation's name among its keys.
+    pub(super) id: String,
+    /// What the writer left for whoever goes on, once only the name was missing.
+    pub(super) note: Option<String>,
+    /// Objects that are there whole.
+    whole: BTreeMap<String, u64>,
+    /// Objects of which parts are there.
+    begun: BTreeMap<String, Begun>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Begun {
+    upload: String,
+    bytes: u64,
+    part_bytes: u64,
+    /// The store's name for each part, by its number.
+    parts: BTreeMap<u64, String>,
+}
+
+impl Journal {
+    pub(super) fn new(id: String) -> Journal {
+        Journal { id, ..Journal::default() }
+    }
+
+    /// The entry of an object that is there.
+    pub(super) fn brought(&self, name: &str) -> Option<Entry> {
+        self.whole.get(name).map(|bytes| Entry { bytes: *bytes, at: None })
+    }
+}
+
+/// An object to be brought.
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) object: Arc<dyn Object>,
+}
+
+/// Where to.
+pub(super) struct Upload<'a> {
+    pub(super) client: &'a Client,
+    pub(super) prefix: Key,
+    pub(super) path: &'a Path,
+    pub(super) traffic: &'a Traffic,
+}
+
+/// Keeps a journal where a later process finds it.
+type Keep<'k> = dyn FnMut(&Journal) -> Result<(), StoreError> + 'k;
+
+impl Upload<'_> {
+    /// Brings `sources` that are not there yet, according to `journal`.
+    pub(super) fn run(
+        &self,
+        sources: &[Source],
+        journal: &mut Journal,
+        attend: &Attend<'_>,
+        keep: &mut Keep<'_>,
+    ) -> Result<(), StoreError> {
+        let total = sources.iter().map(|source| source.object.len()).sum();
+        let mut before = 0;
+        for source in sources {
+            let len = source.object.len();
+            if journal.whole.get(&source.name) != Some(&len) {
+                let told = |done: u64| attend(before + done, total);
+                if !told(0) {
+                    return Err(StoreError::Cancelled);
+                }
+                match len {
+                    0..=PART_BYTES => self.put(source)?,
+                    _ => self.put_parts(source, journal, &told, keep)?,
+                }
+                journal.begun.remove(&source.name);
+                journal.whole.insert(source.name.clone(), len);
+                keep(journal)?;
+            }
+            before += len;
+        }
+        if attend(total, total) { Ok(()) } else { Err(StoreError::Cancelled) }
+    }
+
+    fn key(&self, source: &Source) -> Key {
+        self.prefix.clone().join(source.name.as_str())
+    }
+
+    fn error(&self, source: &Source, fault: Fault) -> StoreError {
+        fault.error("upload", self.path.join(&source.name))
+    }
+
+    fn put(&self, source: &Source) -> Result<(), StoreError> {
+        let bytes = read(source, 0, source.object.len())?;
+        wait_for(self.client.put(&self.key(source), bytes, self.traffic))?.map_err(|f| self.error(source, f))
+    }
+
+    /// Brings an object in parts, and goes on with the parts of one that was begun.
+    fn put_parts(
+        &self,
+        source: &Source,
+        journal: &mut Journal,
+        told: &(dyn Fn(u64) -> bool + Sync),
+        keep: &mut Keep<'_>,
+    ) -> Result<(), StoreError> {
+        let len = source.object.len();
+        let part_bytes = PART_BYTES.max(len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
+        let known = journal.begun.get(&source.name).filter(|begun| (begun.bytes, begun.part_bytes) == (len, part_bytes));
+        let mut begun = match known {
+            Some(begun) => begun.clone(),
+            None => {
+                let upload = self.begin(source)?;
+                Begun { upload, bytes: len, part_bytes, parts: BTreeMap::new() }
+            }
+        };
+        let numbers: Vec<u64> = (0..len.div_ceil(part_bytes)).filter(|n| !begun.parts.contains_key(n)).collect();
+        for some in numbers.chunks(PARTS_AT_ONCE) {
+            match self.bring_parts(source, &begun, some) {
+                Ok(brought) => begun.parts.extend(brought),
+                Err(Stop::Error(error)) => return Err(error),
+                // The store has forgotten what was begun: from the front.
+                Err(Stop::Forgotten) => {
+                    journal.begun.remove(&source.name);
+                    keep(journal)?;
+                    return self.put_parts(source, journal, told, keep);
+                }
+            }
+            journal.begun.insert(source.name.clone(), begun.clone());
+            keep(journal)?;
+            if !told((begun.parts.len() as u64 * part_bytes).min(len)) {
+                return Err(StoreError::Cancelled);
+            }
+        }
+        let parts = begun.parts.values().map(|id| PartId { content_id: id.clone() }).collect::<Vec<_>>();
+        self.complete(source, &begun.upload, &parts)
+    }
+
+    fn begin(&self, source: &Source) -> Result<String, StoreError> {
+        let key = self.key(source);
+        let begin = || self.client.once(self.traffic, self.client.multipart().create_multipart(&key));
+        wait_for(self.client.again(self.traffic, begin))?.map_err(|fault| self.error(source, fault))
+    }
+
+    fn bring_parts(&self, source: &Source, begun: &Begun, numbers: &[u64]) -> Result<Vec<(u64, String)>, Stop> {
+        let key = &self.key(source);
+        let mut parts = Vec::new();
+        for number in numbers {
+            let from = number * begun.part_bytes;
+            let bytes = read(source, from, begun.part_bytes.min(begun.bytes - from)).map_err(Stop::Error)?;
+            parts.push((*number, bytes));
+        }
+        let bring = |(number, bytes): (u64, Bytes)| async move {
+            let put = || {
+                let bytes = bytes.clone();
+                let multipart = self.client.multipart();
+                self.client.once(self.traffic, multipart.put_part(key, &begun.upload, number as usize, bytes.into()))
+            };
+            self.client.again(self.traffic, put).await.map(|part| (number, part.content_id))
+        };
+        let all = futures_util::stream::iter(parts).map(bring).buffer_unordered(PARTS_AT_ONCE).try_collect();
+        wait_for(all).map_err(Stop::Error)?.map_err(|fault: Fault| match fault.why {
+            Why::Gone if !begun.parts.is_empty() => Stop::Forgotten,
+            _ => Stop::Error(self.error(source, fault)),
+        })
+    }
+
+    /// Makes the parts an object. Where the answer is lost it is looked for.
+    fn complete(&self, source: &Source, upload: &String, parts: &[PartId]) -> Result<(), StoreError> {
+        let key = self.key(source);
+        let done = wait_for(async {
+            let complete = || {
+                let complete = self.client.multipart().complete_multipart(&key, upload, parts.to_vec());
+                self.client.once(self.traffic, complete)
+            };
+            match self.client.again(self.traffic, complete).await {
+                Err(fault) if fault.is_doubtful() || fault.why == Why::Gone => {
+                    let there = self.client.len_of(&key, self.traffic).await;
+                    if there.ok() == Some(source.object.len()) { Ok(()) } else { Err(fault) }
+                }
+                other => other.map(drop),
+            }
+        })?;
+        done.map_err(|fault| self.error(source, fault))
+    }
+}
+
+/// Why parts were not brought.
+enum Stop {
+    /// The store knows nothing of the upload that was begun.
+    Forgotten,
+    Error(StoreError),
+}
+
+fn read(source: &Source, from: u64, len: u64) -> Result<Bytes, StoreError> {
+    let mut bytes = vec![0; len as usize];
+    source.object.read_at(from, &mut bytes)?;
+    Ok(bytes.into())
+}

@@ -1,0 +1,145 @@
+//! How a store is reached, as far as its address does not say.
+
+use crate::client::Sending;
+use crate::shaper::{Shaper, Shaping};
+use bathyal_store::StoreError;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Requests in flight at most: a store far away takes hundreds, and each holds a connection.
+pub(crate) const DEFAULT_MOST_REQUESTS: usize = 256;
+/// More would be more connections than a process may usually have open.
+const MOST_REQUESTS: usize = 4096;
+
+/// Keys and values that a store is opened with, before what the environment says. The keys are those of the provider
+/// (`region`, `endpoint`, `access_key_id`, `account_name`, ...), as environment variables name them, with or without their
+/// prefix (`aws_region`), and these:
+///
+/// | key | value |
+/// |---|---|
+/// | `max_requests` | requests in flight at most, 1 to 4096; default 256 |
+/// | `hedge` | `on` or `off`: whether a request that is late is sent a second time; default on |
+/// | `scratch` | the folder in which an index lies while it is built, before it is uploaded |
+/// | `profile` | the profile of `~/.aws` to take credentials, region and endpoint from |
+/// | `emulate` | makes the store slower: `paper`, `s3`, `s3-express`, `rack` (see [`Shaping`]) |
+#[derive(Clone, Default)]
+pub struct StoreOptions {
+    values: BTreeMap<String, String>,
+    /// Slows the store down; what `emulate` names, or whatever a study needs.
+    pub shaper: Option<Arc<Shaper>>,
+    /// Requests in flight at most; 0 is the default.
+    pub(crate) max_requests: usize,
+    /// Whether late requests are not sent again.
+    pub(crate) no_hedge: bool,
+    /// Where drafts lie.
+    pub(crate) scratch: Option<PathBuf>,
+    /// The profile of `~/.aws`.
+    pub(crate) profile: Option<String>,
+}
+
+impl StoreOptions {
+    /// Options from pairs of a key and a value; a later one takes the place of an earlier one.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`] for values that make no sense. Keys of a provider are checked when it is known which one it is.
+    pub fn new<K: Into<String>, V: Into<String>>(
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<StoreOptions, StoreError> {
+        let mut options = StoreOptions::default();
+        for (key, value) in pairs {
+            options.set(key.into(), value.into())?;
+        }
+        Ok(options)
+    }
+
+    /// Options from texts `KEY=VALUE`.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`].
+    pub fn parse(texts: &[impl AsRef<str>]) -> Result<StoreOptions, StoreError> {
+        let pair = |text: &str| match text.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+            None => Err(StoreError::Address(
+                "a store option is written KEY=VALUE, for example region=eu-central-1".into(),
+            )),
+        };
+        StoreOptions::new(texts.iter().map(|text| pair(text.as_ref())).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    fn set(&mut self, key: String, value: String) -> Result<(), StoreError> {
+        let key = key.trim().to_ascii_lowercase();
+        let refuse = |what: String| Err(StoreError::Address(format!("store option {key}: {what}")));
+        match key.as_str() {
+            "" => return Err(StoreError::Address("a store option needs a key: KEY=VALUE".into())),
+            "max_requests" => match value.parse() {
+                Ok(requests @ 1..=MOST_REQUESTS) => self.max_requests = requests,
+                _ => return refuse(format!("is a number from 1 to {MOST_REQUESTS}")),
+            },
+            "hedge" => match value.as_str() {
+                "on" | "true" => self.no_hedge = false,
+                "off" | "false" => self.no_hedge = true,
+                _ => return refuse("is on or off".into()),
+            },
+            "scratch" => self.scratch = Some(PathBuf::from(value)),
+            "profile" | "aws_profile" => self.profile = Some(value),
+            "emulate" => self.shaper = Some(Arc::new(Shaper::new(Shaping::named(&value)?, 0))),
+            _ => {
+                self.values.insert(key, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys and values for the provider.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+            && self.shaper.is_none()
+            && self.scratch.is_none()
+            && self.profile.is_none()
+            && (self.max_requests, self.no_hedge) == (0, false)
+    }
+
+    /// How requests are sent.
+    pub(super) fn sending(&self) -> Sending {
+        let (hedge, shaper) = (!self.no_hedge, self.shaper.clone());
+        Sending { most_requests: self.most_requests(), hedge, shaper }
+    }
+
+    /// Requests in flight at most.
+    pub(crate) fn most_requests(&self) -> usize {
+        if self.max_requests == 0 { DEFAULT_MOST_REQUESTS } else { self.max_requests }
+    }
+}
+
+impl fmt::Debug for StoreOptions {
+    /// Keys alone: values may be secrets.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.values.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_checked_and_secrets_are_not_shown() {
+        let options =
+            StoreOptions::parse(&["Region=eu", "secret_access_key=HIDDEN=", "max_requests=8", "hedge=off"]).unwrap();
+        assert_eq!(options.values().collect::<Vec<_>>(), [("region", "eu"), ("secret_access_key", "HIDDEN=")]);
+        assert_eq!((options.most_requests(), options.no_hedge, options.is_empty()), (8, true, false));
+        assert!(!format!("{options:?}").contains("HIDDEN"));
+        for text in ["x", "=y", "max_requests=0", "max_requests=many", "hedge=maybe", "emulate=moon"] {
+            assert!(matches!(StoreOptions::parse(&[text]), Err(StoreError::Address(_))), "{text}");
+        }
+        let error = StoreOptions::parse(&["SECRET"]).unwrap_err().to_string();
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+}

@@ -1,0 +1,47 @@
+//! The threads that speak to stores: few, shared by all stores of the process, started at the first need.
+
+use bathyal_store::StoreError;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads at most: one of them sends and receives some 20,000 small ranges a second.
+const MOST_THREADS: usize = 4;
+
+/// The process that started the threads, and these.
+static STARTED: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
+
+/// The runtime of this process. The child of a fork, which has none of its parent's threads, gets its own.
+pub(crate) fn runtime() -> Result<Arc<Runtime>, StoreError> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let here = std::process::id();
+    match started.take() {
+        Some((process, runtime)) if process == here => {
+            *started = Some((process, runtime.clone()));
+            return Ok(runtime);
+        }
+        // Its threads are not there to be waited for.
+        Some((_, of_parent)) => std::mem::forget(of_parent),
+        None => {}
+    }
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    let built = Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("bathyal-object")
+        .enable_all()
+        .build()
+        .map_err(|source| StoreError::io("start threads for", "object stores", source))?;
+    let runtime = Arc::new(built);
+    *started = Some((here, runtime.clone()));
+    Ok(runtime)
+}
+
+/// Waits for `future`, from a thread that is none of the runtime's.
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> Result<T, StoreError> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        let source = io::Error::other("this thread runs asynchronous tasks itself; call from another one");
+        return Err(StoreError::io("wait for", "object stores", source));
+    }
+    Ok(runtime()?.block_on(future))
+}

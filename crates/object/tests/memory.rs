@@ -1,0 +1,76 @@
+//! What every store and every tier has to do, on a store in memory behind the interface of those that are far away.
+
+use bathyal_object::{BucketStore, ObjectUrl, Shaper, Shaping, StoreOptions};
+use bathyal_store::{DraftExt, GenerationExt, Replace, Store, conformance};
+use bathyal_tier::Tier;
+use bathyal_tier::backend::file::FileOptions;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const MARK: &str = "manifest";
+
+fn options(scratch: &Path) -> StoreOptions {
+    StoreOptions::new([("scratch", scratch.to_str().unwrap())]).unwrap()
+}
+
+fn store(address: &str, options: &StoreOptions) -> BucketStore {
+    BucketStore::new(&ObjectUrl::parse(Path::new(address)).unwrap(), options, MARK).unwrap()
+}
+
+#[test]
+fn the_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    conformance::check(&store("memory://conformance/x", &options(scratch.path())), MARK);
+    let left = scratch.path().read_dir().unwrap().flat_map(|folder| folder.unwrap().path().read_dir().unwrap());
+    assert_eq!(left.count(), 0, "nothing is left over");
+}
+
+/// Publishes the bytes as an object, and opens that as a tier.
+fn tier_over(store: &BucketStore, bytes: Vec<u8>) -> Arc<dyn Tier> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("tier{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let draft = store.begin(&name, Replace::Never).unwrap();
+    draft.put("data", &bytes).unwrap();
+    draft.put(MARK, b"mark").unwrap();
+    draft.publish(&["data", MARK], "").unwrap();
+    store.open(&name).unwrap().get("data").unwrap().tier(FileOptions::default()).unwrap()
+}
+
+#[test]
+fn the_tier() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = store("memory://tiers/x", &options(scratch.path()));
+    bathyal_tier::conformance::check(&|bytes| tier_over(&store, bytes), Default::default()).unwrap();
+}
+
+#[test]
+fn the_tier_of_a_store_far_away() {
+    let scratch = tempfile::tempdir().unwrap();
+    let shaping = Shaping { first_byte_ms: 3.0, spread: 0.8, requests_per_s: 20_000.0, bytes_per_s: 625e6 };
+    let mut options = options(scratch.path());
+    options.shaper = Some(Arc::new(Shaper::new(shaping, 7)));
+    let store = store("memory://far/x", &options);
+    bathyal_tier::conformance::check(&|bytes| tier_over(&store, bytes), Default::default()).unwrap();
+}
+
+#[test]
+fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = store("memory://sizes/x", &options(scratch.path()));
+    let draft = store.begin("index", Replace::Never).unwrap();
+    let large: Vec<u8> = (0..(40 << 20) + 5_u32).map(|i| (i * 31 >> 4) as u8).collect();
+    draft.put("large", &large).unwrap();
+    let small: Vec<String> = (0..12).map(|i| format!("small{i}")).collect();
+    small.iter().for_each(|name| draft.put(name, &vec![name.len() as u8; 30_000]).unwrap());
+    draft.put(MARK, b"mark").unwrap();
+    let names: Vec<&str> = small.iter().map(String::as_str).chain(["large", MARK]).collect();
+    draft.publish(&names, "").unwrap();
+    let found = store.open("index").unwrap();
+    let before = found.traffic().unwrap().now();
+    assert_eq!((before.requests, found.read(MARK).unwrap()), (2, b"mark".to_vec()), "a list and the record");
+    small.iter().for_each(|name| assert_eq!(found.read(name).unwrap(), vec![name.len() as u8; 30_000]));
+    assert!(found.read("large").unwrap() == large);
+    let after = found.traffic().unwrap().now().since(&before);
+    assert_eq!((after.requests, after.retries), (4 + 11, 0), "four small ones do not fit into the record");
+}

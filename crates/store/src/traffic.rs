@@ -1,0 +1,108 @@
+//! What a store that is elsewhere was asked, and what it sent: exact counts, added to by any thread.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts that grow. Shared by all who read through one open generation.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    reads: AtomicU64,
+    wanted_bytes: AtomicU64,
+    requests: AtomicU64,
+    received_bytes: AtomicU64,
+    retries: AtomicU64,
+    hedges: AtomicU64,
+    hedges_won: AtomicU64,
+    throttled: AtomicU64,
+}
+
+/// The counts of a [`Traffic`] at one moment, or of the time between two.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Requests {
+    /// Reads asked for by callers.
+    pub reads: u64,
+    /// Bytes that these wanted.
+    pub wanted_bytes: u64,
+    /// Requests sent: near reads are one, and each retry and each hedge is one more.
+    pub requests: u64,
+    /// Bytes of bodies that arrived.
+    pub received_bytes: u64,
+    /// Requests that were sent again because they failed.
+    pub retries: u64,
+    /// Requests that were sent a second time because the first was late.
+    pub hedges: u64,
+    /// Of these, those that answered first.
+    pub hedges_won: u64,
+    /// Answers that asked for fewer requests.
+    pub throttled: u64,
+}
+
+impl Traffic {
+    /// `reads` of together `bytes` are wanted.
+    pub fn wanted(&self, reads: u64, bytes: u64) {
+        self.reads.fetch_add(reads, Relaxed);
+        self.wanted_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// A request is sent.
+    pub fn sent(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    /// So many bytes arrived.
+    pub fn received(&self, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// A request failed and is sent again.
+    pub fn retried(&self) {
+        self.retries.fetch_add(1, Relaxed);
+    }
+
+    /// A request is late and is sent a second time.
+    pub fn hedged(&self) {
+        self.hedges.fetch_add(1, Relaxed);
+    }
+
+    /// The second request answered first.
+    pub fn hedge_won(&self) {
+        self.hedges_won.fetch_add(1, Relaxed);
+    }
+
+    /// The store asks for fewer requests.
+    pub fn throttled(&self) {
+        self.throttled.fetch_add(1, Relaxed);
+    }
+
+    /// The counts at this moment.
+    pub fn now(&self) -> Requests {
+        let read = |count: &AtomicU64| count.load(Relaxed);
+        Requests {
+            reads: read(&self.reads),
+            wanted_bytes: read(&self.wanted_bytes),
+            requests: read(&self.requests),
+            received_bytes: read(&self.received_bytes),
+            retries: read(&self.retries),
+            hedges: read(&self.hedges),
+            hedges_won: read(&self.hedges_won),
+            throttled: read(&self.throttled),
+        }
+    }
+}
+
+impl Requests {
+    /// What was added since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Requests) -> Requests {
+        Requests {
+            reads: self.reads.saturating_sub(before.reads),
+            wanted_bytes: self.wanted_bytes.saturating_sub(before.wanted_bytes),
+            requests: self.requests.saturating_sub(before.requests),
+            received_bytes: self.received_bytes.saturating_sub(before.received_bytes),
+            retries: self.retries.saturating_sub(before.retries),
+            hedges: self.hedges.saturating_sub(before.hedges),
+            hedges_won: self.hedges_won.saturating_sub(before.hedges_won),
+            throttled: self.throttled.saturating_sub(before.throttled),
+        }
+    }
+}
