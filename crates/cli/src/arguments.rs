@@ -1,9 +1,11 @@
 //! What can be typed after `bathyal`.
 
 mod family;
+mod store;
 mod stripe;
 
 pub use family::FamilyArguments;
+pub use store::StoreArguments;
 pub use stripe::{PartsArguments, StripeArguments};
 
 use std::path::PathBuf;
@@ -71,6 +73,10 @@ pub enum Command {
     ConvertLayout(ConvertLayoutArguments),
     /// Copy an index over other disks: from one to several and back
     ConvertStripes(ConvertStripesArguments),
+    /// Copy an index from one place to another: folders and object stores
+    Copy(CopyArguments),
+    /// Remove from an object store what of an index was replaced, deleted, or never finished
+    Prune(PruneArguments),
     /// Insert the vectors of a file into an index (of the family lsh)
     Insert(InsertArguments),
     /// Delete vectors from an index (of the family lsh) by their ids
@@ -98,7 +104,7 @@ Examples:
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
     pub data: PathBuf,
-    /// The index: a folder, made by this command
+    /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME)
     pub index: PathBuf,
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
@@ -127,6 +133,9 @@ pub struct BuildArguments {
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// When a query goes on with what it has read.
@@ -388,6 +397,9 @@ pub struct ConvertLayoutArguments {
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// `bathyal convert-stripes`.
@@ -415,6 +427,55 @@ pub struct ConvertStripesArguments {
     pub overwrite: bool,
 }
 
+/// `bathyal copy`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal copy my.index s3://bucket/my.index
+  bathyal copy s3://bucket/my.index my.index --overwrite
+  bathyal copy s3://here/my.index gs://there/my.index
+
+Every byte is compared with the checksums of the index. A copy that was killed goes on where it was when the same command is
+given again.")]
+pub struct CopyArguments {
+    /// The index that is read: a folder or an address
+    pub index: PathBuf,
+    /// Where the copy goes: a folder or an address
+    pub output: PathBuf,
+    /// Replace an index that is already there
+    #[arg(long)]
+    pub overwrite: bool,
+    /// How the store that is read is reached
+    #[arg(long = "from-store-option", value_name = "KEY=VALUE")]
+    pub from_store_options: Vec<String>,
+    /// How the store that is written is reached
+    #[arg(long = "store-option", value_name = "KEY=VALUE")]
+    pub store_options: Vec<String>,
+}
+
+/// `bathyal prune`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bathyal prune s3://bucket/my.index --dry-run
+  bathyal prune s3://bucket/my.index --kept-hours 24
+
+What was replaced stays for a while, since others may still search it: those who opened it longer ago than --kept-hours, and did
+not open it again since it was replaced, are told that it is gone.")]
+pub struct PruneArguments {
+    /// The index: an address in an object store
+    pub index: PathBuf,
+    /// Hours for which what was replaced, deleted or left unfinished stays
+    #[arg(long, value_name = "HOURS", default_value_t = 7 * 24)]
+    pub kept_hours: u32,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
+}
+
 /// `bathyal insert`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -433,6 +494,9 @@ pub struct InsertArguments {
     /// How it is compacted where it has to be
     #[command(flatten)]
     pub compaction: CompactionArguments,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// `bathyal delete`.
@@ -452,6 +516,9 @@ pub struct DeleteArguments {
     /// A file of ids: .ibin .ivecs; all of them
     #[arg(long, value_name = "IDS")]
     pub file: Option<PathBuf>,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// `bathyal compact`.
@@ -469,6 +536,9 @@ pub struct CompactArguments {
     /// How
     #[command(flatten)]
     pub compaction: CompactionArguments,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// What a compaction may take.

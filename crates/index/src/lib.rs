@@ -13,11 +13,14 @@ pub mod families;
 pub mod family;
 mod form;
 pub mod format;
+pub mod locate;
 pub mod open;
 mod partition;
 mod query;
 mod room;
 
+pub use bathyal_object::{PruneOptions, Pruned, StoreOptions};
+pub use bathyal_store::Requests;
 pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc, StripeOptions,
 };
@@ -31,11 +34,12 @@ pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredEntry};
+pub use locate::{Holding, find, holding};
 pub use open::{
-    ChangeCounts, CompactOptions, Compaction, Effort, Explanation, Index, IndexStats, InspectReport,
-    ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, SearchOptions, SearchResult, Searching,
-    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, convert_stripes,
-    convert_stripes_in, inspect, inspect_in, search_many, verify, verify_in,
+    ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, Index, IndexStats,
+    InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, SearchOptions, SearchResult,
+    Searching, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in,
+    convert_stripes, convert_stripes_in, copy, inspect, inspect_in, search_many, verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchMode, SearchTotals,

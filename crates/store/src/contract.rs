@@ -162,10 +162,16 @@ pub trait Draft: Generation {
 
     /// Takes over the objects `names` of another generation, byte for byte, as if they had been appended here and synced; an
     /// object that was taken over in part before the process was killed is continued. `attend` as for [`Draft::upload`].
+    /// Returns the CRC-32C of each.
     ///
     /// # Errors
     /// [`StoreError::Cancelled`]; [`StoreError`].
-    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError>;
+    fn adopt(
+        &self,
+        from: &dyn Generation,
+        names: &[&str],
+        attend: &Attend<'_>,
+    ) -> Result<Vec<u32>, StoreError>;
 
     /// Brings the objects `names`, all of which were synced and do not change any more, to where they will be published from,
     /// so that this can be attended: `attend` is told how many of how many bytes are there, and ends it with `false`. Nothing
@@ -232,6 +238,11 @@ pub trait Object: Debug + Send + Sync {
     /// Whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that are best read at once by one who wants all of them: where each read takes a while, many.
+    fn piece_bytes(&self) -> usize {
+        256 << 10
     }
 
     /// Reads as many bytes as `out` has from `offset` on.

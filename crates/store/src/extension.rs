@@ -109,26 +109,35 @@ pub(crate) fn append_objects(
     from: &dyn Generation,
     names: &[&str],
     attend: &Attend<'_>,
-) -> Result<(), StoreError> {
+) -> Result<Vec<u32>, StoreError> {
     let objects = names.iter().map(|name| from.get(name)).collect::<Result<Vec<_>, _>>()?;
     let total = objects.iter().map(|object| object.len()).sum();
-    let mut done = 0;
-    let mut bytes = Vec::new();
+    let (mut done, mut checksums, mut bytes) = (0, Vec::new(), Vec::new());
     for (name, object) in names.iter().zip(objects) {
-        let there = draft.len_of(name).filter(|len| *len <= object.len()).unwrap_or(0);
-        let mut copy = draft.append(name, there)?;
-        for at in (there..object.len()).step_by(COPIED_BYTES as usize) {
+        let there = draft.get(name).ok().filter(|there| there.len() <= object.len());
+        let begun = there.as_ref().map_or(0, |there| there.len());
+        let mut checksum = 0;
+        let mut copy = draft.append(name, begun)?;
+        for at in (0..object.len()).step_by(COPIED_BYTES as usize) {
             if !attend(done + at, total) {
                 return Err(StoreError::Cancelled);
             }
             bytes.resize(COPIED_BYTES.min(object.len() - at) as usize, 0);
-            object.read_at(at, &mut bytes)?;
-            copy.append(&bytes)?;
+            // What is there was copied before, and is only looked at.
+            let old = begun.saturating_sub(at).min(bytes.len() as u64) as usize;
+            let (old, new) = bytes.split_at_mut(old);
+            if let Some(there) = there.as_ref().filter(|_| !old.is_empty()) {
+                there.read_at(at, old)?;
+            }
+            object.read_at(at + old.len() as u64, new)?;
+            copy.append(new)?;
+            checksum = crc32c::crc32c_append(checksum, &bytes);
         }
         copy.sync()?;
+        checksums.push(checksum);
         done += object.len();
     }
-    if attend(total, total) { Ok(()) } else { Err(StoreError::Cancelled) }
+    if attend(total, total) { Ok(checksums) } else { Err(StoreError::Cancelled) }
 }
 
 /// Bytes of an object that are read at once.

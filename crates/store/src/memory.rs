@@ -273,7 +273,12 @@ impl Draft for MemoryDraft {
         Ok(())
     }
 
-    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn adopt(
+        &self,
+        from: &dyn Generation,
+        names: &[&str],
+        attend: &Attend<'_>,
+    ) -> Result<Vec<u32>, StoreError> {
         append_objects(self, from, names, attend)
     }
 

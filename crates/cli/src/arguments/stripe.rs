@@ -6,6 +6,8 @@ use bathyal_console::byte_size;
 use bathyal_index::StripeOptions;
 use clap::Args;
 
+use super::StoreArguments;
+
 /// The disks that a command puts the parts of an index onto.
 #[derive(Clone, Debug, Args)]
 pub struct StripeArguments {
@@ -37,4 +39,7 @@ pub struct PartsArguments {
     /// Folders in which the parts of a striped index are, where they were moved, in any order
     #[arg(long, value_name = "FOLDER,FOLDER,...", value_delimiter = ',')]
     pub stripe: Vec<PathBuf>,
+    /// How the store that it is in is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }

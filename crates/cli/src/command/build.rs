@@ -47,6 +47,7 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         store_as: arguments.store_as,
         calibration,
         stripe: arguments.disks.options(),
+        store: arguments.store.options()?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
-use bathyal_index::{Compaction, compact};
+use bathyal_index::{Compaction, compact_in, holding};
 use serde::Serialize;
 
 use super::build::sizes;
@@ -18,7 +18,9 @@ struct Answer {
 
 pub(super) fn run(arguments: &CompactArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
-    let done = compact(&arguments.index, &arguments.compaction.options(), &progress)?;
+    let holding = holding(&arguments.index, &arguments.store.options()?)?;
+    let (store, name, folder) = (holding.store(), &holding.name, Some(holding.folder()));
+    let done = compact_in(store, name, folder, &arguments.compaction.options(), &progress)?;
     drop(progress);
     let answer =
         Answer { index: arguments.index.display().to_string(), done, peak_rss_bytes: peak_rss_bytes() };

@@ -1,7 +1,7 @@
 //! `bathyal convert-layout`.
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{LayoutConversion, convert_layout};
+use bathyal_index::{LayoutConversion, convert_layout_in, find, holding};
 use serde::Serialize;
 
 use crate::arguments::ConvertLayoutArguments;
@@ -16,7 +16,10 @@ struct Answer {
 pub(super) fn run(arguments: &ConvertLayoutArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
     let (index, output) = (&arguments.index, &arguments.output);
-    let made = convert_layout(index, output, arguments.layout, arguments.threads, &progress)?;
+    let store = arguments.store.options()?;
+    let (source, target) = (find(index, &[], &store)?, holding(output, &store)?);
+    let (layout, threads) = (arguments.layout, arguments.threads);
+    let made = convert_layout_in(source.as_ref(), target.store(), &target.name, layout, threads, &progress)?;
     drop(progress);
     let answer = Answer { output: output.display().to_string(), made };
     let LayoutConversion { from, to, vectors, index_bytes, index_bytes_before, amplification, .. } =

@@ -20,7 +20,8 @@ pub(super) fn run(arguments: &DeleteArguments, console: &Console) -> Result<(), 
     if let Some(file) = &arguments.file {
         ids.extend_from_slice(IdFile::open(file)?.all_ids());
     }
-    let index = Index::open(&arguments.index, &OpenOptions::default())?;
+    let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
+    let index = Index::open(&arguments.index, &options)?;
     let deleted = index.delete(&ids)?;
     let answer = Answer { index: arguments.index.display().to_string(), deleted, vectors: index.len() };
     let text = format!("{}: {deleted} vectors deleted, {} are left", answer.index, answer.vectors);

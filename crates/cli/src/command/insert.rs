@@ -1,7 +1,7 @@
 //! `bathyal insert`.
 
 use bathyal_console::{Console, Failure};
-use bathyal_index::{Index, IndexError, OpenOptions, compact};
+use bathyal_index::{Index, IndexError, OpenOptions, compact_in, holding};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -28,7 +28,8 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
     // What is wrong with a row is found before any is inserted.
     data.check_finite()?;
     let progress = console.progress();
-    let open = || Index::open(&arguments.index, &OpenOptions::default());
+    let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
+    let open = || Index::open(&arguments.index, &options);
     let mut index = open()?;
     let at_once = (BATCH_BYTES / data.row_bytes()).max(1);
     let (mut done, mut first_id, mut compactions) = (0, None, 0);
@@ -50,7 +51,9 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
             // Full: what is there becomes part of the index, and there is room again.
             Err(IndexError::Memory { .. }) if index.changed().inserted > 0 => {
                 drop(index);
-                compact(&arguments.index, &arguments.compaction.options(), &progress)?;
+                let holding = holding(&arguments.index, &options.store)?;
+                let (store, name, folder) = (holding.store(), &holding.name, Some(holding.folder()));
+                compact_in(store, name, folder, &arguments.compaction.options(), &progress)?;
                 compactions += 1;
                 index = open()?;
                 progress.stage("inserting", data.count() as u64);

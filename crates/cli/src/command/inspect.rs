@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::open::find;
-use bathyal_index::{HistogramBar, InspectReport, inspect_in};
+use bathyal_index::{HistogramBar, InspectReport, find, inspect_in};
 
 use crate::arguments::InspectArguments;
 
@@ -13,7 +12,10 @@ const BAR_COLUMNS: u64 = 40;
 
 pub(super) fn run(arguments: &InspectArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
-    let report = inspect_in(find(&arguments.index, &arguments.parts.stripe)?.as_ref(), &progress)?;
+    let report = inspect_in(
+        find(&arguments.index, &arguments.parts.stripe, &arguments.parts.store.options()?)?.as_ref(),
+        &progress,
+    )?;
     drop(progress);
     console.answer(&report, &text(&report))
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
 use bathyal_index::open::{PartStats, WrapTier};
-use bathyal_index::{Effort, Index, MemorySplit, OpenOptions, SearchOptions, SearchResult, SearchTotals};
+use bathyal_index::{
+    Effort, Index, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult, SearchTotals,
+};
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
@@ -103,6 +105,12 @@ pub(super) struct Measurement {
     pub data_bytes: u64,
     /// `index_bytes / data_bytes`.
     pub amplification: f64,
+    /// What the store was asked for all queries together; absent in JSON of an index that is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Requests>,
+    /// What the store was asked to open the index.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opening_requests: Option<Requests>,
     /// What each part of a striped index has served since it was opened; absent in JSON of others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartStats>,
@@ -166,6 +174,8 @@ impl Measurement {
             index_bytes,
             data_bytes: manifest.data_bytes,
             amplification: index_bytes as f64 / manifest.data_bytes.max(1) as f64,
+            requests: found.requests,
+            opening_requests: index.opening_requests(),
             parts: index.stats().parts,
             notes: found.notes.clone(),
         }
@@ -205,21 +215,22 @@ pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
 
 /// Opens the index at `path` as `settings` want it, showing how it is loaded where that takes time.
 pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
-    Ok(Index::open_attended(path, &open_options(settings), &console.progress())?)
+    Ok(Index::open_attended(path, &open_options(settings)?, &console.progress())?)
 }
 
 /// How `settings` want the index opened.
-fn open_options(settings: &SearchSettings) -> OpenOptions {
+fn open_options(settings: &SearchSettings) -> Result<OpenOptions, Failure> {
     let wrap = settings.delay.clone().map(emulating);
-    OpenOptions {
+    Ok(OpenOptions {
         tier: settings.tier.clone(),
         numa: settings.numa,
         stripe: settings.parts.stripe.clone(),
         memory_bytes: settings.memory,
         profile: settings.profile.clone(),
+        store: settings.parts.store.options()?,
         wrap,
         ..OpenOptions::default()
-    }
+    })
 }
 
 /// Puts the emulation of `device` on top of a tier.

@@ -6,6 +6,7 @@ mod compact;
 mod convert;
 mod convert_layout;
 mod convert_stripes;
+mod copy;
 mod delete;
 mod exact;
 mod exact_scan;
@@ -19,6 +20,7 @@ mod not_counted;
 mod plot;
 mod probe;
 mod probe_memory;
+mod prune;
 mod range;
 mod search;
 mod stripes;
@@ -41,6 +43,8 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Convert(arguments) => convert::run(arguments, console),
         Command::ConvertLayout(arguments) => convert_layout::run(arguments, console),
         Command::ConvertStripes(arguments) => convert_stripes::run(arguments, console),
+        Command::Copy(arguments) => copy::run(arguments, console),
+        Command::Prune(arguments) => prune::run(arguments, console),
         Command::Insert(arguments) => insert::run(arguments, console),
         Command::Delete(arguments) => delete::run(arguments, console),
         Command::Compact(arguments) => compact::run(arguments, console),

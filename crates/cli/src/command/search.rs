@@ -149,6 +149,26 @@ fn time(measured: &Measurement) -> String {
     if words.is_empty() { String::new() } else { format!("\n                 {}", words.join(", ")) }
 }
 
+/// What the store was asked, on lines of their own; empty if the index is here.
+fn requests(measured: &Measurement) -> String {
+    let (Some(asked), Some(opening)) = (&measured.requests, &measured.opening_requests) else {
+        return String::new();
+    };
+    let each = |count: u64| count as f64 / measured.queries.max(1) as f64;
+    format!(
+        "\nthe store         {:.2} requests and {} a query; {} retries, {} second requests ({} won), {} refusals\n\
+         opening it       {} requests, {}",
+        each(asked.requests),
+        byte_size::format(each(asked.received_bytes) as u64),
+        asked.retries,
+        asked.hedges,
+        asked.hedges_won,
+        asked.throttled,
+        opening.requests,
+        byte_size::format(opening.received_bytes),
+    )
+}
+
 fn text(measured: &Measurement) -> String {
     let asked = |target: Option<f32>| target.map_or(String::new(), |target| format!(", asked for {target}"));
     let target = asked(measured.recall_target);
@@ -204,6 +224,7 @@ fn text(measured: &Measurement) -> String {
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
         measured.amplification,
-    ) + &lines(&measured.parts)
+    ) + &requests(measured)
+        + &lines(&measured.parts)
         + &remark_on_emulation(measured.emulated.as_deref())
 }

@@ -1,14 +1,16 @@
 //! `bathyal verify`.
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::open::find;
-use bathyal_index::{VerifyReport, verify_in};
+use bathyal_index::{VerifyReport, find, verify_in};
 
 use crate::arguments::VerifyArguments;
 
 pub(super) fn run(arguments: &VerifyArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
-    let report = verify_in(find(&arguments.index, &arguments.parts.stripe)?.as_ref(), &progress)?;
+    let report = verify_in(
+        find(&arguments.index, &arguments.parts.stripe, &arguments.parts.store.options()?)?.as_ref(),
+        &progress,
+    )?;
     drop(progress);
     let path = arguments.index.display().to_string();
     console.answer(&report, &text(&path, &report))?;

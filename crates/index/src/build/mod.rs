@@ -11,8 +11,8 @@ use crate::form::source::Source;
 use crate::form::{self, Form};
 use crate::format::identity::Identity;
 use crate::format::ids::IdRuns;
-use crate::format::manifest::{FORMAT_VERSION, MANIFEST_NAME, MAX_DIM, MAX_VECTORS, Manifest, version_of};
-use bathyal_store::local::LocalStore;
+use crate::format::manifest::{FORMAT_VERSION, MAX_DIM, MAX_VECTORS, Manifest, version_of};
+use crate::locate::holding;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{Largest, VectorFile};
@@ -41,12 +41,12 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
-    let (mut store, name) = LocalStore::holding(target, MANIFEST_NAME)?;
-    if let Some(stripe) = &options.stripe {
-        store = stripe.on(store, options.family.builder().striped())?;
-    }
+    let holding = holding(target, &options.store)?;
+    let files = options.family.builder().striped();
+    let holding =
+        holding.striped(options.stripe.as_ref().map(|stripe| stripe.striping(files)).transpose()?)?;
     let options = BuildOptions { stripe: None, ..options.clone() };
-    build_in(data, &store, &name, &options, progress)
+    build_in(data, holding.store(), &holding.name, &options, progress)
 }
 
 /// The same, as `name` in any store, which knows by itself what it stripes.
@@ -156,6 +156,7 @@ fn identity(
         store_as,
         calibration,
         stripe: _,
+        store: _,
     } = options;
     let content = |vectors: &VectorFile| match vectors
         .check_content(options.thread_count(), &|| progress.cancelled())

@@ -5,7 +5,7 @@ use crate::form::source::Source;
 use crate::format::identity::Identity;
 use crate::format::stored::{StoreAs, StoredEntry};
 use bathyal_kernels::Metric;
-use bathyal_store::local::LocalStore;
+use bathyal_object::StoreOptions;
 use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::VectorFile;
@@ -43,6 +43,8 @@ pub struct BuildOptions {
     pub calibration: Option<VectorFile>,
     /// The disks that the files which searches read are striped over; `None` keeps all files in the index's folder.
     pub stripe: Option<StripeOptions>,
+    /// How a store far away is reached, where the index is written to one.
+    pub store: StoreOptions,
 }
 
 /// Over which disks an index is striped.
@@ -61,9 +63,9 @@ impl StripeOptions {
         StripeOptions { folders, stripe_bytes: DEFAULT_STRIPE_BYTES }
     }
 
-    /// The store, with drafts whose `files` are striped like this.
-    pub(crate) fn on(&self, store: LocalStore, files: &[&str]) -> Result<LocalStore, IndexError> {
-        Ok(store.striped(Striping::new(&self.folders, self.stripe_bytes, files)?))
+    /// How `files` are striped.
+    pub(crate) fn striping(&self, files: &[&str]) -> Result<Striping, IndexError> {
+        Ok(Striping::new(&self.folders, self.stripe_bytes, files)?)
     }
 }
 
@@ -80,6 +82,7 @@ impl BuildOptions {
             store_as: None,
             calibration: None,
             stripe: None,
+            store: StoreOptions::default(),
         }
     }
 

@@ -4,8 +4,10 @@ use super::Stages;
 use super::options::{BuildReport, Details, Target};
 use crate::error::IndexError;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_store::{Draft, StoreExt};
+use bathyal_store::{Attend, Draft, StoreError, StoreExt};
+use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What a build says of itself as it publishes, for one that comes after it if it is killed meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,14 +49,36 @@ impl Target<'_> {
     }
 }
 
-/// Gives a finished build its name.
-pub(crate) fn publish(draft: Box<dyn Draft>, manifest: &Manifest, note: &Note) -> Result<(), IndexError> {
+/// Gives a finished build its name, once all of it is where it is published from.
+pub(crate) fn publish(
+    draft: Box<dyn Draft>,
+    manifest: &Manifest,
+    note: &Note,
+    progress: &dyn Progress,
+) -> Result<(), IndexError> {
     let manifest = manifest.laid_out(draft.as_ref())?;
     draft.replace(MANIFEST_NAME, &manifest.to_bytes()?)?;
     let files = manifest.files.iter().map(|file| file.name.as_str());
     let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();
+    attend(progress, "uploading", |attend| draft.upload(&names, attend))?;
     let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
     Ok(draft.publish(&names, &note)?)
+}
+
+/// Shows long work of a store as the stage `name`, which begins with the first byte that there is to move.
+pub(crate) fn attend(
+    progress: &dyn Progress,
+    name: &str,
+    work: impl FnOnce(&Attend<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let begun = AtomicBool::new(false);
+    work(&|done, total| {
+        if total > 0 && !begun.swap(true, Relaxed) {
+            progress.stage(name, total);
+        }
+        progress.advance(done);
+        !progress.cancelled()
+    })
 }
 
 /// Gives a build its name that an earlier process has finished.
@@ -65,7 +89,8 @@ pub(crate) fn publish_finished(
     threads: usize,
     planned: u64,
     details: Details,
+    progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
-    publish(draft, manifest, note)?;
+    publish(draft, manifest, note, progress)?;
     Ok(BuildReport::new(manifest, threads, planned, Stages::begin(), details))
 }

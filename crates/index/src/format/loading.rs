@@ -9,8 +9,6 @@ use bathyal_tier::memory::CACHE_LINE;
 use std::mem::MaybeUninit;
 use std::thread::Builder;
 
-/// Bytes that are read and checked at once: little, so that they are in the processor's cache for both.
-const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of a thread that loads, at least.
 const THREAD_BYTES: usize = 8 << 20;
 
@@ -59,7 +57,8 @@ pub(crate) fn load(
 /// checksum.
 fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, IndexError> {
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    let share = len.div_ceil(threads).max(THREAD_BYTES).next_multiple_of(PIECE_BYTES);
+    let piece_bytes = object.piece_bytes();
+    let share = len.div_ceil(threads).max(THREAD_BYTES).next_multiple_of(piece_bytes);
     let room = &mut bytes.spare_capacity_mut()[..len];
     let checksum = std::thread::scope(|scope| {
         let mut shares = room.chunks_mut(share).enumerate().map(|(i, out)| ((i * share) as u64, out));
@@ -86,11 +85,12 @@ fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, Ind
 /// Reads what lies from `at` on into all of `out`. Returns its checksum.
 fn fill_share(object: &dyn Object, at: u64, out: &mut [MaybeUninit<u8>]) -> Result<u32, StoreError> {
     let mut checksum = 0;
-    for (i, piece) in out.chunks_mut(PIECE_BYTES).enumerate() {
+    let piece_bytes = object.piece_bytes();
+    for (i, piece) in out.chunks_mut(piece_bytes).enumerate() {
         piece.fill(MaybeUninit::new(0));
         // SAFETY: all of it was just written, and a byte that may be uninitialised lies as a byte does.
         let piece = unsafe { std::slice::from_raw_parts_mut(piece.as_mut_ptr().cast::<u8>(), piece.len()) };
-        object.read_at(at + (i * PIECE_BYTES) as u64, piece)?;
+        object.read_at(at + (i * piece_bytes) as u64, piece)?;
         checksum = crc32c::crc32c_append(checksum, piece);
     }
     Ok(checksum)
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn shares_of_threads_make_the_whole() {
         let draft = MemoryStore::new("memory").begin("index", Replace::Never).expect("begins");
-        for len in [0, 1, PIECE_BYTES, 2 * THREAD_BYTES + PIECE_BYTES + 7] {
+        for len in [0, 1, 256 << 10, 2 * THREAD_BYTES + (256 << 10) + 7] {
             let bytes: Vec<u8> = (0..len).map(|i| (i / 5) as u8).collect();
             draft.put(&format!("of-{len}"), &bytes).expect("writes");
             let object = draft.get(&format!("of-{len}")).expect("is there");

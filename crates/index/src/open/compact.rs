@@ -7,9 +7,10 @@ use crate::build::options::{BuildOptions, BuildReport};
 use crate::error::IndexError;
 use crate::form::Form;
 use crate::format::ids::IdRuns;
-use crate::format::manifest::{MANIFEST_NAME, Manifest};
+use crate::format::manifest::Manifest;
+use crate::locate::holding;
 use bathyal_kernels::Element;
-use bathyal_store::local::LocalStore;
+use bathyal_object::StoreOptions;
 use bathyal_store::{Store, StoreError};
 use bathyal_vectors::progress::{Progress, Silent};
 use bathyal_vectors::{VectorFile, bin_header_bytes};
@@ -56,9 +57,8 @@ pub fn compact(
     options: &CompactOptions,
     progress: &dyn Progress,
 ) -> Result<Compaction, IndexError> {
-    let (store, name) = LocalStore::holding(path.as_ref(), MANIFEST_NAME)?;
-    let folder = store.address().to_path_buf();
-    compact_in(&store, &name, Some(&folder), options, progress)
+    let holding = holding(path, &StoreOptions::default())?;
+    compact_in(holding.store(), &holding.name, Some(holding.folder()), options, progress)
 }
 
 /// The same of the index `name` in any store. The vectors lie in a file without a name in `folder` meanwhile, or in memory

@@ -2,22 +2,21 @@
 //! is the same byte for byte, so answers, recall and counters of searches are.
 
 use super::change;
-use super::find;
 use crate::build::options::{StripeOptions, Target};
-use crate::build::publishing::{Note, Start, publish};
+use crate::build::publishing::{Note, Start, attend, publish};
 use crate::error::IndexError;
 use crate::families;
-use crate::format::appender::{Appender, ReadBack};
 use crate::format::identity::Identity;
-use crate::format::manifest::{FileEntry, MANIFEST_NAME, Manifest};
-use bathyal_store::local::LocalStore;
-use bathyal_store::{Draft, Generation, Replace, Store};
+use crate::format::manifest::Manifest;
+use crate::locate::{find, holding};
+use bathyal_object::StoreOptions;
+use bathyal_store::{Draft, Generation, GenerationExt, Replace, Store};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are copied at once: some units of a stripe.
-const COPY_BYTES: u64 = 4 << 20;
+/// The object of a draft that says what is copied there: a copy of the same that was killed is continued.
+const COPYING: &str = "copying";
 
 /// How an index is copied over other disks.
 #[derive(Debug, Clone, Default)]
@@ -54,14 +53,12 @@ pub fn convert_stripes(
     options: &StripeConversionOptions,
     progress: &dyn Progress,
 ) -> Result<StripeConversion, IndexError> {
-    let source = find(source, &options.from)?;
-    let (mut store, name) = LocalStore::holding(target.as_ref(), MANIFEST_NAME)?;
-    if let Some(stripe) = &options.stripe {
-        let family = families::find(&Manifest::load(source.as_ref())?.family)?;
-        store = stripe.on(store, family.striped)?;
-    }
+    let source = find(source, &options.from, &StoreOptions::default())?;
+    let family = families::find(&Manifest::load(source.as_ref())?.family)?;
+    let striping = options.stripe.as_ref().map(|stripe| stripe.striping(family.striped)).transpose()?;
+    let target = holding(target, &StoreOptions::default())?.striped(striping)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
-    convert_stripes_in(source.as_ref(), &store, &name, replace, progress)
+    convert_stripes_in(source.as_ref(), target.store(), &target.name, replace, progress)
 }
 
 /// The same from any store to any store, where the copy will be called `name`; what is striped in it the store knows.
@@ -95,17 +92,17 @@ pub fn convert_stripes_in(
     let content =
         Identity::of(&serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?);
     let fingerprint = format!("copy of {content} by {}", env!("CARGO_PKG_VERSION"));
-    let (draft, start) = target.start(Some(&fingerprint), |_, _| None::<()>)?;
+    let begun =
+        |draft: &dyn Draft, of: &str| draft.read(COPYING).ok().filter(|copied| copied == of.as_bytes());
+    let (draft, start) = target.start(Some(&fingerprint), begun)?;
+    if matches!(start, Start::Anew) {
+        draft.replace(COPYING, fingerprint.as_bytes())?;
+    }
     if !matches!(start, Start::Finished(..)) {
-        let total = manifest.index_bytes();
-        progress.stage("copying", total);
-        let mut done = 0;
-        for file in &manifest.files {
-            done = copy(source, &manifest, file, draft.as_ref(), done, progress)?;
-        }
+        copy(source, &manifest, draft.as_ref(), progress)?;
     }
     let copied = manifest.laid_out(draft.as_ref())?;
-    publish(draft, &copied, &Note { fingerprint, links: 0 })?;
+    publish(draft, &copied, &Note { fingerprint, links: 0 }, progress)?;
     let parts = |of: &Manifest| of.paged_file().stripe.as_ref().map_or(1, |stripe| stripe.parts.len());
     Ok(StripeConversion {
         vectors: manifest.vectors,
@@ -115,33 +112,26 @@ pub fn convert_stripes_in(
     })
 }
 
-/// Copies a file, whose checksum is looked at on the way; returns how many bytes are `done` then.
+/// Copies all files, and compares their checksums with those of the manifest.
 fn copy(
     source: &dyn Generation,
     manifest: &Manifest,
-    file: &FileEntry,
     draft: &dyn Draft,
-    mut done: u64,
     progress: &dyn Progress,
-) -> Result<u64, IndexError> {
-    let mut from = ReadBack::new(manifest.open_file(source, file)?, file.written());
-    let mut to = Appender::create(draft, &file.name)?;
-    let mut buffer = vec![0; COPY_BYTES.min(file.bytes) as usize];
-    while from.left() > 0 {
-        if progress.cancelled() {
-            return Err(IndexError::Cancelled);
+) -> Result<(), IndexError> {
+    let files = &manifest.files;
+    let objects = files.iter().map(|file| manifest.open_file(source, file)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    let mut checksums = Vec::new();
+    attend(progress, "copying", |attend| {
+        checksums = draft.adopt(source, &names, attend)?;
+        Ok(())
+    })?;
+    for ((file, object), found) in files.iter().zip(objects).zip(checksums) {
+        if found != file.crc32c {
+            let reason = format!("checksum {found:08x}, the manifest says {:08x}", file.crc32c);
+            return Err(IndexError::damaged(object.address(), "its content", reason));
         }
-        let bytes = &mut buffer[..COPY_BYTES.min(from.left()) as usize];
-        from.fill(bytes).map_err(|error| match error {
-            IndexError::Damaged { file, .. } => {
-                IndexError::damaged(file, "its content", "its checksum is not that of the manifest")
-            }
-            other => other,
-        })?;
-        to.append(bytes)?;
-        done += bytes.len() as u64;
-        progress.advance(done);
     }
-    to.finish()?;
-    Ok(done)
+    Ok(())
 }

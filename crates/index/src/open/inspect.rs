@@ -5,7 +5,8 @@ use crate::error::IndexError;
 use crate::families;
 use crate::family::Description;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_store::local::LocalStore;
+use crate::locate::find;
+use bathyal_object::StoreOptions;
 use bathyal_store::{Backing, Generation, GenerationExt};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -73,7 +74,7 @@ fn facts<S: Serializer>(description: &Description, serializer: S) -> Result<S::O
 /// # Errors
 /// [`IndexError`]: no index, or a record that cannot be read; `verify` says more about damage.
 pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<InspectReport, IndexError> {
-    inspect_in(LocalStore::open_at(path.as_ref(), MANIFEST_NAME)?.as_ref(), progress)
+    inspect_in(find(path, &[], &StoreOptions::default())?.as_ref(), progress)
 }
 
 /// The same for an index in any store.

@@ -6,6 +6,7 @@ mod caller;
 mod change;
 mod compact;
 mod convert_stripes;
+mod copy;
 mod explain;
 mod in_flight;
 mod inspect;
@@ -26,6 +27,7 @@ pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
+pub use copy::{Copied, CopyOptions, copy};
 pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
@@ -47,12 +49,12 @@ use crate::families;
 use crate::family::{Buffers, Loading, MemorySplit, Opened, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
-use crate::format::manifest::{MANIFEST_NAME, Manifest};
+use crate::format::manifest::Manifest;
+use crate::locate::find;
 use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
-use bathyal_store::local::LocalStore;
-use bathyal_store::{Generation, StoreError};
+use bathyal_store::{Generation, Requests, StoreError, Traffic};
 use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
 use bathyal_tier::numa::Nodes;
@@ -87,6 +89,10 @@ pub struct Index {
     cache: Option<CacheTier>,
     /// The parts of a striped index, where they are read.
     parts: Option<OpenParts>,
+    /// What the store is asked, if that is elsewhere.
+    traffic: Option<Arc<Traffic>>,
+    /// What it was asked to open the index.
+    opening: Requests,
     /// What was changed since it was built; `None` of a family whose indexes do not change.
     changing: Option<Changing>,
     buffers: Buffers,
@@ -100,15 +106,6 @@ pub struct Index {
     nodes: Option<Arc<Nodes>>,
     /// The process that opened it.
     process: u32,
-}
-
-/// The index at `path`, whose parts, if it is striped, may have been moved into the folders `stripe`, in any order: what
-/// [`verify_in`], [`inspect_in`] and conversions are given.
-///
-/// # Errors
-/// [`IndexError`]: no index there, folders that are none, or folders for an index that is not striped.
-pub fn find(path: impl AsRef<Path>, stripe: &[PathBuf]) -> Result<Arc<dyn Generation>, IndexError> {
-    Ok(LocalStore::open_moved(path.as_ref(), MANIFEST_NAME, stripe)?)
 }
 
 /// What an open index keeps in memory, or one copy of it.
@@ -177,7 +174,7 @@ impl Index {
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
-        let directory = || find(&path, &options.stripe);
+        let directory = || find(&path, &options.stripe, &options.store);
         match Index::open_found(directory()?.as_ref(), options, progress) {
             // Once more: this moment is over.
             Err(IndexError::Store(StoreError::Replaced { .. })) => {
@@ -197,7 +194,7 @@ impl Index {
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
         if !options.stripe.is_empty() {
-            let what = "where the parts of a striped index are is said where the index is found (open::find)";
+            let what = "where the parts of a striped index are is said where the index is found (find)";
             return Err(IndexError::Parameter(what.into()));
         }
         Index::open_found(directory, options, progress)
@@ -257,6 +254,7 @@ impl Index {
         let nodes = placement.nodes;
         let tenant = Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches);
         let tenant = Arc::new(tenant);
+        let traffic = directory.traffic();
         Ok(Index {
             directory: address.to_path_buf(),
             element,
@@ -272,6 +270,8 @@ impl Index {
             processor: options.processor,
             cache,
             parts,
+            opening: traffic.as_ref().map_or_else(Requests::default, |traffic| traffic.now()),
+            traffic,
             changing,
             buffers,
             split,
@@ -421,13 +421,25 @@ impl Index {
         changes: Option<Arc<Changes>>,
         waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
-        let (started, waiting) = (Instant::now(), waiting.into());
+        let (started, waiting, before) = (Instant::now(), waiting.into(), self.requests());
         let threads = threads.clamp(1, queries.count.max(1));
         let (count, used) = (queries.count, self.used(&params, threads));
         let job = self.job(queries, params, (threads, in_flight), waiting.control.deadline, changes)?;
         let answers = self.answers(&job, threads, waiting)?;
         let seconds = started.elapsed().as_secs_f64();
-        collect(answers, (count, self.own_counters), used, seconds)
+        let mut result = collect(answers, (count, self.own_counters), used, seconds)?;
+        result.requests = self.requests().zip(before).map(|(now, before)| now.since(&before));
+        Ok(result)
+    }
+
+    /// What the store has been asked since the index was opened, if that is elsewhere.
+    pub fn requests(&self) -> Option<Requests> {
+        self.traffic.as_ref().map(|traffic| traffic.now().since(&self.opening))
+    }
+
+    /// What the store was asked to open the index, if that is elsewhere.
+    pub fn opening_requests(&self) -> Option<Requests> {
+        self.traffic.as_ref().map(|_| self.opening)
     }
 
     /// The job of a search, for `threads` workers.

@@ -4,6 +4,7 @@ use super::numa::Numa;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::query::SearchMode;
+use bathyal_object::StoreOptions;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Tier, TierError, TierProfile};
@@ -29,6 +30,8 @@ pub struct OpenOptions {
     /// Folders in which the parts of a striped index are, where they were moved, in any order. Parts that are in none of them
     /// are looked for where they were put.
     pub stripe: Vec<PathBuf>,
+    /// How a store far away is reached, where the index is in one.
+    pub store: StoreOptions,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
     /// What was measured of the device that pages are read from (of a striped index: of each), by a probe: efforts, gaps

@@ -8,6 +8,7 @@ use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals};
+use bathyal_store::Requests;
 
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
@@ -39,6 +40,9 @@ pub struct SearchResult {
     pub probes: Option<u32>,
     /// Threads used.
     pub threads: usize,
+    /// What the store was asked, if the index is in one that is elsewhere. Searches of the index that run at the same time
+    /// share its requests, and each counts those of all.
+    pub requests: Option<Requests>,
     /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
     pub notes: Vec<String>,
 }
@@ -95,6 +99,7 @@ pub(super) fn collect(
         search_list,
         probes,
         threads,
+        requests: None,
         notes: Vec::new(),
     };
     let (mut answered, mut clock) = (0, Clock::default());

@@ -3,6 +3,7 @@
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
 use crate::query::OwnTotals;
+use bathyal_store::Requests;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -76,6 +77,8 @@ pub struct IndexStats {
     pub latency_seconds: f64,
     /// What the page cache has done; `None` without one.
     pub cache: Option<CacheStats>,
+    /// What the store was asked since the index was opened; `None` of one that is here.
+    pub requests: Option<Requests>,
     /// What each part of a striped index has done, in turn; none of an index that is not striped or that was loaded.
     pub parts: Vec<PartStats>,
     /// How many queries took how long, by rising bound.
@@ -114,6 +117,36 @@ impl IndexStats {
                 ("cache_evictions_total", "counter", "Pages that made room for others", cache.evictions),
                 ("cache_resident_pages", "gauge", "Pages held by the cache", cache.resident_pages),
                 ("cache_capacity_pages", "gauge", "Pages that the cache can hold", cache.capacity_pages),
+            ]);
+        }
+        if let Some(asked) = &self.requests {
+            rows.extend([
+                ("store_requests_total", "counter", "Requests sent to the store", asked.requests),
+                (
+                    "store_received_bytes_total",
+                    "counter",
+                    "Bytes received from the store",
+                    asked.received_bytes,
+                ),
+                ("store_retries_total", "counter", "Requests sent again after a failure", asked.retries),
+                (
+                    "store_hedges_total",
+                    "counter",
+                    "Requests sent a second time because they were late",
+                    asked.hedges,
+                ),
+                (
+                    "store_hedges_won_total",
+                    "counter",
+                    "Second requests that answered first",
+                    asked.hedges_won,
+                ),
+                (
+                    "store_throttled_total",
+                    "counter",
+                    "Answers that asked for fewer requests",
+                    asked.throttled,
+                ),
             ]);
         }
         // Writing to a string does not fail.
@@ -175,6 +208,7 @@ impl Index {
                 resident_pages: cache.resident_pages,
                 capacity_pages: cache.capacity_pages,
             }),
+            requests: self.requests(),
             parts: self.part_stats(),
             latency_histogram: bars.collect(),
         }

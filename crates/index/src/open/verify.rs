@@ -5,17 +5,18 @@ use crate::error::IndexError;
 use crate::families;
 use crate::family::{VerifyReport, Verifying};
 use crate::format::loading::load;
-use crate::format::manifest::{FileEntry, MANIFEST_NAME, Manifest};
+use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::striped::damaged_parts;
+use crate::locate::find;
+use bathyal_object::StoreOptions;
 use bathyal_store::Generation;
-use bathyal_store::local::LocalStore;
 use bathyal_vectors::progress::Progress;
 use std::path::Path;
 
 /// Checks the whole index at `path`. Damage is reported, not returned as an error; errors are for what keeps
 /// the check from running: no index, no permission, cancellation.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, IndexError> {
-    verify_in(LocalStore::open_at(path.as_ref(), MANIFEST_NAME)?.as_ref(), progress)
+    verify_in(find(path, &[], &StoreOptions::default())?.as_ref(), progress)
 }
 
 /// The same for an index in any store.

@@ -134,7 +134,7 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
     let mut journal = match start {
         Start::Finished(manifest, note) => {
             let details = B::details(&manifest)?;
-            return publish_finished(draft, &manifest, &note, threads, planned, details);
+            return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
         }
         Start::After(journal) => journal,
         Start::Anew => Journal::new(fingerprint.clone()),
@@ -147,7 +147,7 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
     place(&work, &mut intake, &mut journal, &mut stages)?;
     let mut manifest = B::finish(&work, &intake, &mut journal, &mut stages)?;
     manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
+    publish(draft, &manifest, &Note { fingerprint, links: 0 }, progress)?;
     let details = B::details(&manifest)?;
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }

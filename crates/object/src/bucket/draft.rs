@@ -1,9 +1,12 @@
 //! A draft of a generation in a bucket: it lies in a folder of this machine until it is whole, and is then brought to the
 //! bucket and given its name.
 
+use super::generation::BucketObject;
 use super::record::{Record, SMALL_BYTES, fresh_id};
 use super::upload::{Journal, Source, Upload};
 use super::{BucketStore, check_name};
+use crate::client::Version;
+use crate::tier;
 use bathyal_store::{
     Append, Attend, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace, StoreError,
 };
@@ -54,8 +57,9 @@ impl BucketDraft {
     }
 
     fn keep(&self, journal: &Journal) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(journal)
-            .map_err(|e| StoreError::io("write", self.local.address().join(JOURNAL), std::io::Error::other(e)))?;
+        let bytes = serde_json::to_vec(journal).map_err(|e| {
+            StoreError::io("write", self.local.address().join(JOURNAL), std::io::Error::other(e))
+        })?;
         self.local.replace(JOURNAL, &bytes)
     }
 
@@ -70,17 +74,22 @@ impl BucketDraft {
             }
         }
         let prefix = self.store.layout.generation(&self.name, &self.journal().id);
-        let upload = Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
+        let upload =
+            Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
         let mut journal = self.journal().clone();
         let result = upload.run(&sources, &mut journal, attend, &mut |journal| self.keep(journal));
         *self.journal() = journal;
         result
     }
 
-    /// Copies a small object, or one for a bucket's record, to where drafts lie.
-    fn keep_small(&self, from: &dyn Generation, name: &str) -> Result<(), StoreError> {
-        let object = from.get(name)?;
-        if object.len() <= SMALL_BYTES { self.local.put(name, &object.read_all()?) } else { Ok(()) }
+    /// Copies an object that is too small to be brought to where drafts lie. Returns the checksum of whatever was taken over.
+    fn keep_small(&self, from: &dyn Generation, name: &str) -> Result<u32, StoreError> {
+        if let Some(checksum) = self.journal().checksum(name) {
+            return Ok(checksum);
+        }
+        let bytes = from.get(name)?.read_all()?;
+        self.local.put(name, &bytes)?;
+        Ok(crc32c::crc32c(&bytes))
     }
 
     /// The record of the objects `names`, all of which were brought.
@@ -126,7 +135,21 @@ impl Generation for BucketDraft {
     }
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
-        self.local.get(name)
+        check_name(name)?;
+        let brought = self.journal().brought(name);
+        match (self.local.get(name), brought) {
+            (Err(StoreError::Missing { .. }), Some(entry)) => {
+                let source = tier::Source {
+                    client: self.store.client.clone(),
+                    key: self.store.layout.generation(&self.name, &self.journal().id).join(name),
+                    len: entry.bytes,
+                    version: Version::default(),
+                    traffic: self.store.traffic.clone(),
+                };
+                Ok(Arc::new(BucketObject::new(None, self.path.join(name), source)))
+            }
+            (found, _) => found,
+        }
     }
 }
 
@@ -145,13 +168,19 @@ impl Draft for BucketDraft {
         self.local.delete(name)
     }
 
-    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn adopt(
+        &self,
+        from: &dyn Generation,
+        names: &[&str],
+        attend: &Attend<'_>,
+    ) -> Result<Vec<u32>, StoreError> {
         self.bring(from, names, attend)?;
-        names.iter().try_for_each(|name| self.keep_small(from, name))
+        names.iter().map(|name| self.keep_small(from, name)).collect()
     }
 
     fn upload(&self, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
-        let here: Vec<&str> = names.iter().copied().filter(|name| self.journal().brought(name).is_none()).collect();
+        let here: Vec<&str> =
+            names.iter().copied().filter(|name| self.journal().brought(name).is_none()).collect();
         self.bring(self.local.as_ref(), &here, attend)
     }
 
@@ -178,7 +207,8 @@ impl Draft for BucketDraft {
         let crowded = self.crowded(names);
         if !crowded.is_empty() {
             let prefix = self.store.layout.generation(&self.name, &self.journal().id);
-            let upload = Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
+            let upload =
+                Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
             let mut journal = self.journal().clone();
             let get = |name: &&str| Ok(Source { name: (*name).to_owned(), object: self.local.get(name)? });
             let sources = crowded.iter().map(get).collect::<Result<Vec<_>, StoreError>>()?;

@@ -1,5 +1,6 @@
 //! A published generation, and its objects.
 
+use super::ahead::Ahead;
 use super::log::BucketLog;
 use super::record::Record;
 use super::{BucketStore, check_name};
@@ -84,7 +85,7 @@ impl Generation for Published {
             version: Version::default(),
             traffic: self.traffic.clone(),
         };
-        Ok(Arc::new(BucketObject { generation: self.clone(), path, source: Arc::new(source) }))
+        Ok(Arc::new(BucketObject::new(Some(self.clone()), path, source)))
     }
 
     fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
@@ -138,13 +139,19 @@ fn checked(path: &Path, offset: u64, wanted: usize, len: u64) -> Result<Range<u6
 
 /// An object of its own.
 #[derive(Debug)]
-struct BucketObject {
-    generation: Published,
+pub(super) struct BucketObject {
+    /// What it is an object of; `None` of a draft.
+    generation: Option<Published>,
     path: PathBuf,
     source: Arc<Source>,
+    ahead: Ahead,
 }
 
 impl BucketObject {
+    pub(super) fn new(generation: Option<Published>, path: PathBuf, source: Source) -> BucketObject {
+        BucketObject { generation, path, source: Arc::new(source), ahead: Ahead::default() }
+    }
+
     /// Reads a range in parts, several at once.
     fn read_range(&self, range: Range<u64>, out: &mut [u8]) -> Result<(), StoreError> {
         let Source { client, key, version, traffic, .. } = self.source.as_ref();
@@ -160,9 +167,9 @@ impl BucketObject {
             rest = later;
             std::future::ready(Ok(()))
         }))?;
-        copied.map_err(|fault| match fault.why {
+        copied.map_err(|fault| match (&self.generation, fault.why) {
             // What was replaced and pruned is gone; what was not is damaged.
-            crate::client::Why::Gone => match wait_for(self.generation.check_place()) {
+            (Some(generation), crate::client::Why::Gone) => match wait_for(generation.check_place()) {
                 Ok(Err(replaced)) | Err(replaced) => replaced,
                 Ok(Ok(())) => fault.error("read", &self.path),
             },
@@ -182,7 +189,14 @@ impl Object for BucketObject {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let range = checked(&self.path, offset, out.len(), self.len())?;
-        if range.is_empty() { Ok(()) } else { self.read_range(range, out) }
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.ahead.read(range.start, out, self.len(), |range, out| self.read_range(range, out))
+    }
+
+    fn piece_bytes(&self) -> usize {
+        PART_BYTES as usize * PARTS_AT_ONCE
     }
 
     fn backing(&self) -> Result<Backing, StoreError> {

@@ -60,7 +60,8 @@ impl BucketLog {
         placed?;
         let keys = listed.map_err(failed)?.into_iter().map(|found| found.location);
         let keys: Vec<Key> = keys.collect();
-        let next = keys.last().and_then(|last| last.filename()?.parse::<u64>().ok()).map_or(0, |last| last + 1);
+        let next =
+            keys.last().and_then(|last| last.filename()?.parse::<u64>().ok()).map_or(0, |last| last + 1);
         let pieces = futures_util::stream::iter(keys)
             .map(|key| async move { client.get(&key, traffic).await })
             .buffered(READ_AT_ONCE)
@@ -78,9 +79,11 @@ impl BucketLog {
 
     /// Where a piece goes in a log that is `len` bytes long.
     fn offset(&self, piece: &[u8], len: usize) -> Result<usize, StoreError> {
-        let damaged = || StoreError::Irregular {
+        let damaged = || {
+            StoreError::Irregular {
             path: self.path.clone(),
             reason: "a piece of the log is none; restore it from a copy, or delete what was changed since the build".into(),
+        }
         };
         let head = piece.get(..HEAD_BYTES).filter(|head| head.starts_with(MAGIC)).ok_or_else(damaged)?;
         let offset = u64::from_le_bytes(*head.last_chunk::<8>().ok_or_else(damaged)?);
@@ -165,7 +168,10 @@ impl LogWriter for BucketLogWriter {
             Ok(()) => (self.len, self.next) = (at + bytes.len() as u64, self.next + 1),
             Err(StoreError::Busy { .. } | StoreError::Replaced { .. }) => {}
             // It may be there all the same; whoever appends next takes the number after it.
-            Err(_) => self.next = wait_for(self.log.contents()).ok().and_then(Result::ok).map_or(self.next, |now| now.next),
+            Err(_) => {
+                self.next =
+                    wait_for(self.log.contents()).ok().and_then(Result::ok).map_or(self.next, |now| now.next)
+            }
         }
         result
     }

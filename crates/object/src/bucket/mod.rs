@@ -5,6 +5,7 @@
 //! second, and is told so. What is replaced stays until it is pruned, so that those who read it may go on. The layout is in
 //! docs/format/bucket.md.
 
+mod ahead;
 mod draft;
 mod generation;
 mod layout;
@@ -69,7 +70,12 @@ impl BucketStore {
         &self.client
     }
 
-    /// The newest record of `name` and its number; `None` without any.
+    /// The folder of this machine in which drafts lie until they are uploaded.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.address()
+    }
+
+    /// The newest record of `name`; `None` without any.
     fn newest(&self, name: &str) -> Result<Option<Record>, StoreError> {
         self.newest_by(name, &self.traffic)
     }
@@ -191,7 +197,9 @@ impl Store for BucketStore {
         self.check(name, replace)?;
         let found = self.scratch.abandoned(name, Replace::Never)?.into_iter();
         found
-            .map(|local| Ok(Box::new(BucketDraft::new(self.clone(), name, replace, local)?) as Box<dyn Draft>))
+            .map(
+                |local| Ok(Box::new(BucketDraft::new(self.clone(), name, replace, local)?) as Box<dyn Draft>),
+            )
             .collect()
     }
 

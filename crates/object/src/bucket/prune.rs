@@ -73,7 +73,9 @@ impl BucketStore {
         // Each was replaced when the one after it was published.
         let mut replaced: BTreeMap<String, SystemTime> = BTreeMap::new();
         let mut standing = None;
-        let mut published_after = SystemTime::from(found.records.first().map_or_else(|| SystemTime::UNIX_EPOCH.into(), |first| first.last_modified));
+        let mut published_after = SystemTime::from(
+            found.records.first().map_or_else(|| SystemTime::UNIX_EPOCH.into(), |first| first.last_modified),
+        );
         if !newest.deleted {
             standing = Some(newest.id.clone());
         }
@@ -113,7 +115,11 @@ impl BucketStore {
             }
             pruned.objects += objects.len() as u64;
             pruned.bytes += objects.iter().map(|object| object.size).sum::<u64>();
-            if replaced.contains_key(id) { pruned.generations += 1 } else { pruned.unfinished += 1 }
+            if replaced.contains_key(id) {
+                pruned.generations += 1
+            } else {
+                pruned.unfinished += 1
+            }
             keys.extend(objects.iter().map(|object| object.location.clone()));
         }
         if options.dry_run {
@@ -122,8 +128,10 @@ impl BucketStore {
         self.delete_keys(name, keys)?;
         // Records go after what they name; the newest one stays, since its number must not be given again.
         let old = found.records.iter().skip(1).filter(|record| is_old(record.last_modified.into()));
-        let ids: BTreeSet<&String> = replaced.iter().filter(|(id, _)| stays.contains(id.as_str())).map(|(id, _)| id).collect();
-        let old: Vec<Key> = if ids.is_empty() { old.map(|record| record.location.clone()).collect() } else { Vec::new() };
+        let ids: BTreeSet<&String> =
+            replaced.iter().filter(|(id, _)| stays.contains(id.as_str())).map(|(id, _)| id).collect();
+        let old: Vec<Key> =
+            if ids.is_empty() { old.map(|record| record.location.clone()).collect() } else { Vec::new() };
         self.delete_keys(name, old)?;
         Ok(pruned)
     }
@@ -149,7 +157,9 @@ impl BucketStore {
         for object in listed.map_err(|fault| self.failed(name, fault))? {
             match self.layout.id_of(name, &object.location) {
                 Some(id) => found.generations.entry(id).or_default().push(object),
-                None if object.location.prefix_matches(&self.layout.records(name)) => found.records.push(object),
+                None if object.location.prefix_matches(&self.layout.records(name)) => {
+                    found.records.push(object)
+                }
                 // Something that is not ours.
                 None => {}
             }

@@ -18,9 +18,9 @@ use std::path::Path;
 /// Version of the layout that this program writes and reads.
 const VERSION: u32 = 1;
 /// An object up to this length lies in the record.
-pub(super) const SMALL_BYTES: u64 = 32 << 10;
+pub(super) const SMALL_BYTES: u64 = 256 << 10;
 /// The objects in a record have no more bytes together.
-pub(super) const MOST_SMALL_BYTES: u64 = 256 << 10;
+pub(super) const MOST_SMALL_BYTES: u64 = 512 << 10;
 
 /// An object of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +109,8 @@ impl Record {
     /// Reads what [`Record::to_bytes`] wrote; `path` is where it was.
     pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Record, StoreError> {
         let damaged = |what: &str| {
-            let reason = format!("the record of an index is damaged ({what}); restore it, or publish the index again");
+            let reason =
+                format!("the record of an index is damaged ({what}); restore it, or publish the index again");
             StoreError::Irregular { path: path.to_path_buf(), reason }
         };
         let mut lines = bytes.splitn(3, |byte| *byte == b'\n');

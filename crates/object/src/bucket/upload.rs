@@ -28,9 +28,24 @@ pub(super) struct Journal {
     /// What the writer left for whoever goes on, once only the name was missing.
     pub(super) note: Option<String>,
     /// Objects that are there whole.
-    whole: BTreeMap<String, u64>,
+    whole: BTreeMap<String, Whole>,
     /// Objects of which parts are there.
     begun: BTreeMap<String, Begun>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Whole {
+    bytes: u64,
+    crc32c: u32,
+}
+
+/// A part that is there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Part {
+    /// The store's name for it.
+    id: String,
+    bytes: u64,
+    crc32c: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,8 +53,17 @@ struct Begun {
     upload: String,
     bytes: u64,
     part_bytes: u64,
-    /// The store's name for each part, by its number.
-    parts: BTreeMap<u64, String>,
+    /// By their numbers.
+    parts: BTreeMap<u64, Part>,
+}
+
+impl Begun {
+    /// The checksum of all parts.
+    fn checksum(&self) -> u32 {
+        self.parts.values().fold(0, |before, part| {
+            crc32c::crc32c_combine(before, part.crc32c, usize::try_from(part.bytes).unwrap_or(usize::MAX))
+        })
+    }
 }
 
 impl Journal {
@@ -49,7 +73,12 @@ impl Journal {
 
     /// The entry of an object that is there.
     pub(super) fn brought(&self, name: &str) -> Option<Entry> {
-        self.whole.get(name).map(|bytes| Entry { bytes: *bytes, at: None })
+        self.whole.get(name).map(|whole| Entry { bytes: whole.bytes, at: None })
+    }
+
+    /// The CRC-32C of an object that is there.
+    pub(super) fn checksum(&self, name: &str) -> Option<u32> {
+        self.whole.get(name).map(|whole| whole.crc32c)
     }
 }
 
@@ -83,17 +112,17 @@ impl Upload<'_> {
         let mut before = 0;
         for source in sources {
             let len = source.object.len();
-            if journal.whole.get(&source.name) != Some(&len) {
+            if journal.whole.get(&source.name).is_none_or(|whole| whole.bytes != len) {
                 let told = |done: u64| attend(before + done, total);
                 if !told(0) {
                     return Err(StoreError::Cancelled);
                 }
-                match len {
+                let crc32c = match len {
                     0..=PART_BYTES => self.put(source)?,
                     _ => self.put_parts(source, journal, &told, keep)?,
-                }
+                };
                 journal.begun.remove(&source.name);
-                journal.whole.insert(source.name.clone(), len);
+                journal.whole.insert(source.name.clone(), Whole { bytes: len, crc32c });
                 keep(journal)?;
             }
             before += len;
@@ -109,9 +138,11 @@ impl Upload<'_> {
         fault.error("upload", self.path.join(&source.name))
     }
 
-    fn put(&self, source: &Source) -> Result<(), StoreError> {
+    fn put(&self, source: &Source) -> Result<u32, StoreError> {
         let bytes = read(source, 0, source.object.len())?;
-        wait_for(self.client.put(&self.key(source), bytes, self.traffic))?.map_err(|f| self.error(source, f))
+        let crc32c = crc32c::crc32c(&bytes);
+        let put = wait_for(self.client.put(&self.key(source), bytes, self.traffic))?;
+        put.map(|()| crc32c).map_err(|fault| self.error(source, fault))
     }
 
     /// Brings an object in parts, and goes on with the parts of one that was begun.
@@ -121,10 +152,13 @@ impl Upload<'_> {
         journal: &mut Journal,
         told: &(dyn Fn(u64) -> bool + Sync),
         keep: &mut Keep<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u32, StoreError> {
         let len = source.object.len();
         let part_bytes = PART_BYTES.max(len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
-        let known = journal.begun.get(&source.name).filter(|begun| (begun.bytes, begun.part_bytes) == (len, part_bytes));
+        let known = journal
+            .begun
+            .get(&source.name)
+            .filter(|begun| (begun.bytes, begun.part_bytes) == (len, part_bytes));
         let mut begun = match known {
             Some(begun) => begun.clone(),
             None => {
@@ -132,7 +166,8 @@ impl Upload<'_> {
                 Begun { upload, bytes: len, part_bytes, parts: BTreeMap::new() }
             }
         };
-        let numbers: Vec<u64> = (0..len.div_ceil(part_bytes)).filter(|n| !begun.parts.contains_key(n)).collect();
+        let numbers: Vec<u64> =
+            (0..len.div_ceil(part_bytes)).filter(|n| !begun.parts.contains_key(n)).collect();
         for some in numbers.chunks(PARTS_AT_ONCE) {
             match self.bring_parts(source, &begun, some) {
                 Ok(brought) => begun.parts.extend(brought),
@@ -150,8 +185,10 @@ impl Upload<'_> {
                 return Err(StoreError::Cancelled);
             }
         }
-        let parts = begun.parts.values().map(|id| PartId { content_id: id.clone() }).collect::<Vec<_>>();
-        self.complete(source, &begun.upload, &parts)
+        let parts =
+            begun.parts.values().map(|part| PartId { content_id: part.id.clone() }).collect::<Vec<_>>();
+        self.complete(source, &begun.upload, &parts)?;
+        Ok(begun.checksum())
     }
 
     fn begin(&self, source: &Source) -> Result<String, StoreError> {
@@ -160,7 +197,7 @@ impl Upload<'_> {
         wait_for(self.client.again(self.traffic, begin))?.map_err(|fault| self.error(source, fault))
     }
 
-    fn bring_parts(&self, source: &Source, begun: &Begun, numbers: &[u64]) -> Result<Vec<(u64, String)>, Stop> {
+    fn bring_parts(&self, source: &Source, begun: &Begun, numbers: &[u64]) -> Result<Vec<(u64, Part)>, Stop> {
         let key = &self.key(source);
         let mut parts = Vec::new();
         for number in numbers {
@@ -169,12 +206,17 @@ impl Upload<'_> {
             parts.push((*number, bytes));
         }
         let bring = |(number, bytes): (u64, Bytes)| async move {
+            let (len, crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
             let put = || {
                 let bytes = bytes.clone();
                 let multipart = self.client.multipart();
-                self.client.once(self.traffic, multipart.put_part(key, &begun.upload, number as usize, bytes.into()))
+                self.client
+                    .once(self.traffic, multipart.put_part(key, &begun.upload, number as usize, bytes.into()))
             };
-            self.client.again(self.traffic, put).await.map(|part| (number, part.content_id))
+            self.client
+                .again(self.traffic, put)
+                .await
+                .map(|part| (number, Part { id: part.content_id, bytes: len, crc32c }))
         };
         let all = futures_util::stream::iter(parts).map(bring).buffer_unordered(PARTS_AT_ONCE).try_collect();
         wait_for(all).map_err(Stop::Error)?.map_err(|fault: Fault| match fault.why {

@@ -59,7 +59,9 @@ impl Fault {
         use object_store::Error;
         let Some(seen) = seen else { return Fault::unanswered(error) };
         let why = match (seen.status, seen.code.as_str(), error) {
-            (_, "RequestTimeTooSkewed" | "ExpiredToken" | "InvalidToken" | "AuthenticationFailed", _) => Why::Denied,
+            (_, "RequestTimeTooSkewed" | "ExpiredToken" | "InvalidToken" | "AuthenticationFailed", _) => {
+                Why::Denied
+            }
             (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
             (401 | 403, ..) => Why::Denied,
             (404, ..) | (_, _, Error::NotFound { .. }) => Why::Gone,
@@ -76,12 +78,17 @@ impl Fault {
                 "; check that the credentials (environment, profile or store options) are right and reach so far"
             }
             "NoSuchBucket" => "; create the bucket, or correct its name",
-            "PermanentRedirect" | "AuthorizationHeaderMalformed" => "; name the bucket's region (store option region)",
+            "PermanentRedirect" | "AuthorizationHeaderMalformed" => {
+                "; name the bucket's region (store option region)"
+            }
             _ => "",
         };
         let said = [seen.code.as_str(), seen.message.as_str()].map(str::trim);
         let said: Vec<&str> = said.into_iter().filter(|words| !words.is_empty()).collect();
-        Fault::new(why, format!("the store answered {} {}{advice}", seen.status, said.join(": ")).replace(" ;", ";"))
+        Fault::new(
+            why,
+            format!("the store answered {} {}{advice}", seen.status, said.join(": ")).replace(" ;", ";"),
+        )
     }
 
     /// What `error` says that no answer led to.

@@ -19,11 +19,11 @@ use futures_util::{StreamExt, TryStreamExt};
 use late::Late;
 use limit::Limit;
 use object_store::multipart::MultipartStore;
-use observed::observe;
 use object_store::path::Path as Key;
 use object_store::{
     GetOptions, GetRange, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
+use observed::observe;
 use rand::Rng;
 use std::future::Future;
 use std::ops::Range;
@@ -250,9 +250,8 @@ impl Client {
 
     /// All objects whose keys begin with the folder `prefix`, in order.
     pub(crate) async fn list(&self, prefix: &Key, traffic: &Traffic) -> Result<Vec<ObjectMeta>, Fault> {
-        let mut found: Vec<ObjectMeta> = self
-            .again(traffic, || self.once(traffic, self.store().list(Some(prefix)).try_collect()))
-            .await?;
+        let mut found: Vec<ObjectMeta> =
+            self.again(traffic, || self.once(traffic, self.store().list(Some(prefix)).try_collect())).await?;
         found.sort_by(|a, b| a.location.cmp(&b.location));
         Ok(found)
     }

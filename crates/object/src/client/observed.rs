@@ -3,7 +3,8 @@
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    ReqwestConnector,
 };
 use std::cell::RefCell;
 use std::future::Future;
@@ -81,7 +82,10 @@ mod tests {
     #[test]
     fn words_are_found_in_answers() {
         let text = "<?xml?><Error><Code>SlowDown</Code><Message>Please\nreduce</Message></Error>";
-        assert_eq!((element(text, "Code").as_deref(), element(text, "Message").as_deref()), (Some("SlowDown"), Some("Please reduce")));
+        assert_eq!(
+            (element(text, "Code").as_deref(), element(text, "Message").as_deref()),
+            (Some("SlowDown"), Some("Please reduce"))
+        );
         assert_eq!(element("<Code>x", "Code"), None);
     }
 }

@@ -132,8 +132,12 @@ mod tests {
     #[test]
     fn options_are_checked_and_secrets_are_not_shown() {
         let options =
-            StoreOptions::parse(&["Region=eu", "secret_access_key=HIDDEN=", "max_requests=8", "hedge=off"]).unwrap();
-        assert_eq!(options.values().collect::<Vec<_>>(), [("region", "eu"), ("secret_access_key", "HIDDEN=")]);
+            StoreOptions::parse(&["Region=eu", "secret_access_key=HIDDEN=", "max_requests=8", "hedge=off"])
+                .unwrap();
+        assert_eq!(
+            options.values().collect::<Vec<_>>(),
+            [("region", "eu"), ("secret_access_key", "HIDDEN=")]
+        );
         assert_eq!((options.most_requests(), options.no_hedge, options.is_empty()), (8, true, false));
         assert!(!format!("{options:?}").contains("HIDDEN"));
         for text in ["x", "=y", "max_requests=0", "max_requests=many", "hedge=maybe", "emulate=moon"] {

@@ -43,7 +43,8 @@ pub struct ObjectUrl {
     pub name: String,
 }
 
-const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, memory://NAME, or a folder of this machine";
+const KNOWN: &str =
+    "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, memory://NAME, or a folder of this machine";
 
 impl ObjectUrl {
     /// Whether a path is meant as an address and not as a folder.
@@ -89,10 +90,16 @@ impl ObjectUrl {
             !name.is_empty() && !matches!(name.as_str(), "." | "..") && !name.contains(char::is_control)
         };
         if name.is_empty() {
-            return refuse(format!("{}: names a bucket, not an index in it: {scheme}://{host}/NAME", path.display()));
+            return refuse(format!(
+                "{}: names a bucket, not an index in it: {scheme}://{host}/NAME",
+                path.display()
+            ));
         }
         if !folder.iter().chain([&name]).all(fine) {
-            return refuse(format!("{}: has an empty name in it, or one of dots or control characters", path.display()));
+            return refuse(format!(
+                "{}: has an empty name in it, or one of dots or control characters",
+                path.display()
+            ));
         }
         Ok(ObjectUrl { provider, root: format!("{scheme}://{host}"), folder, name })
     }
@@ -133,7 +140,12 @@ mod tests {
             ("s3://bucket/my.index", "s3://bucket", vec![], "my.index"),
             ("s3://bucket/a/b c/my.index", "s3://bucket", vec!["a", "b c"], "my.index"),
             ("gs://bucket/x", "gs://bucket", vec![], "x"),
-            ("abfss://container@account.dfs.core.windows.net/x", "abfss://container@account.dfs.core.windows.net", vec![], "x"),
+            (
+                "abfss://container@account.dfs.core.windows.net/x",
+                "abfss://container@account.dfs.core.windows.net",
+                vec![],
+                "x",
+            ),
             ("memory://x", "memory://", vec![], "x"),
             ("memory://tests/x", "memory://", vec!["tests"], "x"),
         ] {
@@ -147,7 +159,17 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_and_secrets_are_not_repeated() {
-        for text in ["x", "ftp://x/y", "s3://", "s3://bucket", "s3://bucket/", "s3://bucket//x", "s3:///x", "s3://b/../x", "s3://b/a\nb"] {
+        for text in [
+            "x",
+            "ftp://x/y",
+            "s3://",
+            "s3://bucket",
+            "s3://bucket/",
+            "s3://bucket//x",
+            "s3:///x",
+            "s3://b/../x",
+            "s3://b/a\nb",
+        ] {
             let error = ObjectUrl::parse(Path::new(text)).expect_err(text);
             assert!(matches!(error, StoreError::Address(_)), "{error}");
         }

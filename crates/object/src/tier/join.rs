@@ -57,17 +57,25 @@ mod tests {
     fn near_reads_are_one_request_and_far_ones_are_not() {
         let len = 100 << 20;
         let found = join(&reads(&[(50_000, 100), (0, 100), (100 + GAP_BYTES, 10), (40 << 20, 10)]), len);
-        let ranges: Vec<_> = found.iter().map(|request| (request.range.clone(), request.reads.clone())).collect();
+        let ranges: Vec<_> =
+            found.iter().map(|request| (request.range.clone(), request.reads.clone())).collect();
         assert_eq!(
             ranges,
-            [(0..110 + GAP_BYTES, vec![1, 2]), (50_000..50_100, vec![0]), (40 << 20..(40 << 20) + 10, vec![3])]
+            [
+                (0..110 + GAP_BYTES, vec![1, 2]),
+                (50_000..50_100, vec![0]),
+                (40 << 20..(40 << 20) + 10, vec![3])
+            ]
         );
         assert_eq!(join(&reads(&[(0, 100), (101 + GAP_BYTES, 10)]), len).len(), 2);
     }
 
     #[test]
     fn reads_end_where_the_object_does_and_large_ones_are_not_joined() {
-        assert_eq!(join(&reads(&[(90, 100), (100, 5), (200, 5), (10, 5)]), 100), [Joined { range: 10..100, reads: vec![3, 0] }]);
+        assert_eq!(
+            join(&reads(&[(90, 100), (100, 5), (200, 5), (10, 5)]), 100),
+            [Joined { range: 10..100, reads: vec![3, 0] }]
+        );
         let half = (MOST_BYTES / 2) as u32 + 1;
         assert_eq!(join(&reads(&[(0, half), (u64::from(half), half)]), u64::MAX).len(), 2);
         // One that lies within another is no reason for a second request.

@@ -144,7 +144,12 @@ impl Draft for LocalDraft {
         }
     }
 
-    fn adopt(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn adopt(
+        &self,
+        from: &dyn Generation,
+        names: &[&str],
+        attend: &Attend<'_>,
+    ) -> Result<Vec<u32>, StoreError> {
         append_objects(self, from, names, attend)
     }
 

@@ -109,7 +109,7 @@ fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
     let mut journal = match start {
         Start::Finished(manifest, note) => {
             let details = details(&manifest)?;
-            return publish_finished(draft, &manifest, &note, threads, planned, details);
+            return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
         }
         Start::After(journal) => journal,
         Start::Anew => Journal { fingerprint: fingerprint.clone(), ..Journal::default() },
@@ -139,7 +139,7 @@ fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
         stages.end("calibrate");
     }
     manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links: 0 })?;
+    publish(draft, &manifest, &Note { fingerprint, links: 0 }, progress)?;
     let details = details(&manifest)?;
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }

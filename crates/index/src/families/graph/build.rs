@@ -73,7 +73,7 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
         Start::Finished(manifest, note) => {
             let section = GraphEntry::read(&manifest).map_err(IndexError::Internal)?;
             let details = details(&section, note.links, manifest.vectors);
-            return publish_finished(draft, &manifest, &note, threads, planned, details);
+            return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
         }
         Start::After(journal) => journal,
         Start::Anew => Journal::new(&fingerprint),
@@ -95,7 +95,7 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
     };
     let (mut manifest, section, links) = built;
     manifest.build_seconds = stages.seconds_so_far();
-    publish(draft, &manifest, &Note { fingerprint, links })?;
+    publish(draft, &manifest, &Note { fingerprint, links }, progress)?;
     let details = details(&section, links, manifest.vectors);
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }

@@ -18,12 +18,13 @@ use crate::format::appender::Appender;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
-use crate::format::manifest::{CodesEntry, MANIFEST_NAME, Manifest, version_of};
+use crate::format::manifest::{CodesEntry, Manifest, version_of};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
+use crate::locate::{find, holding};
 use crate::partition::placement::Points;
 use bathyal_kernels::quantize::Codec;
-use bathyal_store::local::LocalStore;
+use bathyal_object::StoreOptions;
 use bathyal_store::{Draft, Generation, Object, Replace, Store};
 use bathyal_tier::backend::file::{FileOptions, Method};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span};
@@ -77,9 +78,9 @@ pub fn convert_layout(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<LayoutConversion, IndexError> {
-    let source = LocalStore::open_at(source.as_ref(), MANIFEST_NAME)?;
-    let (store, name) = LocalStore::holding(target.as_ref(), MANIFEST_NAME)?;
-    convert_layout_in(source.as_ref(), &store, &name, layout, threads, progress)
+    let (source, options) = (source.as_ref(), StoreOptions::default());
+    let (source, target) = (find(source, &[], &options)?, holding(target, &options)?);
+    convert_layout_in(source.as_ref(), target.store(), &target.name, layout, threads, progress)
 }
 
 /// The same from any store to any store, where the copy will be called `name`.
@@ -112,7 +113,7 @@ pub fn convert_layout_in(
         amplification: converted.index_bytes() as f64 / manifest.data_bytes as f64,
     };
     if let Start::Finished(converted, note) = start {
-        publish(draft, &converted, &note)?;
+        publish(draft, &converted, &note, progress)?;
         return Ok(conversion(&converted, note.links));
     }
     let directory = draft.as_ref();
@@ -140,7 +141,7 @@ pub fn convert_layout_in(
     converted.identity = Some(identity.to_string());
     converted.set_structure(&entry, entry.files())?;
     let conversion = conversion(&converted, links);
-    publish(draft, &converted, &Note { fingerprint, links })?;
+    publish(draft, &converted, &Note { fingerprint, links }, progress)?;
     Ok(conversion)
 }
 

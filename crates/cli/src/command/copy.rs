@@ -1,0 +1,31 @@
+//! `bathyal copy`.
+
+use bathyal_console::{Console, Failure, byte_size};
+use bathyal_index::{Copied, CopyOptions, StoreOptions, copy};
+use serde::Serialize;
+
+use crate::arguments::CopyArguments;
+
+#[derive(Serialize)]
+struct Answer {
+    output: String,
+    #[serde(flatten)]
+    copied: Copied,
+}
+
+pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Failure> {
+    let CopyArguments { index, output, overwrite, .. } = arguments;
+    let options = |texts| StoreOptions::parse(texts).map_err(|error| Failure::usage(error.to_string()));
+    let options = CopyOptions {
+        from: options(&arguments.from_store_options)?,
+        to: options(&arguments.store_options)?,
+        overwrite: *overwrite,
+    };
+    let progress = console.progress();
+    let copied = copy(index, output, &options, &progress)?;
+    drop(progress);
+    let answer = Answer { output: output.display().to_string(), copied };
+    let Copied { vectors, index_bytes } = copied;
+    let text = format!("{}: {vectors} vectors copied, {}", answer.output, byte_size::format(index_bytes));
+    console.answer(&answer, &text)
+}

@@ -1,0 +1,141 @@
+//! From a path or an address to the store that an index is in: a folder of this machine, or a bucket.
+
+use crate::error::IndexError;
+use crate::format::manifest::MANIFEST_NAME;
+use bathyal_object::{BucketStore, ObjectUrl, PruneOptions, Pruned, StoreOptions};
+use bathyal_store::local::LocalStore;
+use bathyal_store::stripe::Striping;
+use bathyal_store::{Generation, Store};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What folders of this machine may be written as.
+const FILE_SCHEME: &str = "file://";
+
+/// The index at `path`, a folder or an address (`s3://`, `gs://`, `az://`, `memory://`, `file://`), in a store that `options`
+/// describe. The parts of one that is striped may have been moved into the folders `stripe`, in any order. It is what
+/// [`verify_in`](crate::verify_in), [`inspect_in`](crate::inspect_in) and conversions are given.
+///
+/// # Errors
+/// [`IndexError`]: no index there, folders that are none, or folders for an index that is not striped; an address or options
+/// that lead nowhere.
+pub fn find(
+    path: impl AsRef<Path>,
+    stripe: &[PathBuf],
+    options: &StoreOptions,
+) -> Result<Arc<dyn Generation>, IndexError> {
+    let path = path.as_ref();
+    match local_path(path) {
+        Some(path) => {
+            refuse_options(path, options)?;
+            Ok(LocalStore::open_moved(path, MANIFEST_NAME, stripe)?)
+        }
+        None if !stripe.is_empty() => Err(unstriped(path)),
+        None => {
+            let url = ObjectUrl::parse(path)?;
+            Ok(BucketStore::new(&url, options, MANIFEST_NAME)?.open(&url.name)?)
+        }
+    }
+}
+
+/// Where an index is written.
+#[derive(Debug)]
+pub struct Holding {
+    place: Holder,
+    /// Its name there.
+    pub name: String,
+}
+
+#[derive(Debug)]
+enum Holder {
+    Local(LocalStore),
+    Bucket(Box<BucketStore>),
+}
+
+/// The store that the index at `path`, a folder or an address, is in, or would be in.
+///
+/// # Errors
+/// [`IndexError`]: a path or an address that ends in no name, an address or options that lead nowhere.
+pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+    let path = path.as_ref();
+    if let Some(path) = local_path(path) {
+        refuse_options(path, options)?;
+        let (store, name) = LocalStore::holding(path, MANIFEST_NAME)?;
+        return Ok(Holding { place: Holder::Local(store), name });
+    }
+    let url = ObjectUrl::parse(path)?;
+    let store = BucketStore::new(&url, options, MANIFEST_NAME)?;
+    Ok(Holding { place: Holder::Bucket(Box::new(store)), name: url.name })
+}
+
+impl Holding {
+    /// The store.
+    pub fn store(&self) -> &dyn Store {
+        match &self.place {
+            Holder::Local(store) => store,
+            Holder::Bucket(store) => store.as_ref(),
+        }
+    }
+
+    /// Removes what of the index was replaced, deleted or never finished, as far as `options` say.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] of a folder of this machine, where nothing is left over; [`IndexError::Store`].
+    pub fn prune(&self, options: &PruneOptions) -> Result<Pruned, IndexError> {
+        match &self.place {
+            Holder::Local(store) => Err(IndexError::Parameter(format!(
+                "{}: is a folder of this machine, where nothing is left over that was replaced; name an address, such as \
+                 s3://BUCKET/NAME",
+                store.address().join(&self.name).display()
+            ))),
+            Holder::Bucket(store) => Ok(store.prune(&self.name, options)?),
+        }
+    }
+
+    /// A folder of this machine in which there is room for what is written.
+    pub fn folder(&self) -> &Path {
+        match &self.place {
+            Holder::Local(store) => store.address(),
+            Holder::Bucket(store) => store.scratch(),
+        }
+    }
+
+    /// The same, with drafts that are striped.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for a bucket, if there is something to be striped.
+    pub(crate) fn striped(self, striping: Option<Striping>) -> Result<Holding, IndexError> {
+        match (striping, self.place) {
+            (None, place) => Ok(Holding { place, name: self.name }),
+            (Some(striping), Holder::Local(store)) => {
+                Ok(Holding { place: Holder::Local(store.striped(striping)), name: self.name })
+            }
+            (Some(_), Holder::Bucket(store)) => Err(unstriped(&store.address().join(self.name))),
+        }
+    }
+}
+
+/// The folder of this machine that `path` means; `None` of an address of somewhere else.
+fn local_path(path: &Path) -> Option<&Path> {
+    if !ObjectUrl::is_url(path) {
+        return Some(path);
+    }
+    path.to_str()?.strip_prefix(FILE_SCHEME).map(Path::new)
+}
+
+fn unstriped(path: &Path) -> IndexError {
+    IndexError::Parameter(format!(
+        "{}: disks are striped over on this machine; a store far away spreads what it holds by itself: leave the stripe out",
+        path.display()
+    ))
+}
+
+fn refuse_options(path: &Path, options: &StoreOptions) -> Result<(), IndexError> {
+    if options.is_empty() {
+        return Ok(());
+    }
+    Err(IndexError::Parameter(format!(
+        "{}: is a folder of this machine, which takes no store options; leave them out, or give an address (s3://BUCKET/NAME)",
+        path.display()
+    )))
+}
