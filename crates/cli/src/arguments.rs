@@ -286,6 +286,9 @@ pub struct SearchArguments {
     /// Answer one query, by its row (0 if none is given), and say what it took: pages, bytes, time by phase, memory
     #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "output")]
     pub explain: Option<usize>,
+    /// Wait until all is there that an index in an object store keeps in memory, instead of answering before
+    #[arg(long)]
+    pub wait: bool,
     /// Search made-up queries first, so that threads, buffers and caches are there
     #[arg(long)]
     pub warm: bool,

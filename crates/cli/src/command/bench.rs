@@ -46,6 +46,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
+    index.wait(Control { cancel: Some(console.interrupt().flag()), deadline: None })?;
     let queries = VectorFile::open(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;

@@ -81,13 +81,16 @@ pub(super) fn effort(arguments: &SearchArguments) -> Effort {
     }
 }
 
-/// Warms `index` up if that was asked for.
+/// Waits for `index` and warms it up, if that was asked for.
 pub(super) fn warm(
     arguments: &SearchArguments,
     index: &Index,
     options: &SearchOptions,
     control: Control<'_>,
 ) -> Result<(), Failure> {
+    if arguments.wait {
+        index.wait(control)?;
+    }
     if arguments.warm {
         index.warm(options, control)?;
     }

@@ -8,6 +8,7 @@ use crate::query::SearchParams;
 use crate::query::changes::Placed;
 use crate::query::under_way::Query;
 use bathyal_tier::Cx;
+use serde::Serialize;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +23,17 @@ pub(crate) struct Scanned {
     pub(crate) scanned: usize,
     /// Those of the index.
     pub(crate) of: usize,
+}
+
+/// What is on its way from a store that is elsewhere while searches run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Arrival {
+    /// Bytes that are in memory.
+    pub here: u64,
+    /// Bytes that will be.
+    pub all: u64,
+    /// Why no more of them come, if that is so: searches go on reading what they need.
+    pub failed: Option<String>,
 }
 
 /// Memory of one running query, reused from query to query.
@@ -62,6 +74,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
     /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
+    /// How much has come of what is kept in memory, where searches do not wait for it.
+    fn arrival(&self) -> Option<Arrival> {
+        None
+    }
+
     /// How much of the index the last search looked at; `None` of a family that walks.
     fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
 
@@ -85,6 +102,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
+
+    /// [`Searcher::arrival`].
+    fn arrival(&self) -> Option<Arrival>;
 
     /// [`Searcher::place`].
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>>;
@@ -117,6 +137,10 @@ impl<S: Searcher> Opened for S {
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
         Searcher::samples(self, wanted, out)
+    }
+
+    fn arrival(&self) -> Option<Arrival> {
+        Searcher::arrival(self)
     }
 
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {

@@ -11,6 +11,7 @@ mod memory;
 pub(crate) mod pages;
 pub mod reports;
 
+pub use loaded::Arrival;
 pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher};
 pub use memory::MemorySplit;
 pub(crate) use memory::{Needs, Place};
@@ -114,6 +115,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) pages: Option<&'a [u8]>,
     /// Whether the file that searches read was checked as a whole when it was loaded.
     pub(crate) checked: bool,
+    /// Whether codes may come while searches run, which then read from the tier what is not there yet.
+    pub(crate) arriving: bool,
 }
 
 /// What a verification has to work with.
@@ -127,6 +130,11 @@ pub(crate) struct Verifying<'a> {
 
 /// An index as its manifest describes it: checked, with nothing loaded.
 pub(crate) trait Stored: Send + Sync {
+    /// Whether its codes may come while searches run ([`Loading::arriving`]).
+    fn codes_may_arrive(&self) -> bool {
+        false
+    }
+
     /// The efforts that a search of it can be told.
     fn knobs(&self) -> &'static [Knob];
 

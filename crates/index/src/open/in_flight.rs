@@ -5,7 +5,8 @@ use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::cost::kept::of_this_machine;
-use crate::query::{DEFAULT_BEAM_WIDTH, SearchMode, SearchParams};
+use crate::query::{DEFAULT_BEAM_WIDTH, ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams};
+use bathyal_tier::TierProfile;
 use std::sync::OnceLock;
 
 /// Queries interleaved on a device that nobody has measured.
@@ -14,6 +15,8 @@ const UNMEASURED_IN_FLIGHT: usize = 16;
 const LEAST_IN_FLIGHT: usize = 4;
 /// Queries interleaved at most: more reads than an engine's depth cannot be in flight.
 const MOST_IN_FLIGHT: usize = 64;
+/// The same of a device that is far away.
+const MOST_FAR_IN_FLIGHT: usize = 512;
 /// Second-level cache of a core where the system does not say, in bytes: that of most servers.
 const USUAL_CACHE_BYTES: u64 = 1 << 20;
 
@@ -50,11 +53,26 @@ impl Index {
     }
 }
 
+/// Reads in flight of a thread's engine: more where the tier is far away and no budget counts their buffers.
+pub(super) fn engine_depth(profile: &TierProfile, budget: Option<u64>) -> u32 {
+    match budget {
+        None if profile.latency_ns >= FAR_LATENCY_NS => profile.depth.clamp(ENGINE_DEPTH, LARGEST_ENGINE_DEPTH),
+        _ => ENGINE_DEPTH,
+    }
+}
+
 /// Queries to interleave that ask for `demand` each and hold `query_bytes` while they run.
 fn suited(machine: &Machine<'_>, demand: &Demand, query_bytes: u64) -> usize {
     let profile = machine.profile;
     if profile.latency_ns == 0 && !profile.addressable {
         return UNMEASURED_IN_FLIGHT;
+    }
+    if profile.latency_ns >= FAR_LATENCY_NS {
+        // More requests than the device takes at once wait in line, and the queries with them.
+        let each = (demand.reads / demand.rounds.max(1.0)).max(1.0);
+        let fitting = (f64::from(profile.depth) / each) as usize;
+        let hiding = demand.in_flight_to_hide(&machine.device());
+        return hiding.min(fitting).clamp(LEAST_IN_FLIGHT, MOST_FAR_IN_FLIGHT);
     }
     // What is read in place is prefetched into the cache, which the queries share; elsewhere it waits in buffers.
     let cache = if profile.addressable { cache_bytes() } else { u64::MAX };
@@ -96,7 +114,6 @@ mod tests {
     use super::*;
     use crate::cost::demand::tests::device;
     use crate::cost::processor::Processor;
-    use bathyal_tier::TierProfile;
 
     #[test]
     fn latency_asks_for_queries_and_the_cache_limits_what_is_spare() {

@@ -46,7 +46,7 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Buffers, Loading, MemorySplit, Opened, Stored};
+use crate::family::{Arrival, Buffers, Loading, MemorySplit, Opened, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
@@ -63,14 +63,19 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::Waiting;
 use change::{Changing, FoundLog};
+use in_flight::engine_depth;
 use numa::Placement;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
-use tier::{OpenParts, Pages, open_tier};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tier::{OpenParts, Pages, arrives, open_tier};
+
+/// How often it is looked whether all is there that is waited for.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// An open index. Shared freely between threads.
 pub struct Index {
@@ -96,6 +101,8 @@ pub struct Index {
     /// What was changed since it was built; `None` of a family whose indexes do not change.
     changing: Option<Changing>,
     buffers: Buffers,
+    /// Whether searches may read codes from the tier.
+    codes_are_read: bool,
     split: MemorySplit,
     engine: EngineOptions,
     /// What the pool of search threads knows of this index.
@@ -125,6 +132,7 @@ impl Loaded {
         stored: &dyn Stored,
         split: &MemorySplit,
         options: &OpenOptions,
+        arriving: bool,
         pages: Pages,
     ) -> Result<Loaded, IndexError> {
         let Pages { tier, loaded, cache, parts } = pages;
@@ -141,6 +149,7 @@ impl Loaded {
             pages: loaded.as_ref().map(|loaded| loaded.bytes()),
             // What is loaded into memory was checked on its way there.
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
+            arriving,
         };
         let opened = stored.open(&loading)?;
         Ok(Loaded { tier, opened, profile, cache, parts })
@@ -214,15 +223,16 @@ impl Index {
         let log = FoundLog::read(directory, &manifest, &*stored)?;
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, options.tier.place(), budget);
         let split = change::plan(log.as_ref(), options.memory_bytes, |budget| placement.plan(budget, plan))?;
+        let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
         let copies = placement.load(|_| {
             // Another copy of what is not in memory would be the same.
             let there = of_first.clone().filter(|_| split.pages == 0);
             let pages = there.map_or_else(
-                || open_tier(directory, &manifest, &*stored, &split, options, progress),
+                || open_tier(directory, &manifest, &*stored, &split, options, arriving, progress),
                 |tier| Ok(Pages::of(tier)),
             )?;
-            let copy = Loaded::new(directory, &manifest, &*stored, &split, options, pages)?;
+            let copy = Loaded::new(directory, &manifest, &*stored, &split, options, arriving, pages)?;
             of_first.get_or_insert_with(|| copy.tier.clone());
             Ok(copy)
         })?;
@@ -240,9 +250,12 @@ impl Index {
             None => None,
         };
         let buffers = stored.buffers();
-        let frame_bytes = buffers.bytes(split.codes_on_tier > 0);
+        let codes_are_read = split.codes_on_tier > 0 || arriving;
+        let frame_bytes = buffers.bytes(codes_are_read);
+        let depth = engine_depth(&profile, options.memory_bytes);
+        let buffers = Buffers { frames: buffers.frames * (depth / ENGINE_DEPTH), ..buffers };
         let engine = EngineOptions {
-            depth: ENGINE_DEPTH,
+            depth,
             frame_bytes,
             buffer_budget_bytes: u64::from(buffers.frames) * frame_bytes as u64,
             ..EngineOptions::default()
@@ -274,6 +287,7 @@ impl Index {
             traffic,
             changing,
             buffers,
+            codes_are_read,
             split,
             engine,
             manifest,
@@ -358,7 +372,7 @@ impl Index {
 
     fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
         let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.buffers.frames) };
-        frames * self.buffers.bytes(self.split.codes_on_tier > 0) as u64
+        frames * self.buffers.bytes(self.codes_are_read) as u64
             + in_flight as u64 * self.stored.query_bytes(search_list)
     }
 
@@ -435,6 +449,28 @@ impl Index {
     /// What the store has been asked since the index was opened, if that is elsewhere.
     pub fn requests(&self) -> Option<Requests> {
         self.traffic.as_ref().map(|traffic| traffic.now().since(&self.opening))
+    }
+
+    /// How much has come of what is kept in memory, of an index in a store that is elsewhere; `None` where all was waited for.
+    pub fn arrival(&self) -> Option<Arrival> {
+        self.opened.arrival()
+    }
+
+    /// Waits until all is there that is kept in memory, or will not come ([`Index::arrival`] says why).
+    ///
+    /// # Errors
+    /// Cancellation and deadline of `control`.
+    pub fn wait(&self, control: Control<'_>) -> Result<(), IndexError> {
+        while self.arrival().is_some_and(|arrival| arrival.here < arrival.all && arrival.failed.is_none()) {
+            if control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+                return Err(IndexError::Cancelled);
+            }
+            if control.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(IndexError::Deadline);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 
     /// What the store was asked to open the index, if that is elsewhere.

@@ -32,6 +32,9 @@ pub struct OpenOptions {
     pub stripe: Vec<PathBuf>,
     /// How a store far away is reached, where the index is in one.
     pub store: StoreOptions,
+    /// Whether to wait until all that is kept in memory is there. Without, an index in a store that is elsewhere answers queries
+    /// before its codes are, and reads what it needs of them ([`Index::arrival`](crate::Index::arrival)).
+    pub wait: bool,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
     /// What was measured of the device that pages are read from (of a striped index: of each), by a probe: efforts, gaps

@@ -113,6 +113,23 @@ impl Loaded {
     }
 }
 
+/// Whether codes of the index come while searches run: where a store that is elsewhere would have to be waited for.
+pub(super) fn arrives(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    stored: &dyn Stored,
+    split: &MemorySplit,
+    options: &OpenOptions,
+) -> Result<bool, IndexError> {
+    let whole = split.codes_on_tier == 0 && split.codes_left_out == 0 && split.codes > 0;
+    if options.wait || !whole || split.pages > 0 || options.tier != TierChoice::File || !stored.codes_may_arrive()
+    {
+        return Ok(false);
+    }
+    let object = manifest.open_file(directory, manifest.paged_file())?;
+    Ok(matches!(object.backing()?, Backing::Elsewhere))
+}
+
 /// Opens what the pages, and codes that are not in memory, are read from.
 pub(super) fn open_tier(
     directory: &dyn Generation,
@@ -120,6 +137,7 @@ pub(super) fn open_tier(
     stored: &dyn Stored,
     split: &MemorySplit,
     options: &OpenOptions,
+    arriving: bool,
     progress: &dyn Progress,
 ) -> Result<Pages, IndexError> {
     let entry = manifest.paged_file();
@@ -145,7 +163,7 @@ pub(super) fn open_tier(
         let tier = Arc::new(DramTier::new(load(directory, manifest, entry)?));
         loaded = Some(Loaded::Dram(tier.clone()));
         tier
-    } else if split.codes_on_tier > 0 {
+    } else if split.codes_on_tier > 0 || arriving {
         let codes = stored.codes_file().ok_or_else(|| IndexError::Internal("codes without a file".into()))?;
         let pages = file(object.as_ref())?;
         let codes = file(manifest.open_file(directory, codes)?.as_ref())?;

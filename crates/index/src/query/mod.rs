@@ -17,6 +17,10 @@ use std::time::Instant;
 pub const DEFAULT_BEAM_WIDTH: u32 = 4;
 /// Reads in flight a thread.
 pub(crate) const ENGINE_DEPTH: u32 = 128;
+/// The same at most, of a device whose latency takes as many to hide.
+pub(crate) const LARGEST_ENGINE_DEPTH: u32 = 1024;
+/// A device that takes as long as this is far away: a query alone waits for it and for nothing else.
+pub(crate) const FAR_LATENCY_NS: u64 = 500_000;
 /// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
 pub(crate) const FRAMES: u32 = 2 * ENGINE_DEPTH;
 /// Largest alignment that a tier may ask for.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Requests in flight at most: a store far away takes hundreds, and each holds a connection.
-pub(crate) const DEFAULT_MOST_REQUESTS: usize = 256;
+pub(crate) const DEFAULT_MOST_REQUESTS: usize = 512;
 /// More would be more connections than a process may usually have open.
 const MOST_REQUESTS: usize = 4096;
 
@@ -19,7 +19,7 @@ const MOST_REQUESTS: usize = 4096;
 ///
 /// | key | value |
 /// |---|---|
-/// | `max_requests` | requests in flight at most, 1 to 4096; default 256 |
+/// | `max_requests` | requests in flight at most, 1 to 4096; default 512 |
 /// | `hedge` | `on` or `off`: whether a request that is late is sent a second time; default on |
 /// | `scratch` | the folder in which an index lies while it is built, before it is uploaded |
 /// | `profile` | the profile of `~/.aws` to take credentials, region and endpoint from |

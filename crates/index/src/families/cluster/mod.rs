@@ -8,6 +8,7 @@
 mod build;
 mod calibrate;
 mod centroids;
+mod codes;
 mod cost;
 mod effort;
 mod encode;

@@ -1,6 +1,7 @@
 //! Opening a cluster index: what stays in memory, and what that takes.
 
 use super::centroids::{Centroids, span_bytes};
+use super::codes::{Arriving, Codes};
 use super::effort;
 use super::inspect;
 use super::scope::Scope;
@@ -23,6 +24,7 @@ use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
 use bathyal_kernels::Metric;
 use bathyal_store::{Generation, ObjectExt};
+use bathyal_tier::TierError;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
 
@@ -77,6 +79,10 @@ impl Stored for StoredCluster {
         }
     }
 
+    fn codes_may_arrive(&self) -> bool {
+        true
+    }
+
     fn codes_file(&self) -> Option<&FileEntry> {
         Some(&self.entry.codes.file)
     }
@@ -114,7 +120,7 @@ impl Stored for StoredCluster {
         let Loading { directory, manifest, split, profile, .. } = *loading;
         let all = split.codes + split.codes_on_tier;
         let code_bytes = (all / self.entry.all_bytes(1).max(1)) as u32;
-        let resident = Resident { code_bytes, bytes: split.codes };
+        let resident = Resident { code_bytes, bytes: split.codes, arriving: loading.arriving };
         let mut cluster = load_cluster(directory, manifest, self.entry.clone(), resident, &Silent)?;
         if let Some(pages) = loading.pages {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
@@ -158,6 +164,8 @@ struct Resident {
     code_bytes: u32,
     /// Of the codes of the first groups.
     bytes: u64,
+    /// Whether they may come while searches run.
+    arriving: bool,
 }
 
 /// Loads what a search keeps in memory.
@@ -210,12 +218,22 @@ fn load_cluster(
         let codes = source.load(resident.bytes)?;
         centroids.shorten(&codec, &short)?;
         stored = Some(std::mem::replace(&mut codec, short));
-        codes
+        Codes::Here(codes)
+    } else if resident.arriving && resident.bytes == entry.codes.file.bytes {
+        Codes::Arriving(Arc::new(Arriving::new(resident.bytes, entry.group_codes())))
     } else if resident.bytes == entry.codes.file.bytes {
-        load(directory, manifest, &entry.codes.file)?
+        Codes::Here(load(directory, manifest, &entry.codes.file)?)
     } else {
-        load_first_codes(directory, manifest, &entry, (identity, &centroids), resident.bytes)?
+        Codes::Here(load_first_codes(directory, manifest, &entry, (identity, &centroids), resident.bytes)?)
     };
+    let centroids = Arc::new(centroids);
+    if let Codes::Arriving(codes) = &codes {
+        let (codes, centroids) = (codes.clone(), centroids.clone());
+        let object = manifest.open_file(directory, &entry.codes.file)?;
+        let fetch = move || codes.fetch(object.as_ref(), identity, &centroids);
+        let started = std::thread::Builder::new().name("bathyal-arrive".into()).spawn(fetch);
+        started.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
+    }
     Ok(Cluster {
         pages: Pages { layout, check: true, reading: Reading::Pages },
         set,
@@ -236,7 +254,7 @@ pub(super) fn load_for_scan(
     code_bytes: u32,
     progress: &dyn Progress,
 ) -> Result<Cluster, IndexError> {
-    let resident = Resident { code_bytes, bytes: entry.all_bytes(code_bytes) };
+    let resident = Resident { code_bytes, bytes: entry.all_bytes(code_bytes), arriving: false };
     load_cluster(directory, manifest, entry, resident, progress)
 }
 

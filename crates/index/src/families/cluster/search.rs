@@ -1,6 +1,7 @@
 //! The searcher: navigation and scan in memory, then one round of reads.
 
 use super::centroids::{Centroids, Navigation};
+use super::codes::Codes;
 use super::cost::ClusterShape;
 use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
@@ -9,7 +10,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
-use crate::family::{Scanned, Searcher};
+use crate::family::{Arrival, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
@@ -17,6 +18,7 @@ use crate::query::{Phase, SearchParams, spread};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
 use bathyal_tier::{Cx, Span};
+use std::sync::Arc;
 
 /// How many groups ahead codes are asked for: one is too late for DRAM.
 const GROUPS_AHEAD: usize = 2;
@@ -39,11 +41,11 @@ pub(crate) struct Cluster {
     pub(crate) codec: Codec,
     /// Of the codes on the tier, where those in memory are shorter.
     pub(crate) stored: Option<Codec>,
-    /// The codes of the first groups, as many as the budget holds: all of them, as a rule.
-    pub(crate) codes: Vec<u8>,
+    /// The codes of the first groups, as many as the budget holds: all of them, as a rule, at once or in time.
+    pub(crate) codes: Codes,
     /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
     pub(crate) codes_offset: u64,
-    pub(crate) centroids: Centroids,
+    pub(crate) centroids: Arc<Centroids>,
     pub(crate) entry: ClusterEntry,
 }
 
@@ -69,15 +71,21 @@ impl Cluster {
 
     /// The codes of a group, if they are in memory.
     fn resident_codes(&self, group: u32) -> Option<&[u8]> {
-        let bytes = self.group_codes();
-        let start = group as usize * bytes;
-        self.codes.get(start..start + bytes)
+        self.codes.group(group, self.group_codes())
     }
 
     /// Where the tier has the codes of a group.
     fn codes_span(&self, group: u32) -> Span {
         let bytes = self.entry.group_codes();
         Span { offset: self.codes_offset + u64::from(group) * bytes, len: bytes as u32 }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Codes::Arriving(codes) = &self.codes {
+            codes.stop();
+        }
     }
 }
 
@@ -285,6 +293,15 @@ impl Searcher for Cluster {
         for group in spread(self.centroids.groups(), wanted) {
             self.centroids.shifted(group as u32, &mut row);
             out.extend(row.iter().zip(self.centroids.mean()).map(|(value, mean)| value + mean));
+        }
+    }
+
+    fn arrival(&self) -> Option<Arrival> {
+        match &self.codes {
+            Codes::Here(_) => None,
+            Codes::Arriving(codes) => {
+                Some(Arrival { here: codes.here(), all: codes.all(), failed: codes.failed() })
+            }
         }
     }
 
