@@ -196,7 +196,7 @@ pub struct SearchSettings {
     /// arrived [default: batched]
     #[arg(long, value_enum)]
     pub mode: Option<ModeName>,
-    /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4]
+    /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4, or 16 in an object store]
     #[arg(long, value_name = "W")]
     pub beam_width: Option<u32>,
     /// Queries in flight on each thread [default: suits the tier]

@@ -42,5 +42,6 @@ pub use open::{
     convert_stripes, convert_stripes_in, copy, inspect, inspect_in, search_many, verify, verify_in,
 };
 pub use query::{
-    Counter, DEFAULT_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchMode, SearchTotals,
+    Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats,
+    SearchMode, SearchTotals,
 };

@@ -7,10 +7,10 @@ use crate::error::IndexError;
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::manifest::FileEntry;
 use crate::format::walk::{Marks, read_through};
-use crate::query::Phase;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
+use crate::query::{FAR_LATENCY_NS, FRAMES, Phase};
 use crate::room::zeros;
 use bathyal_kernels::{Element, Neighbor, first_non_finite};
 use bathyal_store::Object;
@@ -19,6 +19,8 @@ use bathyal_tier::{Cx, Span, TierProfile};
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
 /// interleaved queries stay small.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
+/// The same of a tier that is far away: each submission more is a wait more, and all buffers of a thread may be had.
+const FAR_PAGES_AT_ONCE: usize = FRAMES as usize;
 /// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
 const VECTORS_AT_ONCE: usize = 128;
 
@@ -43,6 +45,8 @@ pub(crate) struct Pages {
     /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
     pub(crate) check: bool,
     pub(crate) reading: Reading,
+    /// Pages of one submission at most.
+    pub(crate) at_once: usize,
 }
 
 /// What a query keeps of its reads of pages.
@@ -76,6 +80,9 @@ impl Pages {
         if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
             self.reading = Reading::Pages;
         }
+        if profile.latency_ns >= FAR_LATENCY_NS {
+            self.at_once = FAR_PAGES_AT_ONCE;
+        }
     }
 
     /// Reads `candidates` (their places, the best first) and compares them, and whatever comes with them, exactly. No page
@@ -106,7 +113,7 @@ impl Pages {
         pages.clear();
         let of_candidates = candidates.iter().map(|candidate| self.layout.page_of(candidate.id));
         pages.extend(of_candidates.filter(|page| listed.insert(*page)));
-        for some in pages.chunks(PAGES_AT_ONCE) {
+        for some in pages.chunks(self.at_once) {
             spans.clear();
             spans.extend(some.iter().map(|page| self.layout.span(*page, 1)));
             query.count_round(spans, cx.alignment());

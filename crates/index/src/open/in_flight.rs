@@ -5,7 +5,9 @@ use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::cost::kept::of_this_machine;
-use crate::query::{DEFAULT_BEAM_WIDTH, ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams};
+use crate::query::{
+    ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams, beam_width_on,
+};
 use bathyal_tier::TierProfile;
 use std::sync::OnceLock;
 
@@ -37,7 +39,7 @@ impl Index {
             search_list: effort.search_list,
             probes: effort.probes,
             prune: effort.prune,
-            beam_width: DEFAULT_BEAM_WIDTH as usize,
+            beam_width: beam_width_on(&self.profile) as usize,
             multi_probe: 0,
             mode: SearchMode::Batched,
             timed: false,
@@ -56,7 +58,9 @@ impl Index {
 /// Reads in flight of a thread's engine: more where the tier is far away and no budget counts their buffers.
 pub(super) fn engine_depth(profile: &TierProfile, budget: Option<u64>) -> u32 {
     match budget {
-        None if profile.latency_ns >= FAR_LATENCY_NS => profile.depth.clamp(ENGINE_DEPTH, LARGEST_ENGINE_DEPTH),
+        None if profile.latency_ns >= FAR_LATENCY_NS => {
+            profile.depth.clamp(ENGINE_DEPTH, LARGEST_ENGINE_DEPTH)
+        }
         _ => ENGINE_DEPTH,
     }
 }

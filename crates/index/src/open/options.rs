@@ -84,7 +84,8 @@ pub struct SearchOptions {
     /// Posting lists more than `1 + prune` times as far as the nearest are left out, and none at 0 (SPANN, section
     /// 3.3); `None` chooses by the calibration.
     pub prune: Option<f32>,
-    /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH).
+    /// Reads of one hop (W in DiskANN), of a graph; `None` is [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH), or
+    /// [`FAR_BEAM_WIDTH`](crate::FAR_BEAM_WIDTH) of a tier that is far away.
     pub beam_width: Option<u32>,
     /// Further places that are looked at in each hash table, beside the query's own bucket (T in multi-probe LSH; Lv et al.,
     /// VLDB 2007), up to [`MAX_MULTI_PROBE`]; `None` is 0. Nothing is promised of what they add, and calibrations are made without

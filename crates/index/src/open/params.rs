@@ -7,7 +7,7 @@ use crate::error::IndexError;
 use crate::extent;
 use crate::family::Knob;
 use crate::query::changes::Changes;
-use crate::query::{self, DEFAULT_BEAM_WIDTH, SearchParams};
+use crate::query::{self, SearchParams, beam_width_on};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use std::ops::Range;
@@ -71,7 +71,7 @@ impl Index {
         if options.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        let beam_width = options.beam_width.unwrap_or(DEFAULT_BEAM_WIDTH);
+        let beam_width = options.beam_width.unwrap_or_else(|| beam_width_on(&self.profile));
         if beam_width == 0 || beam_width > MAX_BEAM_WIDTH {
             return refuse(format!("beam_width is {beam_width}; it must be between 1 and {MAX_BEAM_WIDTH}"));
         }

@@ -122,7 +122,11 @@ pub(super) fn arrives(
     options: &OpenOptions,
 ) -> Result<bool, IndexError> {
     let whole = split.codes_on_tier == 0 && split.codes_left_out == 0 && split.codes > 0;
-    if options.wait || !whole || split.pages > 0 || options.tier != TierChoice::File || !stored.codes_may_arrive()
+    if options.wait
+        || !whole
+        || split.pages > 0
+        || options.tier != TierChoice::File
+        || !stored.codes_may_arrive()
     {
         return Ok(false);
     }

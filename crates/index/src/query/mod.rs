@@ -9,18 +9,26 @@ pub(crate) mod visited;
 
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 
-use bathyal_tier::thread_ns;
+use bathyal_tier::{TierProfile, thread_ns};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
 pub const DEFAULT_BEAM_WIDTH: u32 = 4;
+/// The same of a tier that is far away, where a hop is a wait of milliseconds (cloud-native-vector-search, section 5.1).
+pub const FAR_BEAM_WIDTH: u32 = 16;
 /// Reads in flight a thread.
 pub(crate) const ENGINE_DEPTH: u32 = 128;
 /// The same at most, of a device whose latency takes as many to hide.
 pub(crate) const LARGEST_ENGINE_DEPTH: u32 = 1024;
 /// A device that takes as long as this is far away: a query alone waits for it and for nothing else.
 pub(crate) const FAR_LATENCY_NS: u64 = 500_000;
+
+/// Reads of one hop on such a tier, where nobody says how many.
+pub(crate) fn beam_width_on(profile: &TierProfile) -> u32 {
+    if profile.latency_ns >= FAR_LATENCY_NS { FAR_BEAM_WIDTH } else { DEFAULT_BEAM_WIDTH }
+}
+
 /// Buffers of a thread: twice its depth, so that reads can be staged while others are in flight.
 pub(crate) const FRAMES: u32 = 2 * ENGINE_DEPTH;
 /// Largest alignment that a tier may ask for.

@@ -11,7 +11,7 @@ use super::shorter;
 use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
-use crate::family::pages::{Pages, Reading, walk};
+use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
@@ -235,7 +235,7 @@ fn load_cluster(
         started.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
     }
     Ok(Cluster {
-        pages: Pages { layout, check: true, reading: Reading::Pages },
+        pages: Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE },
         set,
         codec,
         stored,

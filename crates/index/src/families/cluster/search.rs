@@ -9,7 +9,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
+use crate::family::pages::{PageReads, Pages, Reading};
 use crate::family::{Arrival, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
@@ -320,8 +320,8 @@ async fn scan_absent(
     if let Some(codec) = cluster.stored.as_ref().filter(|_| !scratch.absent.is_empty()) {
         scratch.stored_query.prepare_groups(codec, &scratch.navigation.shifted);
     }
-    for first in (0..scratch.absent.len()).step_by(PAGES_AT_ONCE) {
-        let last = scratch.absent.len().min(first + PAGES_AT_ONCE);
+    for first in (0..scratch.absent.len()).step_by(cluster.pages.at_once) {
+        let last = scratch.absent.len().min(first + cluster.pages.at_once);
         scratch.spans.clear();
         scratch.spans.extend(scratch.absent[first..last].iter().map(|group| cluster.codes_span(group.id)));
         scratch.query.count_round(&scratch.spans, cx.alignment());

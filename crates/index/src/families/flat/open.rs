@@ -6,7 +6,7 @@ use super::search::{self, Coded, Flat};
 use super::section::FlatEntry;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
-use crate::family::pages::{Pages, Reading, walk};
+use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
@@ -159,6 +159,6 @@ pub(super) fn load_flat(
         None => None,
     };
     let (unit_pages, ahead) = (layout.group_pages() as u32, search::ahead(layout.group_bytes(), false));
-    let pages = Pages { layout, check: true, reading: Reading::Pages };
+    let pages = Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE };
     Ok(Flat { pages, set, codes, unit_pages, ahead, entry, stored: manifest.stored })
 }

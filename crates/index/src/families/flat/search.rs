@@ -7,7 +7,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
+use crate::family::pages::{PageReads, Pages, Reading};
 use crate::family::{Scanned, Searcher};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes};
@@ -163,7 +163,7 @@ async fn compare_candidates(
 ) -> Result<(), IndexError> {
     let Scratch { query, hits, reads, .. } = scratch;
     let error = STOP_ERRORS * flat.error(coded, &query.floats);
-    for some in hits.chunks(PAGES_AT_ONCE) {
+    for some in hits.chunks(flat.pages.at_once) {
         let full = query.found.len() >= k;
         if full && some[0].distance - error > flat.estimated(query.found.threshold()) {
             return Ok(());

@@ -8,7 +8,7 @@ use super::{inspect, verify};
 use crate::build::options::FamilyOptions;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
-use crate::family::pages::{Pages, Reading, read_vectors};
+use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, read_vectors};
 use crate::family::{
     Buffers, Description, EachVector, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport,
     Verifying,
@@ -171,7 +171,7 @@ pub(super) fn load_lsh(
     set.ids_end = load_ids(directory, manifest)?.next();
     Ok(Lsh {
         set,
-        pages: Pages { layout, check: true, reading: Reading::Pages },
+        pages: Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE },
         tables,
         check: true,
         functions,

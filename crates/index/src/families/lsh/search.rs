@@ -9,7 +9,7 @@ use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PAGES_AT_ONCE, PageReads, Pages, Reading};
+use crate::family::pages::{PageReads, Pages, Reading};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
 use crate::partition::intake::Intake;
@@ -271,7 +271,7 @@ impl Scratch {
     /// Reads the parts of all runs.
     async fn read_parts(&mut self, cx: &Cx, lsh: &Lsh) -> Result<(), IndexError> {
         let parts = std::mem::take(&mut self.parts);
-        for some in parts.chunks(PAGES_AT_ONCE) {
+        for some in parts.chunks(lsh.pages.at_once) {
             self.spans.clear();
             self.spans.extend(some.iter().map(|part| lsh.tables.span(part.first, part.count)));
             self.query.count_round(&self.spans, cx.alignment());
