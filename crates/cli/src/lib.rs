@@ -11,6 +11,7 @@ pub mod command;
 use std::ffi::OsString;
 
 use bathyal_console::{Code, Console};
+use bathyal_store::Cancelling;
 use clap::Parser;
 
 use arguments::Arguments;
@@ -28,6 +29,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
         }
     };
     let console = Console::new(&arguments.output);
+    // What waits in a store that is elsewhere ends, too.
+    let _cancelling = Cancelling::by(Some(console.interrupt().shared()));
     match command::run(&arguments.command, &console) {
         Ok(()) => Code::Success as i32,
         Err(failure) => {

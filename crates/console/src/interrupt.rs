@@ -38,6 +38,11 @@ impl Interrupt {
         self.asked.load(Ordering::Relaxed)
     }
 
+    /// The flag itself, shared, for work that outlives this value.
+    pub fn shared(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
+    }
+
     /// The flag itself, for work that takes one.
     pub fn flag(&self) -> &AtomicBool {
         &self.asked

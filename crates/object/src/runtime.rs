@@ -1,13 +1,19 @@
 //! The threads that speak to stores: few, shared by all stores of the process, started at the first need.
 
-use bathyal_store::StoreError;
+use bathyal_store::{Cancelling, StoreError};
 use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 /// Threads at most: one of them sends and receives some 20,000 small ranges a second.
 const MOST_THREADS: usize = 4;
+
+/// How often a wait looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The process that started the threads, and these.
 static STARTED: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
@@ -37,11 +43,23 @@ pub(crate) fn runtime() -> Result<Arc<Runtime>, StoreError> {
     Ok(runtime)
 }
 
-/// Waits for `future`, from a thread that is none of the runtime's.
+/// Waits for `future`, from a thread that is none of the runtime's, or until that is cancelled ([`Cancelling`]).
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> Result<T, StoreError> {
     if tokio::runtime::Handle::try_current().is_ok() {
         let source = io::Error::other("this thread runs asynchronous tasks itself; call from another one");
         return Err(StoreError::io("wait for", "object stores", source));
     }
-    Ok(runtime()?.block_on(future))
+    let Some(flag) = Cancelling::flag() else { return Ok(runtime()?.block_on(future)) };
+    runtime()?.block_on(async {
+        let mut future = pin!(future);
+        loop {
+            if flag.load(Ordering::Relaxed) {
+                return Err(StoreError::Cancelled);
+            }
+            tokio::select! {
+                done = &mut future => return Ok(done),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    })
 }

@@ -5,12 +5,13 @@
 //! signals to, wakes now and then to look for them and to pass progress on; between that, other Python
 //! threads run.
 
+use bathyal_store::Cancelling;
 use bathyal_vectors::progress::Progress;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the calling thread looks up: with the library's own 100 ms, Ctrl-C is answered at once to a human.
@@ -19,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What the working thread and the calling thread know in common.
 #[derive(Default)]
 pub(crate) struct Watch {
-    cancel: AtomicBool,
+    cancel: Arc<AtomicBool>,
     done: AtomicU64,
     /// Stages begun and not yet told, with their totals.
     begun: Mutex<Vec<(String, u64)>>,
@@ -100,6 +101,7 @@ where
             let worker = std::thread::Builder::new().name("bathyal".into()).spawn_scoped(scope, move || {
                 // Dropped with this closure, even by a panic: that is what the other side waits for.
                 let _ending = ending;
+                let _cancelling = Cancelling::by(Some(shared.cancel.clone()));
                 work(shared)
             });
             let worker = match worker {

@@ -8,6 +8,7 @@
 //! Nothing above this crate knows a path. [`local`] keeps a generation in a folder, [`memory`] in memory; [`faulty`]
 //! stands in for a disk that fails, or loses power, where a test says so; [`stripe`] divides objects among several disks. All stores pass one [`conformance`] suite.
 
+mod cancel;
 pub mod conformance;
 mod contract;
 pub mod disk;
@@ -19,6 +20,7 @@ pub mod memory;
 pub mod stripe;
 mod traffic;
 
+pub use cancel::Cancelling;
 pub use contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};

@@ -3,7 +3,7 @@
 use super::manifest::{CodesEntry, FileEntry, Manifest};
 use crate::error::IndexError;
 use bathyal_kernels::quantize::Codec;
-use bathyal_store::{Generation, Object, ObjectExt, StoreError};
+use bathyal_store::{Cancelling, Generation, Object, ObjectExt, StoreError};
 use bathyal_tier::TierError;
 use bathyal_tier::memory::CACHE_LINE;
 use std::mem::MaybeUninit;
@@ -67,7 +67,11 @@ fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, Ind
         let mut others = Vec::new();
         for (at, out) in shares {
             let len = out.len();
-            let thread = Builder::new().spawn_scoped(scope, move || fill_share(object, at, out));
+            let cancelling = Cancelling::flag();
+            let thread = Builder::new().spawn_scoped(scope, move || {
+                let _cancelling = Cancelling::by(cancelling);
+                fill_share(object, at, out)
+            });
             others.push((len, thread.map_err(failed)?));
         }
         let first = own.map_or(Ok(0), |(at, out)| fill_share(object, at, out));
