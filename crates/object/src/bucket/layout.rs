@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! FOLDER/NAME/records/18446744073709551614      the newest record sorts first
+//! FOLDER/NAME/latest                             a copy of it, for those who come to read
 //! FOLDER/NAME/<id>/<object>                      objects of the generation <id>
 //! FOLDER/NAME/<id>/changes/<log>/<number>        pieces of a log
 //! ```
@@ -11,6 +12,7 @@ use object_store::path::Path as Key;
 use std::path::{Path, PathBuf};
 
 const RECORDS: &str = "records";
+const LATEST: &str = "latest";
 const CHANGES: &str = "changes";
 
 /// The keys of a folder of a bucket, and the paths by which people know them.
@@ -60,6 +62,11 @@ impl Layout {
     /// The records of an index.
     pub(super) fn records(&self, name: &str) -> Key {
         self.index(name).join(RECORDS)
+    }
+
+    /// The copy of the record that was published last.
+    pub(super) fn latest(&self, name: &str) -> Key {
+        self.index(name).join(LATEST)
     }
 
     /// Record number `number` of an index.

@@ -16,18 +16,22 @@ mod upload;
 
 pub use prune::{PruneOptions, Pruned};
 
-use crate::client::{Client, Created};
+use crate::client::{Client, Created, Fault, Why};
 use crate::connect::{ObjectUrl, StoreOptions, connect};
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Draft, Generation, Replace, Store, StoreError, Traffic};
+use bytes::Bytes;
 use draft::BucketDraft;
 use generation::Published;
 use layout::Layout;
 use record::Record;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+/// Time for what can be done without.
+const LATEST_TIME: Duration = Duration::from_secs(2);
 /// Times that a number is taken by another one before it is told.
 const TRIES: usize = 16;
 
@@ -82,22 +86,37 @@ impl BucketStore {
 
     fn newest_by(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
         let path = self.layout.path(name);
-        let failed = |fault: crate::client::Fault| fault.error("look for", &path);
+        let failed = |fault: Fault| fault.error("look for", &path);
         let found = wait_for(async {
             // Between the two requests it may be pruned.
             for _ in 0..TRIES {
-                let listed = self.client.list(&self.layout.records(name), traffic).await.map_err(failed)?;
+                let records = self.layout.records(name);
+                let listed = self.client.list(&records, traffic);
+                // What lies there is the newest record, as a rule, and comes with the listing that says which one is.
+                let (listed, latest) = tokio::join!(listed, self.latest(name, traffic));
+                let listed = listed.map_err(failed)?;
                 let Some(first) = listed.first() else { return Ok(None) };
+                if let Some(latest) = latest
+                    && self.layout.record(name, latest.number) == first.location
+                {
+                    return Ok(Some(latest));
+                }
                 match self.client.get(&first.location, traffic).await {
-                    Ok(bytes) => return Ok(Some((first.location.clone(), bytes))),
-                    Err(fault) if fault.why == crate::client::Why::Gone => {}
+                    Ok(bytes) => return Record::parse(&bytes, &self.layout.path_of(&first.location)).map(Some),
+                    Err(fault) if fault.why == Why::Gone => {}
                     Err(fault) => return Err(failed(fault)),
                 }
             }
             Err(StoreError::Replaced { path: path.clone() })
-        })??;
-        let Some((key, bytes)) = found else { return Ok(None) };
-        Record::parse(&bytes, &self.layout.path_of(&key)).map(Some)
+        })?;
+        found
+    }
+
+    /// The copy of the record that was published last, unless somebody else's came later, or it is not to be had.
+    async fn latest(&self, name: &str, traffic: &Traffic) -> Option<Record> {
+        let key = self.layout.latest(name);
+        let bytes = tokio::time::timeout(LATEST_TIME, self.client.get_once(&key, traffic)).await.ok()?.ok()?;
+        Record::parse(&bytes, &self.layout.path_of(&key)).ok()
     }
 
     /// The record of what stands under `name`; `None` if nothing does.
@@ -120,8 +139,11 @@ impl BucketStore {
             }
             record.number = newest.map_or(0, |newest| newest.number) + 1;
             let key = self.layout.record(name, record.number);
-            let created = wait_for(self.client.create(&key, record.to_bytes()?.into(), &self.traffic))?;
+            let bytes = Bytes::from(record.to_bytes()?);
+            let created = wait_for(self.client.create(&key, bytes.clone(), &self.traffic))?;
             if created.map_err(|fault| fault.error("publish", &path))? == Created::Ours {
+                // Those who open it save a request by this; without it they do not.
+                let _ = wait_for(self.client.put(&self.layout.latest(name), bytes, &self.traffic))?;
                 return Ok(());
             }
         }

@@ -64,6 +64,7 @@ impl Fault {
             }
             (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
             (401 | 403, ..) => Why::Denied,
+            (_, "NoSuchBucket", _) => Why::Refused,
             (404, ..) | (_, _, Error::NotFound { .. }) => Why::Gone,
             (412, _, Error::AlreadyExists { .. }) | (409, ..) => Why::Exists,
             (412, ..) => Why::Changed,
@@ -179,6 +180,7 @@ mod tests {
             (400, "ExpiredToken", Why::Denied, "renew"),
             (403, "AccessDenied", Why::Denied, "credentials"),
             (404, "NoSuchKey", Why::Gone, "404"),
+            (404, "NoSuchBucket", Why::Refused, "create the bucket"),
             (412, "PreconditionFailed", Why::Changed, "412"),
             (400, "InvalidArgument", Why::Refused, "400"),
         ] {

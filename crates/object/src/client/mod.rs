@@ -222,6 +222,12 @@ impl Client {
         self.again(traffic, || self.fetch(key, None, &version, traffic)).await
     }
 
+    /// The same, asked for once: of one that can be done without.
+    pub(crate) async fn get_once(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, Fault> {
+        let _permit = self.limit.acquire().await;
+        self.fetch(key, None, &Version::default(), traffic).await
+    }
+
     /// Puts `bytes` under `key`, in the place of whatever is there.
     pub(crate) async fn put(&self, key: &Key, bytes: Bytes, traffic: &Traffic) -> Result<(), Fault> {
         self.again(traffic, || self.put_once(key, bytes.clone(), PutMode::Overwrite, traffic)).await
