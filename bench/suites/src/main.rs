@@ -4,6 +4,7 @@ mod blend;
 mod calibration;
 mod numbers;
 mod perturb;
+mod relay;
 mod sets;
 mod state;
 mod tiers;
@@ -31,6 +32,8 @@ enum Suite {
     Calibration(calibration::CalibrationArguments),
     /// A larger set made by perturbing the vectors of a real one
     Perturb(perturb::PerturbArguments),
+    /// An object store made as slow as one that is far away, for all systems that are compared
+    Relay(relay::RelayArguments),
     /// What a query that is under way holds, counted at the allocator
     State(state::StateArguments),
     /// The same ids, distances and counters from files, from memory and from a simulated device
@@ -42,6 +45,7 @@ fn run(suite: &Suite) -> Result<bool, Box<dyn Error>> {
         Suite::Blend(arguments) => blend::run(arguments),
         Suite::Calibration(arguments) => calibration::run(arguments),
         Suite::Perturb(arguments) => perturb::run(arguments),
+        Suite::Relay(arguments) => relay::run(arguments),
         Suite::State(arguments) => state::run(arguments),
         Suite::Tiers(arguments) => tiers::run(arguments),
     }
