@@ -17,7 +17,8 @@ const LONGEST_HEAD: usize = 64 << 10;
 const PIECE_BYTES: u64 = 64 << 10;
 /// Where the counts are asked for, which then begin anew.
 const COUNTS: &str = "/-/counts";
-const SLOW_DOWN: &str = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Emulated</Message></Error>";
+const SLOW_DOWN: &str =
+    "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Emulated</Message></Error>";
 
 #[derive(Debug, Args)]
 pub struct RelayArguments {
@@ -179,11 +180,7 @@ async fn answer(client: &mut BufReader<TcpStream>, status: &str, kind: &str, bod
 }
 
 /// Relays `length` bytes.
-async fn copy(
-    from: &mut BufReader<TcpStream>,
-    to: &mut BufReader<TcpStream>,
-    length: u64,
-) -> io::Result<()> {
+async fn copy(from: &mut BufReader<TcpStream>, to: &mut BufReader<TcpStream>, length: u64) -> io::Result<()> {
     let mut piece = vec![0; length.min(PIECE_BYTES) as usize];
     let mut left = length;
     while left > 0 {

@@ -69,7 +69,11 @@ fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
     draft.publish(&names, "").unwrap();
     let found = store.open("index").unwrap();
     let before = found.traffic().unwrap().now();
-    assert_eq!((before.requests, found.read(MARK).unwrap()), (2, b"mark".to_vec()), "a list, and the record with it");
+    assert_eq!(
+        (before.requests, found.read(MARK).unwrap()),
+        (2, b"mark".to_vec()),
+        "a list, and the record with it"
+    );
     small.iter().for_each(|name| assert_eq!(found.read(name).unwrap(), vec![name.len() as u8; 200_000]));
     assert!(found.read("large").unwrap() == large);
     let after = found.traffic().unwrap().now().since(&before);

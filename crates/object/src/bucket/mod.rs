@@ -102,7 +102,9 @@ impl BucketStore {
                     return Ok(Some(latest));
                 }
                 match self.client.get(&first.location, traffic).await {
-                    Ok(bytes) => return Record::parse(&bytes, &self.layout.path_of(&first.location)).map(Some),
+                    Ok(bytes) => {
+                        return Record::parse(&bytes, &self.layout.path_of(&first.location)).map(Some);
+                    }
                     Err(fault) if fault.why == Why::Gone => {}
                     Err(fault) => return Err(failed(fault)),
                 }
@@ -115,7 +117,8 @@ impl BucketStore {
     /// The copy of the record that was published last, unless somebody else's came later, or it is not to be had.
     async fn latest(&self, name: &str, traffic: &Traffic) -> Option<Record> {
         let key = self.layout.latest(name);
-        let bytes = tokio::time::timeout(LATEST_TIME, self.client.get_once(&key, traffic)).await.ok()?.ok()?;
+        let bytes =
+            tokio::time::timeout(LATEST_TIME, self.client.get_once(&key, traffic)).await.ok()?.ok()?;
         Record::parse(&bytes, &self.layout.path_of(&key)).ok()
     }
 
