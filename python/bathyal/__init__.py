@@ -12,7 +12,8 @@ Build an index over a file of vectors or a numpy array, open it, and ask for nei
 >>> found.ids[:, 0].tolist()
 [0, 1, 2]
 
-The index stays on disk; memory holds a code of a few bytes a vector. Ids are the row numbers of the vectors.
+The index stays on disk, or in an object store (``bathyal.open("s3://bucket/my.index")``); memory holds a code of a
+few bytes a vector. Ids are the row numbers of the vectors.
 Metrics are distances, the smaller the nearer: ``"l2"`` is squared, ``"ip"`` is the negated inner product,
 ``"cosine"`` is one minus the cosine. Elements are float32, float16, uint8 and int8.
 
@@ -29,6 +30,7 @@ from bathyal.index import Index
 from bathyal.many import search
 from bathyal.opening import open
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
+from bathyal.stores import copy, prune
 
 __all__ = [
     "Converted",
@@ -48,11 +50,13 @@ __all__ = [
     "convert",
     "convert_layout",
     "convert_stripes",
+    "copy",
     "families",
     "groundtruth",
     "inspect",
     "open",
     "overall_ratio",
+    "prune",
     "read_ids",
     "read_vectors",
     "recall",

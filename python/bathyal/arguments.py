@@ -26,6 +26,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
+_LOST_SLASH = re.compile(r"((?:s3a?|gs|az|abfss?|azure|adl|memory|file):)/(?!/)")
+"""What a :class:`pathlib.Path` makes of an address."""
+
 NEW_NAMES = {"code": "code_kind"}
 """Arguments that were renamed, by their old names."""
 
@@ -59,6 +62,51 @@ def folders(stripe: Sequence[Path] | None) -> list[Path]:
     if isinstance(stripe, (str, bytes, os.PathLike)):
         raise ValueError(f"stripe is {stripe!r}; expected a list of folders")
     return [] if stripe is None else [os.fspath(folder) for folder in stripe]
+
+
+def place(index: Path) -> Path:
+    """Where an index is: a folder, or an address in an object store, which has to be text.
+
+    >>> import pathlib
+    >>> place("s3://bucket/my.index"), place(pathlib.Path("my.index"))
+    ('s3://bucket/my.index', 'my.index')
+    >>> place(pathlib.Path("s3://bucket/my.index"))
+    Traceback (most recent call last):
+    ValueError: 's3:/bucket/my.index' is an address that has lost a slash, as in a pathlib.Path; pass a str,
+    's3://bucket/my.index'
+    """
+    path = os.fspath(index)
+    lost = _LOST_SLASH.match(path) if isinstance(path, str) else None
+    if lost is not None:
+        whole_address = f"{lost[1]}//{path[lost.end() :]}"
+        raise ValueError(
+            f"{path!r} is an address that has lost a slash, as in a pathlib.Path; pass a str, {whole_address!r}"
+        )
+    return path
+
+
+def store_pairs(options: Mapping[str, str] | None, name: str = "store_options") -> list[tuple[str, str]]:
+    """Keys and values of the options of a store; ``name`` is for the message. Values may be secrets: no message
+    repeats them.
+
+    >>> store_pairs({"region": "eu-central-1"}), store_pairs(None)
+    ([('region', 'eu-central-1')], [])
+    >>> store_pairs({"max_requests": 8})
+    Traceback (most recent call last):
+    TypeError: store_options: the value of 'max_requests' is of type int; expected text
+    """
+    if options is None:
+        return []
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"{name} is of type {type(options).__name__}; expected a dictionary of keys and values, both text"
+        )
+    for key, value in options.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{name}: a key is of type {type(key).__name__}; expected text")
+        if not isinstance(value, str):
+            raise TypeError(f"{name}: the value of {key!r} is of type {type(value).__name__}; expected text")
+    return list(options.items())
 
 
 def stripe_unit(unit: int | str | None, stripe: Sequence[Path] | None) -> int | None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from bathyal import _bathyal
-from bathyal.arguments import Data, Metric, Path, family_options, folders, memory_bytes, refuse_renamed, whole
+from bathyal.arguments import (
+    Data,
+    Metric,
+    Path,
+    family_options,
+    folders,
+    memory_bytes,
+    place,
+    refuse_renamed,
+    store_pairs,
+    whole,
+)
 from bathyal.arguments import stripe_unit as unit_of_stripe
 from bathyal.files import source
 from bathyal.index import Index
@@ -31,10 +42,11 @@ def build(
     calibration: Data | None = None,
     stripe: Sequence[Path] | None = None,
     stripe_unit: int | str | None = None,
+    store_options: Mapping[str, str] | None = None,
     progress: bool | Receiver = True,
     **options: int | float | str | None,
 ) -> Index:
-    """Builds an index over ``data`` in the new directory ``path``, and opens it.
+    """Builds an index over ``data`` in the new directory ``path``, or at an address (``s3://...``), and opens it.
 
     Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
 
@@ -61,6 +73,7 @@ def build(
         stripe: folders, each on a disk of its own, that the file which searches read is striped over: its units lie
             in one after the other in turn. They have to be there. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
+        store_options: how the object store at an address is reached, as :func:`open` takes it.
         progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
             ``(stage, done, total)``.
         options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
@@ -73,7 +86,8 @@ def build(
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
         FileExistsError: something is at ``path`` and ``overwrite`` is False.
         MemoryError: ``memory`` is too small; the message says how much is needed.
-        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named).
+        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); an address or
+            options that no store is reached by.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
@@ -85,12 +99,12 @@ def build(
     FileExistsError: ...
     """
     refuse_renamed("build", options)
-    budget = memory_bytes(memory)
+    budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
     with shown(progress) as receiver:
         report = _bathyal.build(
             source(data),
-            path,
+            to,
             {
                 "metric": metric,
                 "family": family,
@@ -103,11 +117,12 @@ def build(
                 "calibration": None if calibration is None else source(calibration),
                 "stripe": folders(stripe),
                 "stripe_unit": unit,
+                "store": store,
             },
             receiver,
         )
-    handle = _bathyal.IndexHandle.open((path, []), ("file", None), budget, None, None, None)
-    return Index(handle, path, json.loads(report))
+    handle = _bathyal.IndexHandle.open((to, [], store), ("file", None), budget, None, None, None)
+    return Index(handle, to, json.loads(report), store_options=store_options)
 
 
 def compact(
@@ -115,6 +130,7 @@ def compact(
     *,
     memory: int | str | None = None,
     threads: int = 0,
+    store_options: Mapping[str, str] | None = None,
     progress: bool | Receiver = True,
 ) -> dict[str, Any]:
     """Makes what was inserted into an index and deleted from it part of what it is: builds it again, in its place.
@@ -125,6 +141,7 @@ def compact(
     Args:
         memory: bytes that it may take, or text such as ``"2GB"``; None for no limit.
         threads: 0 means all cores.
+        store_options: how the object store of an address is reached, as :func:`open` takes it.
         progress: as :func:`build` takes it.
 
     Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``, ``index_bytes`` and
@@ -132,12 +149,15 @@ def compact(
 
     Raises:
         BlockingIOError: another process, or an open index of this one, changes it.
+        FileNotFoundError: nothing is at ``index``.
+        OSError: the disk is full; a store refused or did not answer.
         ValueError: an index whose family does not change, or of which everything was deleted.
 
     See :meth:`Index.insert` for an example.
     """
     with shown(progress) as receiver:
-        text = _bathyal.compact(index, memory_bytes(memory), whole("threads", threads), receiver)
+        at = (place(index), store_pairs(store_options))
+        text = _bathyal.compact(at, memory_bytes(memory), whole("threads", threads), receiver)
     report: dict[str, Any] = json.loads(text)
     return {"changed": report["changed"], **report.get("build", {})}
 
@@ -169,6 +189,9 @@ def convert_layout(
     layout: Literal["padded", "csr"],
     threads: int = 0,
     progress: bool | Receiver = True,
+    *,
+    store_options: Mapping[str, str] | None = None,
+    from_store_options: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Copies a graph index to another layout: the same links, codes and calibration, not a rebuild.
 
@@ -176,8 +199,13 @@ def convert_layout(
     so it is neither read nor written here. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
     ``index_bytes``, ``index_bytes_before``, ``amplification``.
 
+    ``store_options`` say how the object store of ``output`` is reached, ``from_store_options`` that of ``index``,
+    each as :func:`open` takes them.
+
     Raises:
         FileExistsError: something is at ``output``.
+        FileNotFoundError: nothing is at ``index``.
+        OSError: the disk is full; a store refused or did not answer.
         ValueError: the index is no graph, or has that layout already.
 
     >>> import numpy as np, bathyal
@@ -188,8 +216,10 @@ def convert_layout(
     ('csr', True)
     """
     with shown(progress) as receiver:
-        count = whole("threads", threads)
-        report: dict[str, Any] = json.loads(_bathyal.convert_layout(index, output, layout, count, receiver))
+        read = (place(index), store_pairs(from_store_options, "from_store_options"))
+        written = (place(output), store_pairs(store_options))
+        text = _bathyal.convert_layout(read, written, layout, whole("threads", threads), receiver)
+    report: dict[str, Any] = json.loads(text)
     return report
 
 
@@ -232,7 +262,7 @@ def convert_stripes(
     """
     with shown(progress) as receiver:
         disks = (folders(stripe), unit_of_stripe(stripe_unit, stripe))
-        read = (index, folders(from_stripe))
-        text = _bathyal.convert_stripes(read, output, disks, bool(overwrite), receiver)
+        read = (place(index), folders(from_stripe))
+        text = _bathyal.convert_stripes(read, place(output), disks, bool(overwrite), receiver)
     report: dict[str, Any] = json.loads(text)
     return report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -38,12 +39,14 @@ class Index:
         path: Path,
         report: dict[str, Any] | None = None,
         emulated: str | None = None,
+        store_options: Mapping[str, str] | None = None,
     ) -> None:
         self._handle = handle
         self._element = handle.element
         self._path = os.fspath(path)
         self._report = report
         self._emulated = emulated
+        self._store_options = store_options
 
     @asks(asked)
     def search(self, request: Asked) -> Found:
@@ -170,7 +173,8 @@ class Index:
         Queries and answers are in memory for ``block`` queries at a time, so both files may be larger than memory.
         Nothing is at ``output`` before it is complete. Returns ``queries``, ``k``, ``seconds``, ``reads``,
         ``bytes``, ``hops``, ``code_distances``, ``full_distances``, what only the family counts (``counters`` of
-        :func:`families`: ``lists`` and ``small_reads`` of ``spann``), all of them totals, and ``notes``.
+        :func:`families`: ``lists`` and ``small_reads`` of ``spann``), all of them totals, ``requests`` (as
+        :attr:`Costs.requests`), and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -275,7 +279,8 @@ class Index:
             ValueError: vectors that do not fit the index, or an index whose family does not change.
             MemoryError: the index has to be compacted first (:func:`bathyal.compact`).
             BlockingIOError: another process, or another open index, changes it.
-            OSError: the disk is full, or the index was replaced; nothing was inserted.
+            OSError: the disk is full, a store refused or did not answer, or the index was replaced; nothing was
+                inserted. If a store did not answer it may have been done all the same: :meth:`refresh` shows it.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((600, 16), dtype=np.float32)
@@ -330,7 +335,8 @@ class Index:
     def stats(self) -> dict[str, Any]:
         """What this index has done since it was opened: ``queries``, ``errors`` (batches that failed), ``reads``,
         ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and misses; None
-        without one) and more. See :meth:`prometheus`.
+        without one), ``requests`` (what the object store was asked, as :attr:`Costs.requests` says it; None of an
+        index that is here) and more. See :meth:`prometheus`.
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(8, dtype=np.float32), "counted.index")
@@ -371,8 +377,20 @@ class Index:
 
     @property
     def path(self) -> str:
-        """The directory of the index."""
+        """The directory of the index, or its address."""
         return self._path
+
+    @property
+    def opening_requests(self) -> dict[str, int] | None:
+        """What the object store was asked to open the index, as :attr:`Costs.requests` says it; None of one that is
+        here.
+
+        >>> import numpy as np, bathyal
+        >>> index = bathyal.build(np.eye(8, dtype=np.float32), "memory://opened.index")
+        >>> index.opening_requests["requests"] > 0
+        True
+        """
+        return self._handle.opening_requests()
 
     @property
     def dram_bytes(self) -> int:
@@ -410,7 +428,7 @@ class Index:
 
     def inspect(self) -> dict[str, Any]:
         """See :func:`bathyal.inspect`."""
-        return inspect(self._path)
+        return inspect(self._path, store_options=self._store_options)
 
     @property
     def closed(self) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bathyal import _bathyal
-from bathyal.arguments import Path, folders, memory_bytes
+from bathyal.arguments import Path, folders, memory_bytes, place, store_pairs
 from bathyal.index import Index
 from bathyal.progress import Receiver, shown
 
@@ -21,8 +21,12 @@ def open(
     profile: Path | None = None,
     stripe: Sequence[Path] | None = None,
     numa: str | None = None,
+    *,
+    store_options: Mapping[str, str] | None = None,
 ) -> Index:
-    """Opens the index in the directory ``path``.
+    """Opens the index in the directory ``path``, or at an address in an object store: ``"s3://bucket/my.index"``,
+    ``"gs://..."``, ``"az://..."``, or ``"memory://..."``, a store that is gone with the process. An address is a
+    str.
 
     Args:
         tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now;
@@ -45,13 +49,21 @@ def open(
             ``"interleave"`` keeps each search thread to a node and deals what the index keeps in memory out to all
             nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
             interleaves as far as the system lets.
+        store_options: how the object store of an address is reached, where the environment and profiles do not say
+            it: keys as environment variables name them (``region``, ``endpoint``, ``access_key_id``,
+            ``secret_access_key``, ...), and ``profile`` (of ``~/.aws``), ``max_requests`` (in flight, 256),
+            ``hedge`` (``"off"`` sends no late request a second time), ``scratch`` (the folder in which an index
+            lies while it is built), ``emulate`` (``"paper"``, ``"s3"``, ``"s3-express"``, ``"rack"``: makes the
+            store slower). Keys and values are text.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
+        OSError: a store refused or did not answer; the message says what it said.
         ValueError: no such tier, no such device; ``profile`` is no profile.
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum; a part is not what it should be.
         MemoryError: ``memory`` is too small; the message says how much is needed.
+        ValueError: an address or options that no store is reached by.
         ValueError: ``tier`` names memory that is not there, is too small or holds something else; no such ``numa``,
             or the system does not let it.
 
@@ -61,8 +73,11 @@ def open(
     >>> with bathyal.open("tiny.index", tier="dram", memory="100MB") as index:
     ...     index
     <bathyal.Index 'tiny.index': 8 x 8 f32, l2>
+    >>> bathyal.build(vectors, "memory://tiny.index").close()
+    >>> bathyal.open("memory://tiny.index", store_options={"max_requests": "8"})
+    <bathyal.Index 'memory://tiny.index': 8 x 8 f32, l2>
     """
     with shown(progress) as receiver:
-        budget, place = memory_bytes(memory), (path, folders(stripe))
-        handle = _bathyal.IndexHandle.open(place, (tier, numa), budget, receiver, delay, profile)
-        return Index(handle, path, emulated=delay)
+        budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
+        handle = _bathyal.IndexHandle.open(at, (tier, numa), budget, receiver, delay, profile)
+        return Index(handle, path, emulated=delay, store_options=store_options)

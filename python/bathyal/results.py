@@ -69,6 +69,17 @@ class Costs:
         return self._told.full_distances
 
     @property
+    def requests(self) -> dict[str, int] | None:
+        """What the object store was asked for the whole batch; None of indexes that are here.
+
+        ``reads`` and ``wanted_bytes`` of the queries; ``requests`` that were sent for them and ``received_bytes``:
+        near reads are one request, and each ``retries`` (sent again after a failure) and ``hedges`` (sent a second
+        time because the first was late; ``hedges_won`` answered first) is one more; ``throttled``, answers that
+        asked for fewer requests. Searches of an index at the same time share its requests, and each counts all.
+        """
+        return self._told.requests
+
+    @property
     def own(self) -> dict[str, NDArray[np.uint64]]:
         """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
         attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
@@ -156,6 +167,8 @@ class SearchStats(Costs):
             "distance_computations_per_query dram_bytes seconds"
         )
         told = {name: getattr(self, name) for name in names.split()}
+        if self.requests is not None:
+            told["requests"] = self.requests
         return told | {f"{name}_per_query": float(counts.mean()) for name, counts in self.own.items()}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ def test_examples(name, tmp_path, monkeypatch):
     if name in OPTIONAL:
         pytest.importorskip(OPTIONAL[name])
     monkeypatch.chdir(tmp_path)
+    # What is built for an object store lies there until it is uploaded.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     result = doctest.testmod(importlib.import_module(name), optionflags=flags)
     assert result.failed == 0

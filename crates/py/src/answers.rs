@@ -1,11 +1,13 @@
 //! What searches give back: arrays for what every caller looks at, and counters that become arrays when they are asked for.
 
 use crate::arrays::matrix;
-use bathyal_index::{OwnCosts, QueryStats, SearchResult};
+use crate::errors::Failure;
+use bathyal_index::{OwnCosts, QueryStats, Requests, SearchResult};
 use numpy::{PyArray1, PyArray2};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
+use serde_json::Value;
 
 /// Counters, one entry a query.
 type Counts = PyArray1<u64>;
@@ -21,6 +23,8 @@ pub(crate) struct Costs {
     latencies_ns: Vec<u64>,
     per_query: Vec<QueryStats>,
     own: OwnCosts,
+    /// What the store was asked for all queries together, if it is elsewhere.
+    requests: Option<Requests>,
     /// Latencies, then counters in the order of the getters.
     made: [PyOnceLock<Py<Counts>>; 6],
     made_own: PyOnceLock<Py<PyDict>>,
@@ -33,6 +37,7 @@ impl Costs {
         latencies_ns: Vec<u64>,
         per_query: Vec<QueryStats>,
         own: OwnCosts,
+        requests: Option<Requests>,
     ) -> Costs {
         Costs {
             seconds,
@@ -40,6 +45,7 @@ impl Costs {
             latencies_ns,
             per_query,
             own,
+            requests,
             made: std::array::from_fn(|_| PyOnceLock::new()),
             made_own: PyOnceLock::new(),
         }
@@ -92,6 +98,12 @@ impl Costs {
         self.count(py, 5, |one| one.full_distances.into())
     }
 
+    /// What the store was asked for all queries together; None of indexes that are here.
+    #[getter]
+    fn requests<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.requests.as_ref().map(|asked| counts_of(py, asked)).transpose()
+    }
+
     /// What only the families of the searched indexes count, by name.
     #[getter]
     fn own<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -107,6 +119,17 @@ impl Costs {
     }
 }
 
+/// What a store was asked, count by count.
+pub(crate) fn counts_of<'py>(py: Python<'py>, asked: &Requests) -> PyResult<Bound<'py, PyDict>> {
+    let by_name = PyDict::new(py);
+    if let Value::Object(counts) = serde_json::to_value(asked).map_err(Failure::from)? {
+        for (name, count) in counts {
+            by_name.set_item(name, count.as_u64())?;
+        }
+    }
+    Ok(by_name)
+}
+
 /// Ids and distances (`queries x k`), notes, costs, the candidate list's size and bytes of memory meanwhile.
 pub(crate) type Answers<'py> =
     (Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<f32>>, Vec<String>, Costs, u32, u64);
@@ -115,6 +138,7 @@ pub(crate) type Answers<'py> =
 pub(crate) fn answers(py: Python<'_>, found: SearchResult, dram_bytes: u64) -> PyResult<Answers<'_>> {
     let ids = matrix(py, found.ids, found.k)?;
     let distances = matrix(py, found.distances, found.k)?;
-    let costs = Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own);
+    let SearchResult { seconds, threads, latencies_ns, per_query, own, requests, .. } = found;
+    let costs = Costs::new(seconds, threads, latencies_ns, per_query, own, requests);
     Ok((ids, distances, found.notes, costs, found.search_list, dram_bytes))
 }

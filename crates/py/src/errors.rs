@@ -11,6 +11,7 @@ use pyo3::exceptions::{
     PyMemoryError, PyOSError, PyTimeoutError, PyValueError,
 };
 use std::io;
+use std::path::Path;
 
 pyo3::create_exception!(
     bathyal,
@@ -49,7 +50,10 @@ impl From<IndexError> for Failure {
             IndexError::Store(error) => store(&error, message),
             IndexError::Read { source, .. } => read(&source, message),
             IndexError::Damaged { .. } => DamagedIndexError::new_err(message),
-            IndexError::NotAnIndex { path, .. } if !path.exists() => PyFileNotFoundError::new_err(message),
+            // Of an address it was found that something is there.
+            IndexError::NotAnIndex { path, .. } if !is_address(&path) && !path.exists() => {
+                PyFileNotFoundError::new_err(message)
+            }
             IndexError::NotAnIndex { .. }
             | IndexError::LaterVersion { .. }
             | IndexError::Internal(_)
@@ -93,6 +97,17 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        IndexError::from(error).into()
+    }
+}
+
+/// Whether a path leads to a store that is elsewhere.
+fn is_address(path: &Path) -> bool {
+    path.to_string_lossy().contains("://")
+}
+
 fn tier(error: &TierError, message: String) -> PyErr {
     match error {
         TierError::Io { source, .. } | TierError::System { source, .. } => system(source, message),
@@ -108,11 +123,14 @@ fn store(error: &StoreError, message: String) -> PyErr {
         StoreError::Missing { .. } | StoreError::PartMissing { .. } => PyFileNotFoundError::new_err(message),
         StoreError::Exists { .. } => PyFileExistsError::new_err(message),
         StoreError::Memory { .. } => PyMemoryError::new_err(message),
-        StoreError::Short { .. } | StoreError::Irregular { .. } | StoreError::Part { .. } => {
-            DamagedIndexError::new_err(message)
-        }
+        StoreError::Short { .. }
+        | StoreError::Irregular { .. }
+        | StoreError::Part { .. }
+        | StoreError::Changed { .. } => DamagedIndexError::new_err(message),
         StoreError::Busy { .. } => PyBlockingIOError::new_err(message),
-        StoreError::Irreplaceable { .. } | StoreError::Replaced { .. } => PyOSError::new_err(message),
+        StoreError::Irreplaceable { .. } | StoreError::Replaced { .. } | StoreError::Remote { .. } => {
+            PyOSError::new_err(message)
+        }
         StoreError::Tier(error) => tier(error, message),
         _ => PyValueError::new_err(message),
     }

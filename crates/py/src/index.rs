@@ -1,22 +1,24 @@
 //! Building, opening, searching and looking at an index.
 
-use crate::answers::{Answers, answers};
+use crate::answers::{Answers, answers, counts_of};
 use crate::arrays::{queries as queries_of, vectors};
 use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
+use crate::stores::{Pairs, store_options};
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
-use bathyal_index::open::{WrapTier, find};
+use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc,
     SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice,
-    inspect_in, verify_in,
+    compact_in, convert_layout_in, find, holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,6 +39,7 @@ pub(crate) struct BuildArguments<'py> {
     calibration: Option<Bound<'py, PyAny>>,
     stripe: Vec<PathBuf>,
     stripe_unit: Option<u64>,
+    store: Pairs,
 }
 
 impl BuildArguments<'_> {
@@ -54,6 +57,7 @@ impl BuildArguments<'_> {
             store_as: self.store_as.as_deref().map(store_as).transpose()?,
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
             stripe: stripe_options(self.stripe, self.stripe_unit),
+            store: store_options(self.store)?,
         })
     }
 }
@@ -110,29 +114,24 @@ pub(crate) fn build(
     })
 }
 
+/// Where an index is: its path or address, folders into which parts of it were moved, and how its store is reached.
+type Place = (PathBuf, Vec<PathBuf>, Pairs);
+
 /// Walks every block and link of an index; returns the report as JSON.
 #[pyfunction]
-pub(crate) fn verify(
-    py: Python<'_>,
-    path: PathBuf,
-    stripe: Vec<PathBuf>,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
+pub(crate) fn verify(py: Python<'_>, place: Place, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let (path, stripe, store) = (place.0, place.1, store_options(place.2)?);
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&verify_in(find(&path, &stripe)?.as_ref(), watch)?)?)
+        Ok(serde_json::to_string(&verify_in(find(&path, &stripe, &store)?.as_ref(), watch)?)?)
     })
 }
 
 /// Describes an index; returns the report as JSON.
 #[pyfunction]
-pub(crate) fn inspect(
-    py: Python<'_>,
-    path: PathBuf,
-    stripe: Vec<PathBuf>,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
+pub(crate) fn inspect(py: Python<'_>, place: Place, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let (path, stripe, store) = (place.0, place.1, store_options(place.2)?);
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&inspect_in(find(&path, &stripe)?.as_ref(), watch)?)?)
+        Ok(serde_json::to_string(&inspect_in(find(&path, &stripe, &store)?.as_ref(), watch)?)?)
     })
 }
 
@@ -141,14 +140,17 @@ pub(crate) fn inspect(
 #[pyo3(signature = (index, memory, threads, progress))]
 pub(crate) fn compact(
     py: Python<'_>,
-    index: PathBuf,
+    index: (PathBuf, Pairs),
     memory: Option<u64>,
     threads: usize,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = CompactOptions { threads, memory_bytes: memory };
+    let (index, store) = (index.0, store_options(index.1)?);
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&bathyal_index::compact(&index, &options, watch)?)?)
+        let holding = holding(&index, &store)?;
+        let (store, name, folder) = (holding.store(), &holding.name, Some(holding.folder()));
+        Ok(serde_json::to_string(&compact_in(store, name, folder, &options, watch)?)?)
     })
 }
 
@@ -156,15 +158,18 @@ pub(crate) fn compact(
 #[pyfunction]
 pub(crate) fn convert_layout(
     py: Python<'_>,
-    index: PathBuf,
-    output: PathBuf,
+    index: (PathBuf, Pairs),
+    output: (PathBuf, Pairs),
     layout: &str,
     threads: usize,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let layout = layout.parse().map_err(|what| Failure::from(IndexError::Parameter(what)))?;
+    let (from, to) = (store_options(index.1)?, store_options(output.1)?);
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&bathyal_index::convert_layout(&index, &output, layout, threads, watch)?)?)
+        let (source, target) = (find(&index.0, &[], &from)?, holding(&output.0, &to)?);
+        let (source, store, name) = (source.as_ref(), target.store(), &target.name);
+        Ok(serde_json::to_string(&convert_layout_in(source, store, name, layout, threads, watch)?)?)
     })
 }
 
@@ -268,26 +273,34 @@ impl IndexHandle {
 
 #[pymethods]
 impl IndexHandle {
-    /// Opens the index at a path, of which parts may have been moved into folders.
+    /// Opens the index at a place.
     #[staticmethod]
     #[pyo3(signature = (place, tier, memory, progress, delay, profile))]
     fn open(
         py: Python<'_>,
-        place: (PathBuf, Vec<PathBuf>),
+        place: Place,
         tier: (&str, Option<&str>),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
     ) -> PyResult<IndexHandle> {
-        let ((path, stripe), (tier, numa)) = (place, tier);
+        let ((path, stripe, store), (tier, numa)) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
         let profile = profile.map(TierProfile::from_file).transpose();
         let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
-        let options =
-            OpenOptions { tier, numa, memory_bytes: memory, profile, wrap, stripe, ..OpenOptions::default() };
+        let options = OpenOptions {
+            tier,
+            numa,
+            memory_bytes: memory,
+            profile,
+            wrap,
+            stripe,
+            store: store_options(store)?,
+            ..OpenOptions::default()
+        };
         let index =
             attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })
@@ -329,6 +342,11 @@ impl IndexHandle {
     #[getter]
     fn dram_bytes(&self) -> PyResult<u64> {
         Ok(self.index()?.dram_bytes(0, 0, 0))
+    }
+
+    /// What the store was asked to open it; None of one that is here.
+    fn opening_requests<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.index()?.opening_requests().map(|asked| counts_of(py, &asked)).transpose()
     }
 
     /// The manifest as JSON.

@@ -12,6 +12,7 @@ mod errors;
 mod files;
 mod index;
 mod searches;
+mod stores;
 
 use pyo3::prelude::*;
 
@@ -33,6 +34,8 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(index::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(index::convert_layout, module)?)?;
     module.add_function(wrap_pyfunction!(index::convert_stripes, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::prune, module)?)?;
     module.add_function(wrap_pyfunction!(searches::range_search, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_many, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_file, module)?)?;

