@@ -5,7 +5,7 @@ mod store;
 mod stripe;
 
 pub use family::FamilyArguments;
-pub use store::StoreArguments;
+pub use store::{StoreArguments, TwoStoresArguments};
 pub use stripe::{PartsArguments, StripeArguments};
 
 use std::path::PathBuf;
@@ -400,9 +400,9 @@ pub struct ConvertLayoutArguments {
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// How the store is reached
+    /// How the stores are reached
     #[command(flatten)]
-    pub store: StoreArguments,
+    pub stores: TwoStoresArguments,
 }
 
 /// `bathyal convert-stripes`.
@@ -448,12 +448,9 @@ pub struct CopyArguments {
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
-    /// How the store that is read is reached
-    #[arg(long = "from-store-option", value_name = "KEY=VALUE")]
-    pub from_store_options: Vec<String>,
-    /// How the store that is written is reached
-    #[arg(long = "store-option", value_name = "KEY=VALUE")]
-    pub store_options: Vec<String>,
+    /// How the stores are reached
+    #[command(flatten)]
+    pub stores: TwoStoresArguments,
 }
 
 /// `bathyal prune`.

@@ -174,12 +174,13 @@ pub trait Draft: Generation {
     ) -> Result<Vec<u32>, StoreError>;
 
     /// Brings the objects `names`, all of which were synced and do not change any more, to where they will be published from,
-    /// so that this can be attended: `attend` is told how many of how many bytes are there, and ends it with `false`. Nothing
-    /// to do for a store that is here.
+    /// so that this can be attended: `attend` is told how many of how many bytes are there, and ends it with `false`. From
+    /// then on all that is left to do is [`Draft::publish`], with `note`, which a later process finds. Nothing to do for a
+    /// store that is here.
     ///
     /// # Errors
     /// [`StoreError::Cancelled`]; [`StoreError`]. What is there already is not brought again.
-    fn upload(&self, _names: &[&str], _attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, _names: &[&str], _note: &str, _attend: &Attend<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 

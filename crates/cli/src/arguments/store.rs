@@ -13,12 +13,37 @@ pub struct StoreArguments {
     pub store_options: Vec<String>,
 }
 
+/// The same of two stores: one that is read, and one that is written.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TwoStoresArguments {
+    /// How the store that is read is reached, as --store-option says it of the one that is written
+    #[arg(long = "from-store-option", value_name = "KEY=VALUE")]
+    pub from_store_options: Vec<String>,
+    /// How the store that is written is reached
+    #[command(flatten)]
+    pub to: StoreArguments,
+}
+
+impl TwoStoresArguments {
+    /// The options of the store that is read.
+    ///
+    /// # Errors
+    /// A value that makes no sense.
+    pub fn from(&self) -> Result<StoreOptions, Failure> {
+        parse(&self.from_store_options)
+    }
+}
+
+fn parse(texts: &[String]) -> Result<StoreOptions, Failure> {
+    StoreOptions::parse(texts).map_err(|error| Failure::usage(error.to_string()))
+}
+
 impl StoreArguments {
     /// As the library is told.
     ///
     /// # Errors
     /// A value that makes no sense.
     pub fn options(&self) -> Result<StoreOptions, Failure> {
-        StoreOptions::parse(&self.store_options).map_err(|error| Failure::usage(error.to_string()))
+        parse(&self.store_options)
     }
 }

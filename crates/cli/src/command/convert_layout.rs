@@ -16,8 +16,8 @@ struct Answer {
 pub(super) fn run(arguments: &ConvertLayoutArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
     let (index, output) = (&arguments.index, &arguments.output);
-    let store = arguments.store.options()?;
-    let (source, target) = (find(index, &[], &store)?, holding(output, &store)?);
+    let source = find(index, &[], &arguments.stores.from()?)?;
+    let target = holding(output, &arguments.stores.to.options()?)?;
     let (layout, threads) = (arguments.layout, arguments.threads);
     let made = convert_layout_in(source.as_ref(), target.store(), &target.name, layout, threads, &progress)?;
     drop(progress);

@@ -1,7 +1,7 @@
 //! `bathyal copy`.
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Copied, CopyOptions, StoreOptions, copy};
+use bathyal_index::{Copied, CopyOptions, copy};
 use serde::Serialize;
 
 use crate::arguments::CopyArguments;
@@ -15,10 +15,9 @@ struct Answer {
 
 pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Failure> {
     let CopyArguments { index, output, overwrite, .. } = arguments;
-    let options = |texts| StoreOptions::parse(texts).map_err(|error| Failure::usage(error.to_string()));
     let options = CopyOptions {
-        from: options(&arguments.from_store_options)?,
-        to: options(&arguments.store_options)?,
+        from: arguments.stores.from()?,
+        to: arguments.stores.to.options()?,
         overwrite: *overwrite,
     };
     let progress = console.progress();

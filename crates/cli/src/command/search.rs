@@ -159,7 +159,7 @@ fn requests(measured: &Measurement) -> String {
     };
     let each = |count: u64| count as f64 / measured.queries.max(1) as f64;
     format!(
-        "\nthe store         {:.2} requests and {} a query; {} retries, {} second requests ({} won), {} refusals\n\
+        "\nthe store        {:.2} requests and {} a query; {} retries, {} second requests ({} won), {} refusals\n\
          opening it       {} requests, {}",
         each(asked.requests),
         byte_size::format(each(asked.received_bytes) as u64),

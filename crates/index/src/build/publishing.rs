@@ -60,9 +60,37 @@ pub(crate) fn publish(
     draft.replace(MANIFEST_NAME, &manifest.to_bytes()?)?;
     let files = manifest.files.iter().map(|file| file.name.as_str());
     let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();
-    attend(progress, "uploading", |attend| draft.upload(&names, attend))?;
     let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
-    Ok(draft.publish(&names, &note)?)
+    let uploaded = attend(progress, "uploading", |attend| draft.upload(&names, &note, attend));
+    let draft = kept(draft, uploaded.map_err(IndexError::from))?;
+    Ok(draft.publish(&names, &note).map_err(|error| going_on(error.into()))?)
+}
+
+/// The draft, if `result` is none of an error; where a store that is elsewhere failed it is left for whoever goes on with it.
+pub(crate) fn kept(
+    draft: Box<dyn Draft>,
+    result: Result<(), IndexError>,
+) -> Result<Box<dyn Draft>, IndexError> {
+    match result {
+        Ok(()) => Ok(draft),
+        Err(error @ IndexError::Store(StoreError::Remote { .. })) => {
+            draft.leave()?;
+            Err(going_on(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An error of a store that is elsewhere, with what is left to do.
+fn going_on(error: IndexError) -> IndexError {
+    match error {
+        IndexError::Store(StoreError::Remote { operation, path, reason }) => {
+            let reason =
+                format!("{reason}; what was done so far is kept, and the same command goes on with it");
+            IndexError::Store(StoreError::Remote { operation, path, reason })
+        }
+        other => other,
+    }
 }
 
 /// Shows long work of a store as the stage `name`, which begins with the first byte that there is to move.

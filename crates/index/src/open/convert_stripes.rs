@@ -3,7 +3,7 @@
 
 use super::change;
 use crate::build::options::{StripeOptions, Target};
-use crate::build::publishing::{Note, Start, attend, publish};
+use crate::build::publishing::{Note, Start, attend, kept, publish};
 use crate::error::IndexError;
 use crate::families;
 use crate::format::identity::Identity;
@@ -94,12 +94,13 @@ pub fn convert_stripes_in(
     let fingerprint = format!("copy of {content} by {}", env!("CARGO_PKG_VERSION"));
     let begun =
         |draft: &dyn Draft, of: &str| draft.read(COPYING).ok().filter(|copied| copied == of.as_bytes());
-    let (draft, start) = target.start(Some(&fingerprint), begun)?;
+    let (mut draft, start) = target.start(Some(&fingerprint), begun)?;
     if matches!(start, Start::Anew) {
         draft.replace(COPYING, fingerprint.as_bytes())?;
     }
     if !matches!(start, Start::Finished(..)) {
-        copy(source, &manifest, draft.as_ref(), progress)?;
+        let copied = copy(source, &manifest, draft.as_ref(), progress);
+        draft = kept(draft, copied)?;
     }
     let copied = manifest.laid_out(draft.as_ref())?;
     publish(draft, &copied, &Note { fingerprint, links: 0 }, progress)?;

@@ -6,13 +6,18 @@ use super::record::{Record, SMALL_BYTES, fresh_id};
 use super::upload::{Journal, Source, Upload};
 use super::{BucketStore, check_name};
 use crate::client::Version;
+use crate::runtime::wait_for;
 use crate::tier;
 use bathyal_store::{
-    Append, Attend, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace, StoreError,
+    Append, Attend, Cancelling, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace,
+    StoreError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+/// Time for removing what nobody will publish; what is left then is pruned some day.
+const TAKE_BACK_TIME: Duration = Duration::from_secs(2);
 /// The local object that says what was brought to the bucket.
 const JOURNAL: &str = "upload";
 
@@ -23,10 +28,13 @@ pub(super) struct BucketDraft {
     name: String,
     path: PathBuf,
     replace: Replace,
-    local: Box<dyn Draft>,
+    /// Gone once it is left.
+    local: Option<Box<dyn Draft>>,
     journal: Mutex<Journal>,
     /// The note of one whose writer was killed while it was published.
     sealed: Option<String>,
+    /// Whether it was published or left.
+    ended: bool,
 }
 
 impl BucketDraft {
@@ -46,10 +54,36 @@ impl BucketDraft {
             name: name.to_owned(),
             path,
             replace,
-            local,
+            local: Some(local),
             journal: Mutex::new(journal),
             sealed,
+            ended: false,
         })
+    }
+
+    fn local(&self) -> Result<&dyn Draft, StoreError> {
+        let gone = || StoreError::Missing { what: "draft", path: self.path.clone() };
+        self.local.as_deref().ok_or_else(gone)
+    }
+
+    /// Removes from the bucket what was brought there, as far as that is done soon: Ctrl-C does not wait for it.
+    fn take_back(&self) -> Result<(), StoreError> {
+        let journal = self.journal().clone();
+        if journal.is_empty() {
+            return Ok(());
+        }
+        let prefix = self.store.layout.generation(&self.name, &journal.id);
+        let BucketStore { client, traffic, .. } = &self.store;
+        let upload = Upload { client, prefix: prefix.clone(), path: &self.path, traffic };
+        // Whoever gave up has raised the flag already.
+        let _patient = Cancelling::by(None);
+        let take_back = async {
+            upload.abort(&journal).await?;
+            let listed = client.list(&prefix, traffic).await?;
+            client.delete(listed.into_iter().map(|object| object.location).collect(), traffic).await
+        };
+        let taken_back = wait_for(async { tokio::time::timeout(TAKE_BACK_TIME, take_back).await })?;
+        taken_back.unwrap_or(Ok(())).map_err(|fault| fault.error("take back", &self.path))
     }
 
     fn journal(&self) -> MutexGuard<'_, Journal> {
@@ -57,10 +91,9 @@ impl BucketDraft {
     }
 
     fn keep(&self, journal: &Journal) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(journal).map_err(|e| {
-            StoreError::io("write", self.local.address().join(JOURNAL), std::io::Error::other(e))
-        })?;
-        self.local.replace(JOURNAL, &bytes)
+        let bytes = serde_json::to_vec(journal)
+            .map_err(|e| StoreError::io("write", self.path.join(JOURNAL), std::io::Error::other(e)))?;
+        self.local()?.replace(JOURNAL, &bytes)
     }
 
     /// Brings those of the objects `names` of `from` to the bucket that are too large for a record.
@@ -88,7 +121,7 @@ impl BucketDraft {
             return Ok(checksum);
         }
         let bytes = from.get(name)?.read_all()?;
-        self.local.put(name, &bytes)?;
+        self.local()?.put(name, &bytes)?;
         Ok(crc32c::crc32c(&bytes))
     }
 
@@ -101,7 +134,7 @@ impl BucketDraft {
                 record.objects.insert((*name).to_owned(), entry);
                 continue;
             }
-            let bytes = self.local.read(name)?;
+            let bytes = self.local()?.read(name)?;
             record.add_small(name, &bytes);
         }
         Ok(record)
@@ -112,7 +145,11 @@ impl BucketDraft {
         let mut record = Record::new(String::new());
         let mut crowded = Vec::new();
         for name in names {
-            let Some(len) = self.local.len_of(name).filter(|len| *len <= SMALL_BYTES) else { continue };
+            let Some(len) =
+                self.local().ok().and_then(|local| local.len_of(name)).filter(|len| *len <= SMALL_BYTES)
+            else {
+                continue;
+            };
             if record.has_room(len) {
                 record.add_small(name, &vec![0; len as usize]);
             } else {
@@ -125,11 +162,11 @@ impl BucketDraft {
 
 impl Generation for BucketDraft {
     fn address(&self) -> &Path {
-        self.local.address()
+        self.local.as_deref().map_or(&self.path, |local| local.address())
     }
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
-        let mut names = self.local.list()?;
+        let mut names = self.local()?.list()?;
         names.retain(|name| name != JOURNAL);
         Ok(names)
     }
@@ -137,7 +174,7 @@ impl Generation for BucketDraft {
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_name(name)?;
         let brought = self.journal().brought(name);
-        match (self.local.get(name), brought) {
+        match (self.local()?.get(name), brought) {
             (Err(StoreError::Missing { .. }), Some(entry)) => {
                 let source = tier::Source {
                     client: self.store.client.clone(),
@@ -156,16 +193,16 @@ impl Generation for BucketDraft {
 impl Draft for BucketDraft {
     fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
         check_name(name)?;
-        self.local.append(name, from)
+        self.local()?.append(name, from)
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         check_name(name)?;
-        self.local.replace(name, bytes)
+        self.local()?.replace(name, bytes)
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
-        self.local.delete(name)
+        self.local()?.delete(name)
     }
 
     fn adopt(
@@ -178,54 +215,71 @@ impl Draft for BucketDraft {
         names.iter().map(|name| self.keep_small(from, name)).collect()
     }
 
-    fn upload(&self, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+        let mut journal = self.journal().clone();
+        journal.note = Some(note.to_owned());
+        self.keep(&journal)?;
+        *self.journal() = journal;
         let here: Vec<&str> =
             names.iter().copied().filter(|name| self.journal().brought(name).is_none()).collect();
-        self.bring(self.local.as_ref(), &here, attend)
+        self.bring(self.local()?, &here, attend)
     }
 
     fn sealed(&self) -> Option<&str> {
         self.sealed.as_deref()
     }
 
-    fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
+    fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
+        let published = self.publish_now(names, note);
+        match &published {
+            // Whoever goes on finds it.
+            Err(StoreError::Remote { .. }) => self.leave()?,
+            Err(_) => {}
+            Ok(()) => self.ended = true,
+        }
+        published
+    }
+
+    fn leave(mut self: Box<Self>) -> Result<(), StoreError> {
+        self.ended = true;
+        self.local.take().map_or(Ok(()), Draft::leave)
+    }
+}
+
+impl BucketDraft {
+    fn publish_now(&self, names: &[&str], note: &str) -> Result<(), StoreError> {
         if !names.contains(&self.store.mark) {
-            let path = self.local.address().join(self.store.mark);
+            let path = self.path.join(self.store.mark);
             return Err(StoreError::Missing { what: "file", path });
         }
         for name in names {
             check_name(name)?;
             if self.journal().brought(name).is_none() {
-                self.local.get(name)?;
+                self.local()?.get(name)?;
             }
         }
-        let mut journal = self.journal().clone();
-        journal.note = Some(note.to_owned());
-        self.keep(&journal)?;
-        *self.journal() = journal;
-        self.upload(names, &|_, _| true)?;
+        self.upload(names, note, &|_, _| true)?;
         let crowded = self.crowded(names);
         if !crowded.is_empty() {
             let prefix = self.store.layout.generation(&self.name, &self.journal().id);
             let upload =
                 Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
             let mut journal = self.journal().clone();
-            let get = |name: &&str| Ok(Source { name: (*name).to_owned(), object: self.local.get(name)? });
+            let get = |name: &&str| Ok(Source { name: (*name).to_owned(), object: self.local()?.get(name)? });
             let sources = crowded.iter().map(get).collect::<Result<Vec<_>, StoreError>>()?;
             upload.run(&sources, &mut journal, &|_, _| true, &mut |journal| self.keep(journal))?;
             *self.journal() = journal;
         }
         let record = self.record(names)?;
-        let id = record.id.clone();
-        let published = self.store.publish(&self.name, record, self.replace);
-        if matches!(published, Err(StoreError::Exists { .. })) {
-            // Nobody will publish these. What is left of them is pruned.
-            let _ = self.store.remove(&self.name, &id);
-        }
-        published
+        self.store.publish(&self.name, record, self.replace)
     }
+}
 
-    fn leave(self: Box<Self>) -> Result<(), StoreError> {
-        self.local.leave()
+impl Drop for BucketDraft {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Nobody will publish what was brought. What is left of it all the same is pruned.
+            let _ = self.take_back();
+        }
     }
 }

@@ -15,6 +15,11 @@ const RECORDS: &str = "records";
 const LATEST: &str = "latest";
 const CHANGES: &str = "changes";
 
+/// Whether a name is one that generations are given: anything else below an index may be an index of its own.
+pub(super) fn is_id(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The keys of a folder of a bucket, and the paths by which people know them.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
@@ -89,6 +94,6 @@ impl Layout {
         let mut parts = key.prefix_match(&self.index(name))?;
         let first = parts.next()?;
         parts.next()?;
-        (first.as_ref() != RECORDS).then(|| first.as_ref().to_owned())
+        is_id(first.as_ref()).then(|| first.as_ref().to_owned())
     }
 }

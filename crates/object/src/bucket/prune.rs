@@ -2,6 +2,7 @@
 //!
 //! A bucket does not know who reads from it, so what was replaced stays for a time in which readers open the index again.
 
+use super::record::Record;
 use super::{BucketStore, check_name};
 use crate::client::Fault;
 use crate::runtime::wait_for;
@@ -9,7 +10,7 @@ use bathyal_store::StoreError;
 use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// How long what was replaced stays by default: longer than anybody keeps an index open without a look.
@@ -45,6 +46,17 @@ pub struct Pruned {
     pub kept: u64,
 }
 
+/// A generation that was published.
+struct Replaced {
+    id: String,
+    /// The key of its record.
+    record: Key,
+    /// When it was replaced.
+    replaced: SystemTime,
+    /// It was not.
+    stands: bool,
+}
+
 /// What of an index is in a bucket.
 #[derive(Default)]
 struct Found {
@@ -56,84 +68,70 @@ struct Found {
 
 impl BucketStore {
     /// Removes what of the index `name` was replaced, deleted or left longer ago than `options` say. What stands under the name
-    /// stays, and so does what readers of what was replaced later still need.
+    /// stays, and so does what was replaced later, which readers may still need.
     ///
     /// # Errors
     /// [`StoreError::Missing`] if nothing was ever there; [`StoreError`], and what was removed is removed then.
     pub fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, StoreError> {
         check_name(name)?;
-        let found = self.found(name)?;
-        let newest = self.newest(name)?;
-        let Some(newest) = newest else {
-            if found.generations.is_empty() {
-                return Err(StoreError::Missing { what: "index", path: self.layout.path(name) });
-            }
-            return self.prune_all(name, &found, &BTreeMap::new(), None, options);
-        };
-        // Each was replaced when the one after it was published.
-        let mut replaced: BTreeMap<String, SystemTime> = BTreeMap::new();
-        let mut standing = None;
-        let mut published_after = SystemTime::from(
-            found.records.first().map_or_else(|| SystemTime::UNIX_EPOCH.into(), |first| first.last_modified),
-        );
-        if !newest.deleted {
-            standing = Some(newest.id.clone());
+        let mut found = self.found(name)?;
+        if found.records.is_empty() && found.generations.is_empty() {
+            return Err(StoreError::Missing { what: "index", path: self.layout.path(name) });
         }
-        for meta in found.records.iter().skip(usize::from(standing.is_some())) {
-            let bytes = wait_for(self.client.get(&meta.location, &self.traffic))?;
-            let bytes = bytes.map_err(|fault| self.failed(name, fault))?;
-            let record = super::record::Record::parse(&bytes, &self.layout.path_of(&meta.location))?;
-            replaced.insert(record.id, published_after);
-            published_after = meta.last_modified.into();
-        }
-        self.prune_all(name, &found, &replaced, standing.as_deref(), options)
-    }
-
-    fn prune_all(
-        &self,
-        name: &str,
-        found: &Found,
-        replaced: &BTreeMap<String, SystemTime>,
-        standing: Option<&str>,
-        options: &PruneOptions,
-    ) -> Result<Pruned, StoreError> {
+        let replaced = self.replaced(name, &found.records)?;
+        // One whose objects all lie in its record has none besides.
+        replaced.iter().for_each(|old| drop(found.generations.entry(old.id.clone()).or_default()));
         let now = SystemTime::now();
         let is_old = |time: SystemTime| now.duration_since(time).is_ok_and(|age| age >= options.kept);
-        let mut pruned = Pruned::default();
-        let mut keys: Vec<Key> = Vec::new();
-        let mut stays: BTreeSet<&str> = standing.into_iter().collect();
-        for (id, objects) in &found.generations {
-            if Some(id.as_str()) == standing {
+        let (mut pruned, mut keys, mut records) = (Pruned::default(), Vec::new(), Vec::new());
+        for (id, objects) in found.generations {
+            let old = replaced.iter().find(|old| old.id == id);
+            if old.is_some_and(|old| old.stands) {
                 continue;
             }
             let left = objects.iter().map(|object| SystemTime::from(object.last_modified)).max();
-            let since = replaced.get(id).copied().or(left);
-            if !since.is_some_and(is_old) {
-                stays.insert(id);
+            if !old.map(|old| old.replaced).or(left).is_some_and(is_old) {
                 pruned.kept += 1;
                 continue;
             }
+            let count = if old.is_some() { &mut pruned.generations } else { &mut pruned.unfinished };
+            *count += 1;
             pruned.objects += objects.len() as u64;
             pruned.bytes += objects.iter().map(|object| object.size).sum::<u64>();
-            if replaced.contains_key(id) {
-                pruned.generations += 1
-            } else {
-                pruned.unfinished += 1
-            }
-            keys.extend(objects.iter().map(|object| object.location.clone()));
+            keys.extend(objects.into_iter().map(|object| object.location));
+            records.extend(old.map(|old| old.record.clone()));
         }
-        if options.dry_run {
-            return Ok(pruned);
+        if !options.dry_run {
+            self.delete_keys(name, keys)?;
+            // After what they name.
+            self.delete_keys(name, records)?;
         }
-        self.delete_keys(name, keys)?;
-        // Records go after what they name; the newest one stays, since its number must not be given again.
-        let old = found.records.iter().skip(1).filter(|record| is_old(record.last_modified.into()));
-        let ids: BTreeSet<&String> =
-            replaced.iter().filter(|(id, _)| stays.contains(id.as_str())).map(|(id, _)| id).collect();
-        let old: Vec<Key> =
-            if ids.is_empty() { old.map(|record| record.location.clone()).collect() } else { Vec::new() };
-        self.delete_keys(name, old)?;
         Ok(pruned)
+    }
+
+    /// What the records say: generations, and when each was replaced. The newest record is none of them if it says that
+    /// nothing stands there: it stays, since its number must not be given again.
+    fn replaced(&self, name: &str, records: &[ObjectMeta]) -> Result<Vec<Replaced>, StoreError> {
+        let mut found = Vec::new();
+        let mut since = None;
+        for (i, meta) in records.iter().enumerate() {
+            let bytes = wait_for(self.client.get(&meta.location, &self.traffic))?;
+            let bytes = bytes.map_err(|fault| self.failed(name, fault))?;
+            let record = Record::parse(&bytes, &self.layout.path_of(&meta.location))?;
+            let published = SystemTime::from(meta.last_modified);
+            if i > 0 || !record.deleted {
+                // Each was replaced when the one after it was published.
+                let replaced = since.unwrap_or(published);
+                found.push(Replaced {
+                    id: record.id,
+                    record: meta.location.clone(),
+                    replaced,
+                    stands: i == 0,
+                });
+            }
+            since = Some(published);
+        }
+        Ok(found)
     }
 
     fn failed(&self, name: &str, fault: Fault) -> StoreError {
@@ -142,13 +140,6 @@ impl BucketStore {
 
     fn delete_keys(&self, name: &str, keys: Vec<Key>) -> Result<(), StoreError> {
         wait_for(self.client.delete(keys, &self.traffic))?.map_err(|fault| self.failed(name, fault))
-    }
-
-    /// Removes the objects of a generation that was never published.
-    pub(super) fn remove(&self, name: &str, id: &str) -> Result<(), StoreError> {
-        let listed = wait_for(self.client.list(&self.layout.generation(name, id), &self.traffic))?;
-        let listed = listed.map_err(|fault| self.failed(name, fault))?;
-        self.delete_keys(name, listed.into_iter().map(|object| object.location).collect())
     }
 
     fn found(&self, name: &str) -> Result<Found, StoreError> {

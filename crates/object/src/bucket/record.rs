@@ -9,6 +9,7 @@
 //! The second line is the CRC-32C of the first and of what follows the second.
 
 use super::check_name;
+use super::layout::is_id;
 use bathyal_store::StoreError;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
@@ -134,7 +135,7 @@ impl Record {
             return Err(StoreError::NoGeneration { path: path.to_path_buf(), reason });
         }
         let head: Head = serde_json::from_slice(head).map_err(|e| damaged(&e.to_string()))?;
-        if check_name(&head.id).is_err() || head.objects.keys().any(|name| check_name(name).is_err()) {
+        if !is_id(&head.id) || head.objects.keys().any(|name| check_name(name).is_err()) {
             return Err(damaged("it has a name that none can be"));
         }
         let Head { number, id, deleted, objects, .. } = head;

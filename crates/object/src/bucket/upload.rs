@@ -71,6 +71,11 @@ impl Journal {
         Journal { id, ..Journal::default() }
     }
 
+    /// Whether nothing was brought.
+    pub(super) fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.begun.is_empty()
+    }
+
     /// The entry of an object that is there.
     pub(super) fn brought(&self, name: &str) -> Option<Entry> {
         self.whole.get(name).map(|whole| Entry { bytes: whole.bytes, at: None })
@@ -128,6 +133,16 @@ impl Upload<'_> {
             before += len;
         }
         if attend(total, total) { Ok(()) } else { Err(StoreError::Cancelled) }
+    }
+
+    /// Ends what was begun in parts, which the store would keep and charge for.
+    pub(super) async fn abort(&self, journal: &Journal) -> Result<(), Fault> {
+        for (name, begun) in &journal.begun {
+            let key = self.prefix.clone().join(name.as_str());
+            let abort = self.client.multipart().abort_multipart(&key, &begun.upload);
+            self.client.once(self.traffic, abort).await?;
+        }
+        Ok(())
     }
 
     fn key(&self, source: &Source) -> Key {
