@@ -598,7 +598,7 @@ Examples:
   bathyal probe --tier mapped:/dev/dax0.0 --size 4GB --output dax.json
   bathyal probe . --thorough --json")]
 pub struct ProbeArguments {
-    /// A folder on the device to measure
+    /// A folder on the device to measure, or an index in an object store (s3://BUCKET/NAME), by reads of which that is measured
     #[arg(required_unless_present = "tier", conflicts_with = "tier")]
     pub folder: Option<PathBuf>,
     /// Memory to measure instead: mapped, mapped:node=N or mapped:PATH
@@ -613,6 +613,9 @@ pub struct ProbeArguments {
     /// Write the profile of the device to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// How the store is reached
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 fn parse_rows(text: &str) -> Result<std::ops::Range<u64>, String> {

@@ -39,7 +39,8 @@ pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, Index, IndexStats,
     InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, SearchOptions, SearchResult,
     Searching, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in,
-    convert_stripes, convert_stripes_in, copy, inspect, inspect_in, search_many, verify, verify_in,
+    convert_stripes, convert_stripes_in, copy, inspect, inspect_in, probe_store, search_many, verify,
+    verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats,

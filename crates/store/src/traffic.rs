@@ -3,9 +3,19 @@
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// What a store charges, in dollars.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Prices {
+    /// For a million requests that read.
+    pub million_reads: f64,
+    /// For 10^9 bytes that leave it.
+    pub gigabyte: f64,
+}
+
 /// Counts that grow. Shared by all who read through one open generation.
 #[derive(Debug, Default)]
 pub struct Traffic {
+    prices: Prices,
     reads: AtomicU64,
     wanted_bytes: AtomicU64,
     requests: AtomicU64,
@@ -17,7 +27,7 @@ pub struct Traffic {
 }
 
 /// The counts of a [`Traffic`] at one moment, or of the time between two.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Requests {
     /// Reads asked for by callers.
     pub reads: u64,
@@ -35,9 +45,16 @@ pub struct Requests {
     pub hedges_won: u64,
     /// Answers that asked for fewer requests.
     pub throttled: u64,
+    /// What the store charges for requests and bytes, by the prices that it was opened with.
+    pub dollars: f64,
 }
 
 impl Traffic {
+    /// None so far, at these prices.
+    pub fn priced(prices: Prices) -> Traffic {
+        Traffic { prices, ..Traffic::default() }
+    }
+
     /// `reads` of together `bytes` are wanted.
     pub fn wanted(&self, reads: u64, bytes: u64) {
         self.reads.fetch_add(reads, Relaxed);
@@ -77,11 +94,14 @@ impl Traffic {
     /// The counts at this moment.
     pub fn now(&self) -> Requests {
         let read = |count: &AtomicU64| count.load(Relaxed);
+        let (requests, received_bytes) = (read(&self.requests), read(&self.received_bytes));
+        let Prices { million_reads, gigabyte } = self.prices;
         Requests {
             reads: read(&self.reads),
             wanted_bytes: read(&self.wanted_bytes),
-            requests: read(&self.requests),
-            received_bytes: read(&self.received_bytes),
+            requests,
+            received_bytes,
+            dollars: requests as f64 / 1e6 * million_reads + received_bytes as f64 / 1e9 * gigabyte,
             retries: read(&self.retries),
             hedges: read(&self.hedges),
             hedges_won: read(&self.hedges_won),
@@ -91,6 +111,22 @@ impl Traffic {
 }
 
 impl Requests {
+    /// Both together.
+    #[must_use]
+    pub fn and(&self, other: &Requests) -> Requests {
+        Requests {
+            reads: self.reads + other.reads,
+            wanted_bytes: self.wanted_bytes + other.wanted_bytes,
+            requests: self.requests + other.requests,
+            received_bytes: self.received_bytes + other.received_bytes,
+            retries: self.retries + other.retries,
+            hedges: self.hedges + other.hedges,
+            hedges_won: self.hedges_won + other.hedges_won,
+            throttled: self.throttled + other.throttled,
+            dollars: self.dollars + other.dollars,
+        }
+    }
+
     /// What was added since `before`.
     #[must_use]
     pub fn since(&self, before: &Requests) -> Requests {
@@ -103,6 +139,7 @@ impl Requests {
             hedges: self.hedges.saturating_sub(before.hedges),
             hedges_won: self.hedges_won.saturating_sub(before.hedges_won),
             throttled: self.throttled.saturating_sub(before.throttled),
+            dollars: self.dollars - before.dollars,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::TierChoice;
+use bathyal_index::{TierChoice, probe_store};
 use bathyal_tier::TierProfile;
 use bathyal_tier::probe::{self, Mode, ProbeOptions, ProbeReport};
 use bathyal_vectors::progress::Progress;
@@ -34,7 +34,17 @@ pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), F
         progress.advance((share * PROGRESS_STEPS as f64) as u64);
         !progress.cancelled()
     };
-    let report = probe::probe_directory_with(folder, &options, &go_on)?;
+    let store = arguments.store.options()?;
+    let report = match folder.to_str().is_some_and(|text| text.contains("://")) {
+        true => probe_store(folder, &store, &options, &go_on)?,
+        false if !store.is_empty() => {
+            return Err(Failure::usage(format!(
+                "{}: is a folder, which takes no store options",
+                folder.display()
+            )));
+        }
+        false => probe::probe_directory_with(folder, &options, &go_on)?,
+    };
     drop(progress);
     if let Some(output) = &arguments.output {
         save(output, &report.profile)?;

@@ -107,6 +107,7 @@ fn join(all: &mut Option<SearchResult>, block: SearchResult) {
             all.totals.merge(&block.totals);
             all.phases.iter_mut().zip(&block.phases).for_each(|(sum, phase)| sum.ns += phase.ns);
             all.seconds += block.seconds;
+            all.requests = all.requests.zip(block.requests).map(|(sum, block)| sum.and(&block));
         }
     }
 }
@@ -159,10 +160,12 @@ fn requests(measured: &Measurement) -> String {
     };
     let each = |count: u64| count as f64 / measured.queries.max(1) as f64;
     format!(
-        "\nthe store        {:.2} requests and {} a query; {} retries, {} second requests ({} won), {} refusals\n\
+        "\nthe store        {:.2} requests and {} a query, ${:.2} a million queries; {} retries, {} second requests \
+         ({} won), {} refusals\n\
          opening it       {} requests, {}",
         each(asked.requests),
         byte_size::format(each(asked.received_bytes) as u64),
+        asked.dollars / measured.queries.max(1) as f64 * 1e6,
         asked.retries,
         asked.hedges,
         asked.hedges_won,

@@ -15,6 +15,7 @@ mod numa;
 mod options;
 mod params;
 mod pool;
+mod probing;
 mod range;
 mod result;
 mod searching;
@@ -35,6 +36,7 @@ pub use numa::Numa;
 pub use options::{
     Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, OpenOptions, SearchOptions, WrapTier,
 };
+pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
 pub use searching::Searching;

@@ -20,7 +20,7 @@ use crate::client::{Client, Created, Fault, Why};
 use crate::connect::{ObjectUrl, StoreOptions, connect};
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
-use bathyal_store::{Draft, Generation, Replace, Store, StoreError, Traffic};
+use bathyal_store::{Draft, Generation, Prices, Replace, Store, StoreError, Traffic};
 use bytes::Bytes;
 use draft::BucketDraft;
 use generation::Published;
@@ -41,6 +41,7 @@ pub struct BucketStore {
     client: Arc<Client>,
     layout: Layout,
     mark: &'static str,
+    prices: Prices,
     /// Where drafts lie until they are uploaded.
     scratch: LocalStore,
     /// What is asked of the bucket, but not to read a generation.
@@ -66,7 +67,8 @@ impl BucketStore {
         };
         let here = xxhash_rust::xxh3::xxh3_64(layout.address().as_os_str().as_encoded_bytes());
         let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
-        Ok(BucketStore { client, layout, mark, scratch, traffic: Arc::default() })
+        let prices = options.prices(url.provider);
+        Ok(BucketStore { client, layout, mark, prices, scratch, traffic: Arc::default() })
     }
 
     /// What sends its requests.
@@ -197,7 +199,7 @@ impl Store for BucketStore {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         check_name(name)?;
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(Traffic::priced(self.prices));
         match self.newest_by(name, &traffic)?.filter(|record| !record.deleted) {
             Some(record) => Ok(Arc::new(Published::new(self.clone(), name, record, traffic))),
             None => Err(StoreError::Missing { what: "index", path: self.layout.path(name) }),

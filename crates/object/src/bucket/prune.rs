@@ -80,7 +80,9 @@ impl BucketStore {
         }
         let replaced = self.replaced(name, &found.records)?;
         // One whose objects all lie in its record has none besides.
-        replaced.iter().for_each(|old| drop(found.generations.entry(old.id.clone()).or_default()));
+        for old in &replaced {
+            found.generations.entry(old.id.clone()).or_default();
+        }
         let now = SystemTime::now();
         let is_old = |time: SystemTime| now.duration_since(time).is_ok_and(|age| age >= options.kept);
         let (mut pruned, mut keys, mut records) = (Pruned::default(), Vec::new(), Vec::new());

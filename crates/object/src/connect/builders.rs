@@ -124,7 +124,7 @@ fn settings<K: FromStr>(
 fn unknown(key: &str, provider: Provider) -> StoreError {
     StoreError::Address(format!(
         "store option {key}: a store of {}:// has no such option; it is named as in the environment (aws_region, \
-         azure_storage_account_name, google_service_account, ...), or one of max_requests, hedge, scratch, profile, emulate",
+         azure_storage_account_name, google_service_account, ...), or one of max_requests, hedge, scratch, profile, price_reads, price_gigabyte, emulate",
         provider.name()
     ))
 }

@@ -1,8 +1,9 @@
 //! How a store is reached, as far as its address does not say.
 
+use super::url::Provider;
 use crate::client::Sending;
 use crate::shaper::{Shaper, Shaping};
-use bathyal_store::StoreError;
+use bathyal_store::{Prices, StoreError};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ const MOST_REQUESTS: usize = 4096;
 /// | `hedge` | `on` or `off`: whether a request that is late is sent a second time; default on |
 /// | `scratch` | the folder in which an index lies while it is built, before it is uploaded |
 /// | `profile` | the profile of `~/.aws` to take credentials, region and endpoint from |
+/// | `price_reads` | dollars for a million requests that read; default what the provider lists: s3 0.40, gs 0.40, az 0.50 |
+/// | `price_gigabyte` | dollars for 10^9 bytes that leave the store; default 0, as within a region |
 /// | `emulate` | makes the store slower: `paper`, `s3`, `s3-express`, `rack` (see [`Shaping`]) |
 #[derive(Clone, Default)]
 pub struct StoreOptions {
@@ -37,6 +40,9 @@ pub struct StoreOptions {
     pub(crate) scratch: Option<PathBuf>,
     /// The profile of `~/.aws`.
     pub(crate) profile: Option<String>,
+    /// What is charged, as far as it was said.
+    price_reads: Option<f64>,
+    price_gigabyte: Option<f64>,
 }
 
 impl StoreOptions {
@@ -82,6 +88,15 @@ impl StoreOptions {
                 "off" | "false" => self.no_hedge = true,
                 _ => return refuse("is on or off".into()),
             },
+            "price_reads" | "price_gigabyte" => {
+                let Some(price) = value.parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0)
+                else {
+                    return refuse("is a number of dollars".into());
+                };
+                let said =
+                    if key == "price_reads" { &mut self.price_reads } else { &mut self.price_gigabyte };
+                *said = Some(price);
+            }
             "scratch" => self.scratch = Some(PathBuf::from(value)),
             "profile" | "aws_profile" => self.profile = Some(value),
             "emulate" => self.shaper = Some(Arc::new(Shaper::new(Shaping::named(&value)?, 0))),
@@ -90,6 +105,17 @@ impl StoreOptions {
             }
         }
         Ok(())
+    }
+
+    /// What a store of `provider` charges: what was said, and what it lists.
+    pub(crate) fn prices(&self, provider: Provider) -> Prices {
+        let listed = match provider {
+            Provider::S3 | Provider::Gcs => 0.4,
+            Provider::Azure => 0.5,
+            Provider::Memory => 0.0,
+        };
+        let million_reads = self.price_reads.unwrap_or(listed);
+        Prices { million_reads, gigabyte: self.price_gigabyte.unwrap_or(0.0) }
     }
 
     /// Keys and values for the provider.
