@@ -62,6 +62,8 @@ impl Fault {
             (_, "RequestTimeTooSkewed" | "ExpiredToken" | "InvalidToken" | "AuthenticationFailed", _) => {
                 Why::Denied
             }
+            // No object is missing, but the place for all of them.
+            (_, "NoSuchBucket", _) => Why::Refused,
             (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
             (401 | 403, ..) => Why::Denied,
             (404, ..) | (_, _, Error::NotFound { .. }) => Why::Gone,
@@ -179,6 +181,7 @@ mod tests {
             (400, "ExpiredToken", Why::Denied, "renew"),
             (403, "AccessDenied", Why::Denied, "credentials"),
             (404, "NoSuchKey", Why::Gone, "404"),
+            (404, "NoSuchBucket", Why::Refused, "create the bucket"),
             (412, "PreconditionFailed", Why::Changed, "412"),
             (400, "InvalidArgument", Why::Refused, "400"),
         ] {
