@@ -1,10 +1,12 @@
 //! Reads on a way on which things go wrong: what may pass is tried again, what does not is said, and no byte is ever wrong.
 
 use crate::proxy::{Proxy, Trouble};
-use crate::service::{Service, content, publish, service};
+use crate::service::{MARK, Service, content, publish, service};
+use bathyal_object::{BucketStore, ObjectUrl};
 use bathyal_store::{Generation, Object, Replace, Requests, Store, StoreError};
 use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, FaultKind, ReadError, Span, Tier};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,6 +169,16 @@ fn a_store_that_is_not_there_is_said_to_be_away() {
     let error = place.store_through(&endpoint, &[]).open("index").unwrap_err();
     let text = service.said(&error);
     assert!(text.contains(&place.address("index")), "{text}");
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_said_to_be_missing() {
+    let Some(service) = service() else { return };
+    let place = service.place("bucketless");
+    let url = ObjectUrl::parse(Path::new("s3://bathyal-none-of-this-name/index")).unwrap();
+    let store = BucketStore::new(&url, &place.options(&service.endpoint, &[]), MARK).unwrap();
+    let text = service.said(&store.open("index").map(drop).unwrap_err());
+    assert!(text.contains("create the bucket"), "{text}");
 }
 
 #[test]

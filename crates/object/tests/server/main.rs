@@ -7,7 +7,8 @@
 //!
 //! Any other server (versitygw, a bucket of a provider) takes its place where `BATHYAL_S3_ENDPOINT` names one, together with
 //! `BATHYAL_S3_BUCKET`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, if it is not `us-east-1`, `AWS_REGION`. The bucket has
-//! to be there; what the tests write lies below `bathyal-tests/` and is left there.
+//! to be there; what the tests write lies below `bathyal-tests/` and is left there. The endpoint begins with `http://`: the proxy
+//! on the way to it reads what is sent.
 
 mod conformance;
 mod faults;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The server answers within this time, on a slow machine too.
@@ -16,23 +16,29 @@ const TRIES: usize = 3;
 const HIGHER: u16 = 10_000;
 const BUCKET: &str = "bathyal";
 
-/// Runs the server until nobody holds the other end of its input, and takes its folder away. The end of a process closes that
-/// end, so that no server outlives the tests, not even those that were killed.
+/// Runs the server until nobody holds the other end of its input, and takes away its folder, and the sockets that it has
+/// elsewhere whatever it is told. The end of a process closes that end, so that no server outlives the tests, not even those
+/// that were killed. Nobody wants what it holds, so it is not asked to end well.
 const WATCH: &str = r#"
 folder=$1; shift
 "$@" >"$folder/log" 2>&1 </dev/null &
 server=$!
 cat >/dev/null
-kill -TERM $server
-(sleep 5; kill -KILL $server) 2>/dev/null &
+kill -KILL $server
 wait $server
 rm -rf "$folder"
+for argument; do
+    case $argument in
+    -*.port*=*) rm -f /tmp/seaweedfs-*-"${argument##*=}".sock ;;
+    esac
+done
 "#;
 
 /// The program, or where it was looked for.
 pub fn program() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os("BATHYAL_WEED") {
-        return Ok(named.into());
+    if let Some(named) = std::env::var_os("BATHYAL_WEED").map(PathBuf::from) {
+        let missing = format!("no SeaweedFS where BATHYAL_WEED names it: {}", named.display());
+        return if named.is_file() { Ok(named) } else { Err(missing) };
     }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let installed = workspace.join(".venv/bin/weed");
@@ -48,7 +54,14 @@ pub fn program() -> Result<PathBuf, String> {
 /// A server that ends when this is dropped, or with the process.
 #[derive(Debug)]
 pub struct Running {
-    _alive: ChildStdin,
+    watch: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.watch.stdin.take());
+        let _ = self.watch.wait();
+    }
 }
 
 /// Starts the server, and waits until it answers.
@@ -74,7 +87,7 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
     };
     let folder = tempfile::tempdir().unwrap().keep();
     let log = folder.join("log");
-    let mut server = Command::new("sh")
+    let watch = Command::new("sh")
         .args(["-c", WATCH, "sh"])
         .arg(&folder)
         .arg(program)
@@ -89,13 +102,13 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
         .process_group(0)
         .spawn()
         .unwrap();
-    let running = Running { _alive: server.stdin.take().unwrap() };
+    let mut running = Running { watch };
     let began = Instant::now();
     while began.elapsed() < STARTS_WITHIN {
         if service.has_bucket() {
             return Some((service, running));
         }
-        if server.try_wait().unwrap().is_some() {
+        if running.watch.try_wait().unwrap().is_some() {
             return None;
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -76,6 +76,22 @@ fn large_objects_are_brought_once_whatever_is_lost() {
 }
 
 #[test]
+fn what_the_store_has_forgotten_is_brought_again() {
+    let Some(service) = service() else { return };
+    // Of the fifth part the store is asked when it has the first four.
+    let data = content((33 << 20) + 5, 12);
+    let forgets = [Trouble::Says(404, "NoSuchUpload")];
+    published_in_spite_of(service, &data, |request| request.part() == Some(5), &forgets);
+    published_in_spite_of(service, &data[..LARGE], |request| request.is("POST", "uploadId="), &forgets);
+
+    let (place, proxy) = (service.place("forgets"), Proxy::new(&service.endpoint));
+    proxy.always(|request| request.is("POST", "uploadId="), forgets[0]);
+    let store = place.store_through(&proxy.endpoint, &[]);
+    let text = service.said(&publish(&store, Replace::Never, &data[..LARGE]).unwrap_err());
+    assert!(text.contains("forgets parts") && text.contains(&place.address("index/data")), "{text}");
+}
+
+#[test]
 fn what_cannot_be_published_is_said_and_nothing_is_seen_of_it() {
     let Some(service) = service() else { return };
     let data = content(300_000, 10);
