@@ -38,6 +38,16 @@ fn an_object_that_was_written_over_is_told_from_the_one_before() {
         let ReadError::Device { kind, .. } = read_tier(tier.clone(), span).unwrap_err() else { panic!() };
         assert_eq!(kind, FaultKind::Changed);
     }
+    let again = generation.get("data").unwrap();
+    let error = read_object(again.as_ref(), &span).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Changed { .. }),
+        "opened again by one who knows what was there: {error}"
+    );
+    place.raw().put(&key, content(LEN + 1, 2));
+    let other = store.open("index").unwrap().get("data").unwrap();
+    let error = read_object(other.as_ref(), &span).unwrap_err();
+    assert!(matches!(error, StoreError::Changed { .. }), "of another length than was published: {error}");
 
     // What a restored copy holds is what was there, under another version.
     place.raw().put(&key, before.clone());
