@@ -117,10 +117,12 @@ fn what_does_not_pass_is_said_at_once() {
     let said = |status, code| {
         behind.proxy.always(|request| request.is("GET", "/data"), Trouble::Says(status, code));
         let (read, asked) = behind.asked(|| read_object(behind.object().as_ref(), &SPAN));
-        let error = read.unwrap_err();
+        let error = read.map(drop).unwrap_err();
         assert_eq!(asked.retries, 0, "{error}");
         let tier = behind.object().tier(FileOptions::default()).unwrap();
-        let ReadError::Device { kind, .. } = read_tier(tier, &SPAN).unwrap_err() else { panic!("{error}") };
+        let ReadError::Device { kind, .. } = read_tier(tier, &SPAN).map(drop).unwrap_err() else {
+            panic!("{error}")
+        };
         behind.proxy.release();
         let text = service.said(&error);
         assert!(text.contains(&behind.path), "{text}");
@@ -154,7 +156,7 @@ fn a_store_that_stays_away_is_given_up() {
     let behind = behind(service, "away", &[]);
     behind.proxy.always(|request| request.is("GET", "/data"), Trouble::Says(500, "InternalError"));
     let (read, asked) = behind.asked(|| read_object(behind.object().as_ref(), &SPAN));
-    let text = service.said(&read.unwrap_err());
+    let text = service.said(&read.map(drop).unwrap_err());
     assert!(text.contains("after 8 tries") && text.contains(&behind.path), "{text}");
     assert_eq!((asked.requests, asked.retries), (8, 7));
 }

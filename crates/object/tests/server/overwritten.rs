@@ -32,21 +32,23 @@ fn an_object_that_was_written_over_is_told_from_the_one_before() {
     place.raw().put(&key, after);
     let beyond = 2_000_000..4_100_000;
     for span in [&beyond, &span] {
-        let error = read_object(object.as_ref(), span).unwrap_err();
+        let error = read_object(object.as_ref(), span).map(drop).unwrap_err();
         assert!(matches!(error, StoreError::Changed { .. }), "{error}");
         assert!(service.said(&error).contains(&place.address("index/data")), "{error}");
-        let ReadError::Device { kind, .. } = read_tier(tier.clone(), span).unwrap_err() else { panic!() };
+        let ReadError::Device { kind, .. } = read_tier(tier.clone(), span).map(drop).unwrap_err() else {
+            panic!()
+        };
         assert_eq!(kind, FaultKind::Changed);
     }
     let again = generation.get("data").unwrap();
-    let error = read_object(again.as_ref(), &span).unwrap_err();
+    let error = read_object(again.as_ref(), &span).map(drop).unwrap_err();
     assert!(
         matches!(error, StoreError::Changed { .. }),
         "opened again by one who knows what was there: {error}"
     );
     place.raw().put(&key, content(LEN + 1, 2));
     let other = store.open("index").unwrap().get("data").unwrap();
-    let error = read_object(other.as_ref(), &span).unwrap_err();
+    let error = read_object(other.as_ref(), &span).map(drop).unwrap_err();
     assert!(matches!(error, StoreError::Changed { .. }), "of another length than was published: {error}");
 
     // What a restored copy holds is what was there, under another version.
@@ -54,7 +56,7 @@ fn an_object_that_was_written_over_is_told_from_the_one_before() {
     assert!(store.open("index").unwrap().read("data").unwrap() == before);
     let raw = place.raw();
     raw.runtime.block_on(raw.store.delete(&key)).unwrap();
-    let error = read_object(generation.get("data").unwrap().as_ref(), &span).unwrap_err();
+    let error = read_object(generation.get("data").unwrap().as_ref(), &span).map(drop).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "lost, and not replaced: {error}");
 }
 
@@ -75,12 +77,13 @@ fn a_generation_that_was_pruned_is_said_to_be_replaced() {
     let pruned = store.prune("index", &PruneOptions { kept: Duration::ZERO, dry_run: false }).unwrap();
     assert_eq!((pruned.generations, pruned.objects), (1, 1));
     for object in [held.clone(), old.get("data").unwrap()] {
-        let error = read_object(object.as_ref(), &(3_000_000..3_100_000)).unwrap_err();
+        let error = read_object(object.as_ref(), &(3_000_000..3_100_000)).map(drop).unwrap_err();
         assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
         service.said(&error);
     }
     let tier = held.tier(FileOptions::default()).unwrap();
-    let ReadError::Device { kind, .. } = read_tier(tier, &(3_000_000..3_100_000)).unwrap_err() else {
+    let ReadError::Device { kind, .. } = read_tier(tier, &(3_000_000..3_100_000)).map(drop).unwrap_err()
+    else {
         panic!()
     };
     assert_eq!(kind, FaultKind::Gone);
