@@ -1,12 +1,14 @@
 //! Every tier that an index is searched on.
 
 use bathyal_index::open::WrapTier;
-use bathyal_index::{Index, IndexError, OpenOptions, TierChoice};
+use bathyal_index::{CopyOptions, Index, IndexError, OpenOptions, TierChoice, copy};
+use bathyal_object::StoreOptions;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimHandle, SimOptions, SimTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
-use std::path::Path;
+use bathyal_vectors::progress::Silent;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A tier and how an index is opened on it.
@@ -14,16 +16,24 @@ pub struct Place {
     pub name: &'static str,
     /// Whether vectors can be read alone there for the price of nothing else.
     pub memory: bool,
+    /// Whether reads are cut as those of files are.
+    pub cut_as_files: bool,
     options: fn() -> OpenOptions,
+    /// Where an index lies that was built at a path.
+    of: fn(&Path) -> PathBuf,
+}
+
+const fn here(name: &'static str, memory: bool, options: fn() -> OpenOptions) -> Place {
+    Place { name, memory, cut_as_files: !memory, options, of: Path::to_path_buf }
 }
 
 pub static PLACES: [Place; 5] = [
     // io_uring, where the system has it.
-    Place { name: "file", memory: false, options: OpenOptions::default },
-    Place { name: "positioned", memory: false, options: positioned },
-    Place { name: "sim", memory: false, options: slow },
-    Place { name: "dram", memory: true, options: || on(TierChoice::Dram) },
-    Place { name: "mapped", memory: true, options: || on("mapped".parse().unwrap()) },
+    here("file", false, OpenOptions::default),
+    here("positioned", false, positioned),
+    here("sim", false, slow),
+    here("dram", true, || on(TierChoice::Dram)),
+    here("mapped", true, || on("mapped".parse().unwrap())),
 ];
 
 /// Files, and another tier, a different one from number to number: for what varies with the vectors and not with the tier.
@@ -32,10 +42,11 @@ pub fn some(number: usize) -> [&'static Place; 2] {
 }
 
 /// Variants of these, which only the tests of answers go through.
-pub static VARIANTS: [Place; 3] = [
-    Place { name: "page cache", memory: false, options: page_cache },
-    Place { name: "ssd", memory: false, options: || delayed(TierChoice::File, DelayProfile::ssd()) },
-    Place { name: "cxl", memory: true, options: || delayed(TierChoice::Dram, DelayProfile::cxl()) },
+pub static VARIANTS: [Place; 4] = [
+    here("page cache", false, page_cache),
+    here("ssd", false, || delayed(TierChoice::File, DelayProfile::ssd())),
+    here("cxl", true, || delayed(TierChoice::Dram, DelayProfile::cxl())),
+    Place { cut_as_files: false, of: in_object_store, ..here("object", false, OpenOptions::default) },
 ];
 
 impl Place {
@@ -44,7 +55,7 @@ impl Place {
     }
 
     pub fn open_with(&self, path: &Path, change: impl FnOnce(OpenOptions) -> OpenOptions) -> Index {
-        open(path, change((self.options)()))
+        open(&(self.of)(path), change((self.options)()))
     }
 
     pub fn try_open_with(
@@ -52,7 +63,7 @@ impl Place {
         path: &Path,
         change: impl FnOnce(OpenOptions) -> OpenOptions,
     ) -> Result<Index, IndexError> {
-        Index::open(path, &change((self.options)()))
+        Index::open((self.of)(path), &change((self.options)()))
     }
 }
 
@@ -76,6 +87,15 @@ fn delayed(tier: TierChoice, profile: DelayProfile) -> OpenOptions {
     let wrap: WrapTier =
         Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, profile.clone())) as Arc<dyn Tier>));
     OpenOptions { tier, wrap: Some(wrap), ..OpenOptions::default() }
+}
+
+/// A copy of the index at `path` in an object store that lies in memory.
+fn in_object_store(path: &Path) -> PathBuf {
+    let address = PathBuf::from(format!("memory://families{}", path.display()));
+    let scratch = tempfile::tempdir().unwrap();
+    let to = StoreOptions::new([("scratch", scratch.path().to_str().unwrap())]).unwrap();
+    copy(path, &address, &CopyOptions { to, overwrite: true, ..CopyOptions::default() }, &Silent).unwrap();
+    address
 }
 
 /// A device that is late, early and out of order, and takes fewer reads than it is given.

@@ -180,7 +180,7 @@ impl Generation for BucketDraft {
                     client: self.store.client.clone(),
                     key: self.store.layout.generation(&self.name, &self.journal().id).join(name),
                     len: entry.bytes,
-                    version: Version::default(),
+                    version: Arc::new(Version::of_len(entry.bytes)),
                     traffic: self.store.traffic.clone(),
                 };
                 Ok(Arc::new(BucketObject::new(None, self.path.join(name), source)))

@@ -13,9 +13,10 @@ use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a range that is one of several read at once.
 const PART_BYTES: u64 = 4 << 20;
@@ -30,17 +31,25 @@ pub(super) struct Published {
     path: PathBuf,
     record: Arc<Record>,
     traffic: Arc<Traffic>,
+    /// What tells the objects that were read from others that are put in their place: one for all who open one of them.
+    versions: Arc<Mutex<BTreeMap<String, Arc<Version>>>>,
 }
 
 impl Published {
     pub(super) fn new(store: BucketStore, name: &str, record: Record, traffic: Arc<Traffic>) -> Published {
         let path = store.layout.path(name);
-        Published { store, name: name.to_owned(), path, record: Arc::new(record), traffic }
+        let (record, versions) = (Arc::new(record), Arc::default());
+        Published { store, name: name.to_owned(), path, record, traffic, versions }
     }
 
     /// What names its objects.
     pub(super) fn id(&self) -> &str {
         &self.record.id
+    }
+
+    fn version(&self, name: &str, len: u64) -> Arc<Version> {
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        versions.entry(name.to_owned()).or_insert_with(|| Arc::new(Version::of_len(len))).clone()
     }
 
     /// Counts of what is read through it.
@@ -82,7 +91,7 @@ impl Generation for Published {
             client: self.store.client.clone(),
             key: self.store.layout.generation(&self.name, &self.record.id).join(name),
             len: entry.bytes,
-            version: Version::default(),
+            version: self.version(name, entry.bytes),
             traffic: self.traffic.clone(),
         };
         Ok(Arc::new(BucketObject::new(Some(self.clone()), path, source)))

@@ -20,6 +20,9 @@ const MOST_PARTS: u64 = 9_000;
 /// Parts that are on their way at once, and in memory.
 const PARTS_AT_ONCE: usize = 4;
 
+/// Times that an object is begun, of which the store may forget all but the last.
+const MOST_BEGINNINGS: usize = 3;
+
 /// What was brought, for one who goes on after the process was killed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Journal {
@@ -160,7 +163,8 @@ impl Upload<'_> {
         put.map(|()| crc32c).map_err(|fault| self.error(source, fault))
     }
 
-    /// Brings an object in parts, and goes on with the parts of one that was begun.
+    /// Brings an object in parts, and goes on with the parts of one that was begun; from the front where the store has forgotten
+    /// them, which may be the case after a while.
     fn put_parts(
         &self,
         source: &Source,
@@ -168,6 +172,32 @@ impl Upload<'_> {
         told: &(dyn Fn(u64) -> bool + Sync),
         keep: &mut Keep<'_>,
     ) -> Result<u32, StoreError> {
+        for _ in 0..MOST_BEGINNINGS {
+            match self.try_parts(source, journal, told, keep) {
+                Ok(crc32c) => return Ok(crc32c),
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Forgotten) => {
+                    journal.begun.remove(&source.name);
+                    keep(journal)?;
+                }
+            }
+        }
+        Err(StoreError::Remote {
+            operation: "upload",
+            path: self.path.join(&source.name),
+            reason: "the store forgets parts before all of them are there; look for a rule of the bucket that removes unfinished \
+                     uploads too soon"
+                .into(),
+        })
+    }
+
+    fn try_parts(
+        &self,
+        source: &Source,
+        journal: &mut Journal,
+        told: &(dyn Fn(u64) -> bool + Sync),
+        keep: &mut Keep<'_>,
+    ) -> Result<u32, Stop> {
         let len = source.object.len();
         let part_bytes = PART_BYTES.max(len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
         let known = journal
@@ -184,20 +214,11 @@ impl Upload<'_> {
         let numbers: Vec<u64> =
             (0..len.div_ceil(part_bytes)).filter(|n| !begun.parts.contains_key(n)).collect();
         for some in numbers.chunks(PARTS_AT_ONCE) {
-            match self.bring_parts(source, &begun, some) {
-                Ok(brought) => begun.parts.extend(brought),
-                Err(Stop::Error(error)) => return Err(error),
-                // The store has forgotten what was begun: from the front.
-                Err(Stop::Forgotten) => {
-                    journal.begun.remove(&source.name);
-                    keep(journal)?;
-                    return self.put_parts(source, journal, told, keep);
-                }
-            }
+            begun.parts.extend(self.bring_parts(source, &begun, some)?);
             journal.begun.insert(source.name.clone(), begun.clone());
             keep(journal)?;
             if !told((begun.parts.len() as u64 * part_bytes).min(len)) {
-                return Err(StoreError::Cancelled);
+                return Err(StoreError::Cancelled.into());
             }
         }
         let parts =
@@ -217,7 +238,7 @@ impl Upload<'_> {
         let mut parts = Vec::new();
         for number in numbers {
             let from = number * begun.part_bytes;
-            let bytes = read(source, from, begun.part_bytes.min(begun.bytes - from)).map_err(Stop::Error)?;
+            let bytes = read(source, from, begun.part_bytes.min(begun.bytes - from))?;
             parts.push((*number, bytes));
         }
         let bring = |(number, bytes): (u64, Bytes)| async move {
@@ -234,14 +255,18 @@ impl Upload<'_> {
                 .map(|part| (number, Part { id: part.content_id, bytes: len, crc32c }))
         };
         let all = futures_util::stream::iter(parts).map(bring).buffer_unordered(PARTS_AT_ONCE).try_collect();
-        wait_for(all).map_err(Stop::Error)?.map_err(|fault: Fault| match fault.why {
-            Why::Gone if !begun.parts.is_empty() => Stop::Forgotten,
+        wait_for(all)?.map_err(|fault| self.stop(source, fault))
+    }
+
+    fn stop(&self, source: &Source, fault: Fault) -> Stop {
+        match fault.why {
+            Why::Gone => Stop::Forgotten,
             _ => Stop::Error(self.error(source, fault)),
-        })
+        }
     }
 
     /// Makes the parts an object. Where the answer is lost it is looked for.
-    fn complete(&self, source: &Source, upload: &String, parts: &[PartId]) -> Result<(), StoreError> {
+    fn complete(&self, source: &Source, upload: &String, parts: &[PartId]) -> Result<(), Stop> {
         let key = self.key(source);
         let done = wait_for(async {
             let complete = || {
@@ -256,7 +281,7 @@ impl Upload<'_> {
                 other => other.map(drop),
             }
         })?;
-        done.map_err(|fault| self.error(source, fault))
+        done.map_err(|fault| self.stop(source, fault))
     }
 }
 
@@ -265,6 +290,12 @@ enum Stop {
     /// The store knows nothing of the upload that was begun.
     Forgotten,
     Error(StoreError),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Stop {
+        Stop::Error(error)
+    }
 }
 
 fn read(source: &Source, from: u64, len: u64) -> Result<Bytes, StoreError> {

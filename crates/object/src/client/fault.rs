@@ -62,6 +62,8 @@ impl Fault {
             (_, "RequestTimeTooSkewed" | "ExpiredToken" | "InvalidToken" | "AuthenticationFailed", _) => {
                 Why::Denied
             }
+            // No object is missing, but the place for all of them.
+            (_, "NoSuchBucket", _) => Why::Refused,
             (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
             (401 | 403, ..) => Why::Denied,
             (_, "NoSuchBucket", _) => Why::Refused,

@@ -46,11 +46,21 @@ const DELETED_AT_ONCE: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     etag: OnceLock<String>,
+    /// Of the whole object, where it is known before it is seen.
+    len: Option<u64>,
 }
 
 impl Version {
+    /// Of an object of `len` bytes.
+    pub(crate) fn of_len(len: u64) -> Version {
+        Version { len: Some(len), ..Version::default() }
+    }
+
     /// Refuses an answer of another version than those before.
     fn check(&self, meta: &ObjectMeta) -> Result<(), Fault> {
+        if self.len.is_some_and(|len| len != meta.size) {
+            return Err(Fault::changed());
+        }
         let Some(found) = &meta.e_tag else { return Ok(()) };
         if self.etag.get_or_init(|| found.clone()) == found { Ok(()) } else { Err(Fault::changed()) }
     }

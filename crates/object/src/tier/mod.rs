@@ -27,7 +27,8 @@ pub(crate) struct Source {
     pub(crate) client: Arc<Client>,
     pub(crate) key: Key,
     pub(crate) len: u64,
-    pub(crate) version: Version,
+    /// That of all who read it through one open generation.
+    pub(crate) version: Arc<Version>,
     pub(crate) traffic: Arc<Traffic>,
 }
 

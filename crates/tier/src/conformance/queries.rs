@@ -1,6 +1,6 @@
 //! Checks of a tier through the engine, as queries see it.
 
-use super::{Breach, LEN, Make, MakeFailing, Outcome, content, ensure, first_difference};
+use super::{Breach, LEN, Make, MakeFailing, Outcome, Share, content, ensure, first_difference};
 use crate::backend::sim::random::Dice;
 use crate::contract::{Span, Tier};
 use crate::engine::{Control, Cx, Engine, EngineOptions, Region};
@@ -67,19 +67,19 @@ async fn walk(cx: Cx, seed: u64) -> Outcome {
     Ok(())
 }
 
-pub(super) fn dependent_reads(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn dependent_reads(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
     for (depth, width) in [(1, 1), (1, 5), (16, 1), (16, 20)] {
-        run_all(&mut engine(tier, depth)?, 30, width, walk)?;
+        run_all(&mut engine(tier, depth)?, share.of(30), width, walk)?;
     }
     std::thread::scope(|scope| {
-        let run = || run_all(&mut engine(tier, 8)?, 30, 8, walk);
+        let run = || run_all(&mut engine(tier, 8)?, share.of(30), 8, walk);
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(run)).collect();
         threads.into_iter().try_for_each(|t| t.join().unwrap_or(Err(Breach("a thread panicked".into()))))
     })
 }
 
-pub(super) fn large_spans(tier: &Arc<dyn Tier>) -> Outcome {
-    run_all(&mut engine(tier, 8)?, 4, 2, |cx, seed| async move {
+pub(super) fn large_spans(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
+    run_all(&mut engine(tier, 8)?, share.of(4), 2, |cx, seed| async move {
         let spans = [
             Span::at(1, (1 << 20) + 1),
             Span::at(511 + seed, 1 << 20),
@@ -91,11 +91,11 @@ pub(super) fn large_spans(tier: &Arc<dyn Tier>) -> Outcome {
 }
 
 /// Reads into memory of the caller's, larger than all buffers of the engine's, and what may not be read there.
-pub(super) fn into_regions(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn into_regions(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
     let options = EngineOptions { depth: 8, buffer_budget_bytes: 64 << 10, ..EngineOptions::default() };
     let mut engine = Engine::new(tier.clone(), options)?;
     let (first, second) = (engine.adopt(Region::zeros(4 << 20)?)?, engine.adopt(Region::zeros(1 << 16)?)?);
-    run_all(&mut engine, 6, 3, move |cx, seed| async move {
+    run_all(&mut engine, share.of(6), 3, move |cx, seed| async move {
         let (mut dice, room) = (Dice::new(seed, 11), seed as usize % 3 * (1 << 20));
         for round in 0..10 {
             let spans = [span(&mut dice, 900_000), span(&mut dice, 5000), span(&mut dice, 5000)];
@@ -150,8 +150,8 @@ pub(super) fn into_regions(tier: &Arc<dyn Tier>) -> Outcome {
     })
 }
 
-pub(super) fn streams(tier: &Arc<dyn Tier>) -> Outcome {
-    run_all(&mut engine(tier, 8)?, 10, 3, |cx, seed| async move {
+pub(super) fn streams(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
+    run_all(&mut engine(tier, 8)?, share.of(10), 3, |cx, seed| async move {
         let mut dice = Dice::new(seed, 4);
         let mut stream = cx.stream();
         let mut spans = Vec::new();
@@ -189,10 +189,10 @@ pub(super) fn streams(tier: &Arc<dyn Tier>) -> Outcome {
 
 /// Starts reads and lets go of them at once; what is read afterwards must be right although its buffers are
 /// wanted badly.
-pub(super) fn dropped_futures(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn dropped_futures(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
     let options = EngineOptions { depth: 8, buffer_budget_bytes: 256 << 10, ..EngineOptions::default() };
     let mut engine = Engine::new(tier.clone(), options)?;
-    run_all(&mut engine, 40, 6, |cx, seed| async move {
+    run_all(&mut engine, share.of(40), 6, |cx, seed| async move {
         let mut dice = Dice::new(seed, 5);
         for round in 0..10 {
             {
@@ -216,9 +216,9 @@ pub(super) fn dropped_futures(tier: &Arc<dyn Tier>) -> Outcome {
     })
 }
 
-pub(super) fn cancelled_runs(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn cancelled_runs(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
     let mut engine = engine(tier, 8)?;
-    for round in 0..10 {
+    for round in 0..share.of(10) {
         let cancel = AtomicBool::new(false);
         let (mut seed, mut ended) = (0, 0);
         let next = |cx: &Cx| {
@@ -232,13 +232,13 @@ pub(super) fn cancelled_runs(tier: &Arc<dyn Tier>) -> Outcome {
         let control = Control { cancel: Some(&cancel), deadline: None };
         let outcome = engine.run(6, next, sink, control);
         ensure!(matches!(outcome, Err(RunError::Cancelled)), "a cancelled run ends with {outcome:?}");
-        run_all(&mut engine, 8, 4, walk)?;
+        run_all(&mut engine, share.of(8), 4, walk)?;
     }
     Ok(())
 }
 
-pub(super) fn more_reads_than_depth(tier: &Arc<dyn Tier>) -> Outcome {
-    run_all(&mut engine(tier, 2)?, 3, 3, |cx, seed| async move {
+pub(super) fn more_reads_than_depth(tier: &Arc<dyn Tier>, share: Share) -> Outcome {
+    run_all(&mut engine(tier, 2)?, share.of(3), 3, |cx, seed| async move {
         let mut dice = Dice::new(seed, 6);
         let spans: Vec<_> = (0..500).map(|_| span(&mut dice, 4000)).collect();
         exact(&cx, &spans).await
