@@ -2,10 +2,10 @@
 
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::{FORMAT_VERSION, Manifest, SMALLER_VERSION, STRIPED_VERSION};
-use bathyal_index::open::find;
 use bathyal_index::{
     Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, inspect_in, verify_in,
 };
+use bathyal_index::{StoreOptions, find};
 use bathyal_kernels::Metric;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -71,7 +71,7 @@ impl Fixture {
         let name = self.path.display();
         let manifest = Manifest::read(&self.path).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(manifest.format_version, version, "{name}");
-        let generation = find(&self.path, &self.stripe).unwrap();
+        let generation = find(&self.path, &self.stripe, &StoreOptions::default()).unwrap();
         let report = verify_in(generation.as_ref(), &Silent).unwrap();
         assert!(report.sound && report.vectors == queries.count() as u64, "{name}: {report:?}");
         inspect_in(generation.as_ref(), &Silent).unwrap();

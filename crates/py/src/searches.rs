@@ -27,16 +27,7 @@ type ManyAnswers<'py> =
 /// What the stores of several indexes were asked since `before`, together; `None` if all are here.
 fn asked(indexes: &[&Index], before: &[Option<Requests>]) -> Option<Requests> {
     let each = indexes.iter().zip(before);
-    each.filter_map(|(index, before)| Some(index.requests()?.since(&(*before)?))).reduce(|a, b| Requests {
-        reads: a.reads + b.reads,
-        wanted_bytes: a.wanted_bytes + b.wanted_bytes,
-        requests: a.requests + b.requests,
-        received_bytes: a.received_bytes + b.received_bytes,
-        retries: a.retries + b.retries,
-        hedges: a.hedges + b.hedges,
-        hedges_won: a.hedges_won + b.hedges_won,
-        throttled: a.throttled + b.throttled,
-    })
+    each.filter_map(|(index, before)| Some(index.requests()?.since(&(*before)?))).reduce(|a, b| a.and(&b))
 }
 
 /// Finds all vectors within `radius` of each query.

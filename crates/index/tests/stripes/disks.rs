@@ -1,11 +1,11 @@
 //! Folders that stand for disks, and an index over some of them.
 
 use crate::clustered::vectors;
-use bathyal_index::open::find;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, StripeOptions,
     build, verify_in,
 };
+use bathyal_index::{StoreOptions, find};
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
@@ -80,5 +80,5 @@ pub fn answers(path: &Path, moved: &[PathBuf]) -> Result<Vec<u32>, IndexError> {
 
 /// The faults that a verification finds.
 pub fn faults(path: &Path) -> Vec<String> {
-    verify_in(find(path, &[]).unwrap().as_ref(), &Silent).unwrap().faults
+    verify_in(find(path, &[], &StoreOptions::default()).unwrap().as_ref(), &Silent).unwrap().faults
 }

@@ -3,11 +3,11 @@
 use crate::clustered::vectors;
 use crate::disks::{Disks, UNIT, answers, faults};
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_index::open::find;
 use bathyal_index::{
     BuildOptions, IndexError, OpenOptions, StripeConversionOptions, StripeOptions, TierChoice, build,
     convert_stripes, inspect, verify_in,
 };
+use bathyal_index::{StoreOptions, find};
 use bathyal_kernels::Element;
 use bathyal_store::Store;
 use bathyal_store::local::LocalStore;
@@ -85,7 +85,9 @@ fn parts_are_found_where_they_were_moved() {
     }
     let moved = ["d", "c"].map(|disk| disks.path(disk));
     assert_eq!(answers(&index, &moved).unwrap(), sound);
-    assert!(verify_in(find(&index, &moved).unwrap().as_ref(), &Silent).unwrap().sound);
+    assert!(
+        verify_in(find(&index, &moved, &StoreOptions::default()).unwrap().as_ref(), &Silent).unwrap().sound
+    );
     let error = answers(&index, &[disks.path("c")]).unwrap_err().to_string();
     assert!(error.contains("is neither there nor in"), "{error}");
     let error = answers(&index, &[disks.path("nowhere")]).unwrap_err().to_string();

@@ -66,7 +66,6 @@ impl Fault {
             (_, "NoSuchBucket", _) => Why::Refused,
             (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
             (401 | 403, ..) => Why::Denied,
-            (_, "NoSuchBucket", _) => Why::Refused,
             (404, ..) | (_, _, Error::NotFound { .. }) => Why::Gone,
             (412, _, Error::AlreadyExists { .. }) | (409, ..) => Why::Exists,
             (412, ..) => Why::Changed,
