@@ -381,7 +381,7 @@ class Index:
         return self._path
 
     @property
-    def opening_requests(self) -> dict[str, int] | None:
+    def opening_requests(self) -> dict[str, float] | None:
         """What the object store was asked to open the index, as :attr:`Costs.requests` says it; None of one that is
         here.
 
@@ -391,6 +391,20 @@ class Index:
         True
         """
         return self._handle.opening_requests()
+
+    @property
+    def arrival(self) -> dict[str, Any] | None:
+        """How much has come of what the index keeps in memory, of one in an object store that was opened without
+        ``wait``: bytes that are ``here``, bytes of ``all``, and why no more of them come (``failed``), or None. None
+        where all was waited for.
+
+        >>> import numpy as np, bathyal
+        >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://arriving.index").close()
+        >>> bathyal.open("memory://arriving.index", wait=True).arrival is None
+        True
+        """
+        text = self._handle.arrival()
+        return None if text is None else json.loads(text)
 
     @property
     def dram_bytes(self) -> int:

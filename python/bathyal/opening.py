@@ -22,6 +22,7 @@ def open(
     stripe: Sequence[Path] | None = None,
     numa: str | None = None,
     *,
+    wait: bool = False,
     store_options: Mapping[str, str] | None = None,
 ) -> Index:
     """Opens the index in the directory ``path``, or at an address in an object store: ``"s3://bucket/my.index"``,
@@ -49,6 +50,8 @@ def open(
             ``"interleave"`` keeps each search thread to a node and deals what the index keeps in memory out to all
             nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
             interleaves as far as the system lets.
+        wait: whether to wait until all is there that an index in an object store keeps in memory. False answers
+            before, and reads what queries need of it: :attr:`Index.arrival` says how much has come.
         store_options: how the object store of an address is reached, where the environment and profiles do not say
             it: keys as environment variables name them (``region``, ``endpoint``, ``access_key_id``,
             ``secret_access_key``, ...), and ``profile`` (of ``~/.aws``), ``max_requests`` (in flight, 256),
@@ -79,5 +82,5 @@ def open(
     """
     with shown(progress) as receiver:
         budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
-        handle = _bathyal.IndexHandle.open(at, (tier, numa), budget, receiver, delay, profile)
+        handle = _bathyal.IndexHandle.open(at, (tier, numa, bool(wait)), budget, receiver, delay, profile)
         return Index(handle, path, emulated=delay, store_options=store_options)

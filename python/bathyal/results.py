@@ -69,7 +69,7 @@ class Costs:
         return self._told.full_distances
 
     @property
-    def requests(self) -> dict[str, int] | None:
+    def requests(self) -> dict[str, float] | None:
         """What the object store was asked for the whole batch; None of indexes that are here.
 
         ``reads`` and ``wanted_bytes`` of the queries; ``requests`` that were sent for them and ``received_bytes``:

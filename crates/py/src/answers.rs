@@ -124,7 +124,10 @@ pub(crate) fn counts_of<'py>(py: Python<'py>, asked: &Requests) -> PyResult<Boun
     let by_name = PyDict::new(py);
     if let Value::Object(counts) = serde_json::to_value(asked).map_err(Failure::from)? {
         for (name, count) in counts {
-            by_name.set_item(name, count.as_u64())?;
+            match count.as_u64() {
+                Some(whole) => by_name.set_item(name, whole)?,
+                None => by_name.set_item(name, count.as_f64())?,
+            }
         }
     }
     Ok(by_name)

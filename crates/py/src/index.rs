@@ -279,13 +279,13 @@ impl IndexHandle {
     fn open(
         py: Python<'_>,
         place: Place,
-        tier: (&str, Option<&str>),
+        tier: (&str, Option<&str>, bool),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
     ) -> PyResult<IndexHandle> {
-        let ((path, stripe, store), (tier, numa)) = (place, tier);
+        let ((path, stripe, store), (tier, numa, wait)) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
@@ -294,6 +294,7 @@ impl IndexHandle {
         let options = OpenOptions {
             tier,
             numa,
+            wait,
             memory_bytes: memory,
             profile,
             wrap,
@@ -347,6 +348,12 @@ impl IndexHandle {
     /// What the store was asked to open it; None of one that is here.
     fn opening_requests<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.index()?.opening_requests().map(|asked| counts_of(py, &asked)).transpose()
+    }
+
+    /// How much has come of what is kept in memory, as JSON; None where all was waited for.
+    fn arrival(&self) -> PyResult<Option<String>> {
+        let json = |arrival| serde_json::to_string(&arrival).map_err(Failure::from);
+        Ok(self.index()?.arrival().map(json).transpose()?)
     }
 
     /// The manifest as JSON.
