@@ -2,7 +2,6 @@
 
 use bathyal_store::{Cancelling, StoreError};
 use std::future::Future;
-use std::io;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,15 +42,13 @@ pub(crate) fn runtime() -> Result<Arc<Runtime>, StoreError> {
     Ok(runtime)
 }
 
-/// Waits for `future`, from a thread that is none of the runtime's, or until that is cancelled ([`Cancelling`]).
-pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> Result<T, StoreError> {
-    if tokio::runtime::Handle::try_current().is_ok() {
-        let source = io::Error::other("this thread runs asynchronous tasks itself; call from another one");
-        return Err(StoreError::io("wait for", "object stores", source));
-    }
-    let Some(flag) = Cancelling::flag() else { return Ok(runtime()?.block_on(future)) };
-    runtime()?.block_on(async {
+/// Waits for `future`, or until that is cancelled ([`Cancelling`]). A thread that runs asynchronous tasks of somebody else's may
+/// not wait in a runtime, so another one does it for it.
+pub(crate) fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, StoreError> {
+    let (runtime, flag) = (runtime()?, Cancelling::flag());
+    let waited = async {
         let mut future = pin!(future);
+        let Some(flag) = flag else { return Ok(future.await) };
         loop {
             if flag.load(Ordering::Relaxed) {
                 return Err(StoreError::Cancelled);
@@ -61,5 +58,26 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> Result<T, StoreErr
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
+    };
+    if tokio::runtime::Handle::try_current().is_err() {
+        return runtime.block_on(waited);
+    }
+    std::thread::scope(|scope| {
+        let waiting = std::thread::Builder::new().name("bathyal-wait".into());
+        let waiting = waiting.spawn_scoped(scope, || runtime.block_on(waited));
+        let waiting =
+            waiting.map_err(|source| StoreError::io("start a thread for", "object stores", source))?;
+        waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_other_runtimes_may_wait_too() {
+        let theirs = Builder::new_current_thread().build().unwrap();
+        assert_eq!(theirs.block_on(async { wait_for(async { 7 }).unwrap() }), 7);
+    }
 }

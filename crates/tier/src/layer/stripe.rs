@@ -135,8 +135,16 @@ impl StripeTier {
         let Some(first) = members.first() else {
             return Err(TierError::Parameter("no tiers to lay end to end".into()));
         };
-        let method = format!("{} x {}", members.len(), first.profile().kind);
-        Ok(StripeTier::arranged(members, Arrangement::EndToEnd(starts), "end to end", method, len))
+        let (first, most) = (first.profile().clone(), |of: fn(&TierProfile) -> f64| {
+            members.iter().map(|m| of(m.profile())).fold(0.0, f64::max)
+        });
+        // They lie on one device, as a rule, so that together they are no faster than the fastest of them.
+        let (iops, bandwidth) = (most(|p| p.iops), most(|p| p.bandwidth_bytes_per_s));
+        let depth = members.iter().map(|m| m.profile().depth).max().unwrap_or(0);
+        let (kind, method) = (first.kind.clone(), first.method);
+        let mut tier = StripeTier::arranged(members, Arrangement::EndToEnd(starts), &kind, method, len);
+        tier.profile = TierProfile { iops, bandwidth_bytes_per_s: bandwidth, depth, ..tier.profile };
+        Ok(tier)
     }
 
     fn arranged(
