@@ -22,4 +22,4 @@ mod traffic;
 pub use contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
-pub use traffic::{Requests, Traffic};
+pub use traffic::{CacheCounts, CacheLevel, CacheUse, Requests, Traffic};

@@ -143,7 +143,8 @@ impl Generation for BucketDraft {
                     client: self.store.client.clone(),
                     key: self.store.layout.generation(&self.name, &self.journal().id).join(name),
                     len: entry.bytes,
-                    version: Version::default(),
+                    version: Version::recorded(entry.etag, entry.bytes),
+                    cached: None,
                     traffic: self.store.traffic.clone(),
                 };
                 Ok(Arc::new(BucketObject::new(None, self.path.join(name), source)))

@@ -16,6 +16,7 @@ mod upload;
 
 pub use prune::{PruneOptions, Pruned};
 
+use crate::cache::Cache;
 use crate::client::{Client, Created};
 use crate::connect::{ObjectUrl, StoreOptions, connect};
 use crate::runtime::wait_for;
@@ -39,6 +40,8 @@ pub struct BucketStore {
     mark: &'static str,
     /// Where drafts lie until they are uploaded.
     scratch: LocalStore,
+    /// What published generations are read through.
+    cache: Option<Arc<Cache>>,
     /// What is asked of the bucket, but not to read a generation.
     traffic: Arc<Traffic>,
 }
@@ -58,16 +61,22 @@ impl BucketStore {
         let layout = Layout::new(url);
         let folder = match &options.scratch {
             Some(folder) => folder.clone(),
-            None => usual_scratch()?,
+            None => usual_folder("scratch=FOLDER")?.join("uploads"),
         };
         let here = xxhash_rust::xxh3::xxh3_64(layout.address().as_os_str().as_encoded_bytes());
         let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
-        Ok(BucketStore { client, layout, mark, scratch, traffic: Arc::default() })
+        let cache = options.cache().as_ref().map(Cache::of).transpose()?;
+        Ok(BucketStore { client, layout, mark, scratch, cache, traffic: Arc::default() })
     }
 
     /// What sends its requests.
     pub fn client(&self) -> &Arc<Client> {
         &self.client
+    }
+
+    /// What published generations are read through; `None` if nothing is kept.
+    pub fn cache(&self) -> Option<&Arc<Cache>> {
+        self.cache.as_ref()
     }
 
     /// The folder of this machine in which drafts lie until they are uploaded.
@@ -129,18 +138,16 @@ impl BucketStore {
     }
 }
 
-/// The user's cache folder's place for drafts.
-fn usual_scratch() -> Result<PathBuf, StoreError> {
+/// Bathyal's place in the user's cache folder; `option` names another one.
+pub(crate) fn usual_folder(option: &str) -> Result<PathBuf, StoreError> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {
-        StoreError::Address(
-            "there is no folder in which an index could lie before it is uploaded: set HOME, or name one as the store option \
-             scratch=FOLDER"
-                .into(),
-        )
+        StoreError::Address(format!(
+            "there is no folder of this user's to keep files in: set HOME, or name one as the store option {option}"
+        ))
     })?;
-    Ok(cache.join("bathyal/uploads"))
+    Ok(cache.join("bathyal"))
 }
 
 /// Refuses names that are paths, and those that a bucket has other uses for.

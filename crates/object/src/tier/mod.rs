@@ -4,6 +4,7 @@
 mod join;
 mod queue;
 
+use crate::cache::Cached;
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
 use bathyal_tier::{Queue, Tier, TierError, TierProfile, WriteTier};
@@ -29,6 +30,8 @@ pub(crate) struct Source {
     pub(crate) len: u64,
     pub(crate) version: Version,
     pub(crate) traffic: Arc<Traffic>,
+    /// What it is read through; `None` for nothing.
+    pub(crate) cached: Option<Cached>,
 }
 
 /// See the module's description.
