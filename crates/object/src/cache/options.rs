@@ -104,7 +104,10 @@ impl CacheOptions {
 fn size(text: &str, least: u64, none: bool) -> Result<u64, String> {
     let wrong = || {
         let zero = if none { "0 or " } else { "" };
-        format!("is {zero}a size of {} MiB at least, for example 2GB, 512MiB or a number of bytes", least >> 20)
+        format!(
+            "is {zero}a size of {} MiB at least, for example 2GB, 512MiB or a number of bytes",
+            least >> 20
+        )
     };
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -133,7 +136,9 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_what_is_not_said_is_usual() {
-        for (text, bytes) in [("0", 0), ("1.5 GB", 1_500_000_000), ("512MiB", 512 << 20), ("5000000", 5_000_000)] {
+        for (text, bytes) in
+            [("0", 0), ("1.5 GB", 1_500_000_000), ("512MiB", 512 << 20), ("5000000", 5_000_000)]
+        {
             assert_eq!(size(text, 4 << 20, true), Ok(bytes), "{text}");
         }
         for text in ["", "many", "1MB", "-1GB", "1e9", "99999999TiB", "1.2.3GB"] {

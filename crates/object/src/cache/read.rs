@@ -1,9 +1,9 @@
 //! Reads of an object through the cache.
 
 use super::Cache;
+use super::flight::Flight;
 use super::key::{BLOCK_BYTES, BlockKey, ObjectVersion, Place, blocks, span};
 use super::memory::Block;
-use super::flight::Flight;
 use crate::client::Fault;
 use crate::tier::Source;
 use bathyal_store::{CacheCounts, CacheLevel};
@@ -38,7 +38,11 @@ pub(crate) enum Patience {
 
 impl Source {
     /// The bytes of `range`, which lies within the object: from the cache if there is one, else from the store.
-    pub(crate) async fn read(self: &Arc<Source>, range: Range<u64>, patience: Patience) -> Result<Bytes, Fault> {
+    pub(crate) async fn read(
+        self: &Arc<Source>,
+        range: Range<u64>,
+        patience: Patience,
+    ) -> Result<Bytes, Fault> {
         if let Some((cached, version)) = self.cached()
             && !range.is_empty()
             && let Some(parts) = collect(self, cached, version, &range, patience).await
@@ -53,7 +57,11 @@ impl Source {
         let (cached, version) = self.cached()?;
         let get = |number| cached.cache.memory.get(version.block(number));
         let found: Vec<Block> = blocks(range).map(get).collect::<Option<_>>()?;
-        cached.counts.add(CacheLevel::Memory, found.len() as u64, found.iter().map(|block| block.len() as u64).sum());
+        cached.counts.add(
+            CacheLevel::Memory,
+            found.len() as u64,
+            found.iter().map(|block| block.len() as u64).sum(),
+        );
         Some(found)
     }
 
@@ -74,7 +82,10 @@ pub(crate) fn part<'b>(number: u64, block: &'b [u8], range: &Range<u64>) -> (usi
 }
 
 /// The parts of the blocks that `range` wants, one after the other.
-pub(crate) fn parts<'b>(found: &'b [Block], range: &'b Range<u64>) -> impl Iterator<Item = (usize, &'b [u8])> {
+pub(crate) fn parts<'b>(
+    found: &'b [Block],
+    range: &'b Range<u64>,
+) -> impl Iterator<Item = (usize, &'b [u8])> {
     blocks(range).zip(found).map(|(number, block)| part(number, block, range))
 }
 
@@ -224,9 +235,14 @@ mod tests {
         let object: Vec<u8> = (0..50_000_u32).map(|i| (i * 7 >> 3) as u8).collect();
         let len = object.len() as u64;
         for range in [0..1, 0..len, 16_383..16_385, 20_000..30_000, 49_999..len] {
-            let of = |number| Block::from(&object[span(number, len).start as usize..span(number, len).end as usize]);
+            let of = |number| {
+                Block::from(&object[span(number, len).start as usize..span(number, len).end as usize])
+            };
             let found: Vec<Block> = blocks(&range).map(of).collect();
-            assert!(assemble(&found, &range) == object[range.start as usize..range.end as usize], "{range:?}");
+            assert!(
+                assemble(&found, &range) == object[range.start as usize..range.end as usize],
+                "{range:?}"
+            );
         }
     }
 }

@@ -131,7 +131,9 @@ impl Client {
         }
         let request = || self.again(traffic, || self.hedged(key, range.clone(), version, traffic));
         match request().await {
-            Err(fault) if fault.why == Why::Changed && self.adopt(key, version, traffic).await? => request().await,
+            Err(fault) if fault.why == Why::Changed && self.adopt(key, version, traffic).await? => {
+                request().await
+            }
             answer => answer,
         }
     }

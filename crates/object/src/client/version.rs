@@ -46,7 +46,9 @@ impl Version {
     /// Reads what is there from now on, if that is as long as what was written. Whether it is read.
     pub(super) fn adopt(&self, there: &ObjectMeta) -> bool {
         match (&self.recorded, &there.e_tag) {
-            (Some((_, len)), Some(etag)) if *len == there.size => self.seen.get_or_init(|| etag.clone()) == etag,
+            (Some((_, len)), Some(etag)) if *len == there.size => {
+                self.seen.get_or_init(|| etag.clone()) == etag
+            }
             _ => false,
         }
     }

@@ -182,6 +182,9 @@ fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreErro
         .with_http_connector(Observing)
         .with_url(&url.root);
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    let more = [builder.get_config_value(&AzureConfigKey::AccountName), builder.get_config_value(&AzureConfigKey::Endpoint)];
+    let more = [
+        builder.get_config_value(&AzureConfigKey::AccountName),
+        builder.get_config_value(&AzureConfigKey::Endpoint),
+    ];
     Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
 }

@@ -18,6 +18,8 @@ const HEAD: &[u8; 16] = b"bathyal blocks 1";
 /// Bytes of the budget that are left to what the file system needs to find the blocks: 1 of so many, and some more.
 const FILE_SYSTEM_SHARE: u64 = 256;
 const FILE_SYSTEM_BYTES: u64 = 128 << 10;
+/// With fewer there would be nothing but slots that are written.
+const LEAST_SLOTS: u64 = 16;
 /// Memory and offsets of reads past the page cache are multiples of this.
 const ALIGNMENT: usize = 4096;
 
@@ -92,8 +94,10 @@ impl Files {
         }
         let usable = (bytes - bytes / FILE_SYSTEM_SHARE).saturating_sub(FILE_SYSTEM_BYTES);
         let slots = (usable / (BLOCK_BYTES + LINE_BYTES as u64)).min(most_slots).min(u64::from(u32::MAX));
-        if slots < 2 {
-            return Err("the cache has no disk: there is no memory to find blocks on one; raise cache_memory".into());
+        if slots < LEAST_SLOTS {
+            return Err(
+                "the cache has no disk: there is no memory to find blocks on one; raise cache_memory".into(),
+            );
         }
         let lines = options.open(folder.join("slots")).map_err(failed)?;
         let path = folder.join("blocks");

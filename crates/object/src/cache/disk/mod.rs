@@ -12,7 +12,7 @@ use super::options::CachePolicy;
 use files::{Files, Slot, buffer};
 use room::{Held, Room};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -23,7 +23,10 @@ pub(super) const SLOT_MEMORY_BYTES: u64 = 224;
 /// Blocks that wait to be written, at most: more than come at once, and little memory.
 pub(super) const MOST_WAITING: usize = 256;
 
-/// What the thread that writes is told.
+/// Threads that write: a disk far away takes half a millisecond for a block.
+const WRITERS: usize = 4;
+
+/// What the threads that write are told.
 enum Order {
     /// To write a block.
     Write(BlockKey, Block, OwnedSemaphorePermit),
@@ -31,12 +34,9 @@ enum Order {
     Used(u64),
     /// That what was found is damaged.
     Damaged(u64, Held),
-    /// To say when all before it is done.
-    #[cfg(test)]
-    Tell(Sender<()>),
 }
 
-/// What reads and the thread that writes share.
+/// What reads and the threads that write share.
 struct Shared {
     files: Files,
     room: Room,
@@ -45,6 +45,8 @@ struct Shared {
     off: OnceLock<String>,
     is_off: AtomicBool,
     damaged: AtomicU64,
+    /// What the threads that write were told and have not done.
+    pending: AtomicUsize,
 }
 
 /// See the module's description.
@@ -52,7 +54,7 @@ pub(super) struct Disk {
     shared: Arc<Shared>,
     orders: Mutex<Option<Sender<Order>>>,
     places: Arc<Semaphore>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writers: Mutex<Vec<JoinHandle<()>>>,
     process: u32,
 }
 
@@ -73,13 +75,8 @@ impl Disk {
         Disk::new(files, found, waiting, policy)
     }
 
-    fn new(
-        files: Files,
-        found: Vec<(u32, Slot)>,
-        waiting: u64,
-        policy: CachePolicy,
-    ) -> Result<Disk, String> {
-        let room = Room::new(files.slots(), policy, found);
+    fn new(files: Files, found: Vec<(u32, Slot)>, waiting: u64, policy: CachePolicy) -> Result<Disk, String> {
+        let room = Room::new(files.slots(), WRITERS as u32, policy, found);
         let shared = Arc::new(Shared {
             files,
             room,
@@ -87,18 +84,23 @@ impl Disk {
             off: OnceLock::new(),
             is_off: AtomicBool::new(false),
             damaged: AtomicU64::new(0),
+            pending: AtomicUsize::new(0),
         });
         let (sender, orders) = channel();
-        let of_writer = shared.clone();
-        let writer = std::thread::Builder::new()
-            .name("bathyal-cache".into())
-            .spawn(move || write_all(&of_writer, &orders))
-            .map_err(|error| format!("no thread can be started: {error}"))?;
+        let orders = Arc::new(Mutex::new(orders));
+        let start = |_| {
+            let (shared, orders) = (shared.clone(), orders.clone());
+            let thread = std::thread::Builder::new().name("bathyal-cache".into());
+            thread.spawn(move || write_all(&shared, &orders))
+        };
+        let writers = (0..WRITERS).map(start).collect::<Result<Vec<_>, _>>();
+        let writers =
+            writers.map_err(|error| format!("the cache has no disk: no thread can be started: {error}"))?;
         Ok(Disk {
             shared,
             orders: Mutex::new(Some(sender)),
             places: Arc::new(Semaphore::new(waiting.max(1) as usize)),
-            writer: Mutex::new(Some(writer)),
+            writers: Mutex::new(writers),
             process: std::process::id(),
         })
     }
@@ -159,7 +161,8 @@ impl Disk {
     fn order(&self, order: Order) {
         let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(orders) = orders.as_ref() {
-            // A thread that is gone wrote what it could.
+            self.shared.pending.fetch_add(1, Relaxed);
+            // Threads that are gone wrote what they could.
             let _ = orders.send(order);
         }
     }
@@ -188,27 +191,20 @@ impl Disk {
     pub(super) fn damaged(&self) -> u64 {
         self.shared.damaged.load(Relaxed)
     }
-
-    #[cfg(test)]
-    fn wait(&self) {
-        let (sender, receiver) = channel();
-        self.order(Order::Tell(sender));
-        receiver.recv().unwrap();
-    }
 }
 
 impl Drop for Disk {
     /// Writes what waits. The child of a fork has no thread to wait for.
     fn drop(&mut self) {
         let orders = self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let writers = std::mem::take(self.writers.get_mut().unwrap_or_else(PoisonError::into_inner));
         if std::process::id() != self.process {
-            std::mem::forget((orders, writer));
+            std::mem::forget((orders, writers));
             return;
         }
         drop(orders);
         // One that panicked has said so.
-        let _ = writer.map(JoinHandle::join);
+        writers.into_iter().for_each(|writer| drop(writer.join()));
     }
 }
 
@@ -216,21 +212,22 @@ impl Shared {
     /// Does without the disk from now on.
     fn fail(&self, what: &str, error: &std::io::Error) {
         let folder = self.files.folder().display();
-        let _ = self.off.set(format!("the cache's disk is not used any more: cannot {what} {folder}: {error}"));
+        let _ =
+            self.off.set(format!("the cache's disk is not used any more: cannot {what} {folder}: {error}"));
         self.is_off.store(true, Relaxed);
     }
 
     fn write(&self, key: BlockKey, block: &Block, buffer: &mut [u8]) {
         let hash = key.hash();
-        if self.is_off.load(Relaxed) || self.room.has(hash) {
+        if self.is_off.load(Relaxed) {
             return;
         }
-        let Some(slot) = self.room.free_slot() else { return };
+        let Some(slot) = self.room.take_slot(hash) else { return };
         let (len, checksum) = (block.len() as u32, key.checksum(block));
         match self.files.write(slot, block, Slot { hash, len, checksum }, buffer) {
             Ok(()) => self.room.fill(hash, Held { slot, len, checksum }),
             Err(error) => {
-                self.room.release(slot);
+                self.room.give_back(hash, slot);
                 self.fail("write", &error);
             }
         }
@@ -238,9 +235,11 @@ impl Shared {
 }
 
 /// Does what it is told until nobody can tell it anything.
-fn write_all(shared: &Shared, orders: &Receiver<Order>) {
+fn write_all(shared: &Shared, orders: &Mutex<Receiver<Order>>) {
     let mut buffer = buffer();
-    while let Ok(order) = orders.recv() {
+    loop {
+        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(order) = order else { return };
         match order {
             Order::Write(key, block, _place) => shared.write(key, &block, &mut buffer),
             Order::Used(hash) => shared.room.promote(hash),
@@ -249,9 +248,8 @@ fn write_all(shared: &Shared, orders: &Receiver<Order>) {
                     shared.damaged.fetch_add(1, Relaxed);
                 }
             }
-            #[cfg(test)]
-            Order::Tell(sender) => drop(sender.send(())),
         }
+        shared.pending.fetch_sub(1, Release);
     }
 }
 

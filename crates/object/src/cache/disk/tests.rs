@@ -1,6 +1,7 @@
 use super::files::{Files, Slot, buffer};
 use super::*;
 use crate::cache::key::{BLOCK_BYTES, Place};
+use std::sync::atomic::Ordering::Acquire;
 
 fn key(number: u64) -> BlockKey {
     Place::new("store", "object", 1 << 40).version("etag").block(number)
@@ -13,6 +14,15 @@ fn block(number: u64) -> Block {
 
 fn open(folder: &Path, bytes: u64, policy: CachePolicy) -> Disk {
     Disk::open(folder, bytes, u64::MAX, 64, policy).unwrap()
+}
+
+impl Disk {
+    /// Waits until all that was offered is written.
+    fn wait(&self) {
+        while self.shared.pending.load(Acquire) > 0 {
+            std::thread::yield_now();
+        }
+    }
 }
 
 fn fill(disk: &Disk, numbers: std::ops::Range<u64>) {
@@ -55,7 +65,10 @@ fn the_next_process_finds_what_is_there_and_a_smaller_budget_holds() {
     let folder = tempfile::tempdir().unwrap();
     let disk = open(folder.path(), 16 << 20, CachePolicy::S3Fifo);
     fill(&disk, 0..500);
-    assert!(Disk::open(folder.path(), 16 << 20, 9, 1, CachePolicy::Lru).is_err_and(|e| e.contains("another process")));
+    assert!(
+        Disk::open(folder.path(), 16 << 20, 99, 1, CachePolicy::Lru)
+            .is_err_and(|e| e.contains("another process"))
+    );
     drop(disk);
     let disk = open(folder.path(), 16 << 20, CachePolicy::Lru);
     (0..500).for_each(|number| assert!(disk.read(key(number)) == Some(block(number)), "{number}"));
