@@ -20,6 +20,7 @@ pub(crate) use options::Wanted;
 pub use options::{CacheOptions, CachePolicy};
 pub(crate) use read::{Cached, Patience, parts};
 
+use crate::runtime::wait_for;
 use bathyal_store::StoreError;
 use disk::{Disk, MOST_WAITING, SLOT_MEMORY_BYTES};
 use flight::Flights;
@@ -36,7 +37,9 @@ const DISK_MEMORY_SHARE: u64 = 2;
 const WAITING_SHARE: u64 = 8;
 
 /// Caches that somebody has, by process and what they were told.
-static CACHES: LazyLock<Mutex<HashMap<(u32, CacheOptions), Weak<Cache>>>> = LazyLock::new(Mutex::default);
+type Known = HashMap<(u32, CacheOptions), Weak<Cache>>;
+
+static CACHES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// See the module's description.
 pub struct Cache {
@@ -120,6 +123,17 @@ impl Cache {
             skipped: AtomicU64::new(0),
             process: std::process::id(),
         })
+    }
+
+    /// Waits until the disk has what it was given.
+    ///
+    /// # Errors
+    /// [`StoreError`] on a thread that runs asynchronous tasks itself.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        match self.disk() {
+            Some(disk) => wait_for(disk.settle()),
+            None => Ok(()),
+        }
     }
 
     /// What it holds now.

@@ -54,6 +54,8 @@ pub(super) struct Disk {
     shared: Arc<Shared>,
     orders: Mutex<Option<Sender<Order>>>,
     places: Arc<Semaphore>,
+    /// How many places there are.
+    waiting: u32,
     writers: Mutex<Vec<JoinHandle<()>>>,
     process: u32,
 }
@@ -76,6 +78,7 @@ impl Disk {
     }
 
     fn new(files: Files, found: Vec<(u32, Slot)>, waiting: u64, policy: CachePolicy) -> Result<Disk, String> {
+        let waiting = waiting.clamp(1, MOST_WAITING as u64) as u32;
         let room = Room::new(files.slots(), WRITERS as u32, policy, found);
         let shared = Arc::new(Shared {
             files,
@@ -99,7 +102,8 @@ impl Disk {
         Ok(Disk {
             shared,
             orders: Mutex::new(Some(sender)),
-            places: Arc::new(Semaphore::new(waiting.max(1) as usize)),
+            places: Arc::new(Semaphore::new(waiting as usize)),
+            waiting,
             writers: Mutex::new(writers),
             process: std::process::id(),
         })
@@ -156,6 +160,12 @@ impl Disk {
         // Never closed.
         let Ok(place) = self.places.clone().acquire_owned().await else { return };
         self.order(Order::Write(key, block.clone(), place));
+    }
+
+    /// Waits until nothing waits to be written.
+    pub(super) async fn settle(&self) {
+        // Whoever has all places is alone.
+        let _all = self.places.acquire_many(self.waiting).await;
     }
 
     fn order(&self, order: Order) {
