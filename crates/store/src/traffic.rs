@@ -78,9 +78,9 @@ pub struct CacheUse {
     pub disk_hits: u64,
     /// Bytes of these.
     pub disk_hit_bytes: u64,
-    /// Blocks that were asked of the store, by this read or by another one at the same time.
+    /// Blocks that came from the store, asked for by this reader or by another one at the same time.
     pub misses: u64,
-    /// Bytes of those that this read asked for.
+    /// Bytes of those that this reader asked for.
     pub missed_bytes: u64,
 }
 

@@ -3,12 +3,15 @@
 use super::key::BlockKey;
 use super::memory::Block;
 use crate::client::Fault;
+use bathyal_store::CacheLevel;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
+/// Blocks by their numbers, and where they were.
+pub(super) type Found = HashMap<u64, (Block, CacheLevel)>;
 /// What came of a flight: its blocks, or why there are none.
-pub(super) type Landed = Result<Arc<HashMap<u64, Block>>, Fault>;
+pub(super) type Landed = Result<Arc<Found>, Fault>;
 /// Tells those who wait.
 pub(super) type Waiting = watch::Receiver<Option<Landed>>;
 

@@ -1,7 +1,7 @@
 //! Reads of an object through the cache.
 
 use super::Cache;
-use super::flight::Flight;
+use super::flight::{Flight, Found};
 use super::key::{BLOCK_BYTES, BlockKey, ObjectVersion, Place, blocks, span};
 use super::memory::Block;
 use crate::client::Fault;
@@ -9,7 +9,6 @@ use crate::tier::Source;
 use bathyal_store::{CacheCounts, CacheLevel};
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -112,19 +111,21 @@ async fn collect(
     let missing: Vec<BlockKey> = missing.collect();
     if !missing.is_empty() {
         let (flight, waiting) = cached.cache.flights.join(&missing);
-        let ours = flight.as_ref().map_or(0, |flight| flight.keys.len());
-        // What comes with another's read is missed as well.
-        cached.counts.add(CacheLevel::Store, (missing.len() - ours) as u64, 0);
+        let ours: Vec<u64> = flight.iter().flat_map(|flight| &flight.keys).map(|key| key.number).collect();
         if let Some(flight) = flight {
             // A task of its own: others wait for it, even if this read is given up.
             tokio::spawn(bring(source.clone(), version, flight, patience));
         }
         for mut waiting in waiting {
             let landed = waiting.wait_for(Option::is_some).await.ok()?.clone()?.ok()?;
-            for (number, block) in &mut found {
-                if block.is_none() {
-                    *block = landed.get(number).cloned();
+            for (number, block) in found.iter_mut().filter(|(_, block)| block.is_none()) {
+                let Some((landed, level)) = landed.get(number) else { continue };
+                if ours.binary_search(number).is_err() {
+                    // It came with another's read, and from the store but once.
+                    let bytes = if *level == CacheLevel::Store { 0 } else { landed.len() as u64 };
+                    cached.counts.add(*level, 1, bytes);
                 }
+                *block = Some(landed.clone());
             }
         }
     }
@@ -133,32 +134,26 @@ async fn collect(
 
 /// Brings the blocks of a flight: from memory, where they may have come to be, from disk, and from the store.
 async fn bring(source: Arc<Source>, version: ObjectVersion, flight: Flight, patience: Patience) {
-    let Some(cached) = &source.cached else { return };
-    let Cached { cache, counts, .. } = cached;
-    let mut found = HashMap::with_capacity(flight.keys.len());
-    let mut missing = Vec::new();
-    for key in &flight.keys {
-        match cache.memory.get(*key) {
-            Some(block) => drop(found.insert(key.number, block)),
-            None => missing.push(*key),
-        }
-    }
-    let bytes = |blocks: &HashMap<u64, Block>| blocks.values().map(|block| block.len() as u64).sum::<u64>();
-    counts.add(CacheLevel::Memory, found.len() as u64, bytes(&found));
-    if cache.disk().is_some() && !missing.is_empty() {
-        let on_disk = read_disk(cache, &missing).await;
-        counts.add(CacheLevel::Disk, on_disk.len() as u64, bytes(&on_disk));
-        for (number, block) in on_disk {
+    let Some(Cached { cache, counts, .. }) = &source.cached else { return };
+    let get = |key: &BlockKey| Some((key.number, (cache.memory.get(*key)?, CacheLevel::Memory)));
+    let mut found: Found = flight.keys.iter().filter_map(get).collect();
+    let missing = |found: &Found| -> Vec<BlockKey> {
+        flight.keys.iter().copied().filter(|key| !found.contains_key(&key.number)).collect()
+    };
+    let wanted = missing(&found);
+    if cache.disk().is_some() && !wanted.is_empty() {
+        for (number, block) in read_disk(cache, &wanted).await {
             cache.memory.insert(version.block(number), block.clone());
-            found.insert(number, block);
+            found.insert(number, (block, CacheLevel::Disk));
         }
-        missing.retain(|key| !found.contains_key(&key.number));
     }
-    let numbers: Vec<u64> = missing.iter().map(|key| key.number).collect();
+    let numbers: Vec<u64> = missing(&found).iter().map(|key| key.number).collect();
     let runs = runs(&numbers).into_iter().map(|run| fetch(&source, run, patience));
     let landed = match try_join_all(runs).await {
         Ok(fetched) => {
-            found.extend(fetched.into_iter().flatten());
+            let fetched = fetched.into_iter().flatten();
+            found.extend(fetched.map(|(number, block)| (number, (block, CacheLevel::Store))));
+            found.values().for_each(|(block, level)| counts.add(*level, 1, block.len() as u64));
             Ok(Arc::new(found))
         }
         Err(fault) => Err(fault),
@@ -170,7 +165,7 @@ async fn bring(source: Arc<Source>, version: ObjectVersion, flight: Flight, pati
 }
 
 /// Those of the blocks that are on disk.
-async fn read_disk(cache: &Arc<Cache>, keys: &[BlockKey]) -> HashMap<u64, Block> {
+async fn read_disk(cache: &Arc<Cache>, keys: &[BlockKey]) -> Vec<(u64, Block)> {
     let runs = keys.chunks(DISK_RUN_BLOCKS).map(|run| {
         let (cache, run) = (cache.clone(), run.to_vec());
         tokio::task::spawn_blocking(move || {
@@ -201,7 +196,6 @@ async fn fetch(source: &Arc<Source>, run: &[u64], patience: Patience) -> Result<
     for number in run {
         let span = span(*number, source.len);
         let block = Block::from(&all[(span.start - range.start) as usize..(span.end - range.start) as usize]);
-        cached.counts.add(CacheLevel::Store, 1, block.len() as u64);
         keep(&cached.cache, version.block(*number), &block, patience).await;
         found.push((*number, block));
     }
