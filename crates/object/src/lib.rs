@@ -14,6 +14,7 @@ mod bucket;
 mod cache;
 pub mod client;
 mod connect;
+mod folder;
 mod runtime;
 mod shaper;
 pub mod tier;

@@ -60,7 +60,7 @@ fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
     let scratch = tempfile::tempdir().unwrap();
     let store = store("memory://sizes/x", &options(scratch.path()));
     let draft = store.begin("index", Replace::Never).unwrap();
-    let large: Vec<u8> = (0..(40 << 20) + 5_u32).map(|i| (i * 31 >> 4) as u8).collect();
+    let large: Vec<u8> = (0..(40 << 20) + 5_u32).map(|i| ((i * 31) >> 4) as u8).collect();
     draft.put("large", &large).unwrap();
     let small: Vec<String> = (0..12).map(|i| format!("small{i}")).collect();
     small.iter().for_each(|name| draft.put(name, &vec![name.len() as u8; 200_000]).unwrap());

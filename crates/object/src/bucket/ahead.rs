@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn one_after_the_other_is_read_ahead_and_here_and_there_is_not() {
-        let content: Vec<u8> = (0..40 << 20_u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..40 << 20_u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let (ahead, fetched) = (Ahead::default(), RefCell::new(Vec::new()));
         let read = |offset: usize, len: usize| {
             let mut out = vec![0; len];

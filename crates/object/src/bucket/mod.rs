@@ -13,12 +13,15 @@ mod log;
 mod prune;
 mod record;
 mod upload;
+#[cfg(test)]
+mod versions;
 
 pub use prune::{PruneOptions, Pruned};
 
 use crate::cache::Cache;
 use crate::client::{Client, Created};
 use crate::connect::{ObjectUrl, StoreOptions, connect};
+use crate::folder::usual_folder;
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Draft, Generation, Replace, Store, StoreError, Traffic};
@@ -26,7 +29,7 @@ use draft::BucketDraft;
 use generation::Published;
 use layout::Layout;
 use record::Record;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Times that a number is taken by another one before it is told.
@@ -136,18 +139,6 @@ impl BucketStore {
         }
         Err(StoreError::Busy { path })
     }
-}
-
-/// Bathyal's place in the user's cache folder; `option` names another one.
-pub(crate) fn usual_folder(option: &str) -> Result<PathBuf, StoreError> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let cache = cache.ok_or_else(|| {
-        StoreError::Address(format!(
-            "there is no folder of this user's to keep files in: set HOME, or name one as the store option {option}"
-        ))
-    })?;
-    Ok(cache.join("bathyal"))
 }
 
 /// Refuses names that are paths, and those that a bucket has other uses for.

@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Blocks by their numbers, and where they were.
-pub(super) type Found = HashMap<u64, (Block, CacheLevel)>;
+pub(crate) type Found = HashMap<u64, (Block, CacheLevel)>;
 /// What came of a flight: its blocks, or why there are none.
-pub(super) type Landed = Result<Arc<Found>, Fault>;
+pub(crate) type Landed = Result<Arc<Found>, Fault>;
 /// Tells those who wait.
-pub(super) type Waiting = watch::Receiver<Option<Landed>>;
+pub(crate) type Waiting = watch::Receiver<Option<Landed>>;
 
 /// Blocks on their way.
 #[derive(Default)]
-pub(super) struct Flights {
+pub(crate) struct Flights {
     under_way: Mutex<HashMap<BlockKey, Waiting>>,
 }
 
 /// Blocks that one read brings. Dropped without having landed, it lets those who wait ask by themselves.
-pub(super) struct Flight {
+pub(crate) struct Flight {
     flights: Arc<Flights>,
-    pub(super) keys: Vec<BlockKey>,
+    pub(crate) keys: Vec<BlockKey>,
     sender: watch::Sender<Option<Landed>>,
 }
 
@@ -34,7 +34,7 @@ impl Flights {
     }
 
     /// Takes on those of `keys` that nobody brings, if there are such; and who to wait for, all in all.
-    pub(super) fn join(self: &Arc<Self>, keys: &[BlockKey]) -> (Option<Flight>, Vec<Waiting>) {
+    pub(crate) fn join(self: &Arc<Self>, keys: &[BlockKey]) -> (Option<Flight>, Vec<Waiting>) {
         let mut under_way = self.lock();
         let (mut waiting, mut ours): (Vec<Waiting>, Vec<BlockKey>) = (Vec::new(), Vec::new());
         for key in keys {
@@ -56,7 +56,7 @@ impl Flights {
 
 impl Flight {
     /// Tells those who wait. What landed is in memory before.
-    pub(super) fn land(self, landed: Landed) {
+    pub(crate) fn land(self, landed: Landed) {
         self.sender.send_replace(Some(landed));
     }
 }

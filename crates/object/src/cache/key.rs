@@ -19,7 +19,7 @@ pub(crate) struct ObjectVersion(u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
     version: ObjectVersion,
-    pub(super) number: u64,
+    pub(crate) number: u64,
 }
 
 impl Place {
@@ -38,7 +38,7 @@ impl Place {
 }
 
 impl ObjectVersion {
-    pub(super) fn block(self, number: u64) -> BlockKey {
+    pub(crate) fn block(self, number: u64) -> BlockKey {
         BlockKey { version: self, number }
     }
 }
@@ -52,22 +52,22 @@ impl BlockKey {
     }
 
     /// What it is found by on disk. Two blocks may share it: [`BlockKey::checksum`] tells them apart.
-    pub(super) fn hash(self) -> u64 {
+    pub(crate) fn hash(self) -> u64 {
         xxh3_64_with_seed(&self.bytes(), 0)
     }
 
     /// A checksum of `content` as this block's.
-    pub(super) fn checksum(self, content: &[u8]) -> u64 {
+    pub(crate) fn checksum(self, content: &[u8]) -> u64 {
         xxh3_64_with_seed(content, xxh3_64_with_seed(&self.bytes(), 1))
     }
 }
 
 /// The numbers of the blocks that `range`, which is not empty, lies in.
-pub(super) fn blocks(range: &Range<u64>) -> RangeInclusive<u64> {
+pub(crate) fn blocks(range: &Range<u64>) -> RangeInclusive<u64> {
     range.start / BLOCK_BYTES..=(range.end - 1) / BLOCK_BYTES
 }
 
 /// The bytes of block `number` of an object of `len` bytes.
-pub(super) fn span(number: u64, len: u64) -> Range<u64> {
+pub(crate) fn span(number: u64, len: u64) -> Range<u64> {
     number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(len)
 }

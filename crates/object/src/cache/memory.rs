@@ -7,7 +7,7 @@ use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LruConf
 use std::sync::Arc;
 
 /// The bytes of a block, alone in their allocation: a part of a larger one would keep all of that.
-pub(super) type Block = Arc<[u8]>;
+pub(crate) type Block = Arc<[u8]>;
 
 /// Bytes of memory that a block takes besides its own: what links it, finds it, and remembers it when it is gone. Measured
 /// (219 bytes with S3-FIFO, with the heads of two allocations 251), rounded up.
@@ -20,7 +20,7 @@ const MOST_SHARDS: u64 = 16;
 const LEAST_SHARD_BLOCKS: u64 = 64;
 
 impl CachePolicy {
-    pub(super) fn config(self) -> EvictionConfig {
+    pub(crate) fn config(self) -> EvictionConfig {
         match self {
             CachePolicy::S3Fifo => S3FifoConfig::default().into(),
             CachePolicy::SegmentedLru => LruConfig { high_priority_pool_ratio: PROTECTED_SHARE }.into(),
@@ -31,31 +31,31 @@ impl CachePolicy {
     /// How something new comes in. The library's LRU puts what has the hint [`Hint::Low`] into its low pool, all else into its
     /// high one, moves what overflows that to the low one's young end, and takes victims from the low one's old end; a hit
     /// moves an entry within its pool alone. To make a segmented LRU of it, a hit is put in again without the hint.
-    pub(super) fn entering(self) -> CacheProperties {
+    pub(crate) fn entering(self) -> CacheProperties {
         let hint = if self == CachePolicy::SegmentedLru { Hint::Low } else { Hint::Normal };
         CacheProperties::default().with_hint(hint)
     }
 
     /// Whether a hit is put in again, as above.
-    pub(super) fn promotes(self) -> bool {
+    pub(crate) fn promotes(self) -> bool {
         self == CachePolicy::SegmentedLru
     }
 }
 
 /// Parts for so many blocks.
-pub(super) fn shards(blocks: u64) -> usize {
+pub(crate) fn shards(blocks: u64) -> usize {
     (blocks / LEAST_SHARD_BLOCKS).clamp(1, MOST_SHARDS) as usize
 }
 
 /// See the module's description.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     blocks: Cache<BlockKey, Block>,
     policy: CachePolicy,
 }
 
 impl Memory {
     /// Blocks of together `bytes` at most, with all that they need.
-    pub(super) fn new(bytes: u64, policy: CachePolicy) -> Memory {
+    pub(crate) fn new(bytes: u64, policy: CachePolicy) -> Memory {
         let capacity = usize::try_from(bytes).unwrap_or(usize::MAX);
         let blocks = CacheBuilder::new(capacity)
             .with_shards(shards(bytes / BLOCK_BYTES))
@@ -65,7 +65,7 @@ impl Memory {
         Memory { blocks, policy }
     }
 
-    pub(super) fn get(&self, key: BlockKey) -> Option<Block> {
+    pub(crate) fn get(&self, key: BlockKey) -> Option<Block> {
         let block = self.blocks.get(&key)?.value().clone();
         if self.policy.promotes() {
             self.blocks.insert(key, block.clone());
@@ -73,12 +73,12 @@ impl Memory {
         Some(block)
     }
 
-    pub(super) fn insert(&self, key: BlockKey, block: Block) {
+    pub(crate) fn insert(&self, key: BlockKey, block: Block) {
         self.blocks.insert_with_properties(key, block, self.policy.entering());
     }
 
     /// Bytes in it.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.blocks.usage() as u64
     }
 }

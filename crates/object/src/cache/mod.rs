@@ -9,22 +9,25 @@
 //! to 20 KiB, and bring two compressors in C along.
 
 mod disk;
+mod files;
 mod flight;
 mod key;
 mod memory;
 mod options;
-mod read;
+mod room;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use key::Place;
+pub(crate) use flight::{Flight, Found};
+pub(crate) use key::{BLOCK_BYTES, BlockKey, ObjectVersion, Place, blocks, span};
+pub(crate) use memory::Block;
 pub(crate) use options::Wanted;
 pub use options::{CacheOptions, CachePolicy};
-pub(crate) use read::{Cached, Patience, parts};
 
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
 use disk::{Disk, MOST_WAITING, SLOT_MEMORY_BYTES};
 use flight::Flights;
-use key::BLOCK_BYTES;
 use memory::Memory;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -43,17 +46,17 @@ static CACHES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// See the module's description.
 pub struct Cache {
-    memory: Memory,
+    pub(crate) memory: Memory,
     memory_bytes: u64,
     /// What of the memory is not for blocks.
     set_aside: u64,
     disk: Option<Disk>,
     /// Why there is no disk although one was wanted.
     no_disk: Option<String>,
-    flights: Arc<Flights>,
+    pub(crate) flights: Arc<Flights>,
     /// Blocks that were not written because too many waited.
-    skipped: AtomicU64,
-    process: u32,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) process: u32,
 }
 
 /// What a cache holds at one moment.
@@ -151,12 +154,12 @@ impl Cache {
     }
 
     /// Why the disk is not used, although it was wanted.
-    fn trouble(&self) -> Option<&str> {
+    pub(crate) fn trouble(&self) -> Option<&str> {
         self.no_disk.as_deref().or_else(|| self.disk.as_ref()?.trouble())
     }
 
     /// The disk, as long as it works.
-    fn disk(&self) -> Option<&Disk> {
+    pub(crate) fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref().filter(|disk| disk.is_used())
     }
 }

@@ -1,10 +1,12 @@
 //! Ranges of an object as a tier. Near reads of one submission are one request; each request is counted, sent again when it
 //! fails and a second time when it is late ([`crate::client`]).
 
+mod cached;
 mod join;
 mod queue;
 
-use crate::cache::Cached;
+pub(crate) use cached::{Cached, Patience};
+
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
 use bathyal_tier::{Queue, Tier, TierError, TierProfile, WriteTier};

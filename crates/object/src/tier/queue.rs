@@ -3,8 +3,8 @@
 //! Nothing but the queue's own thread writes to a caller's buffer, so a queue that is dropped leaves none in danger.
 
 use super::Source;
+use super::cached::{Patience, parts};
 use super::join::join;
-use crate::cache::{Patience, parts};
 use crate::client::Fault;
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
 use bytes::Bytes;

@@ -1,11 +1,8 @@
 //! Reads of an object through the cache.
 
-use super::Cache;
-use super::flight::{Flight, Found};
-use super::key::{BLOCK_BYTES, BlockKey, ObjectVersion, Place, blocks, span};
-use super::memory::Block;
+use super::Source;
+use crate::cache::{BLOCK_BYTES, Block, BlockKey, Cache, Flight, Found, ObjectVersion, Place, blocks, span};
 use crate::client::Fault;
-use crate::tier::Source;
 use bathyal_store::{CacheCounts, CacheLevel};
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
@@ -226,7 +223,7 @@ mod tests {
 
     #[test]
     fn parts_of_blocks_are_what_the_range_wants() {
-        let object: Vec<u8> = (0..50_000_u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let object: Vec<u8> = (0..50_000_u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let len = object.len() as u64;
         for range in [0..1, 0..len, 16_383..16_385, 20_000..30_000, 49_999..len] {
             let of = |number| {

@@ -1,7 +1,11 @@
+//! The disk of a cache: its budget, a restart, damage, failure.
+
+use super::disk::Disk;
 use super::files::{Files, Slot, buffer};
-use super::*;
-use crate::cache::key::{BLOCK_BYTES, Place};
-use std::sync::atomic::Ordering::Acquire;
+use super::key::{BLOCK_BYTES, BlockKey, Place};
+use super::memory::Block;
+use super::options::CachePolicy;
+use std::path::Path;
 
 fn key(number: u64) -> BlockKey {
     Place::new("store", "object", 1 << 40).version("etag").block(number)
@@ -14,15 +18,6 @@ fn block(number: u64) -> Block {
 
 fn open(folder: &Path, bytes: u64, policy: CachePolicy) -> Disk {
     Disk::open(folder, bytes, u64::MAX, 64, policy).unwrap()
-}
-
-impl Disk {
-    /// Waits until all that was offered is written.
-    fn wait(&self) {
-        while self.shared.pending.load(Acquire) > 0 {
-            std::thread::yield_now();
-        }
-    }
 }
 
 fn fill(disk: &Disk, numbers: std::ops::Range<u64>) {

@@ -1,8 +1,8 @@
 //! Which slot holds which block, and which is free.
 
 use super::files::Slot;
-use crate::cache::memory::shards;
-use crate::cache::options::CachePolicy;
+use super::memory::shards;
+use super::options::CachePolicy;
 use foyer_common::event::{Event, EventListener};
 use foyer_memory::{Cache, CacheBuilder};
 use std::collections::HashSet;

@@ -4,7 +4,7 @@
 //! [`LINE_BYTES`] for its head, and one a slot: the block's hash, its length, a checksum of its content, and one of the line.
 //! A line is written after the block; where both were not, one of the checksums says so.
 
-use crate::cache::key::BLOCK_BYTES;
+use super::key::BLOCK_BYTES;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

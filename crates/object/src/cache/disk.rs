@@ -3,14 +3,11 @@
 //! What the disk holds is found again by the next process. Nothing about the disk is ever an error of a read: what is damaged
 //! is not there, and a disk that fails or is full is not used any more, which is said.
 
-mod files;
-mod room;
-
+use super::files::{Files, Slot, buffer};
 use super::key::BlockKey;
 use super::memory::Block;
 use super::options::CachePolicy;
-use files::{Files, Slot, buffer};
-use room::{Held, Room};
+use super::room::{Held, Room};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,9 +16,9 @@ use std::thread::JoinHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of memory that a slot takes: what finds it, and remembers what was in it. Measured with S3-FIFO, rounded up.
-pub(super) const SLOT_MEMORY_BYTES: u64 = 224;
+pub(crate) const SLOT_MEMORY_BYTES: u64 = 224;
 /// Blocks that wait to be written, at most: more than come at once, and little memory.
-pub(super) const MOST_WAITING: usize = 256;
+pub(crate) const MOST_WAITING: usize = 256;
 
 /// Threads that write: a disk far away takes half a millisecond for a block.
 const WRITERS: usize = 4;
@@ -50,7 +47,7 @@ struct Shared {
 }
 
 /// See the module's description.
-pub(super) struct Disk {
+pub(crate) struct Disk {
     shared: Arc<Shared>,
     orders: Mutex<Option<Sender<Order>>>,
     places: Arc<Semaphore>,
@@ -66,7 +63,7 @@ impl Disk {
     ///
     /// # Errors
     /// A sentence for people.
-    pub(super) fn open(
+    pub(crate) fn open(
         folder: &Path,
         bytes: u64,
         most_slots: u64,
@@ -77,7 +74,12 @@ impl Disk {
         Disk::new(files, found, waiting, policy)
     }
 
-    fn new(files: Files, found: Vec<(u32, Slot)>, waiting: u64, policy: CachePolicy) -> Result<Disk, String> {
+    pub(super) fn new(
+        files: Files,
+        found: Vec<(u32, Slot)>,
+        waiting: u64,
+        policy: CachePolicy,
+    ) -> Result<Disk, String> {
         let waiting = waiting.clamp(1, MOST_WAITING as u64) as u32;
         let room = Room::new(files.slots(), WRITERS as u32, policy, found);
         let shared = Arc::new(Shared {
@@ -110,7 +112,7 @@ impl Disk {
     }
 
     /// The block, if it is there and whole. Waits for the disk.
-    pub(super) fn read(&self, key: BlockKey) -> Option<Block> {
+    pub(crate) fn read(&self, key: BlockKey) -> Option<Block> {
         let shared = &self.shared;
         if shared.is_off.load(Relaxed) {
             return None;
@@ -138,12 +140,12 @@ impl Disk {
     }
 
     /// Whether it is used still.
-    pub(super) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         !self.shared.is_off.load(Relaxed)
     }
 
     /// Has a block written; whether there was a place for it among those that wait.
-    pub(super) fn offer(&self, key: BlockKey, block: &Block) -> bool {
+    pub(crate) fn offer(&self, key: BlockKey, block: &Block) -> bool {
         if !self.is_used() || self.shared.room.has(key.hash()) {
             return true;
         }
@@ -153,7 +155,7 @@ impl Disk {
     }
 
     /// Has a block written, once there is a place for it among those that wait.
-    pub(super) async fn put(&self, key: BlockKey, block: &Block) {
+    pub(crate) async fn put(&self, key: BlockKey, block: &Block) {
         if !self.is_used() || self.shared.room.has(key.hash()) {
             return;
         }
@@ -163,7 +165,7 @@ impl Disk {
     }
 
     /// Waits until nothing waits to be written.
-    pub(super) async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         // Whoever has all places is alone.
         let _all = self.places.acquire_many(self.waiting).await;
     }
@@ -178,28 +180,38 @@ impl Disk {
     }
 
     /// Why the disk is not used any more.
-    pub(super) fn trouble(&self) -> Option<&str> {
+    pub(crate) fn trouble(&self) -> Option<&str> {
         self.shared.off.get().map(String::as_str)
     }
 
     /// Bytes of the blocks that are there.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.shared.room.len() * super::key::BLOCK_BYTES
     }
 
     /// Blocks that it holds at most.
-    pub(super) fn slots(&self) -> u64 {
+    pub(crate) fn slots(&self) -> u64 {
         u64::from(self.shared.files.slots())
     }
 
     /// Bytes that it takes at most.
-    pub(super) fn most_bytes(&self) -> u64 {
+    pub(crate) fn most_bytes(&self) -> u64 {
         self.shared.files.most_bytes()
     }
 
     /// Blocks that were found damaged.
-    pub(super) fn damaged(&self) -> u64 {
+    pub(crate) fn damaged(&self) -> u64 {
         self.shared.damaged.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl Disk {
+    /// Waits until all that was offered is written.
+    pub(super) fn wait(&self) {
+        while self.shared.pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -262,6 +274,3 @@ fn write_all(shared: &Shared, orders: &Mutex<Receiver<Order>>) {
         shared.pending.fetch_sub(1, Release);
     }
 }
-
-#[cfg(test)]
-mod tests;
