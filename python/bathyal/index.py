@@ -381,7 +381,7 @@ class Index:
         return self._path
 
     @property
-    def opening_requests(self) -> dict[str, float] | None:
+    def opening_requests(self) -> dict[str, Any] | None:
         """What the object store was asked to open the index, as :attr:`Costs.requests` says it; None of one that is
         here.
 

@@ -69,13 +69,14 @@ class Costs:
         return self._told.full_distances
 
     @property
-    def requests(self) -> dict[str, float] | None:
+    def requests(self) -> dict[str, Any] | None:
         """What the object store was asked for the whole batch; None of indexes that are here.
 
         ``reads`` and ``wanted_bytes`` of the queries; ``requests`` that were sent for them and ``received_bytes``:
         near reads are one request, and each ``retries`` (sent again after a failure) and ``hedges`` (sent a second
         time because the first was late; ``hedges_won`` answered first) is one more; ``throttled``, answers that
-        asked for fewer requests. Searches of an index at the same time share its requests, and each counts all.
+        asked for fewer requests; ``dollars``, by the prices that the index was opened with; ``cache``, the blocks
+        (``hits``, ``disk_hits``, ``misses``) and bytes that came from a cache in front. Searches of an index at the same time share its requests, and each counts all.
         """
         return self._told.requests
 

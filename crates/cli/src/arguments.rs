@@ -3,10 +3,12 @@
 mod family;
 mod store;
 mod stripe;
+mod warm;
 
 pub use family::FamilyArguments;
 pub use store::{StoreArguments, TwoStoresArguments};
 pub use stripe::{PartsArguments, StripeArguments};
+pub use warm::WarmArguments;
 
 use std::path::PathBuf;
 
@@ -77,6 +79,8 @@ pub enum Command {
     Copy(CopyArguments),
     /// Remove from an object store what of an index was replaced, deleted, or never finished
     Prune(PruneArguments),
+    /// Read an index in an object store into the cache of this machine
+    Warm(WarmArguments),
     /// Insert the vectors of a file into an index (of the family lsh)
     Insert(InsertArguments),
     /// Delete vectors from an index (of the family lsh) by their ids

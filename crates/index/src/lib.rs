@@ -19,8 +19,8 @@ mod partition;
 mod query;
 mod room;
 
-pub use bathyal_object::{PruneOptions, Pruned, StoreOptions};
-pub use bathyal_store::Requests;
+pub use bathyal_object::{CacheStatus, PruneOptions, Pruned, StoreOptions};
+pub use bathyal_store::{CacheUse, Requests};
 pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc, StripeOptions,
 };
@@ -36,11 +36,11 @@ pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredEntry};
 pub use locate::{Holding, find, holding};
 pub use open::{
-    ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, Index, IndexStats,
-    InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, SearchOptions, SearchResult,
-    Searching, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in,
-    convert_stripes, convert_stripes_in, copy, inspect, inspect_in, probe_store, search_many, verify,
-    verify_in,
+    ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
+    Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult,
+    SearchOptions, SearchResult, Searching, StripeConversion, StripeConversionOptions, TierChoice,
+    WarmReport, compact, compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in,
+    probe_store, search_many, verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats,

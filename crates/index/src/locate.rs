@@ -2,7 +2,7 @@
 
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
-use bathyal_object::{BucketStore, ObjectUrl, PruneOptions, Pruned, StoreOptions};
+use bathyal_object::{BucketStore, Cache, ObjectUrl, PruneOptions, Pruned, StoreOptions};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Generation, Store};
@@ -89,6 +89,14 @@ impl Holding {
                 store.address().join(&self.name).display()
             ))),
             Holder::Bucket(store) => Ok(store.prune(&self.name, options)?),
+        }
+    }
+
+    /// The cache that it is read through; `None` without one, and of a folder of this machine.
+    pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
+        match &self.place {
+            Holder::Local(_) => None,
+            Holder::Bucket(store) => store.cache(),
         }
     }
 

@@ -121,13 +121,18 @@ impl Costs {
 
 /// What a store was asked, count by count.
 pub(crate) fn counts_of<'py>(py: Python<'py>, asked: &Requests) -> PyResult<Bound<'py, PyDict>> {
+    counts(py, serde_json::to_value(asked).map_err(Failure::from)?)
+}
+
+/// Numbers by name, and what consists of such.
+fn counts(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyDict>> {
     let by_name = PyDict::new(py);
-    if let Value::Object(counts) = serde_json::to_value(asked).map_err(Failure::from)? {
-        for (name, count) in counts {
-            match count.as_u64() {
-                Some(whole) => by_name.set_item(name, whole)?,
-                None => by_name.set_item(name, count.as_f64())?,
-            }
+    let Value::Object(members) = value else { return Ok(by_name) };
+    for (name, member) in members {
+        match member.as_u64() {
+            Some(whole) => by_name.set_item(name, whole)?,
+            None if member.is_object() => by_name.set_item(name, counts(py, member)?)?,
+            None => by_name.set_item(name, member.as_f64())?,
         }
     }
     Ok(by_name)

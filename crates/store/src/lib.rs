@@ -24,4 +24,4 @@ pub use cancel::Cancelling;
 pub use contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
-pub use traffic::{Prices, Requests, Traffic};
+pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, Traffic};

@@ -1,7 +1,10 @@
 //! What a store that is elsewhere was asked, and what it sent: exact counts, added to by any thread.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What a store charges, in dollars.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -24,6 +27,9 @@ pub struct Traffic {
     hedges: AtomicU64,
     hedges_won: AtomicU64,
     throttled: AtomicU64,
+    /// What came from a cache in front of the store, by what it is.
+    cache: Mutex<BTreeMap<String, Arc<CacheCounts>>>,
+    cache_trouble: OnceLock<String>,
 }
 
 /// The counts of a [`Traffic`] at one moment, or of the time between two.
@@ -47,6 +53,106 @@ pub struct Requests {
     pub throttled: u64,
     /// What the store charges for requests and bytes, by the prices that it was opened with.
     pub dollars: f64,
+    /// What came from a cache in front of the store.
+    pub cache: CacheUse,
+}
+
+/// Where a block of an object came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheLevel {
+    /// The cache's memory.
+    Memory,
+    /// The cache's disk.
+    Disk,
+    /// Neither.
+    Store,
+}
+
+/// Counts that grow, of blocks of one kind of objects.
+#[derive(Debug, Default)]
+pub struct CacheCounts {
+    hits: AtomicU64,
+    hit_bytes: AtomicU64,
+    disk_hits: AtomicU64,
+    disk_hit_bytes: AtomicU64,
+    misses: AtomicU64,
+    missed_bytes: AtomicU64,
+}
+
+/// What a cache in front of a store did: blocks and their bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CacheUse {
+    /// Blocks that were in memory.
+    pub hits: u64,
+    /// Bytes of these.
+    pub hit_bytes: u64,
+    /// Blocks that were on disk.
+    pub disk_hits: u64,
+    /// Bytes of these.
+    pub disk_hit_bytes: u64,
+    /// Blocks that came from the store, asked for by this reader or by another one at the same time.
+    pub misses: u64,
+    /// Bytes of those that this reader asked for.
+    pub missed_bytes: u64,
+}
+
+impl CacheCounts {
+    /// So many blocks of so many bytes were found there.
+    pub fn add(&self, level: CacheLevel, blocks: u64, bytes: u64) {
+        let (count, sum) = match level {
+            CacheLevel::Memory => (&self.hits, &self.hit_bytes),
+            CacheLevel::Disk => (&self.disk_hits, &self.disk_hit_bytes),
+            CacheLevel::Store => (&self.misses, &self.missed_bytes),
+        };
+        if blocks > 0 {
+            count.fetch_add(blocks, Relaxed);
+            sum.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// The counts at this moment.
+    pub fn now(&self) -> CacheUse {
+        let read = |count: &AtomicU64| count.load(Relaxed);
+        CacheUse {
+            hits: read(&self.hits),
+            hit_bytes: read(&self.hit_bytes),
+            disk_hits: read(&self.disk_hits),
+            disk_hit_bytes: read(&self.disk_hit_bytes),
+            misses: read(&self.misses),
+            missed_bytes: read(&self.missed_bytes),
+        }
+    }
+}
+
+impl CacheUse {
+    /// Blocks that were looked for.
+    pub fn blocks(&self) -> u64 {
+        self.hits + self.disk_hits + self.misses
+    }
+
+    /// What was added since `before`.
+    #[must_use]
+    pub fn since(&self, before: &CacheUse) -> CacheUse {
+        CacheUse {
+            hits: self.hits.saturating_sub(before.hits),
+            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
+            disk_hits: self.disk_hits.saturating_sub(before.disk_hits),
+            disk_hit_bytes: self.disk_hit_bytes.saturating_sub(before.disk_hit_bytes),
+            misses: self.misses.saturating_sub(before.misses),
+            missed_bytes: self.missed_bytes.saturating_sub(before.missed_bytes),
+        }
+    }
+}
+
+impl AddAssign for CacheUse {
+    fn add_assign(&mut self, other: CacheUse) {
+        self.hits += other.hits;
+        self.hit_bytes += other.hit_bytes;
+        self.disk_hits += other.disk_hits;
+        self.disk_hit_bytes += other.disk_hit_bytes;
+        self.misses += other.misses;
+        self.missed_bytes += other.missed_bytes;
+    }
 }
 
 impl Traffic {
@@ -91,11 +197,35 @@ impl Traffic {
         self.throttled.fetch_add(1, Relaxed);
     }
 
+    /// Where to count blocks of objects of a kind: `codes`, `centroids`, `vectors`, ...
+    pub fn cache(&self, kind: &str) -> Arc<CacheCounts> {
+        let mut kinds = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.entry(kind.to_owned()).or_default().clone()
+    }
+
+    /// What a cache in front of the store did, by kind of object; none without a cache.
+    pub fn cache_use(&self) -> BTreeMap<String, CacheUse> {
+        let kinds = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().map(|(kind, counts)| (kind.clone(), counts.now())).collect()
+    }
+
+    /// The cache in front of the store does without its disk, for this reason.
+    pub fn note_cache_trouble(&self, why: &str) {
+        self.cache_trouble.get_or_init(|| why.to_owned());
+    }
+
+    /// Why the cache in front of the store does without its disk.
+    pub fn cache_trouble(&self) -> Option<&str> {
+        self.cache_trouble.get().map(String::as_str)
+    }
+
     /// The counts at this moment.
     pub fn now(&self) -> Requests {
         let read = |count: &AtomicU64| count.load(Relaxed);
         let (requests, received_bytes) = (read(&self.requests), read(&self.received_bytes));
         let Prices { million_reads, gigabyte } = self.prices;
+        let mut cache = CacheUse::default();
+        self.cache_use().into_values().for_each(|of_kind| cache += of_kind);
         Requests {
             reads: read(&self.reads),
             wanted_bytes: read(&self.wanted_bytes),
@@ -106,6 +236,7 @@ impl Traffic {
             hedges: read(&self.hedges),
             hedges_won: read(&self.hedges_won),
             throttled: read(&self.throttled),
+            cache,
         }
     }
 }
@@ -124,6 +255,11 @@ impl Requests {
             hedges_won: self.hedges_won + other.hedges_won,
             throttled: self.throttled + other.throttled,
             dollars: self.dollars + other.dollars,
+            cache: {
+                let mut sum = self.cache;
+                sum += other.cache;
+                sum
+            },
         }
     }
 
@@ -140,6 +276,7 @@ impl Requests {
             hedges_won: self.hedges_won.saturating_sub(before.hedges_won),
             throttled: self.throttled.saturating_sub(before.throttled),
             dollars: self.dollars - before.dollars,
+            cache: self.cache.since(&before.cache),
         }
     }
 }

@@ -8,7 +8,7 @@ use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
 use bathyal_index::open::{PartStats, WrapTier};
 use bathyal_index::{
-    Effort, Index, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult, SearchTotals,
+    CacheUse, Effort, Index, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult, SearchTotals,
 };
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -111,6 +111,12 @@ pub(super) struct Measurement {
     /// What the store was asked to open the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opening_requests: Option<Requests>,
+    /// What the cache in front of the store did since the index was opened, by kind of object; absent in JSON without a cache.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub store_cache: BTreeMap<String, CacheUse>,
+    /// Why that cache does without its disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_cache_trouble: Option<String>,
     /// What each part of a striped index has served since it was opened; absent in JSON of others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartStats>,
@@ -176,6 +182,8 @@ impl Measurement {
             amplification: index_bytes as f64 / manifest.data_bytes.max(1) as f64,
             requests: found.requests,
             opening_requests: index.opening_requests(),
+            store_cache: index.cache_use(),
+            store_cache_trouble: index.cache_trouble().map(str::to_owned),
             parts: index.stats().parts,
             notes: found.notes.clone(),
         }

@@ -25,6 +25,7 @@ mod range;
 mod search;
 mod stripes;
 mod verify;
+mod warm;
 
 use bathyal_console::{Console, Failure};
 
@@ -45,6 +46,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::ConvertStripes(arguments) => convert_stripes::run(arguments, console),
         Command::Copy(arguments) => copy::run(arguments, console),
         Command::Prune(arguments) => prune::run(arguments, console),
+        Command::Warm(arguments) => warm::run(arguments, console),
         Command::Insert(arguments) => insert::run(arguments, console),
         Command::Delete(arguments) => delete::run(arguments, console),
         Command::Compact(arguments) => compact::run(arguments, console),

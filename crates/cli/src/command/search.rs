@@ -1,11 +1,12 @@
 //! `bathyal search`.
 
+use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Effort, Index, SearchOptions, SearchResult};
+use bathyal_index::{CacheUse, Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
 
@@ -175,6 +176,29 @@ fn requests(measured: &Measurement) -> String {
     )
 }
 
+/// What the cache in front of the store did, on lines of their own; empty without one.
+fn store_cache(measured: &Measurement) -> String {
+    let (Some(asked), false) = (&measured.requests, measured.store_cache.is_empty()) else {
+        return String::new();
+    };
+    let each = asked.cache.blocks() as f64 / measured.queries.max(1) as f64;
+    let mut text = format!("\nthe cache         {each:.2} blocks a query: {}", shares(&asked.cache));
+    for (kind, used) in measured.store_cache.iter().filter(|(_, used)| used.blocks() > 0) {
+        let _ = write!(text, "\n                 {kind} since it was opened: {}", shares(used));
+    }
+    if let Some(trouble) = &measured.store_cache_trouble {
+        let _ = write!(text, "\n                 {trouble}");
+    }
+    text
+}
+
+/// Where blocks came from.
+fn shares(used: &CacheUse) -> String {
+    let share = |blocks: u64| 100.0 * blocks as f64 / used.blocks().max(1) as f64;
+    let [hits, disk_hits, misses] = [used.hits, used.disk_hits, used.misses].map(share);
+    format!("{hits:.1}% from memory, {disk_hits:.1}% from disk, {misses:.1}% from the store")
+}
+
 fn text(measured: &Measurement) -> String {
     let asked = |target: Option<f32>| target.map_or(String::new(), |target| format!(", asked for {target}"));
     let target = asked(measured.recall_target);
@@ -231,6 +255,7 @@ fn text(measured: &Measurement) -> String {
         byte_size::format(measured.data_bytes),
         measured.amplification,
     ) + &requests(measured)
+        + &store_cache(measured)
         + &lines(&measured.parts)
         + &remark_on_emulation(measured.emulated.as_deref())
 }

@@ -8,6 +8,7 @@ mod compact;
 mod convert_stripes;
 mod copy;
 mod explain;
+mod fill;
 mod in_flight;
 mod inspect;
 mod many;
@@ -30,6 +31,7 @@ pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
 pub use copy::{Copied, CopyOptions, copy};
 pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
+pub use fill::{FillOptions, Filled, fill};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use numa::Numa;
@@ -56,7 +58,7 @@ use crate::locate::find;
 use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
-use bathyal_store::{Generation, Requests, StoreError, Traffic};
+use bathyal_store::{CacheUse, Generation, Requests, StoreError, Traffic};
 use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
 use bathyal_tier::numa::Nodes;
@@ -69,6 +71,7 @@ use in_flight::engine_depth;
 use numa::Placement;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -473,6 +476,17 @@ impl Index {
             std::thread::sleep(LOOK);
         }
         Ok(())
+    }
+
+    /// What the cache in front of the store did since the index was opened, opening included, by kind of object (`codes`,
+    /// `centroids`, `vectors`, ...); none without a cache.
+    pub fn cache_use(&self) -> BTreeMap<String, CacheUse> {
+        self.traffic.as_ref().map(|traffic| traffic.cache_use()).unwrap_or_default()
+    }
+
+    /// Why the cache in front of the store does without its disk, although one was wanted.
+    pub fn cache_trouble(&self) -> Option<&str> {
+        self.traffic.as_ref()?.cache_trouble()
     }
 
     /// What the store was asked to open the index, if that is elsewhere.

@@ -3,8 +3,9 @@
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
 use crate::query::OwnTotals;
-use bathyal_store::Requests;
+use bathyal_store::{CacheUse, Requests};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A bar of the latency histogram.
@@ -79,6 +80,10 @@ pub struct IndexStats {
     pub cache: Option<CacheStats>,
     /// What the store was asked since the index was opened; `None` of one that is here.
     pub requests: Option<Requests>,
+    /// What the cache in front of the store did since the index was opened, by kind of object; none without a cache.
+    pub store_cache: BTreeMap<String, CacheUse>,
+    /// Why that cache does without its disk, although one was wanted.
+    pub store_cache_trouble: Option<String>,
     /// What each part of a striped index has done, in turn; none of an index that is not striped or that was loaded.
     pub parts: Vec<PartStats>,
     /// How many queries took how long, by rising bound.
@@ -154,6 +159,7 @@ impl IndexStats {
             let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} {kind}");
             let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\"}} {value}");
         }
+        self.store_cache_rows(&label, &mut text);
         let part_rows = [
             ("part_reads_total", "counter", "Reads that a part of a striped index has served"),
             ("part_read_bytes_total", "counter", "Bytes that a part of a striped index has served"),
@@ -178,6 +184,42 @@ impl IndexStats {
         let _ = writeln!(text, "{name}_sum{{index=\"{label}\"}} {}", self.latency_seconds);
         let _ = writeln!(text, "{name}_count{{index=\"{label}\"}} {sum}");
         text
+    }
+
+    /// What the cache in front of the store did.
+    fn store_cache_rows(&self, label: &str, text: &mut String) {
+        if self.store_cache.is_empty() {
+            return;
+        }
+        let rows = [
+            ("store_cache_blocks_total", "Blocks that were looked for in the cache in front of the store"),
+            ("store_cache_bytes_total", "Bytes of these blocks"),
+        ];
+        for (row, (name, help)) in rows.into_iter().enumerate() {
+            let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} counter");
+            for (kind, used) in &self.store_cache {
+                let values = [
+                    ("memory", used.hits, used.hit_bytes),
+                    ("disk", used.disk_hits, used.disk_hit_bytes),
+                    ("store", used.misses, used.missed_bytes),
+                ];
+                let kind = self::label(kind);
+                for (from, blocks, bytes) in values {
+                    let value = [blocks, bytes][row];
+                    let _ = writeln!(
+                        text,
+                        "bathyal_{name}{{index=\"{label}\",kind=\"{kind}\",from=\"{from}\"}} {value}"
+                    );
+                }
+            }
+        }
+        let name = "store_cache_disk_off";
+        let _ = writeln!(
+            text,
+            "# HELP bathyal_{name} Whether that cache does without its disk, although one was wanted.\n# TYPE bathyal_{name} gauge"
+        );
+        let off = u8::from(self.store_cache_trouble.is_some());
+        let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\"}} {off}");
     }
 }
 
@@ -209,6 +251,8 @@ impl Index {
                 capacity_pages: cache.capacity_pages,
             }),
             requests: self.requests(),
+            store_cache: self.cache_use(),
+            store_cache_trouble: self.cache_trouble().map(str::to_owned),
             parts: self.part_stats(),
             latency_histogram: bars.collect(),
         }

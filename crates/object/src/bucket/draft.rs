@@ -180,7 +180,8 @@ impl Generation for BucketDraft {
                     client: self.store.client.clone(),
                     key: self.store.layout.generation(&self.name, &self.journal().id).join(name),
                     len: entry.bytes,
-                    version: Arc::new(Version::of_len(entry.bytes)),
+                    version: Arc::new(Version::recorded(entry.etag, entry.bytes)),
+                    cached: None,
                     traffic: self.store.traffic.clone(),
                 };
                 Ok(Arc::new(BucketObject::new(None, self.path.join(name), source)))

@@ -2,11 +2,12 @@
 
 use super::ahead::Ahead;
 use super::log::BucketLog;
-use super::record::Record;
+use super::record::{Entry, Record};
 use super::{BucketStore, check_name};
+use crate::cache::Place;
 use crate::client::Version;
 use crate::runtime::wait_for;
-use crate::tier::{ObjectTier, Source};
+use crate::tier::{Cached, ObjectTier, Patience, Source};
 use bathyal_store::{Backing, Generation, Log, Object, StoreError, Traffic};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
@@ -47,14 +48,28 @@ impl Published {
         &self.record.id
     }
 
-    fn version(&self, name: &str, len: u64) -> Arc<Version> {
+    fn version(&self, name: &str, entry: &Entry) -> Arc<Version> {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        versions.entry(name.to_owned()).or_insert_with(|| Arc::new(Version::of_len(len))).clone()
+        versions
+            .entry(name.to_owned())
+            .or_insert_with(|| Arc::new(Version::recorded(entry.etag.clone(), entry.bytes)))
+            .clone()
     }
 
     /// Counts of what is read through it.
     pub(super) fn shared_traffic(&self) -> &Arc<Traffic> {
         &self.traffic
+    }
+
+    /// What an object is read through. Counted by what it is: its name without what stands behind a dot.
+    fn cached(&self, name: &str, key: &str, len: u64) -> Option<Cached> {
+        let cache = self.store.cache.as_ref()?.clone();
+        if let Some(trouble) = cache.status().trouble {
+            self.traffic.note_cache_trouble(&trouble);
+        }
+        let kind = name.split('.').next().unwrap_or(name);
+        let place = Place::new(self.store.client.identity(), key, len);
+        Some(Cached { cache, place, counts: self.traffic.cache(kind) })
     }
 
     /// An error if another generation stands under the name now.
@@ -87,11 +102,13 @@ impl Generation for Published {
         if let Some(bytes) = self.record.small_bytes(entry) {
             return Ok(Arc::new(SmallObject { path, bytes: Arc::from(bytes) }));
         }
+        let key = self.store.layout.generation(&self.name, &self.record.id).join(name);
         let source = Source {
+            cached: self.cached(name, key.as_ref(), entry.bytes),
             client: self.store.client.clone(),
-            key: self.store.layout.generation(&self.name, &self.record.id).join(name),
+            key,
             len: entry.bytes,
-            version: self.version(name, entry.bytes),
+            version: self.version(name, entry),
             traffic: self.traffic.clone(),
         };
         Ok(Arc::new(BucketObject::new(Some(self.clone()), path, source)))
@@ -163,11 +180,10 @@ impl BucketObject {
 
     /// Reads a range in parts, several at once.
     fn read_range(&self, range: Range<u64>, out: &mut [u8]) -> Result<(), StoreError> {
-        let Source { client, key, version, traffic, .. } = self.source.as_ref();
-        traffic.wanted(1, range.end - range.start);
+        self.source.traffic.wanted(1, range.end - range.start);
         let parts = (range.start..range.end).step_by(PART_BYTES as usize);
         let parts = parts.map(|from| from..(from + PART_BYTES).min(range.end));
-        let fetch = |part: Range<u64>| async move { client.range(key, part, version, traffic).await };
+        let fetch = |part: Range<u64>| self.source.read(part, Patience::Disk);
         let all = futures_util::stream::iter(parts).map(fetch).buffered(PARTS_AT_ONCE);
         let mut rest = out;
         let copied = wait_for(all.try_for_each(|bytes: Bytes| {

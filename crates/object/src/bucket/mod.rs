@@ -13,11 +13,15 @@ mod log;
 mod prune;
 mod record;
 mod upload;
+#[cfg(test)]
+mod versions;
 
 pub use prune::{PruneOptions, Pruned};
 
+use crate::cache::Cache;
 use crate::client::{Client, Created, Fault, Why};
 use crate::connect::{ObjectUrl, StoreOptions, connect};
+use crate::folder::usual_folder;
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Draft, Generation, Prices, Replace, Store, StoreError, Traffic};
@@ -26,7 +30,7 @@ use draft::BucketDraft;
 use generation::Published;
 use layout::Layout;
 use record::Record;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +48,8 @@ pub struct BucketStore {
     prices: Prices,
     /// Where drafts lie until they are uploaded.
     scratch: LocalStore,
+    /// What published generations are read through.
+    cache: Option<Arc<Cache>>,
     /// What is asked of the bucket, but not to read a generation.
     traffic: Arc<Traffic>,
 }
@@ -63,17 +69,23 @@ impl BucketStore {
         let layout = Layout::new(url);
         let folder = match &options.scratch {
             Some(folder) => folder.clone(),
-            None => usual_scratch()?,
+            None => usual_folder("scratch=FOLDER")?.join("uploads"),
         };
         let here = xxhash_rust::xxh3::xxh3_64(layout.address().as_os_str().as_encoded_bytes());
         let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
         let prices = options.prices(url.provider);
-        Ok(BucketStore { client, layout, mark, prices, scratch, traffic: Arc::default() })
+        let cache = options.cache().as_ref().map(Cache::of).transpose()?;
+        Ok(BucketStore { client, layout, mark, prices, scratch, cache, traffic: Arc::default() })
     }
 
     /// What sends its requests.
     pub fn client(&self) -> &Arc<Client> {
         &self.client
+    }
+
+    /// What published generations are read through; `None` if nothing is kept.
+    pub fn cache(&self) -> Option<&Arc<Cache>> {
+        self.cache.as_ref()
     }
 
     /// The folder of this machine in which drafts lie until they are uploaded.
@@ -154,20 +166,6 @@ impl BucketStore {
         }
         Err(StoreError::Busy { path })
     }
-}
-
-/// The user's cache folder's place for drafts.
-fn usual_scratch() -> Result<PathBuf, StoreError> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let cache = cache.ok_or_else(|| {
-        StoreError::Address(
-            "there is no folder in which an index could lie before it is uploaded: set HOME, or name one as the store option \
-             scratch=FOLDER"
-                .into(),
-        )
-    })?;
-    Ok(cache.join("bathyal/uploads"))
 }
 
 /// Refuses names that are paths, and those that a bucket has other uses for.

@@ -24,12 +24,15 @@ pub(super) const SMALL_BYTES: u64 = 256 << 10;
 pub(super) const MOST_SMALL_BYTES: u64 = 512 << 10;
 
 /// An object of a generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) bytes: u64,
     /// Where it lies in the record; `None` if it is an object of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<u64>,
+    /// What the store called its version when it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) etag: Option<String>,
 }
 
 /// See the module's description.
@@ -80,7 +83,7 @@ impl Record {
 
     /// Adds an object that lies in it.
     pub(super) fn add_small(&mut self, name: &str, bytes: &[u8]) {
-        let entry = Entry { bytes: bytes.len() as u64, at: Some(self.small.len() as u64) };
+        let entry = Entry { bytes: bytes.len() as u64, at: Some(self.small.len() as u64), etag: None };
         self.small.extend_from_slice(bytes);
         self.objects.insert(name.to_owned(), entry);
     }
@@ -154,7 +157,7 @@ mod tests {
     fn record() -> Record {
         let mut record = Record::new(fresh_id());
         record.number = 7;
-        record.objects.insert("pages".into(), Entry { bytes: 1 << 40, at: None });
+        record.objects.insert("pages".into(), Entry { bytes: 1 << 40, at: None, etag: Some("\"x\"".into()) });
         record.add_small("manifest", b"line\nline");
         record.add_small("ids", b"");
         record

@@ -36,10 +36,12 @@ pub(super) struct Journal {
     begun: BTreeMap<String, Begun>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Whole {
     bytes: u64,
     crc32c: u32,
+    #[serde(default)]
+    etag: Option<String>,
 }
 
 /// A part that is there.
@@ -81,7 +83,7 @@ impl Journal {
 
     /// The entry of an object that is there.
     pub(super) fn brought(&self, name: &str) -> Option<Entry> {
-        self.whole.get(name).map(|whole| Entry { bytes: whole.bytes, at: None })
+        self.whole.get(name).map(|whole| Entry { bytes: whole.bytes, at: None, etag: whole.etag.clone() })
     }
 
     /// The CRC-32C of an object that is there.
@@ -125,12 +127,12 @@ impl Upload<'_> {
                 if !told(0) {
                     return Err(StoreError::Cancelled);
                 }
-                let crc32c = match len {
+                let (crc32c, etag) = match len {
                     0..=PART_BYTES => self.put(source)?,
                     _ => self.put_parts(source, journal, &told, keep)?,
                 };
                 journal.begun.remove(&source.name);
-                journal.whole.insert(source.name.clone(), Whole { bytes: len, crc32c });
+                journal.whole.insert(source.name.clone(), Whole { bytes: len, crc32c, etag });
                 keep(journal)?;
             }
             before += len;
@@ -156,11 +158,11 @@ impl Upload<'_> {
         fault.error("upload", self.path.join(&source.name))
     }
 
-    fn put(&self, source: &Source) -> Result<u32, StoreError> {
+    fn put(&self, source: &Source) -> Result<Brought, StoreError> {
         let bytes = read(source, 0, source.object.len())?;
         let crc32c = crc32c::crc32c(&bytes);
         let put = wait_for(self.client.put(&self.key(source), bytes, self.traffic))?;
-        put.map(|()| crc32c).map_err(|fault| self.error(source, fault))
+        put.map(|etag| (crc32c, etag)).map_err(|fault| self.error(source, fault))
     }
 
     /// Brings an object in parts, and goes on with the parts of one that was begun; from the front where the store has forgotten
@@ -171,10 +173,10 @@ impl Upload<'_> {
         journal: &mut Journal,
         told: &(dyn Fn(u64) -> bool + Sync),
         keep: &mut Keep<'_>,
-    ) -> Result<u32, StoreError> {
+    ) -> Result<Brought, StoreError> {
         for _ in 0..MOST_BEGINNINGS {
             match self.try_parts(source, journal, told, keep) {
-                Ok(crc32c) => return Ok(crc32c),
+                Ok(brought) => return Ok(brought),
                 Err(Stop::Error(error)) => return Err(error),
                 Err(Stop::Forgotten) => {
                     journal.begun.remove(&source.name);
@@ -197,7 +199,7 @@ impl Upload<'_> {
         journal: &mut Journal,
         told: &(dyn Fn(u64) -> bool + Sync),
         keep: &mut Keep<'_>,
-    ) -> Result<u32, Stop> {
+    ) -> Result<Brought, Stop> {
         let len = source.object.len();
         let part_bytes = PART_BYTES.max(len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
         let known = journal
@@ -223,8 +225,8 @@ impl Upload<'_> {
         }
         let parts =
             begun.parts.values().map(|part| PartId { content_id: part.id.clone() }).collect::<Vec<_>>();
-        self.complete(source, &begun.upload, &parts)?;
-        Ok(begun.checksum())
+        let etag = self.complete(source, &begun.upload, &parts)?;
+        Ok((begun.checksum(), etag))
     }
 
     fn begin(&self, source: &Source) -> Result<String, StoreError> {
@@ -266,7 +268,7 @@ impl Upload<'_> {
     }
 
     /// Makes the parts an object. Where the answer is lost it is looked for.
-    fn complete(&self, source: &Source, upload: &String, parts: &[PartId]) -> Result<(), Stop> {
+    fn complete(&self, source: &Source, upload: &String, parts: &[PartId]) -> Result<Option<String>, Stop> {
         let key = self.key(source);
         let done = wait_for(async {
             let complete = || {
@@ -275,15 +277,20 @@ impl Upload<'_> {
             };
             match self.client.again(self.traffic, complete).await {
                 Err(fault) if fault.is_doubtful() || fault.why == Why::Gone => {
-                    let there = self.client.len_of(&key, self.traffic).await;
-                    if there.ok() == Some(source.object.len()) { Ok(()) } else { Err(fault) }
+                    match self.client.head(&key, self.traffic).await {
+                        Ok(there) if there.size == source.object.len() => Ok(there.e_tag),
+                        _ => Err(fault),
+                    }
                 }
-                other => other.map(drop),
+                other => other.map(|done| done.e_tag),
             }
         })?;
         done.map_err(|fault| self.stop(source, fault))
     }
 }
+
+/// An object's CRC-32C, and the store's name of its version.
+type Brought = (u32, Option<String>);
 
 /// Why parts were not brought.
 enum Stop {

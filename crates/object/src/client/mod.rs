@@ -7,10 +7,12 @@ mod fault;
 mod late;
 mod limit;
 mod observed;
+mod version;
 
 pub(crate) use conditional::Created;
 pub(crate) use fault::{Fault, Why};
 pub(crate) use observed::Observing;
+pub(crate) use version::Version;
 
 use crate::shaper::Shaper;
 use bathyal_store::Traffic;
@@ -28,7 +30,7 @@ use rand::Rng;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Times that a request is sent at most.
@@ -42,39 +44,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Objects that are deleted at once.
 const DELETED_AT_ONCE: usize = 16;
 
-/// Which version of an object is read: the one that was seen first.
-#[derive(Debug, Default)]
-pub(crate) struct Version {
-    etag: OnceLock<String>,
-    /// Of the whole object, where it is known before it is seen.
-    len: Option<u64>,
-}
-
-impl Version {
-    /// Of an object of `len` bytes.
-    pub(crate) fn of_len(len: u64) -> Version {
-        Version { len: Some(len), ..Version::default() }
-    }
-
-    /// Refuses an answer of another version than those before.
-    fn check(&self, meta: &ObjectMeta) -> Result<(), Fault> {
-        if self.len.is_some_and(|len| len != meta.size) {
-            return Err(Fault::changed());
-        }
-        let Some(found) = &meta.e_tag else { return Ok(()) };
-        if self.etag.get_or_init(|| found.clone()) == found { Ok(()) } else { Err(Fault::changed()) }
-    }
-
-    /// What tells this version from others, once it was read.
-    pub(crate) fn etag(&self) -> Option<&str> {
-        self.etag.get().map(String::as_str)
-    }
-}
-
 /// A store, and the half of its interface that large objects are written through.
 pub(crate) struct Connected {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) multipart: Arc<dyn MultipartStore>,
+    /// Names the store among all others.
+    pub(crate) identity: String,
 }
 
 /// How requests are sent.
@@ -115,6 +90,11 @@ impl Client {
         self.provider
     }
 
+    /// What names its store among all others.
+    pub(crate) fn identity(&self) -> &str {
+        &self.connected.identity
+    }
+
     /// Whether its store is made slower than it is.
     pub fn shaper(&self) -> Option<&Arc<Shaper>> {
         self.shaper.as_ref()
@@ -149,7 +129,23 @@ impl Client {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        self.again(traffic, || self.hedged(key, range.clone(), version, traffic)).await
+        let request = || self.again(traffic, || self.hedged(key, range.clone(), version, traffic));
+        match request().await {
+            Err(fault) if fault.why == Why::Changed && self.adopt(key, version, traffic).await? => {
+                request().await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Asks which version is there, where it is not the one that was recorded and none was read yet: tools that copy a bucket
+    /// change what versions are called. Whether it is worth asking for the range again.
+    async fn adopt(&self, key: &Key, version: &Version, traffic: &Traffic) -> Result<bool, Fault> {
+        if let Some(known) = version.is_adopted() {
+            return Ok(known);
+        }
+        let there = self.head(key, traffic).await?;
+        Ok(version.adopt(&there))
     }
 
     /// Sends a request, and a second one if the first is late; the first answer counts.
@@ -238,13 +234,25 @@ impl Client {
         self.fetch(key, None, &Version::default(), traffic).await
     }
 
-    /// Puts `bytes` under `key`, in the place of whatever is there.
-    pub(crate) async fn put(&self, key: &Key, bytes: Bytes, traffic: &Traffic) -> Result<(), Fault> {
+    /// Puts `bytes` under `key`, in the place of whatever is there. Returns the store's name of the version.
+    pub(crate) async fn put(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        traffic: &Traffic,
+    ) -> Result<Option<String>, Fault> {
         self.again(traffic, || self.put_once(key, bytes.clone(), PutMode::Overwrite, traffic)).await
     }
 
-    async fn put_once(&self, key: &Key, bytes: Bytes, mode: PutMode, traffic: &Traffic) -> Result<(), Fault> {
-        self.once(traffic, self.store().put_opts(key, bytes.into(), PutOptions::from(mode))).await.map(drop)
+    async fn put_once(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        mode: PutMode,
+        traffic: &Traffic,
+    ) -> Result<Option<String>, Fault> {
+        let put = self.store().put_opts(key, bytes.into(), PutOptions::from(mode));
+        self.once(traffic, put).await.map(|done| done.e_tag)
     }
 
     /// Any one request.
@@ -259,9 +267,9 @@ impl Client {
         answer.map_err(|error| Fault::of(&error, seen))
     }
 
-    /// The length of an object.
-    pub(crate) async fn len_of(&self, key: &Key, traffic: &Traffic) -> Result<u64, Fault> {
-        self.again(traffic, || self.once(traffic, self.store().head(key))).await.map(|meta| meta.size)
+    /// What the store says of an object.
+    pub(crate) async fn head(&self, key: &Key, traffic: &Traffic) -> Result<ObjectMeta, Fault> {
+        self.again(traffic, || self.once(traffic, self.store().head(key))).await
     }
 
     /// All objects whose keys begin with the folder `prefix`, in order.

@@ -49,7 +49,7 @@ pub(crate) fn connect(url: &ObjectUrl, options: &StoreOptions) -> Result<Arc<Cli
         Provider::Azure => azure(url, options)?,
         Provider::Memory => {
             refuse_all(options)?;
-            both(MEMORY.clone())
+            both(MEMORY.clone(), url, [])
         }
     };
     let client = Arc::new(Client::new(connected, url.provider.name(), options.sending()));
@@ -57,8 +57,15 @@ pub(crate) fn connect(url: &ObjectUrl, options: &StoreOptions) -> Result<Arc<Cli
     Ok(client)
 }
 
-fn both<S: ObjectStore + MultipartStore>(store: Arc<S>) -> Connected {
-    Connected { store: store.clone(), multipart: store }
+/// A store of which `more` names the place beside its address.
+fn both<S: ObjectStore + MultipartStore>(
+    store: Arc<S>,
+    url: &ObjectUrl,
+    more: impl IntoIterator<Item = Option<String>>,
+) -> Connected {
+    let more: Vec<String> = more.into_iter().map(Option::unwrap_or_default).collect();
+    let identity = format!("{} {more:?}", url.root);
+    Connected { store: store.clone(), multipart: store, identity }
 }
 
 /// What tells one client from another: bucket, options, environment and process.
@@ -124,7 +131,8 @@ fn settings<K: FromStr>(
 fn unknown(key: &str, provider: Provider) -> StoreError {
     StoreError::Address(format!(
         "store option {key}: a store of {}:// has no such option; it is named as in the environment (aws_region, \
-         azure_storage_account_name, google_service_account, ...), or one of max_requests, hedge, scratch, profile, price_reads, price_gigabyte, emulate",
+         azure_storage_account_name, google_service_account, ...), or one of max_requests, hedge, scratch, profile, \
+         price_reads, price_gigabyte, cache, cache_memory, cache_disk, cache_policy, emulate",
         provider.name()
     ))
 }
@@ -152,7 +160,8 @@ fn s3(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> 
         builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?)))
+    let more = [builder.get_config_value(&AmazonS3ConfigKey::Endpoint)];
+    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
 }
 
 fn gcs(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
@@ -163,7 +172,7 @@ fn gcs(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError>
         .with_http_connector(Observing)
         .with_url(&url.root);
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?)))
+    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, []))
 }
 
 fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
@@ -174,5 +183,9 @@ fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreErro
         .with_http_connector(Observing)
         .with_url(&url.root);
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?)))
+    let more = [
+        builder.get_config_value(&AzureConfigKey::AccountName),
+        builder.get_config_value(&AzureConfigKey::Endpoint),
+    ];
+    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
 }

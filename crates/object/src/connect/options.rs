@@ -1,6 +1,7 @@
 //! How a store is reached, as far as its address does not say.
 
 use super::url::Provider;
+use crate::cache::{CacheOptions, Wanted};
 use crate::client::Sending;
 use crate::shaper::{Shaper, Shaping};
 use bathyal_store::{Prices, StoreError};
@@ -26,6 +27,10 @@ const MOST_REQUESTS: usize = 4096;
 /// | `profile` | the profile of `~/.aws` to take credentials, region and endpoint from |
 /// | `price_reads` | dollars for a million requests that read; default what the provider lists: s3 0.40, gs 0.40, az 0.50 |
 /// | `price_gigabyte` | dollars for 10^9 bytes that leave the store; default 0, as within a region |
+/// | `cache_memory` | bytes of memory to keep blocks of objects in (`2GB`, `512MiB`); default 256 MiB if any cache is wanted |
+/// | `cache` | the folder of this machine to keep blocks of objects in; one process uses it at a time |
+/// | `cache_disk` | bytes of disk to keep blocks of objects in; default 10 GB if a folder is named |
+/// | `cache_policy` | what is given up first: `s3-fifo` (default), `slru`, `lru` (see [`CachePolicy`](crate::CachePolicy)) |
 /// | `emulate` | makes the store slower: `paper`, `s3`, `s3-express`, `rack` (see [`Shaping`]) |
 #[derive(Clone, Default)]
 pub struct StoreOptions {
@@ -43,6 +48,8 @@ pub struct StoreOptions {
     /// What is charged, as far as it was said.
     price_reads: Option<f64>,
     price_gigabyte: Option<f64>,
+    /// What is said of a cache.
+    cache: Wanted,
 }
 
 impl StoreOptions {
@@ -77,6 +84,11 @@ impl StoreOptions {
     fn set(&mut self, key: String, value: String) -> Result<(), StoreError> {
         let key = key.trim().to_ascii_lowercase();
         let refuse = |what: String| Err(StoreError::Address(format!("store option {key}: {what}")));
+        match self.cache.set(&key, &value) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(what) => return refuse(what),
+        }
         match key.as_str() {
             "" => return Err(StoreError::Address("a store option needs a key: KEY=VALUE".into())),
             "max_requests" => match value.parse() {
@@ -129,7 +141,13 @@ impl StoreOptions {
             && self.shaper.is_none()
             && self.scratch.is_none()
             && self.profile.is_none()
+            && self.cache.options().is_none()
             && (self.max_requests, self.no_hedge) == (0, false)
+    }
+
+    /// The cache that objects are read through; `None` for none.
+    pub fn cache(&self) -> Option<CacheOptions> {
+        self.cache.options()
     }
 
     /// How requests are sent.

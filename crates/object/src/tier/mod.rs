@@ -1,8 +1,11 @@
 //! Ranges of an object as a tier. Near reads of one submission are one request; each request is counted, sent again when it
 //! fails and a second time when it is late ([`crate::client`]).
 
+mod cached;
 mod join;
 mod queue;
+
+pub(crate) use cached::{Cached, Patience};
 
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
@@ -30,6 +33,8 @@ pub(crate) struct Source {
     /// That of all who read it through one open generation.
     pub(crate) version: Arc<Version>,
     pub(crate) traffic: Arc<Traffic>,
+    /// What it is read through; `None` for nothing.
+    pub(crate) cached: Option<Cached>,
 }
 
 /// See the module's description.

@@ -3,6 +3,7 @@
 //! Nothing but the queue's own thread writes to a caller's buffer, so a queue that is dropped leaves none in danger.
 
 use super::Source;
+use super::cached::{Patience, parts};
 use super::join::join;
 use crate::client::Fault;
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
@@ -87,11 +88,34 @@ impl ObjectQueue {
         });
         let (source, sender, offset) = (self.source.clone(), self.sender.clone(), range.start);
         let task = self.runtime.spawn(async move {
-            let answer = source.client.range(&source.key, range, &source.version, &source.traffic).await;
+            let answer = source.read(range, Patience::None).await;
             // A queue that is gone wants no answer.
             let _ = sender.send(Event::Answer(number, answer));
         });
         self.requests[number] = Some(Request { offset, reads, task: task.abort_handle() });
+    }
+
+    /// Ends the reads whose bytes are in the cache's memory; the others, or `None` without a cache.
+    fn copy_hits(&mut self, reads: &[Read]) -> Option<Vec<Read>> {
+        self.source.cached.as_ref()?;
+        let mut missed = Vec::new();
+        for read in reads {
+            let range = read.offset..read.offset.saturating_add(u64::from(read.len)).min(self.source.len);
+            let found = if range.is_empty() { None } else { self.source.in_memory(&range) };
+            let Some(found) = found else {
+                missed.push(*read);
+                continue;
+            };
+            let mut filled = 0;
+            for (at, part) in parts(&found, &range) {
+                // SAFETY: by the contract of `Queue::submit` the buffer holds `len` writable bytes that are this read's alone,
+                // and the parts of its range, one behind the other, are no longer.
+                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), read.buffer.add(at), part.len()) };
+                filled += part.len() as u32;
+            }
+            self.ended.push(Completion { id: read.id, result: Ok(filled) });
+        }
+        Some(missed)
     }
 
     fn take(&mut self, event: Event, done: &mut Vec<Completion>) {
@@ -127,13 +151,16 @@ impl Queue for ObjectQueue {
         let taken = &reads[..reads.len().min(self.depth - self.in_flight)];
         self.in_flight += taken.len();
         self.source.traffic.wanted(taken.len() as u64, taken.iter().map(|read| u64::from(read.len)).sum());
+        let taken_reads = taken.len();
+        let missed = self.copy_hits(taken);
+        let taken = missed.as_deref().unwrap_or(taken);
         for request in join(taken, self.source.len) {
             let reads = request.reads.iter().map(|i| taken[*i]).collect();
             self.send(request.range, reads);
         }
         let beyond = taken.iter().filter(|read| read.offset >= self.source.len);
         self.ended.extend(beyond.map(|read| Completion { id: read.id, result: Ok(0) }));
-        Ok(taken.len())
+        Ok(taken_reads)
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {

@@ -1,0 +1,42 @@
+//! `bathyal warm`.
+
+use bathyal_console::{Console, Failure, byte_size};
+use bathyal_index::{FillOptions, Filled, fill};
+use serde::Serialize;
+
+use crate::arguments::WarmArguments;
+
+#[derive(Serialize)]
+struct Answer {
+    index: String,
+    #[serde(flatten)]
+    filled: Filled,
+}
+
+pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Failure> {
+    let WarmArguments { index, all, limit, store } = arguments;
+    let options = store.options()?;
+    if options.cache().is_some_and(|cache| cache.disk_bytes == 0) {
+        return Err(Failure::usage(
+            "a cache in memory ends with this command; name a folder of a disk: --store-option cache=FOLDER",
+        ));
+    }
+    let progress = console.progress();
+    let filled = fill(index, &options, &FillOptions { all: *all, limit_bytes: *limit }, &progress)?;
+    drop(progress);
+    if let Some(trouble) = &filled.cache.trouble {
+        return Err(Failure::usage(trouble.clone()));
+    }
+    let answer = Answer { index: index.display().to_string(), filled };
+    let Filled { files, bytes, received_bytes, limited, cache, .. } = &answer.filled;
+    let text = format!(
+        "{}: {files} files, {}{}; {} of these came from the store, {} are on disk, where {} may be",
+        answer.index,
+        byte_size::format(*bytes),
+        if *limited { " (not all: the limit was reached)" } else { "" },
+        byte_size::format(*received_bytes),
+        byte_size::format(cache.disk_bytes),
+        byte_size::format(cache.most_disk_bytes),
+    );
+    console.answer(&answer, &text)
+}

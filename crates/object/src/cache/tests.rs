@@ -1,0 +1,125 @@
+//! The disk of a cache: its budget, a restart, damage, failure.
+
+use super::disk::Disk;
+use super::files::{Files, Slot, buffer};
+use super::key::{BLOCK_BYTES, BlockKey, Place};
+use super::memory::Block;
+use super::options::CachePolicy;
+use std::path::Path;
+
+fn key(number: u64) -> BlockKey {
+    Place::new("store", "object", 1 << 40).version("etag").block(number)
+}
+
+fn block(number: u64) -> Block {
+    let len = if number.is_multiple_of(7) { 1000 + number as usize } else { BLOCK_BYTES as usize };
+    (0..len).map(|i| (i as u64 * 31 + number) as u8).collect()
+}
+
+fn open(folder: &Path, bytes: u64, policy: CachePolicy) -> Disk {
+    Disk::open(folder, bytes, u64::MAX, 64, policy).unwrap()
+}
+
+fn fill(disk: &Disk, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        while !disk.offer(key(number), &block(number)) {
+            disk.wait();
+        }
+    }
+    disk.wait();
+}
+
+fn taken(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    folder.read_dir().unwrap().map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+}
+
+#[test]
+fn a_full_disk_gives_up_blocks_and_takes_no_more_than_it_may() {
+    for policy in [CachePolicy::S3Fifo, CachePolicy::SegmentedLru, CachePolicy::Lru] {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = open(folder.path(), 4 << 20, policy);
+        for round in 0..10 {
+            fill(&disk, round * 200..(round + 1) * 200);
+            assert!(taken(folder.path()) <= 4 << 20, "{policy:?}");
+            for number in 0..(round + 1) * 200 {
+                if let Some(found) = disk.read(key(number)) {
+                    assert!(found == block(number), "{policy:?} {number}");
+                }
+            }
+        }
+        let there = (0..2000).filter(|number| disk.read(key(*number)).is_some()).count() as u64;
+        assert_eq!(disk.bytes(), there * BLOCK_BYTES, "{policy:?}");
+        assert!(there > 200, "{policy:?}: {there} blocks of 4 MiB");
+        assert_eq!((disk.trouble(), disk.damaged()), (None, 0));
+    }
+}
+
+#[test]
+fn the_next_process_finds_what_is_there_and_a_smaller_budget_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = open(folder.path(), 16 << 20, CachePolicy::S3Fifo);
+    fill(&disk, 0..500);
+    assert!(
+        Disk::open(folder.path(), 16 << 20, 99, 1, CachePolicy::Lru)
+            .is_err_and(|e| e.contains("another process"))
+    );
+    drop(disk);
+    let disk = open(folder.path(), 16 << 20, CachePolicy::Lru);
+    (0..500).for_each(|number| assert!(disk.read(key(number)) == Some(block(number)), "{number}"));
+    drop(disk);
+    let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
+    assert!(taken(folder.path()) <= 4 << 20);
+    let there = (0..500).filter(|number| disk.read(key(*number)) == Some(block(*number))).count();
+    assert!((200..256).contains(&there), "{there}");
+    let other = Place::new("store", "object", 1 << 40).version("another").block(1);
+    assert_eq!(disk.read(other), None);
+}
+
+#[test]
+fn what_is_damaged_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
+    fill(&disk, 0..100);
+    drop(disk);
+    for (name, step) in [("blocks", 40_000), ("slots", 500)] {
+        let path = folder.path().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        (100..bytes.len()).step_by(step).for_each(|i| bytes[i] ^= 0x10);
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
+    let found: Vec<_> = (0..100).map(|number| (number, disk.read(key(number)))).collect();
+    let there = found.iter().filter(|(_, found)| found.is_some()).count();
+    assert!((30..80).contains(&there), "{there}");
+    assert!(found.iter().all(|(number, found)| found.as_ref().is_none_or(|found| *found == block(*number))));
+    disk.wait();
+    assert!(disk.damaged() > 10);
+    fill(&disk, 0..100);
+    (0..100).for_each(|number| assert!(disk.read(key(number)) == Some(block(number)), "{number}"));
+    // A head that says nothing, and one that is not whole.
+    drop(disk);
+    for head in [&[0; 64][..], &[1; 3]] {
+        std::fs::write(folder.path().join("slots"), head).unwrap();
+        let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
+        assert_eq!(disk.bytes(), 0);
+        fill(&disk, 0..10);
+        assert!(disk.read(key(3)).is_some());
+    }
+}
+
+#[test]
+fn a_disk_that_fails_is_not_used_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, _) = Files::open(folder.path(), 4 << 20, 100).unwrap();
+    files.write(3, &block(3), Slot { hash: 0, len: 1, checksum: 0 }, &mut buffer()).unwrap();
+    let disk = Disk::new(files.read_only(), Vec::new(), 8, CachePolicy::S3Fifo).unwrap();
+    fill(&disk, 0..3);
+    assert!(disk.trouble().is_some_and(|why| why.contains("cannot write")), "{:?}", disk.trouble());
+    assert!(disk.read(key(1)).is_none());
+    assert!(disk.offer(key(5), &block(5)) && !disk.is_used());
+    // A folder that cannot be one.
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    assert!(Disk::open(&file, 4 << 20, 100, 8, CachePolicy::S3Fifo).is_err());
+}
