@@ -12,7 +12,7 @@ const LARGE: usize = (9 << 20) + 321;
 fn assert_published_once(place: &Place, data: &[u8], what: &str) {
     let keys = place.keys("index");
     let records = keys.iter().filter(|key| key.starts_with("records/")).count();
-    assert_eq!((records, keys.len()), (1, 2), "{what}: {keys:?}");
+    assert_eq!((records, keys.len()), (1, 3), "{what}: {keys:?}");
     let found = place.store().open("index").unwrap();
     assert!(found.read("data").unwrap() == data, "{what}: a wrong byte");
     assert_eq!(found.read(MARK).unwrap(), b"mark");
