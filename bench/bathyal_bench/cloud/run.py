@@ -170,7 +170,8 @@ def cost(effort: Effort) -> float:
 
 def run_worker(job: dict[str, Any], log: Path, timeout: float) -> str | None:
     """Runs a job to its end; why it failed, or None."""
-    environment = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    places = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(places)}
     with open(log, "wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bathyal_bench.cloud.worker"],

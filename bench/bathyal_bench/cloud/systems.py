@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -47,7 +46,8 @@ class Answers:
 class System(ABC):
     """An index of one data set in one bucket."""
 
-    package: str
+    library: Any
+    """The package, once it is loaded."""
 
     def __init__(self, name: str, data: DataSet, options: dict[str, Any]) -> None:
         self.name, self.data, self.options = name, data, options
@@ -60,7 +60,7 @@ class System(ABC):
 
     def version(self) -> str:
         """Of the package."""
-        return importlib.metadata.version(self.package)
+        return str(self.library.__version__)
 
     @abstractmethod
     def load_library(self) -> None:
@@ -93,8 +93,6 @@ class System(ABC):
 
 class Bathyal(System):
     """``options`` go to ``bathyal.build``."""
-
-    package = "bathyal"
 
     def load_library(self) -> None:
         import bathyal
@@ -152,8 +150,6 @@ class LanceDb(System):
 
     Answers are row ids, so that no query has to read a column of ids: LanceDB at its best.
     """
-
-    package = "lancedb"
 
     @property
     def metric(self) -> str:
