@@ -98,7 +98,8 @@ def missing():
 
 
 def run(folder: Path):
-    base, queries = generate("tiny", {"count": 3000, "dim": 16, "queries": 60}, folder / "data")
+    # Of fewer vectors an index is so small that a process holds it whole.
+    base, queries = generate("tiny", {"count": 20_000, "dim": 24, "queries": 60}, folder / "data")
     command = [sys.executable, ROOT / "bench/cloud.py", "--set", "tiny", "--base", base, "--queries", queries]
     command += ["--store", "rack", "--only", "cluster,lance-pq,lance-rq", "--concurrency", "1:20,8:40"]
     command += ["--targets", "0.9", "--repeats", "1", "--cold", "2", "--survey-queries", "40"]

@@ -139,8 +139,10 @@ def server(folder: Path) -> Iterator[Store]:
     keys = {"AWS_ACCESS_KEY_ID": OWN_KEY, "AWS_SECRET_ACCESS_KEY": OWN_SECRET}
     store = Store(f"http://127.0.0.1:{ports['s3']}", OWN_BUCKET, OWN_KEY, OWN_SECRET)
     with open(folder / "server.log", "wb") as log, running(command, keys, log) as process:
-        # The bucket is made last, and those who may not look at it are told so only when it is there.
-        wait_for(f"{store.endpoint}/{store.bucket}", process, folder / "server.log", {200, 403})
+        # Who signs nothing is told nothing of buckets, but sees the folder that is made for one, last of all.
+        filer = f"http://127.0.0.1:{ports['filer']}/buckets/{store.bucket}/"
+        wait_for(filer, process, folder / "server.log", {200})
+        wait_for(store.endpoint, process, folder / "server.log", {200, 403})
         yield store
 
 
