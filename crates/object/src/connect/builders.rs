@@ -95,6 +95,8 @@ fn client_options() -> ClientOptions {
         .with_timeout(WHOLE_TIME)
         .with_pool_idle_timeout(IDLE_TIME)
         .with_pool_max_idle_per_host(usize::MAX)
+        // A store that does not know what it holds may compress it, and unpacks megabytes for each range (SeaweedFS).
+        .with_default_content_type("application/octet-stream")
 }
 
 /// No retries: the client makes them, and counts them.
