@@ -59,9 +59,20 @@ impl Fault {
         use object_store::Error;
         let Some(seen) = seen else { return Fault::unanswered(error) };
         let why = match (seen.status, seen.code.as_str(), error) {
-            (_, "RequestTimeTooSkewed" | "ExpiredToken" | "InvalidToken" | "AuthenticationFailed", _) => {
-                Why::Denied
-            }
+            (
+                _,
+                "RequestTimeTooSkewed"
+                | "ExpiredToken"
+                | "InvalidToken"
+                | "AuthenticationFailed"
+                | "AccessDenied"
+                | "InvalidAccessKeyId"
+                | "SignatureDoesNotMatch"
+                // What some gateways say of an access key that they do not know.
+                | "XAdminUserNotFound"
+                | "NoSuchUser",
+                _,
+            ) => Why::Denied,
             // No object is missing, but the place for all of them.
             (_, "NoSuchBucket", _) => Why::Refused,
             (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
