@@ -395,8 +395,8 @@ class Index:
     @property
     def arrival(self) -> dict[str, Any] | None:
         """How much has come of what the index keeps in memory, of one in an object store that was opened without
-        ``wait``: bytes that are ``here``, bytes of ``all``, and why no more of them come (``failed``), or None. None
-        where all was waited for.
+        ``wait``: bytes that are ``here``, bytes of ``all``, and why no more of them come (``failed``), or None.
+        None where all was waited for.
 
         >>> import numpy as np, bathyal
         >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://arriving.index").close()

@@ -76,7 +76,8 @@ class Costs:
         near reads are one request, and each ``retries`` (sent again after a failure) and ``hedges`` (sent a second
         time because the first was late; ``hedges_won`` answered first) is one more; ``throttled``, answers that
         asked for fewer requests; ``dollars``, by the prices that the index was opened with; ``cache``, the blocks
-        (``hits``, ``disk_hits``, ``misses``) and bytes that came from a cache in front. Searches of an index at the same time share its requests, and each counts all.
+        (``hits``, ``disk_hits``, ``misses``) and bytes that came from a cache in front. Searches of an index at the
+        same time share its requests, and each counts all.
         """
         return self._told.requests
 

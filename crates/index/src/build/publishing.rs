@@ -63,7 +63,7 @@ pub(crate) fn publish(
     let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
     let uploaded = attend(progress, "uploading", |attend| draft.upload(&names, &note, attend));
     let draft = kept(draft, uploaded.map_err(IndexError::from))?;
-    Ok(draft.publish(&names, &note).map_err(|error| going_on(error.into()))?)
+    draft.publish(&names, &note).map_err(|error| going_on(error.into()))
 }
 
 /// The draft, if `result` is none of an error; where a store that is elsewhere failed it is left for whoever goes on with it.

@@ -101,7 +101,7 @@ impl BucketStore {
     fn newest_by(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
         let path = self.layout.path(name);
         let failed = |fault: Fault| fault.error("look for", &path);
-        let found = wait_for(async {
+        wait_for(async {
             // Between the two requests it may be pruned.
             for _ in 0..TRIES {
                 let records = self.layout.records(name);
@@ -124,8 +124,7 @@ impl BucketStore {
                 }
             }
             Err(StoreError::Replaced { path: path.clone() })
-        })?;
-        found
+        })?
     }
 
     /// The copy of the record that was published last, unless somebody else's came later, or it is not to be had.
