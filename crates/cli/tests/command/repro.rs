@@ -1,6 +1,6 @@
 //! Reproductions of the papers' figures, on tiny data.
 
-use crate::workshop::{bathyal, copy, names};
+use crate::workshop::{bathyal, copy, names, write_vectors};
 
 #[test]
 fn the_graph_on_second_tier_memory_is_reproduced_and_its_indexes_are_used_again() {
@@ -213,8 +213,11 @@ fn e2lsh_on_storage_is_reproduced() {
 
 #[test]
 fn indexes_in_an_object_store_are_reproduced() {
-    let folder = copy();
-    let line = "repro cloud --base base.fbin --query queries.fbin --work cloud --output report --sizes 100,200 --quick --json";
+    let folder = tempfile::tempdir().unwrap();
+    // Of a smaller one everything would be in the record that is read when an index is opened.
+    write_vectors(folder.path(), "base.fbin", 2000, 96, 1);
+    write_vectors(folder.path(), "queries.fbin", 20, 96, 2);
+    let line = "repro cloud --base base.fbin --query queries.fbin --work cloud --output report --sizes 100,1000 --quick --json";
     let told = bathyal(folder.path(), line).json();
     let records = told["records"].as_array().unwrap();
     let of = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
@@ -238,8 +241,12 @@ fn indexes_in_an_object_store_are_reproduced() {
     let at = |beam: u32| graph.iter().find(|record| record["beam_width"] == beam).unwrap();
     assert!(of(at(4), "rounds") > of(at(64), "rounds"));
     for record in records {
-        assert!((0.0..=1.0).contains(&of(record, "recall")) && of(record, "requests") > 0.0, "{record}");
+        assert!((0.0..=1.0).contains(&of(record, "recall")), "{record}");
         assert!(of(record, "reads") >= of(record, "requests"), "{record}");
+        if record["set"] != "base" {
+            continue;
+        }
+        assert!(of(record, "requests") > 0.0, "{record}");
         for load in record["loads"].as_array().unwrap() {
             assert_eq!(load["emulated"], true);
             // A store in the same rack answers after a millisecond.
@@ -250,7 +257,7 @@ fn indexes_in_an_object_store_are_reproduced() {
     assert!(graph.iter().any(|record| record["loads"].as_array().unwrap().len() == 2));
     let sets: std::collections::BTreeSet<_> =
         records.iter().map(|record| record["set"].as_str().unwrap()).collect();
-    assert_eq!(Vec::from_iter(sets), ["base", "base-d3", "base-n100", "base-n200", "base-u8"]);
+    assert_eq!(Vec::from_iter(sets), ["base", "base-d24", "base-n100", "base-n1000", "base-u8"]);
     let cached = told["cached"].as_array().unwrap();
     assert_eq!(cached.len(), (3 + 3) * 4 * 2, "{}", told["notes"]);
     for one in cached {
@@ -288,7 +295,7 @@ fn indexes_in_an_object_store_are_reproduced() {
 
     // What is there is of other vectors than those that are asked for.
     bathyal(folder.path(), &format!("{line} --vectors 300"))
-        .fails(1, &["over 400 vectors", "another work folder"]);
+        .fails(1, &["over 2000 vectors", "another work folder"]);
     bathyal(folder.path(), "repro cloud --base base.fbin --query a --query b")
         .fails(2, &["--query for each --base"]);
 }

@@ -89,6 +89,13 @@ impl Lab<'_> {
             }
         }
         drop(fast);
+        if points.iter().all(|(point, _)| point.requests == 0.0) {
+            measured.notes.push(format!(
+                "{} of `{}` is so small that it lies whole in the record that is read when it is opened: nothing is asked of the store",
+                subject.name(),
+                set.name
+            ));
+        }
         let began = Instant::now();
         let slow = stored.open_emulated()?;
         measured.sizes.push(size(set, subject, (&manifest, &slow), began.elapsed().as_secs_f64()));
