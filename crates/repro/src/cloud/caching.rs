@@ -145,6 +145,7 @@ fn traced(
     let each = |total: u64| per_query(&result, total);
     let asked = Asked {
         rounds: each(result.totals.hops),
+        waves: records_waves(&records) / result.latencies_ns.len().max(1) as f64,
         requests: each(result.requests.map_or(0, |requests| requests.requests)),
         bytes: each(result.totals.bytes),
         compute_ns: each(compute_ns(&result)),
@@ -158,6 +159,11 @@ fn traced(
     });
     let queries = queries.collect();
     Ok(Some(Traced { index: subject.name(), effort, recall, asked, queries }))
+}
+
+/// Submissions; each is of one query.
+fn records_waves(records: &[TraceRecord]) -> f64 {
+    records.chunk_by(|a, b| a.submitted_ns == b.submitted_ns).count() as f64
 }
 
 /// What a wave wants: blocks of a graph, each once; whole reads, which are lists, of others.
@@ -202,9 +208,10 @@ fn replay(lab: &Lab<'_>, traced: &Traced, policy: &'static str, (cache_bytes, pa
     let (hit_rate, byte_hit_rate) = (share(hits, all), share(hit_bytes, all_bytes));
     let queries = traced.queries.len() as u64;
     let left = 1.0 - share(saved, waves);
-    let asked = Asked { rounds: share(waves, queries), ..traced.asked };
+    let asked = traced.asked;
     let with = Asked {
         rounds: asked.rounds * left,
+        waves: asked.waves * left,
         requests: asked.requests * (1.0 - hit_rate),
         bytes: asked.bytes * (1.0 - byte_hit_rate),
         ..asked

@@ -7,7 +7,7 @@ use bathyal_console::{Failure, byte_size};
 use super::caching::{CONCURRENCIES, Cached, PARTS, POLICIES, TOLD_ROUNDS};
 use super::effort::BEAM;
 use super::report::{Report, marks};
-use super::subjects::GRAPH;
+use super::subjects::{GRAPH, SPANN};
 use crate::document::Document;
 use crate::draw::{Axes, Curve};
 use crate::numbers::percent;
@@ -98,7 +98,12 @@ impl Report<'_> {
 
     fn by_size(&self) -> Vec<Curve> {
         let mut curves: Vec<Curve> = Vec::new();
-        for cached in self.cached {
+        let usual = |cached: &&Cached| {
+            let own = cached.effort.beam_width().is_none_or(|beam| beam == BEAM);
+            let name = &cached.index;
+            own && (cached.policy == POLICIES[0] || *name == GRAPH.name() || *name == SPANN.name())
+        };
+        for cached in self.cached.iter().filter(usual) {
             let beam = cached.effort.beam_width().map_or(String::new(), |beam| format!(" W {beam}"));
             let name = format!("{}{beam}, {}", cached.index, cached.policy);
             let point = (1.0 / cached.part as f64, cached.hit_rate);

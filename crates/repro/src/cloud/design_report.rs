@@ -14,8 +14,8 @@ use super::subjects::{DENSE, FEWER_REPLICAS, FINE_SHARE, GRAPH, REPLICAS, SHARE,
 use crate::document::Document;
 use crate::draw::Axes;
 
-const COUNTERS: &str = "| index | effort | recall | rounds | requests | reads | KB | us of the processor |\n\
-                        |---|---|---:|---:|---:|---:|---:|---:|\n";
+const COUNTERS: &str = "| index | effort | recall | rounds | waits | requests | reads | KB | us of the processor |\n\
+                        |---|---|---:|---:|---:|---:|---:|---:|---:|\n";
 const SPEEDS: &str = "| index | effort | recall | queries/s | ms | p99 | MB/s | GET/s | bound, by the equations |\n\
                       |---|---|---:|---:|---:|---:|---:|---:|---|\n";
 /// Recalls at which one index is shown in times of another, besides the lowest and the highest of both.

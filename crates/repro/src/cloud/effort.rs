@@ -11,9 +11,9 @@ pub(super) const BEAM: u32 = 16;
 pub(super) const BEAMS: [u32; 4] = [4, 8, 32, 64];
 /// A curve ends where this recall is reached (section 5.1).
 pub(super) const ENOUGH: f64 = 0.995;
-/// Candidate lists of the graph, and posting lists: powers of two.
-const SEARCH_LISTS: (u32, u32) = (10, 1280);
-const PROBES: (u32, u32) = (8, 16_384);
+/// Candidate lists of the graph, and posting lists: doubled up to what reaches 0.995 in the paper.
+const SEARCH_LISTS: (u32, u32) = (10, 640);
+const PROBES: (u32, u32) = (8, 2048);
 /// Recalls that families with a calibration of their own are asked for.
 const RECALLS: [f32; 7] = [0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995];
 /// Of a sweep that is only to show that everything works, every so many points.

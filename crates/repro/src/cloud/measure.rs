@@ -18,11 +18,14 @@ use super::points::{Load, Point, Size, compute_ns, per_query, phase_ns};
 use super::sets::{Set, rows_of};
 use super::store::{Emulation, Stored};
 use super::subjects::Subject;
+use super::waves::Waves;
 
 /// Queries at once while recall and counters are measured, on each thread.
 const FAST_IN_FLIGHT: usize = 8;
+/// Queries of which it is counted how often they wait.
+const WAVE_QUERIES: usize = 16;
 /// Queries that a speed is of, at least and at most, in units of the concurrency; at most no fewer than of the second number.
-const LEAST_ROUNDS: usize = 2;
+const LEAST_ROUNDS: usize = 4;
 const MOST_ROUNDS: (usize, usize) = (20, 60);
 /// Bytes that are on their way at once, at most: more would take the machine's memory.
 const MOST_BYTES_IN_FLIGHT: f64 = 3e9;
@@ -74,11 +77,15 @@ impl Lab<'_> {
         let subject = planned.subject;
         let (path, manifest) = subject.find_or_build(set, self.arguments.metric, self.console)?;
         let stored = Stored::copy(&path, (set, subject), self.emulation, self.console)?;
-        let fast = stored.open_fast(None)?;
+        let waves = Waves::default();
+        let fast = stored.open_fast(Some(waves.wrap()))?;
         let mut points = Vec::new();
         for sweep in &planned.sweeps {
             for (at, effort) in sweep.efforts.iter().enumerate() {
-                let point = self.counted(set, subject, &fast, *effort)?;
+                if points.iter().any(|(point, _): &(Point, _)| point.effort == *effort) {
+                    continue;
+                }
+                let point = self.counted(set, subject, (&fast, &waves), *effort)?;
                 let enough = point.recall >= ENOUGH;
                 let loads =
                     if at % sweep.every == 0 || enough { sweep.concurrencies.clone() } else { Vec::new() };
@@ -128,13 +135,17 @@ impl Lab<'_> {
         &self,
         set: &Set,
         subject: Subject,
-        index: &Index,
+        (index, waves): (&Index, &Waves),
         effort: Effort,
     ) -> Result<Point, Failure> {
         let asked = &set.asked;
         let options = effort.options(self.arguments.k, self.cores.min(2), FAST_IN_FLIGHT);
         let result = index.search(&asked.queries, &options, self.control)?;
         let each = |total: u64| per_query(&result, total);
+        let some = rows_of(&asked.queries, WAVE_QUERIES)?;
+        let before = waves.count();
+        let alone = index.search(&some, &effort.options(self.arguments.k, 1, 1), self.control)?;
+        let each_round = (waves.count() - before) as f64 / alone.totals.hops.max(1) as f64;
         Ok(Point {
             set: set.name.clone(),
             vectors: set.base.count(),
@@ -144,6 +155,7 @@ impl Lab<'_> {
             effort,
             recall: recall(&asked.exact, &result.ids, result.k, asked.queries.count())?,
             rounds: each(result.totals.hops),
+            waves: each_round * each(result.totals.hops),
             reads: each(result.totals.reads),
             requests: each(result.requests.map_or(0, |requests| requests.requests)),
             bytes: each(result.totals.bytes),
@@ -167,6 +179,7 @@ impl Lab<'_> {
         let cores = self.cores as f64;
         let asked = Asked {
             rounds: point.rounds,
+            waves: point.waves,
             requests: point.requests,
             bytes: point.bytes,
             compute_ns: point.compute_us * 1e3,
@@ -182,8 +195,10 @@ impl Lab<'_> {
         let each = |total: u64| per_query(&result, total);
         let asked = Asked {
             rounds: each(result.totals.hops),
+            // A wave is of the reads that buffers hold, whoever the query is.
+            waves: point.waves / point.rounds.max(1e-9) * each(result.totals.hops),
             requests: each(sent.requests),
-            bytes: each(result.totals.bytes),
+            bytes: each(sent.received_bytes),
             compute_ns: each(compute_ns(&result)),
         };
         let expected = expect(&asked, shaping, concurrency as f64, cores);

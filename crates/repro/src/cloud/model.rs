@@ -11,8 +11,9 @@ const REACH: f64 = 8.0;
 /// What one query asks for, in the mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Asked {
-    /// Dependent rounds (rt).
+    /// Dependent rounds (rt), and how often is waited for them: more often where buffers do not hold a whole round.
     pub rounds: f64,
+    pub waves: f64,
     pub requests: f64,
     pub bytes: f64,
     /// Of the processor, for everything but requests.
@@ -24,7 +25,7 @@ pub(super) struct Asked {
 pub(super) struct Expected {
     /// Of a query alone, every round as long as the median first byte: the equations as they stand.
     pub plain_ms: f64,
-    /// Of a query among so many, every round as long as its slowest request.
+    /// Of a query among so many, every wait as long as its slowest request.
     pub latency_ms: f64,
     pub qps: f64,
     /// What holds the throughput down.
@@ -61,10 +62,10 @@ pub(super) fn expect(asked: &Asked, shaping: &Shaping, concurrency: f64, cores: 
     let transfer_ms = asked.bytes * each(shaping.bytes_per_s) * 1e3;
     let requests_ms = asked.requests * each(shaping.requests_per_s) * 1e3;
     let compute_ms = asked.compute_ns / 1e6;
-    let slowest = slowest_ms(shaping, asked.requests / asked.rounds.max(1.0));
+    let slowest = slowest_ms(shaping, asked.requests / asked.waves.max(1.0));
     let plain_ms = asked.rounds * shaping.first_byte_ms + transfer_ms + compute_ms;
     // Requests of one round wait for their turn as others do.
-    let alone_ms = asked.rounds * slowest + transfer_ms.max(requests_ms) + compute_ms;
+    let alone_ms = asked.waves * slowest + transfer_ms.max(requests_ms) + compute_ms;
     let rate = |ms: f64| if ms > 0.0 { 1e3 / ms } else { f64::INFINITY };
     let processor_ms = (compute_ms + asked.requests * REQUEST_NS / 1e6) / cores.max(1.0);
     let limits = [
@@ -101,13 +102,13 @@ mod tests {
 
     #[test]
     fn each_limit_binds_in_its_place() {
-        let asked = Asked { rounds: 10.0, requests: 160.0, bytes: 655_360.0, compute_ns: 1e6 };
+        let asked = Asked { rounds: 10.0, waves: 10.0, requests: 160.0, bytes: 655_360.0, compute_ns: 1e6 };
         let at = |concurrency, asked: &Asked| expect(asked, &Shaping::PAPER, concurrency, 64.0);
         assert_eq!(at(1.0, &asked).bound, "latency");
         let full = at(1024.0, &asked);
         assert_eq!((full.bound, full.qps.round()), ("GET limit", 125.0));
         assert!((full.latency_ms - 1024.0 / 125.0 * 1e3).abs() < 1.0);
-        let heavy = Asked { rounds: 1.0, requests: 8.0, bytes: 64e6, compute_ns: 1e6 };
+        let heavy = Asked { rounds: 1.0, waves: 1.0, requests: 8.0, bytes: 64e6, compute_ns: 1e6 };
         assert_eq!(at(64.0, &heavy).bound, "bandwidth");
         assert_eq!(
             expect(&Asked { compute_ns: 1e9, ..asked }, &Shaping::PAPER, 64.0, 1.0).bound,

@@ -7,6 +7,8 @@ use super::subjects::{DENSE, FEWER_REPLICAS, FINE_SHARE, GRAPH, REPLICAS, SHARE,
 pub(super) const CONCURRENCIES: [usize; 4] = [1, 4, 16, 64];
 /// The same of what is compared with one thing changed: few, and many.
 pub(super) const ENDS: [usize; 2] = [4, 64];
+/// The same where it is shown, too, where the time of one query goes (figure 4).
+const WITH_ALONE: [usize; 3] = [1, 4, 64];
 /// The same of a run that is only to show that everything works.
 const QUICK: [usize; 2] = [1, 4];
 /// Of the sweeps of figure 19, every so many efforts are measured for speed.
@@ -24,6 +26,11 @@ pub(super) struct Sweep {
     pub concurrencies: Vec<usize>,
     /// Of every so many efforts the speed is measured.
     pub every: usize,
+}
+
+/// The effort that growth is measured with, without speeds.
+fn fixed(subject: Subject) -> Sweep {
+    Sweep { efforts: vec![Effort::fixed(subject)], concurrencies: Vec::new(), every: usize::MAX }
 }
 
 /// Sweeps as they are asked for.
@@ -47,11 +54,16 @@ impl Planning {
     /// The first set: all figures but those that compare sets.
     pub(super) fn whole(self) -> Vec<Planned> {
         let mut graph = self.planned(GRAPH, &CONCURRENCIES);
+        graph.sweeps.push(fixed(GRAPH));
         graph.sweeps.extend(BEAMS.map(|beam| self.sweep(GRAPH, beam, &ENDS, BEAM_STEP)));
         let mut all = vec![graph];
-        all.extend([SPANN, Subject::Cluster, Subject::Coded].map(|of| self.planned(of, &CONCURRENCIES)));
+        all.extend([SPANN, Subject::Cluster, Subject::Coded].map(|of| {
+            let mut planned = self.planned(of, &CONCURRENCIES);
+            planned.sweeps.push(fixed(of));
+            planned
+        }));
         let fine = Subject::Spann { centroid_share: FINE_SHARE, replicas: REPLICAS };
-        all.extend([fine, Subject::Graph { max_degree: DENSE }].map(|of| self.planned(of, &ENDS)));
+        all.extend([fine, Subject::Graph { max_degree: DENSE }].map(|of| self.planned(of, &WITH_ALONE)));
         let fewer = |replicas| Subject::Spann { centroid_share: SHARE, replicas };
         all.extend(FEWER_REPLICAS.map(|replicas| self.planned(fewer(replicas), &ENDS[..1])));
         all
@@ -64,11 +76,7 @@ impl Planning {
 
     /// The first vectors of the first set (figure 13): counters alone.
     pub(super) fn growth(self) -> Vec<Planned> {
-        let counted = |subject| {
-            let sweep =
-                Sweep { efforts: vec![Effort::fixed(subject)], concurrencies: Vec::new(), every: usize::MAX };
-            Planned { subject, sweeps: vec![sweep] }
-        };
+        let counted = |subject| Planned { subject, sweeps: vec![fixed(subject)] };
         [GRAPH, SPANN, Subject::Cluster].map(counted).into()
     }
 }

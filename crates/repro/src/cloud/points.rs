@@ -16,8 +16,9 @@ pub(super) struct Point {
     #[serde(flatten)]
     pub effort: Effort,
     pub recall: f64,
-    /// Means a query: dependent rounds, reads, requests that these are, bytes, processor time without requests.
+    /// Means a query: dependent rounds, how often is waited for them (of some queries, one at a time), reads, requests that these are, bytes, processor time without requests.
     pub rounds: f64,
+    pub waves: f64,
     pub reads: f64,
     pub requests: f64,
     pub bytes: f64,
