@@ -114,7 +114,7 @@ fn reaching<'p>(points: &'p [Point], set: &Set, subject: Subject, beam: Option<u
             .iter()
             .filter(|point| point.set == set.name && point.index == name && point.effort.beam_width() == beam)
     };
-    of().find(|point| point.recall >= RECALL).or_else(|| of().last())
+    of().find(|point| point.recall >= RECALL).or_else(|| of().max_by(|a, b| a.recall.total_cmp(&b.recall)))
 }
 
 /// Searches one query after the other and takes their reads apart; `None` where they are not those that were counted.

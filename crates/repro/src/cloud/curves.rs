@@ -6,6 +6,8 @@ use super::subjects::Subject;
 /// Recalls at which two curves are compared: from, to, and the step.
 const GRID: (f64, f64, f64) = (0.5, 0.995, 0.005);
 
+/// What is counted of a point.
+pub(super) type Counter = fn(&Point) -> f64;
 /// Values by recall, rising.
 pub(super) type Values = Vec<(f64, f64)>;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bathyal_console::{Failure, byte_size};
 
-use super::curves::{self, Values, at, bottom, counters, ratio, speeds, top};
+use super::curves::{self, Counter, Values, at, bottom, counters, ratio, speeds, top};
 use super::effort::{BEAM, BEAMS};
 use super::findings::measured_concurrencies;
 use super::plan::ENDS;
@@ -83,7 +83,7 @@ impl Report<'_> {
                     point.bytes / 1e3,
                 );
             }
-            let by_size = |of: fn(&Point) -> f64| {
+            let by_size = |of: Counter| {
                 points.iter().map(|point| ((point.vectors as f64).log10(), of(point))).collect()
             };
             rounds.push(marks(subject.name(), by_size(|point| point.rounds)));
@@ -150,7 +150,7 @@ impl Report<'_> {
             let both = (&speeds(changed.1, concurrency), &speeds(usual.1, concurrency));
             self.beside_each_other(text, &format!("queries/s, {concurrency} at once"), both);
         }
-        let of: [(&str, fn(&Point) -> f64); 3] = [
+        let of: [(&str, Counter); 3] = [
             ("rounds", |point| point.rounds),
             ("requests", |point| point.requests),
             ("KB", |point| point.bytes / 1e3),
@@ -220,7 +220,7 @@ impl Report<'_> {
         }
         document.text += "\nThe paper, W from 16 to 64: 43 to 14 roundtrips and 1.85 times the queries/s at 0.995 with 4 at once; at 0.8 roundtrips stay 7,\n\
                           requests rise 1.71 times and queries/s fall 1.83 times; with 64 at once W = 32 is 1.10 times as fast as 64.\n";
-        let curve = |what: fn(&Point) -> f64| {
+        let curve = |what: Counter| {
             let each =
                 |(beam, points): &(u32, Vec<&Point>)| marks(format!("W {beam}"), counters(points, what));
             all.iter().map(each).collect::<Vec<_>>()

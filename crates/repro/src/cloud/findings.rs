@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::caching::Cached;
-use super::curves::{self, Values, at, bottom, counters, crossing, ratio, speeds, top};
+use super::curves::{self, Counter, Values, at, bottom, counters, crossing, ratio, speeds, top};
 use super::effort::BEAM;
 use super::plan::{CONCURRENCIES, ENDS};
 use super::points::Point;
@@ -217,7 +217,7 @@ impl Findings<'_> {
             let recall = if high { top(&a, &b) } else { bottom(&a, &b) };
             recall.and_then(|recall| ratio(&a, &b, recall))
         };
-        let counted = |(a, wa): (Subject, Option<u32>), (b, wb), of: fn(&Point) -> f64| {
+        let counted = |(a, wa): (Subject, Option<u32>), (b, wb), of: Counter| {
             let (a, b) = (self.counted(set, a, wa, of), self.counted(set, b, wb, of));
             top(&a, &b).and_then(|recall| ratio(&a, &b, recall))
         };

@@ -6,7 +6,7 @@ use bathyal_console::Failure;
 use serde::Serialize;
 
 use super::caching::Cached;
-use super::curves::{self, crossing, ratio};
+use super::curves::{self, Counter, crossing, ratio};
 use super::effort::BEAM;
 use super::findings::{Claim, Findings, measured_concurrencies};
 use super::measure::{Lab, Measured};
@@ -219,7 +219,7 @@ impl Report<'_> {
             counted(&mut document.text, point);
         }
         let _ = write!(document.text, "\n{PAPER_COUNTERS}");
-        let plots: [(&str, &str, fn(&Point) -> f64); 3] = [
+        let plots: [(&str, &str, Counter); 3] = [
             ("figure-8-bytes.svg", "MB read", |point| point.bytes / 1e6),
             ("figure-8-rounds.svg", "rounds", |point| point.rounds),
             ("figure-8-requests.svg", "requests", |point| point.requests),
