@@ -12,7 +12,7 @@ const VECTORS: u32 = 100_000;
 /// Queries that recall and counters are of: recalls of a thousand are known to some 0.003.
 const QUERIES: u32 = 1000;
 /// Seconds that one measurement takes about; what is slower than that has fewer queries.
-const SECONDS: f64 = 10.0;
+const SECONDS: f64 = 6.0;
 /// Neighbours a query (section 5.1).
 const PAPER_K: u32 = 10;
 /// Vectors and queries of a run that is only to show that everything works.
@@ -99,7 +99,7 @@ pub struct CloudArguments {
     /// The store that is emulated [default: paper]
     #[arg(long, value_name = "STORE")]
     pub store: Option<StoreName>,
-    /// Seconds that one speed is measured for, about [default: 10]
+    /// Seconds that one speed is measured for, about [default: 6]
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub seconds: Option<f64>,
     /// Dimensions that the set of low dimension is projected to [default: a quarter]
