@@ -317,7 +317,7 @@ impl Report<'_> {
 
 /// The answers A1 to A3.
 fn answers(text: &mut String, claims: &[Claim]) {
-    *text += "\n## The paper's answers\n\nComputed from the measurements below.\n\n| | the paper says | here | holds |\n|---|---|---|---|\n";
+    *text += "\n## The paper's answers\n\nComputed from the measurements below; speeds that differ by less than 5% count as the same.\n\n| | the paper says | here | holds |\n|---|---|---|---|\n";
     for Claim { answer, claim, here, holds } in claims {
         let _ = writeln!(text, "| {answer} | {claim} | {here} | {} |", held(*holds));
     }
