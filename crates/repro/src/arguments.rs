@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use crate::cloud::arguments::CloudArguments;
 use crate::e2lsh::arguments::E2lshArguments;
 use crate::second_tier::arguments::SecondTier;
 
@@ -24,4 +25,6 @@ pub enum Paper {
     },
     /// Implementing and evaluating E2LSH on storage: its tables and figures, and the family `lsh` beside
     E2lsh(Box<E2lshArguments>),
+    /// Cloud-native vector search: its figures on an emulated object store, and the families `cluster` and lists of codes beside
+    Cloud(Box<CloudArguments>),
 }

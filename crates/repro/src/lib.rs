@@ -4,6 +4,7 @@
 //! plots and the writing of reports are the same for all.
 
 pub mod arguments;
+mod cloud;
 mod document;
 mod draw;
 mod e2lsh;
@@ -25,5 +26,6 @@ pub fn run(arguments: &ReproArguments, console: &Console) -> Result<(), Failure>
     match &arguments.paper {
         Paper::SecondTier { experiment } => second_tier::run(experiment, console),
         Paper::E2lsh(arguments) => e2lsh::run(arguments, console),
+        Paper::Cloud(arguments) => cloud::run(arguments, console),
     }
 }

@@ -1,6 +1,6 @@
 //! Reproductions of the papers' figures, on tiny data.
 
-use crate::workshop::{bathyal, copy, names};
+use crate::workshop::{bathyal, copy, names, write_vectors};
 
 #[test]
 fn the_graph_on_second_tier_memory_is_reproduced_and_its_indexes_are_used_again() {
@@ -209,4 +209,93 @@ fn e2lsh_on_storage_is_reproduced() {
         .fails(2, &["--width", "more than 0"]);
     bathyal(folder.path(), "repro e2lsh base.fbin queries.fbin --groundtruth gt.ibin -k 100 --work w")
         .fails(2, &["100 are needed", "--groundtruth"]);
+}
+
+#[test]
+fn indexes_in_an_object_store_are_reproduced() {
+    let folder = tempfile::tempdir().unwrap();
+    // Of a smaller one everything would be in the record that is read when an index is opened.
+    write_vectors(folder.path(), "base.fbin", 2000, 96, 1);
+    write_vectors(folder.path(), "queries.fbin", 20, 96, 2);
+    let line = "repro cloud --base base.fbin --query queries.fbin --work cloud --output report --sizes 100,1000 --quick --json";
+    let told = bathyal(folder.path(), line).json();
+    let records = told["records"].as_array().unwrap();
+    let of = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
+    let named = |index: &str| -> Vec<&serde_json::Value> {
+        records.iter().filter(|record| record["index"] == index && record["set"] == "base").collect()
+    };
+    // What is in memory is not asked for: groups and lists of vectors take one round, lists of codes two.
+    for (index, rounds) in [("cluster", 1.0), ("spann", 1.0), ("coded", 2.0)] {
+        assert!(!named(index).is_empty());
+        named(index).iter().for_each(|record| assert_eq!(of(record, "rounds"), rounds, "{record}"));
+    }
+    // With the same list of candidates, the wider the beam the fewer rounds.
+    let graph = named("graph");
+    for one in &graph {
+        for other in graph.iter().filter(|other| other["search_list"] == one["search_list"]) {
+            if of(one, "beam_width") < of(other, "beam_width") {
+                assert!(of(one, "rounds") >= of(other, "rounds"), "{one} {other}");
+            }
+        }
+    }
+    let at = |beam: u32| graph.iter().find(|record| record["beam_width"] == beam).unwrap();
+    assert!(of(at(4), "rounds") > of(at(64), "rounds"));
+    for record in records {
+        assert!((0.0..=1.0).contains(&of(record, "recall")), "{record}");
+        assert!(of(record, "reads") >= of(record, "requests"), "{record}");
+        if record["set"] != "base" {
+            continue;
+        }
+        assert!(of(record, "requests") > 0.0, "{record}");
+        for load in record["loads"].as_array().unwrap() {
+            assert_eq!(load["emulated"], true);
+            // A store in the same rack answers after a millisecond.
+            assert!(of(load, "qps") > 0.0 && of(load, "round_ms") > 0.5, "{load}");
+            assert!(of(load, "predicted_qps") > 0.0, "{load}");
+        }
+    }
+    assert!(graph.iter().any(|record| record["loads"].as_array().unwrap().len() == 2));
+    let sets: std::collections::BTreeSet<_> =
+        records.iter().map(|record| record["set"].as_str().unwrap()).collect();
+    assert_eq!(Vec::from_iter(sets), ["base", "base-d24", "base-n100", "base-n1000", "base-u8"]);
+    let cached = told["cached"].as_array().unwrap();
+    assert_eq!(cached.len(), (3 + 3) * 4 * 2, "{}", told["notes"]);
+    for one in cached {
+        assert!((0.0..=1.0).contains(&of(one, "hit_rate")), "{one}");
+        assert!(of(one, "saved_waves") <= of(one, "waves"), "{one}");
+    }
+    for answer in ["A1", "A2", "A3"] {
+        assert!(told["claims"].as_array().unwrap().iter().any(|claim| claim["answer"] == answer));
+    }
+    let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();
+    for part in [
+        "Every speed here is emulated",
+        "The paper's answers",
+        "figures 3 and 7",
+        "figure 8",
+        "figure 9",
+        "figures 2 and 4",
+        "figures 10 to 12",
+        "figure 13",
+        "table 4",
+        "figures 14 and 15",
+        "figure 16",
+        "figures 17 and 18",
+        "figure 19",
+        "Equations (1) and (2)",
+        "figures 5, 6 and 20 to 25",
+    ] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    for plot in ["figure-7-c1.svg", "figure-8-bytes.svg", "figure-13-rounds.svg", "figure-21.svg"] {
+        assert!(report.contains(plot) && folder.path().join("report").join(plot).exists(), "{plot}");
+    }
+    let lines = std::fs::read_to_string(folder.path().join("report/records.jsonl")).unwrap();
+    assert!(lines.lines().count() > records.len() + cached.len());
+
+    // What is there is of other vectors than those that are asked for.
+    bathyal(folder.path(), &format!("{line} --vectors 300"))
+        .fails(1, &["over 2000 vectors", "another work folder"]);
+    bathyal(folder.path(), "repro cloud --base base.fbin --query a --query b")
+        .fails(2, &["--query for each --base"]);
 }

@@ -1,0 +1,237 @@
+//! The sets that indexes are built of: those that are given, and what is made of the first of them.
+
+use std::path::{Path, PathBuf};
+
+use bathyal_console::{Console, Failure};
+use bathyal_kernels::distance::to_f32;
+use bathyal_kernels::{Element, Metric};
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::{IdFile, VectorFile, write_ids};
+
+use super::arguments::CloudArguments;
+use crate::workload::{Questions, Sources, Workload, make_folders};
+
+/// What is beyond so many standard deviations from the mean is cut off where floats become bytes.
+const DEVIATIONS: f64 = 4.0;
+/// The share of dimensions that the set of low dimension has.
+const LOW: usize = 4;
+/// Fewest vectors of a set: below, there is nothing to find.
+const LEAST_VECTORS: usize = 100;
+
+/// Vectors, queries and exact neighbours, and the folder of their indexes.
+pub(super) struct Set {
+    pub name: String,
+    /// What it is made of, where it is not as it was given.
+    pub made: Option<String>,
+    pub folder: PathBuf,
+    pub base: VectorFile,
+    pub asked: Questions,
+}
+
+impl Set {
+    /// In words.
+    pub(super) fn described(&self) -> String {
+        let made = self.made.as_ref().map_or(String::new(), |made| format!(" ({made})"));
+        format!(
+            "`{}`{made}: {} vectors of {} {}, {} queries",
+            self.name,
+            self.base.count(),
+            self.base.dim(),
+            self.base.element().name(),
+            self.asked.queries.count()
+        )
+    }
+
+    /// The first `vectors` of it, with the same queries.
+    pub(super) fn prefix(
+        &self,
+        vectors: usize,
+        arguments: &CloudArguments,
+        console: &Console,
+    ) -> Result<Set, Failure> {
+        let base = rows_of(&self.base, vectors)?;
+        let queries = rows_of(&self.asked.queries, self.asked.queries.count())?;
+        let name = format!("{}-n{vectors}", self.name);
+        made(name, (base, queries), "its first vectors", arguments, console)
+    }
+}
+
+/// Opens the sets that are given, and makes those of figures 10 to 12 where only one is.
+pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<Set>, Failure> {
+    let count = arguments.base.len();
+    if arguments.query.len() != count || ![0, count].contains(&arguments.groundtruth.len()) {
+        return Err(Failure::usage(format!(
+            "there are {count} files of vectors, {} of queries and {} of exact neighbours: give a --query for each --base, and a \
+             --groundtruth for each or none",
+            arguments.query.len(),
+            arguments.groundtruth.len()
+        )));
+    }
+    let mut sets: Vec<Set> = Vec::new();
+    for at in 0..count {
+        let set = given(arguments, at, console)?;
+        if sets.iter().any(|other| other.name == set.name) {
+            return Err(Failure::usage(format!(
+                "two files of vectors are called {}: their indexes would lie in one folder; rename one",
+                set.name
+            )));
+        }
+        sets.push(set);
+    }
+    if count == 1 {
+        sets.extend(low(&sets[0], arguments, console)?);
+        sets.extend(other_element(&sets[0], arguments, console)?);
+    }
+    Ok(sets)
+}
+
+fn given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<Set, Failure> {
+    let path = &arguments.base[at];
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let folder = arguments.work.join(&name);
+    make_folders(&folder, &arguments.output)?;
+    let all = VectorFile::open(path)?.count();
+    let groundtruth = arguments.groundtruth.get(at).map(PathBuf::as_path);
+    let sources = Sources {
+        data: path,
+        queries: &arguments.query[at],
+        // Of fewer vectors the nearest are others.
+        groundtruth: groundtruth.filter(|_| arguments.most_vectors() as usize >= all),
+        work: &folder,
+        vectors: Some(arguments.most_vectors()),
+        first_queries: Some(arguments.most_queries()),
+        file_queries: 1,
+        metric: arguments.metric,
+        k: arguments.k,
+    };
+    let Workload { base, all: asked, .. } = Workload::open(&sources, console)?;
+    if base.count() < LEAST_VECTORS {
+        return Err(Failure::usage(format!(
+            "{}: has {} vectors; {LEAST_VECTORS} are needed at least",
+            path.display(),
+            base.count()
+        )));
+    }
+    Ok(Set { name, made: None, folder, base, asked })
+}
+
+/// A set of these vectors and queries, its exact neighbours computed once.
+fn made(
+    name: String,
+    (base, queries): (VectorFile, VectorFile),
+    how: &str,
+    arguments: &CloudArguments,
+    console: &Console,
+) -> Result<Set, Failure> {
+    let folder = arguments.work.join(&name);
+    make_folders(&folder, &arguments.output)?;
+    let exact = exact(&folder, (&base, &queries), arguments.metric, arguments.k as usize, console)?;
+    Ok(Set { name, made: Some(how.to_owned()), folder, base, asked: Questions { queries, exact } })
+}
+
+fn exact(
+    folder: &Path,
+    (base, queries): (&VectorFile, &VectorFile),
+    metric: Metric,
+    k: usize,
+    console: &Console,
+) -> Result<IdFile, Failure> {
+    let kept = folder.join(format!("groundtruth-{}-{}-{k}.ibin", base.count(), queries.count()));
+    if kept.exists() {
+        return Ok(IdFile::open(&kept)?);
+    }
+    let found = exact_neighbors(base, queries, metric, k, None, &console.progress())?;
+    write_ids(&kept, &found)?;
+    Ok(found)
+}
+
+/// The first rows of a file.
+pub(super) fn rows_of(file: &VectorFile, rows: usize) -> Result<VectorFile, Failure> {
+    let rows = rows.min(file.count());
+    let mut bytes = Vec::with_capacity(rows * file.row_bytes());
+    (0..rows).for_each(|row| bytes.extend_from_slice(file.row(row)));
+    Ok(VectorFile::from_rows(file.element(), file.dim(), bytes)?)
+}
+
+/// Each row as floats, changed by `change`, as bytes.
+fn changed(
+    file: &VectorFile,
+    (element, dim): (Element, usize),
+    change: impl Fn(&[f32], &mut Vec<u8>),
+) -> Result<VectorFile, Failure> {
+    let (mut floats, mut bytes) = (vec![0.0; file.dim()], Vec::new());
+    for row in 0..file.count() {
+        to_f32(file.element(), file.row(row), &mut floats);
+        change(&floats, &mut bytes);
+    }
+    Ok(VectorFile::from_rows(element, dim, bytes)?)
+}
+
+/// The set projected to fewer dimensions by random signs, which keep distances about as they are (Achlioptas, 2003).
+fn low(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
+    let dim = set.base.dim();
+    let to = arguments.low_dim.map_or(dim / LOW, |to| to as usize).max(2);
+    if to >= dim {
+        return Ok(None);
+    }
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut sign = || {
+        // xorshift64: signs that are the same in every run.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        if state >> 63 == 0 { 1.0_f32 } else { -1.0 }
+    };
+    let signs: Vec<f32> = (0..to * dim).map(|_| sign()).collect();
+    let scale = 1.0 / (to as f32).sqrt();
+    let project = |floats: &[f32], bytes: &mut Vec<u8>| {
+        for signs in signs.chunks_exact(dim) {
+            let sum: f32 = signs.iter().zip(floats).map(|(sign, value)| sign * value).sum();
+            bytes.extend_from_slice(&(sum * scale).to_le_bytes());
+        }
+    };
+    let shape = (Element::F32, to);
+    let both = (changed(&set.base, shape, project)?, changed(&set.asked.queries, shape, project)?);
+    let how = format!("`{}` projected to {to} dimensions", set.name);
+    made(format!("{}-d{to}", set.name), both, &how, arguments, console).map(Some)
+}
+
+/// The set with bytes for floats, or floats for what is smaller; of distances that stay the same by that.
+fn other_element(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
+    if arguments.metric != Metric::L2 {
+        return Ok(None);
+    }
+    let dim = set.base.dim();
+    if set.base.element() != Element::F32 {
+        let same = |floats: &[f32], bytes: &mut Vec<u8>| {
+            bytes.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
+        };
+        let shape = (Element::F32, dim);
+        let both = (changed(&set.base, shape, same)?, changed(&set.asked.queries, shape, same)?);
+        let how = format!("`{}` as floats", set.name);
+        return made(format!("{}-f32", set.name), both, &how, arguments, console).map(Some);
+    }
+    let (mean, deviation) = spread(&set.base);
+    let step = (2.0 * DEVIATIONS * deviation / 255.0).max(f64::MIN_POSITIVE);
+    let round = |floats: &[f32], bytes: &mut Vec<u8>| {
+        let byte = |value: &f32| ((f64::from(*value) - mean) / step + 127.5).round().clamp(0.0, 255.0) as u8;
+        bytes.extend(floats.iter().map(byte));
+    };
+    let shape = (Element::U8, dim);
+    let both = (changed(&set.base, shape, round)?, changed(&set.asked.queries, shape, round)?);
+    let how = format!("`{}` rounded to bytes", set.name);
+    made(format!("{}-u8", set.name), both, &how, arguments, console).map(Some)
+}
+
+/// Mean and standard deviation of all values.
+fn spread(file: &VectorFile) -> (f64, f64) {
+    let (mut floats, mut sum, mut squares) = (vec![0.0; file.dim()], 0.0, 0.0);
+    for row in 0..file.count() {
+        to_f32(file.element(), file.row(row), &mut floats);
+        sum += floats.iter().map(|value| f64::from(*value)).sum::<f64>();
+        squares += floats.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
+    }
+    let count = (file.count() * file.dim()).max(1) as f64;
+    let mean = sum / count;
+    (mean, (squares / count - mean * mean).max(0.0).sqrt())
+}

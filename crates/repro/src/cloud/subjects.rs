@@ -1,0 +1,112 @@
+//! The indexes that are compared, built once into the folder of their set and found there again.
+
+use std::path::PathBuf;
+
+use bathyal_console::{Console, Failure};
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoice, GraphOptions, PostingLayout, SpannOptions,
+};
+use bathyal_kernels::Metric;
+use bathyal_kernels::quantize::CodeKind;
+
+use super::sets::Set;
+
+/// R of the paper's graphs (section 5.1).
+pub(super) const DEGREE: u32 = 64;
+/// R of the denser graph (figures 17 and 18).
+pub(super) const DENSE: u32 = 256;
+/// Candidates while a graph is built, at least.
+const BUILD_LIST: u32 = 100;
+/// Lists for each vector of the paper's posting lists (table 3), and of those that are finer (figure 14).
+pub(super) const SHARE: f32 = 0.16;
+pub(super) const FINE_SHARE: f32 = 0.32;
+/// Copies of a vector at most, and what replication is compared (figure 16).
+pub(super) const REPLICAS: u32 = 8;
+pub(super) const FEWER_REPLICAS: [u32; 2] = [4, 2];
+
+/// An index, as far as figures tell indexes apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Subject {
+    /// What DiskANN is: a page a vector and its links, codes in memory.
+    Graph { max_degree: u32 },
+    /// What SPANN is: lists of vectors, centroids in memory.
+    Spann { centroid_share: f32, replicas: u32 },
+    /// Groups with all codes in memory: one round.
+    Cluster,
+    /// Lists of codes, then the vectors of the best: two rounds.
+    Coded,
+}
+
+/// The graph of the paper's figures.
+pub(super) const GRAPH: Subject = Subject::Graph { max_degree: DEGREE };
+/// The posting lists of the paper's figures.
+pub(super) const SPANN: Subject = Subject::Spann { centroid_share: SHARE, replicas: REPLICAS };
+
+impl Subject {
+    /// Its name in tables and in the work folder.
+    pub(super) fn name(self) -> String {
+        match self {
+            Subject::Graph { max_degree: DEGREE } => "graph".to_owned(),
+            Subject::Graph { max_degree } => format!("graph-r{max_degree}"),
+            SPANN => "spann".to_owned(),
+            Subject::Spann { centroid_share, replicas } => format!("spann-s{centroid_share}-x{replicas}"),
+            Subject::Cluster => "cluster".to_owned(),
+            Subject::Coded => "coded".to_owned(),
+        }
+    }
+
+    /// How it is built.
+    fn options(self, metric: Metric) -> BuildOptions {
+        let family: FamilyOptions = match self {
+            Subject::Graph { max_degree } => {
+                let (layout, search_list) = (GraphLayoutChoice::Padded, BUILD_LIST.max(max_degree));
+                GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into()
+            }
+            Subject::Spann { centroid_share, replicas } => SpannOptions {
+                layout: PostingLayout::Coupled,
+                centroid_share,
+                replicas: Some(replicas),
+                ..SpannOptions::default()
+            }
+            .into(),
+            Subject::Cluster => ClusterOptions::default().into(),
+            Subject::Coded => SpannOptions {
+                layout: PostingLayout::Coupled,
+                code_kind: Some(CodeKind::Axes),
+                ..SpannOptions::default()
+            }
+            .into(),
+        };
+        BuildOptions { metric, ..BuildOptions::of(family) }
+    }
+
+    /// Finds or builds it over `set`; its folder and what its manifest says.
+    pub(super) fn find_or_build(
+        self,
+        set: &Set,
+        metric: Metric,
+        console: &Console,
+    ) -> Result<(PathBuf, Manifest), Failure> {
+        let path = set.folder.join(self.name());
+        let options = self.options(metric);
+        if !path.exists() {
+            bathyal_index::build(&set.base, &path, &options, &console.progress())?;
+        }
+        let manifest = Manifest::read(&path)?;
+        let there = |family: &str, vectors: u64, dim: usize, element: &str, metric: &str| {
+            format!("family {family} over {vectors} vectors of {dim} {element} ({metric})")
+        };
+        let (base, is) = (&set.base, &manifest);
+        let found = there(&is.family, is.vectors, is.dim as usize, &is.element, &is.metric);
+        let (element, family) = (base.element().name(), options.family.family());
+        let wanted = there(family, base.count() as u64, base.dim(), element, metric.name());
+        if found == wanted {
+            return Ok((path, manifest));
+        }
+        Err(Failure::new(format!(
+            "{}: is of {found}, but {wanted} is wanted; name another work folder",
+            path.display()
+        )))
+    }
+}
