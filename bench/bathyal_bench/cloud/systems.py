@@ -127,9 +127,14 @@ class Bathyal(System):
         return [{"recall": recall} for recall in RECALLS]
 
     def open(self, store: Store) -> None:
+        self.store = store
         self.index = self.library.open(self.address(store), store_options=store.as_bathyal_options())
 
     def warm(self, k: int) -> None:
+        # It answers before all is in memory that it keeps there.
+        self.index.close()
+        options = self.store.as_bathyal_options()
+        self.index = self.library.open(self.address(self.store), wait=True, store_options=options)
         self.index.warm(k=k)
 
     def prepare_queries(self, queries: NDArray[Any]) -> NDArray[Any]:
