@@ -1,13 +1,16 @@
 //! What every store and every tier has to do, on a store in memory behind the interface of those that are far away.
 
-use bathyal_object::{BucketStore, ObjectUrl, Shaper, Shaping, StoreOptions};
-use bathyal_store::{DraftExt, GenerationExt, Replace, Store, Traffic, conformance};
+use bathyal_object::{BucketStore, ObjectUrl, PruneOptions, Shaper, Shaping, StoreOptions};
+use bathyal_store::{
+    Draft, DraftExt, GenerationExt, Replace, Store, StoreError, StoreExt, Traffic, conformance,
+};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::FileOptions;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const MARK: &str = "manifest";
 
@@ -88,4 +91,24 @@ fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
     assert!(found.read("large").unwrap() == large);
     let after = found.traffic().unwrap().now().since(&before);
     assert_eq!((after.requests, after.retries), (10 + 11, 0), "ten small ones do not fit into the record");
+}
+
+#[test]
+fn what_a_prune_took_away_before_it_was_published_is_brought_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = store("memory://pruned/x", &options(scratch.path()));
+    let draft = store.begin("index", Replace::Never).unwrap();
+    draft.put("data", &vec![7; 300_000]).unwrap();
+    draft.put(MARK, b"mark").unwrap();
+    draft.upload(&["data", MARK], "note", &|_, _| true).unwrap();
+    let all = PruneOptions { kept: Duration::ZERO, ..PruneOptions::default() };
+    assert_eq!(store.prune("index", &all).unwrap().unfinished, 1);
+    let error = draft.publish(&["data", MARK], "note").unwrap_err();
+    assert!(error.to_string().contains("removed it again"), "{error}");
+    assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
+    let sealed = |draft: &dyn Draft| draft.sealed().map(str::to_owned);
+    let (draft, note) = store.resume("index", Replace::Never, sealed).unwrap();
+    assert_eq!(note.as_deref(), Some("note"));
+    draft.publish(&["data", MARK], "note").unwrap();
+    assert_eq!(store.open("index").unwrap().read("data").unwrap(), vec![7; 300_000]);
 }

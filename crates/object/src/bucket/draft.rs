@@ -231,12 +231,21 @@ impl Draft for BucketDraft {
     }
 
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
-        let published = self.publish_now(names, note);
-        match &published {
+        let record = match self.prepare(names, note) {
             // Whoever goes on finds it.
-            Err(StoreError::Remote { .. }) => self.leave()?,
-            Err(_) => {}
+            Err(error @ StoreError::Remote { .. }) => {
+                self.leave()?;
+                return Err(error);
+            }
+            prepared => prepared?,
+        };
+        let published = self.store.publish(&self.name, record, self.replace);
+        match &published {
             Ok(()) => self.ended = true,
+            // It is another one that stands there, so nobody will ever read this one.
+            Err(StoreError::Exists { .. }) => {}
+            // The record may be there all the same: nothing that it names is taken away.
+            Err(_) => self.leave()?,
         }
         published
     }
@@ -248,7 +257,8 @@ impl Draft for BucketDraft {
 }
 
 impl BucketDraft {
-    fn publish_now(&self, names: &[&str], note: &str) -> Result<(), StoreError> {
+    /// Brings what is not in the bucket yet, and makes the record.
+    fn prepare(&self, names: &[&str], note: &str) -> Result<Record, StoreError> {
         if !names.contains(&self.store.mark) {
             let path = self.path.join(self.store.mark);
             return Err(StoreError::Missing { what: "file", path });
@@ -271,8 +281,28 @@ impl BucketDraft {
             upload.run(&sources, &mut journal, &|_, _| true, &mut |journal| self.keep(journal))?;
             *self.journal() = journal;
         }
-        let record = self.record(names)?;
-        self.store.publish(&self.name, record, self.replace)
+        self.check_brought()?;
+        self.record(names)
+    }
+
+    /// Looks whether all that was brought is still there: a prune that keeps nothing takes away what is not published yet.
+    fn check_brought(&self) -> Result<(), StoreError> {
+        let mut journal = self.journal().clone();
+        if journal.is_empty() {
+            return Ok(());
+        }
+        let prefix = self.store.layout.generation(&self.name, &journal.id);
+        let listed = wait_for(self.store.client.list(&prefix, &self.store.traffic))?;
+        let listed = listed.map_err(|fault| fault.error("publish", &self.path))?;
+        let there = |name: &str, bytes: u64| {
+            listed.iter().any(|object| object.location.filename() == Some(name) && object.size == bytes)
+        };
+        let Some(gone) = journal.forget_unless(there) else { return Ok(()) };
+        self.keep(&journal)?;
+        *self.journal() = journal;
+        let reason = "something removed it again before it was published: a prune that keeps too little, or a rule of the bucket";
+        let path = self.path.join(gone);
+        Err(StoreError::Remote { operation: "publish", path, reason: reason.into() })
     }
 }
 

@@ -76,6 +76,19 @@ impl Journal {
         Journal { id, ..Journal::default() }
     }
 
+    /// Forgets the objects that are not there, of which it returns one.
+    pub(super) fn forget_unless(&mut self, there: impl Fn(&str, u64) -> bool) -> Option<String> {
+        let mut gone = None;
+        self.whole.retain(|name, whole| {
+            let is_there = there(name, whole.bytes);
+            if !is_there {
+                gone = Some(name.clone());
+            }
+            is_there
+        });
+        gone
+    }
+
     /// Whether nothing was brought.
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.begun.is_empty()
