@@ -88,7 +88,7 @@ def prune(
     >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://twice.index", overwrite=True).close()
     >>> told = bathyal.prune("memory://twice.index")
     >>> told["generations"], told["kept"]
-    (0, 0)
+    (0, 1)
     """
     at = (place(index), store_pairs(store_options))
     report: dict[str, int] = json.loads(_bathyal.prune(at, whole("kept_hours", kept_hours), bool(dry_run)))

@@ -30,6 +30,8 @@ COUNTS = {
     "hedges",
     "hedges_won",
     "throttled",
+    "dollars",
+    "cache",
 }
 
 
