@@ -22,4 +22,4 @@ pub mod tier;
 pub use bucket::{BucketStore, PruneOptions, Pruned};
 pub use cache::{Cache, CacheOptions, CachePolicy, CacheStatus};
 pub use connect::{ObjectUrl, StoreOptions};
-pub use shaper::{Shaper, Shaping};
+pub use shaper::{Shaper, Shaping, SlowDown};
