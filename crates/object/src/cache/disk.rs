@@ -29,8 +29,6 @@ enum Order {
     Write(BlockKey, Block, OwnedSemaphorePermit),
     /// That a block was read.
     Used(u64),
-    /// That what was found is damaged.
-    Damaged(u64, Held),
 }
 
 /// What reads and the threads that write share.
@@ -128,8 +126,10 @@ impl Disk {
                 Some(Block::from(content))
             }
             Ok(_) => {
-                // It may have been another one's slot for a while.
-                self.order(Order::Damaged(hash, held));
+                // It may have been another one's slot for a while. At once, since whoever reads this writes what it gets instead.
+                if shared.room.forget(hash, held) {
+                    shared.damaged.fetch_add(1, Relaxed);
+                }
                 None
             }
             Err(error) => {
@@ -265,11 +265,6 @@ fn write_all(shared: &Shared, orders: &Mutex<Receiver<Order>>) {
         match order {
             Order::Write(key, block, _place) => shared.write(key, &block, &mut buffer),
             Order::Used(hash) => shared.room.promote(hash),
-            Order::Damaged(hash, held) => {
-                if shared.room.forget(hash, held) {
-                    shared.damaged.fetch_add(1, Relaxed);
-                }
-            }
         }
         shared.pending.fetch_sub(1, Release);
     }
