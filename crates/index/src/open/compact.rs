@@ -9,9 +9,10 @@ use crate::form::Form;
 use crate::format::ids::IdRuns;
 use crate::format::manifest::Manifest;
 use crate::locate::holding;
+use crate::room::give_back;
 use bathyal_kernels::Element;
 use bathyal_object::StoreOptions;
-use bathyal_store::{Store, StoreError};
+use bathyal_store::{Generation, Store, StoreError};
 use bathyal_vectors::progress::{Progress, Silent};
 use bathyal_vectors::{VectorFile, bin_header_bytes};
 use serde::Serialize;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of vectors that are gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
+/// The program and its stacks, while the index is read.
+const PROGRAM_BYTES: u64 = 28 << 20;
 /// Vectors between two looks at cancellation.
 const CHECK_VECTORS: u64 = 4096;
 
@@ -74,8 +77,7 @@ pub fn compact_in(
     progress: &dyn Progress,
 ) -> Result<Compaction, IndexError> {
     let directory = store.open(name)?;
-    let opening = OpenOptions { memory_bytes: options.memory_bytes, ..OpenOptions::default() };
-    let index = Index::open_in(directory.as_ref(), &opening, &Silent)?;
+    let index = open_least(directory.as_ref(), options.memory_bytes)?;
     // Whoever compacts is the only one that changes it until the end.
     let changing = index.changing()?;
     let mut writer = index.writer(changing)?;
@@ -121,10 +123,28 @@ pub fn compact_in(
     };
     let (data, ids) = rows.end()?;
     drop((changes, index));
+    give_back();
     let ids = (!ids.are_places()).then_some(ids);
     let build = build_over(&data, ids.as_ref(), store, name, &building, progress)?;
     drop(log);
     Ok(Compaction { changed, build: Some(build) })
+}
+
+/// Opens an index that is read once, from its beginning to its end, with the least memory: what else a budget allows it would
+/// fill with pages and codes that nobody searches.
+fn open_least(directory: &dyn Generation, budget: Option<u64>) -> Result<Index, IndexError> {
+    let open = |memory_bytes| {
+        Index::open_in(directory, &OpenOptions { memory_bytes, ..OpenOptions::default() }, &Silent)
+    };
+    match (open(Some(0)), budget) {
+        (Err(IndexError::Memory { what, needed, advice, .. }), Some(given))
+            if needed + PROGRAM_BYTES > given =>
+        {
+            Err(IndexError::Memory { what, needed: needed + PROGRAM_BYTES, given, advice })
+        }
+        (Err(IndexError::Memory { needed, .. }), _) => open(Some(needed)),
+        (opened, _) => opened,
+    }
 }
 
 /// The vectors of the new index and their ids, as they are collected.
