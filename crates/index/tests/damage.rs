@@ -160,7 +160,7 @@ fn calibration_that_nobody_measured_is_refused() {
         }
         // JSON has no NaN; what stands for it is no number.
         let text = String::from_utf8(sound.to_bytes().unwrap()).unwrap();
-        let json = text.rsplit_once("\ncrc32c").unwrap().0.replace("\"recall\": 1.0", "\"recall\": null");
+        let json = text.rsplit_once("\ncrc32c").unwrap().0.replace("\"recall\":1.0", "\"recall\":null");
         let seal = format!("\ncrc32c {:08x}\n", crc32c::crc32c(json.as_bytes()));
         std::fs::write(path.join("manifest.json"), json.clone() + &seal).unwrap();
         assert!(json.contains("null"), "{name}");

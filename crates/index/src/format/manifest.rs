@@ -1,6 +1,7 @@
 //! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
 
 use super::identity::Identity;
+use super::json;
 use super::seal;
 use super::stored::StoredEntry;
 use super::striped::{self, StripeEntry};
@@ -250,7 +251,7 @@ impl Manifest {
                 self.format_version
             )));
         }
-        let json = serde_json::to_vec_pretty(self).map_err(|e| IndexError::Internal(e.to_string()))?;
+        let json = json::to_vec(self).map_err(|e| IndexError::Internal(e.to_string()))?;
         Ok(seal::sealed(json))
     }
 

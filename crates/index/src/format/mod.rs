@@ -8,6 +8,7 @@ pub mod csr;
 pub mod groups;
 pub mod identity;
 pub mod ids;
+mod json;
 pub mod links;
 pub(crate) mod loading;
 pub mod local;
