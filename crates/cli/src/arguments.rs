@@ -151,6 +151,15 @@ pub enum ModeName {
     Pipelined,
 }
 
+impl From<SearchMode> for ModeName {
+    fn from(mode: SearchMode) -> ModeName {
+        match mode {
+            SearchMode::Batched => ModeName::Batched,
+            SearchMode::Pipelined => ModeName::Pipelined,
+        }
+    }
+}
+
 impl ModeName {
     /// The name that is typed.
     pub fn name(self) -> &'static str {
@@ -197,7 +206,7 @@ pub struct SearchSettings {
     #[arg(long, value_name = "FILE", value_parser = parse_profile)]
     pub profile: Option<TierProfile>,
     /// Whether a query of a graph or of posting lists waits for all that it reads at once (batched), or goes on with what has
-    /// arrived [default: batched]
+    /// arrived [default: batched, or pipelined of a graph in an object store]
     #[arg(long, value_enum)]
     pub mode: Option<ModeName>,
     /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4, or 16 in an object store]

@@ -153,7 +153,7 @@ impl Measurement {
             probes: found.probes,
             multi_probe: options.multi_probe,
             beam_width: options.beam_width,
-            mode: settings.mode.unwrap_or(ModeName::Batched).name(),
+            mode: settings.mode.unwrap_or_else(|| index.default_mode().into()).name(),
             tier: settings.tier_name(),
             emulated: settings.emulated(),
             method: index.tier().profile().method.clone(),

@@ -5,6 +5,7 @@ use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::cost::kept::of_this_machine;
+use crate::family::Knob;
 use crate::query::{
     ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams, beam_width_on,
 };
@@ -45,6 +46,18 @@ impl Index {
             timed: false,
         };
         self.suited_in_flight(&params)
+    }
+
+    /// In what order a query goes on with its reads when the caller does not say: hop by hop, but through a graph on a tier that
+    /// is far away as they arrive, since a hop waits for the slowest of its reads. Over an emulated store of 31 ms (24,000 vectors of
+    /// 384 dimensions, beam width 16) a query alone takes 127 ms instead of 205 ms at the same recall, with 2% more reads.
+    pub fn default_mode(&self) -> SearchMode {
+        let hops = self.stored.knobs().contains(&Knob::BeamWidth);
+        if hops && self.profile.latency_ns >= FAR_LATENCY_NS {
+            SearchMode::Pipelined
+        } else {
+            SearchMode::Batched
+        }
     }
 
     /// Queries interleaved a thread by a search of this effort, when the caller does not say.

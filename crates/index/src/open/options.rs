@@ -93,7 +93,7 @@ pub struct SearchOptions {
     pub multi_probe: Option<u32>,
     /// Threads; 0 means all cores.
     pub threads: usize,
-    /// Hop by hop, or as reads arrive; `None` is hop by hop.
+    /// Hop by hop, or as reads arrive; `None` is [`Index::default_mode`](crate::Index::default_mode).
     pub mode: Option<SearchMode>,
     /// Queries interleaved on each thread; `None` suits the tier.
     pub in_flight: Option<usize>,

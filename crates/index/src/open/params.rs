@@ -126,7 +126,7 @@ impl Index {
             prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { effort.prune }),
             beam_width: beam_width as usize,
             multi_probe: options.multi_probe.unwrap_or(0) as usize,
-            mode: options.mode.unwrap_or_default(),
+            mode: options.mode.unwrap_or_else(|| self.default_mode()),
             timed: options.timed,
         };
         Ok((params, notes))

@@ -1,6 +1,6 @@
 //! How hard indexes are searched: the sweeps of section 5.1.
 
-use bathyal_index::{Effort as IndexEffort, SearchOptions};
+use bathyal_index::{Effort as IndexEffort, SearchMode, SearchOptions};
 use serde::Serialize;
 
 use super::subjects::Subject;
@@ -89,6 +89,8 @@ impl Effort {
             Effort::Beam { search_list, beam_width } => {
                 told.effort = IndexEffort::SearchList(search_list);
                 told.beam_width = Some(beam_width);
+                // Rounds are what the paper counts.
+                told.mode = Some(SearchMode::Batched);
             }
             Effort::Probes { probes } => (told.probes, told.prune) = (Some(probes), Some(0.0)),
             Effort::Recall { recall } => told.effort = IndexEffort::Recall(recall),

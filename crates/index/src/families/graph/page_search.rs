@@ -8,7 +8,7 @@ use super::layout::GraphLayout;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
 use crate::format::local::LocalLayout;
-use crate::query::Phase;
+use crate::query::{FAR_BEAM_WIDTH, Phase};
 use bathyal_kernels::Neighbor;
 
 /// Pivots a square root of the number of vectors: scoring them costs some microseconds and saves most of the way from
@@ -43,30 +43,34 @@ pub(crate) fn width_after(reads: u32, beam_width: usize) -> usize {
 
 impl Scratch {
     /// Begins at the pages of the nearest pivots and of the entry point.
-    pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout) {
+    pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout, beam_width: usize) {
         self.opened.clear();
-        self.find_starts(graph);
+        self.find_starts(graph, beam_width);
         self.slack = self.mean_bound(graph) * SLACK_BOUNDS;
         self.near.clear();
         self.near.extend_from_slice(&self.ids);
         self.look_at_near(graph, layout);
     }
 
-    /// Puts the nearest pivots and the entry point into `self.ids`.
-    pub(super) fn find_starts(&mut self, graph: &Graph) {
+    /// Puts the nearest pivots and the entry point into `self.ids`: as many as fill the first beam at least, of all pivots where
+    /// the beam is as wide as that of a tier on which a hop is a wait.
+    pub(super) fn find_starts(&mut self, graph: &Graph, beam_width: usize) {
         let step = match &graph.layout {
-            GraphLayout::Padded(_) | GraphLayout::Csr(_) => RECORD_SHARE,
-            GraphLayout::Local(_) => 1,
+            GraphLayout::Padded(_) | GraphLayout::Csr(_) if beam_width < FAR_BEAM_WIDTH as usize => {
+                RECORD_SHARE
+            }
+            _ => 1,
         };
+        let starts = beam_width.max(STARTS);
         self.ids.clear();
         self.ids.extend(graph.pivots.iter().step_by(step));
         self.score(graph);
         self.starts.clear();
         self.starts
             .extend(self.ids.iter().zip(&self.scores).map(|(id, d)| Neighbor { distance: *d, id: *id }));
-        if self.starts.len() > STARTS {
-            self.starts.select_nth_unstable(STARTS);
-            self.starts.truncate(STARTS);
+        if self.starts.len() > starts {
+            self.starts.select_nth_unstable(starts);
+            self.starts.truncate(starts);
         }
         self.ids.clear();
         self.ids.extend(self.starts.iter().map(|start| start.id).chain([graph.entry.entry_point]));

@@ -103,12 +103,12 @@ impl Scratch {
         self.visited.clear();
         match &graph.layout {
             GraphLayout::Padded(_) | GraphLayout::Csr(_) => {
-                self.find_starts(graph);
+                self.find_starts(graph, params.beam_width);
                 let visited = &mut self.visited;
                 self.ids.retain(|id| visited.insert(*id));
                 self.offer(graph);
             }
-            GraphLayout::Local(layout) => self.enter(graph, layout),
+            GraphLayout::Local(layout) => self.enter(graph, layout, params.beam_width),
         }
     }
 
