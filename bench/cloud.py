@@ -94,6 +94,12 @@ def parse() -> argparse.Namespace:
         "--endpoint", help="http://HOST:PORT of a server that runs (default: `weed mini` is started)"
     )
     store.add_argument("--bucket", default="bench", help="the bucket at --endpoint (default: bench)")
+    store.add_argument(
+        "--folder",
+        type=Path,
+        help="where the server at --endpoint keeps its buckets as folders (versitygw does): the relay answers from there, and "
+        "what is measured is who asks rather than the server",
+    )
     store.add_argument("--seed", type=int, default=1, help="of the delays")
     what = parser.add_argument_group("what is measured")
     what.add_argument(
@@ -177,7 +183,7 @@ def measure(options: argparse.Namespace) -> Path:
     with alone_in(work), there(options, work) as real:
         data = prepare(entry(options), work / "data")
         with (
-            relay(real, options.store, options.seed, work / "relay.log") as slow,
+            relay(real, options.store, options.seed, options.folder, work / "relay.log") as slow,
             open(output, "w", encoding="utf-8") as log,
         ):
             Run(plan, data, work, log, real, slow).execute()

@@ -147,8 +147,11 @@ def server(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def relay(upstream: Store, emulated: str, seed: int, log: Path) -> Iterator[Store]:
-    """The same bucket through a relay that makes it look like the store ``emulated``.
+def relay(
+    upstream: Store, emulated: str, seed: int, folder: Path | None, log: Path
+) -> Iterator[Store]:
+    """The same bucket through a relay that makes it look like the store ``emulated``, and answers itself from the
+    server's ``folder``, if there is one.
 
     Raises:
         Missing: the program is not here.
@@ -162,6 +165,7 @@ def relay(upstream: Store, emulated: str, seed: int, log: Path) -> Iterator[Stor
     listen = f"127.0.0.1:{free_ports(1)[0]}"
     command = [program, "relay", "--listen", listen, "--upstream", upstream.host_and_port]
     command += ["--store", emulated, "--seed", str(seed)]
+    command += ["--folder", folder] if folder is not None else []
     with open(log, "wb") as output, running(command, {}, output) as process:
         wait_for(f"http://{listen}/-/counts", process, log, {200})
         yield upstream.through(f"http://{listen}")

@@ -6,6 +6,7 @@ mod numbers;
 mod perturb;
 mod relay;
 mod sets;
+mod soak_store;
 mod state;
 mod tiers;
 
@@ -34,6 +35,8 @@ enum Suite {
     Perturb(perturb::PerturbArguments),
     /// An object store made as slow as one that is far away, for all systems that are compared
     Relay(relay::RelayArguments),
+    /// Many queries of an index in an object store in which reads go wrong: right answers, and nothing that grows
+    SoakStore(soak_store::SoakArguments),
     /// What a query that is under way holds, counted at the allocator
     State(state::StateArguments),
     /// The same ids, distances and counters from files, from memory and from a simulated device
@@ -46,6 +49,7 @@ fn run(suite: &Suite) -> Result<bool, Box<dyn Error>> {
         Suite::Calibration(arguments) => calibration::run(arguments),
         Suite::Perturb(arguments) => perturb::run(arguments),
         Suite::Relay(arguments) => relay::run(arguments),
+        Suite::SoakStore(arguments) => soak_store::run(arguments),
         Suite::State(arguments) => state::run(arguments),
         Suite::Tiers(arguments) => tiers::run(arguments),
     }

@@ -3,13 +3,19 @@
 
 use bathyal_object::{Shaper, Shaping};
 use clap::Args;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 /// A head longer than this is none.
 const LONGEST_HEAD: usize = 64 << 10;
@@ -31,10 +37,33 @@ pub struct RelayArguments {
     /// What it is made to look like: paper, s3, s3-express, rack
     #[arg(long, default_value = "paper")]
     store: String,
-    /// Seed of the delays
+    /// Seed of the delays, and of what goes wrong
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// One in so many reads goes wrong: 503, 500, a connection that ends before the answer or in its body, an answer that is
+    /// seconds late; 0 is none
+    #[arg(long, default_value_t = 0)]
+    faults: u32,
+    /// Where the server keeps its buckets as folders and objects as files (versitygw does, with `posix`): reads after the first of
+    /// an object are answered from there, so that what is measured is who asks and not the server
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
+
+/// How late an answer is that is late.
+const LATE: Duration = Duration::from_secs(2);
+
+/// What goes wrong with a read.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Busy,
+    Broken,
+    Ends,
+    EndsInBody,
+    Late,
+}
+
+const FAULTS: [Fault; 5] = [Fault::Busy, Fault::Broken, Fault::Ends, Fault::EndsInBody, Fault::Late];
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -42,17 +71,32 @@ struct Counts {
     read_bytes: AtomicU64,
     refused: AtomicU64,
     writes: AtomicU64,
+    faults: AtomicU64,
 }
 
 struct Relay {
     shaper: Shaper,
+    /// One in so many reads goes wrong.
+    faults: u32,
+    random: Mutex<SmallRng>,
     upstream: SocketAddr,
     counts: Counts,
+    folder: Option<PathBuf>,
+    /// Objects that were read before, by their paths.
+    known: Mutex<HashMap<String, Arc<Known>>>,
 }
 
 pub fn run(arguments: &RelayArguments) -> Result<bool, Box<dyn Error>> {
     let shaper = Shaper::new(Shaping::named(&arguments.store)?, arguments.seed);
-    let relay = Arc::new(Relay { shaper, upstream: arguments.upstream, counts: Counts::default() });
+    let relay = Arc::new(Relay {
+        shaper,
+        faults: arguments.faults,
+        random: Mutex::new(SmallRng::seed_from_u64(arguments.seed)),
+        upstream: arguments.upstream,
+        counts: Counts::default(),
+        folder: arguments.folder.clone(),
+        known: Mutex::default(),
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (listen, store) = (arguments.listen, &arguments.store);
     runtime.block_on(async move {
@@ -67,6 +111,13 @@ pub fn run(arguments: &RelayArguments) -> Result<bool, Box<dyn Error>> {
             });
         }
     })
+}
+
+/// An object, whole, and what is said of it.
+struct Known {
+    bytes: Vec<u8>,
+    etag: String,
+    modified: String,
 }
 
 /// The first lines of a request or an answer.
@@ -96,8 +147,20 @@ impl Head {
         lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
+    fn reads(&self) -> bool {
+        matches!(self.word(0), "GET" | "HEAD")
+    }
+
     fn length(&self) -> u64 {
         self.value("content-length").and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+
+    /// The first and the last byte that are asked for, of `all`.
+    fn range(&self, all: usize) -> Option<(usize, usize)> {
+        let (from, to) = self.value("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        let from: usize = from.parse().ok()?;
+        let to = if to.is_empty() { usize::MAX } else { to.parse().ok()? };
+        (from < all && from <= to).then(|| (from, to.min(all - 1)))
     }
 
     fn is_chunked(&self) -> bool {
@@ -120,40 +183,72 @@ impl Relay {
                 self.tell(&mut client).await?;
                 continue;
             }
-            let reads = matches!(request.word(0), "GET" | "HEAD");
+            let reads = request.reads();
             if reads && self.shaper.first_byte().await.is_err() {
                 self.counts.refused.fetch_add(1, Relaxed);
                 answer(&mut client, "503 Slow Down", "application/xml", SLOW_DOWN).await?;
                 continue;
             }
+            let fault = if reads { self.fault() } else { None };
+            match fault {
+                Some(Fault::Busy) => {
+                    answer(&mut client, "503 Slow Down", "application/xml", SLOW_DOWN).await?;
+                    continue;
+                }
+                Some(Fault::Broken) => {
+                    answer(&mut client, "500 Internal Server Error", "application/xml", "<Error/>").await?;
+                    continue;
+                }
+                Some(Fault::Ends) => return Ok(()),
+                Some(Fault::Late) => sleep(LATE).await,
+                Some(Fault::EndsInBody) | None => {}
+            }
+            if fault.is_none() && self.answer_known(&request, &mut client).await? {
+                continue;
+            }
             server.write_all(request.text.as_bytes()).await?;
             copy(&mut client, &mut server, request.length()).await?;
-            if !self.relay_answer(&request, &mut server, &mut client, reads).await? {
+            if !self.relay_answer(&request, &mut server, &mut client, fault).await? {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Relays one answer; `false` if the server ends the connection after it.
+    /// What goes wrong with the next read, as a rule nothing.
+    fn fault(&self) -> Option<Fault> {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.faults == 0 || !random.random_ratio(1, self.faults) {
+            return None;
+        }
+        self.counts.faults.fetch_add(1, Relaxed);
+        FAULTS.get(random.random_range(0..FAULTS.len())).copied()
+    }
+
+    /// Relays one answer; `false` if the connection ends after it.
     async fn relay_answer(
         &self,
         request: &Head,
         server: &mut BufReader<TcpStream>,
         client: &mut BufReader<TcpStream>,
-        reads: bool,
+        fault: Option<Fault>,
     ) -> io::Result<bool> {
         let Some(head) = Head::read(server).await? else { return Err(broken("no answer")) };
         let bodiless = request.word(0) == "HEAD" || matches!(head.word(1), "204" | "304");
         let length = if bodiless { 0 } else { head.length() };
-        if reads {
+        if request.reads() {
             self.counts.reads.fetch_add(1, Relaxed);
             self.counts.read_bytes.fetch_add(length, Relaxed);
             self.shaper.transfer(length).await;
         } else {
             self.counts.writes.fetch_add(1, Relaxed);
         }
+        self.learn(request, &head);
         client.write_all(head.text.as_bytes()).await?;
+        if matches!(fault, Some(Fault::EndsInBody)) {
+            copy(server, client, length / 2).await?;
+            return Ok(false);
+        }
         match !bodiless && head.is_chunked() {
             true => copy_chunks(server, client).await?,
             false => copy(server, client, length).await?,
@@ -162,11 +257,59 @@ impl Relay {
         Ok(!head.value("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")))
     }
 
+    /// Answers a read of a part of an object that was read before; `false` if the server has to.
+    async fn answer_known(&self, request: &Head, client: &mut BufReader<TcpStream>) -> io::Result<bool> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(request.word(1)).cloned();
+        let Some(known) = known.filter(|_| request.word(0) == "GET") else { return Ok(false) };
+        let matches = request.value("if-match").is_none_or(|etag| etag == known.etag);
+        let Some((from, to)) = request.range(known.bytes.len()).filter(|_| matches) else { return Ok(false) };
+        let (part, all) = (&known.bytes[from..=to], known.bytes.len());
+        self.counts.reads.fetch_add(1, Relaxed);
+        self.counts.read_bytes.fetch_add(part.len() as u64, Relaxed);
+        self.shaper.transfer(part.len() as u64).await;
+        let head = format!(
+            "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes {from}-{to}/{all}\r\n\
+             ETag: {}\r\nLast-Modified: {}\r\nContent-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\n\r\n",
+            part.len(),
+            known.etag,
+            known.modified
+        );
+        client.write_all(head.as_bytes()).await?;
+        client.write_all(part).await?;
+        client.flush().await?;
+        Ok(true)
+    }
+
+    /// Remembers an object of which the server has just answered a part, if it lies in a folder.
+    fn learn(&self, request: &Head, answer: &Head) {
+        let Some(folder) = self.folder.as_ref().filter(|_| answer.word(1) == "206") else { return };
+        let path = request.word(1);
+        let all = answer.value("content-range").and_then(|range| range.rsplit_once('/')).map(|(_, all)| all);
+        let (Some(etag), Some(modified)) = (answer.value("etag"), answer.value("last-modified")) else {
+            return;
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains_key(path) {
+            return;
+        }
+        // Paths with other letters are left to the server.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/.-_=".contains(c);
+        if !path.chars().all(plain) || path.contains("..") {
+            return;
+        }
+        let Ok(bytes) = std::fs::read(folder.join(path.trim_start_matches('/'))) else { return };
+        if all == Some(bytes.len().to_string().as_str()) {
+            let (etag, modified) = (etag.to_owned(), modified.to_owned());
+            known.insert(path.to_owned(), Arc::new(Known { bytes, etag, modified }));
+        }
+    }
+
     async fn tell(&self, client: &mut BufReader<TcpStream>) -> io::Result<()> {
         let taken = |count: &AtomicU64| count.swap(0, Relaxed);
-        let Counts { reads, read_bytes, refused, writes } = &self.counts;
+        let Counts { reads, read_bytes, refused, writes, faults } = &self.counts;
         let counts = serde_json::json!({
             "reads": taken(reads), "read_bytes": taken(read_bytes), "refused": taken(refused), "writes": taken(writes),
+            "faults": taken(faults),
         });
         answer(client, "200 OK", "application/json", &counts.to_string()).await
     }
