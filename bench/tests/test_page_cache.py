@@ -25,7 +25,8 @@ def file(tmp_path):
 
 def test_what_is_remembered_is_seen_and_forgotten(file):
     remember([file])
-    assert cached_bytes([file]) == 16 * MEBIBYTE
+    # Where memory is short the kernel has taken some of it back by now.
+    assert cached_bytes([file]) >= 15 * MEBIBYTE
     assert mapped_bytes([file]) == 0
     forget([file])
     assert cached_bytes([file]) <= KEPT_BYTES
