@@ -97,8 +97,8 @@ def parse() -> argparse.Namespace:
     store.add_argument(
         "--folder",
         type=Path,
-        help="where the server at --endpoint keeps its buckets as folders (versitygw does): the relay answers from there, and "
-        "what is measured is who asks rather than the server",
+        help="where the server at --endpoint keeps its buckets as folders (versitygw does): the relay answers "
+        "from there, and what is measured is who asks rather than the server",
     )
     store.add_argument("--seed", type=int, default=1, help="of the delays")
     what = parser.add_argument_group("what is measured")

@@ -64,9 +64,9 @@ class Index:
                 groups an average, more for queries that need them.
             beam_width: reads of one hop of a graph (W in DiskANN), 1 to 128; None is 4.
             threads: 0 means all cores.
-            mode: of a graph or posting lists: ``"batched"`` gives the same answers on every tier; ``"pipelined"`` goes
-                on with whatever read arrives first, for lower latency. None is batched, but of a graph in an object
-                store pipelined.
+            mode: of a graph or posting lists: ``"batched"`` gives the same answers on every tier;
+                ``"pipelined"`` goes on with whatever read arrives first, for lower latency. None is batched, but of
+                a graph in an object store pipelined.
             timeout: seconds after which the search gives up.
             prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
                 chooses by the calibration.
