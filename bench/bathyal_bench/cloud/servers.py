@@ -147,9 +147,7 @@ def server(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def relay(
-    upstream: Store, emulated: str, seed: int, folder: Path | None, log: Path
-) -> Iterator[Store]:
+def relay(upstream: Store, emulated: str, seed: int, folder: Path | None, log: Path) -> Iterator[Store]:
     """The same bucket through a relay that makes it look like the store ``emulated``, and answers itself from the
     server's ``folder``, if there is one.
 
