@@ -59,7 +59,7 @@ class Run:
     def execute(self) -> None:
         """Everything that the plan says."""
         plan, data = self.plan, self.data
-        element = data.base.suffix[1:].removesuffix("bin")
+        element = {".fbin": "f32"}.get(data.base.suffix, data.base.suffix[1:].removesuffix("bin"))
         about = {"count": data.count, "dim": data.dim, "element": element, "metric": data.metric}
         # The suite is what reports look for.
         suite = vars(plan) | {"targets": plan.targets, "reference": "Bathyal cluster"}
