@@ -3,13 +3,15 @@
 mod clustered;
 
 use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, ClusterOptions, CopyOptions, Effort, Index, IndexError, OpenOptions, PruneOptions,
     SearchOptions, SearchResult, StoreOptions, TierChoice, build, compact_in, copy, find, holding,
     inspect_in, verify_in,
 };
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, Metric};
 use bathyal_object::{Shaper, Shaping};
+use bathyal_store::{DraftExt, Replace};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
@@ -95,6 +97,74 @@ fn answers_are_those_of_a_folder_before_the_codes_are_there_and_after() {
     assert_eq!(asked.reads, late.totals.reads);
     assert!((1..=asked.reads).contains(&(asked.requests - asked.hedges - asked.retries)), "{asked:?}");
     assert!(local.requests.is_none() && index.opening_requests().unwrap().requests < 10);
+}
+
+/// What stands under `path`, with a manifest that says another checksum of the rows: they never come as a whole, so that searches
+/// read those that they need. `change` may damage one.
+fn without_rows(path: &Path, place: &Place, change: fn(&mut Vec<u8>)) {
+    let mut manifest = Manifest::read(path).unwrap();
+    let names: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
+    manifest.files.iter_mut().find(|file| file.name == "rows.bin").unwrap().crc32c ^= 1;
+    let held = holding(place.path(), &place.store).unwrap();
+    let draft = held.store().begin(&held.name, Replace::Generation).unwrap();
+    for name in &names {
+        let mut bytes = std::fs::read(path.join(name)).unwrap();
+        if name == "rows.bin" {
+            change(&mut bytes);
+        }
+        draft.put(name, &bytes).unwrap();
+    }
+    draft.put("manifest.json", &manifest.to_bytes().unwrap()).unwrap();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["manifest.json"]).collect();
+    draft.publish(&names, "").unwrap();
+}
+
+#[test]
+fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for metric in [Metric::L2, Metric::Cosine] {
+        let path = folder.path().join(metric.to_string());
+        let options = BuildOptions { metric, ..BuildOptions::of(ClusterOptions::default()) };
+        build(&vectors(Element::F32, 20_000, 32, 1), &path, &options, &Silent).unwrap();
+        let queries = vectors(Element::F32, 30, 32, 2);
+        let place = Place::new(&format!("early-{metric}"));
+        without_rows(&path, &place, |_| ());
+        let (local, index) = (Index::open(&path, &OpenOptions::default()).unwrap(), place.open());
+        index.wait(Control::default()).unwrap();
+        let arrival = index.arrival().unwrap();
+        assert!(arrival.here < arrival.all && arrival.failed.unwrap().contains("checksum"));
+        // Centroids and codes in one round; in two; of all groups, for one reason and for the other.
+        for (probes, k, rounds) in [(10, 10, Some(2.0)), (100, 10, None), (5000, 10, None), (1, 1500, None)] {
+            let effort = Effort::SearchList(k.max(40));
+            let options =
+                SearchOptions { k: k as usize, effort, probes: Some(probes), ..SearchOptions::default() };
+            let search = |index: &Index| index.search(&queries, &options, Control::default()).unwrap();
+            let (early, late) = (search(&index), search(&local));
+            assert_eq!(
+                (&early.ids, &early.distances),
+                (&late.ids, &late.distances),
+                "{metric}, {probes}, {k}"
+            );
+            assert!(early.totals.hops > late.totals.hops, "{metric}, {probes}, {k}");
+            if let Some(rounds) = rounds {
+                assert_eq!(early.totals.hops as f64 / 30.0, rounds, "{metric}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_centroid_is_no_wrong_answer_before_all_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, queries) = built(folder.path());
+    let place = Place::new("damaged-row");
+    without_rows(&path, &place, |rows| *rows.last_mut().unwrap() ^= 1);
+    let index = place.open();
+    index.wait(Control::default()).unwrap();
+    let all =
+        SearchOptions { effort: Effort::SearchList(40), probes: Some(5000), ..SearchOptions::default() };
+    let refused = index.search(&queries, &all, Control::default()).unwrap_err().to_string();
+    assert!(refused.contains("the centroid of group") && refused.contains("checksum"), "{refused}");
 }
 
 #[test]

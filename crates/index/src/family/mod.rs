@@ -148,6 +148,11 @@ pub(crate) trait Stored: Send + Sync {
     /// cannot be left there.
     fn codes_file(&self) -> Option<&FileEntry>;
 
+    /// The files that follow it there while what is kept of them in memory is on its way ([`Stored::codes_may_arrive`]).
+    fn arriving_files(&self) -> Vec<&FileEntry> {
+        self.codes_file().into_iter().collect()
+    }
+
     /// Bytes that a query holds at its peak, about, with a candidate list of `search_list`.
     fn query_bytes(&self, search_list: usize) -> u64;
 

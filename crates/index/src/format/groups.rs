@@ -155,10 +155,15 @@ impl GroupLayout {
         self.vector_bytes
     }
 
-    /// Bytes of the file of centroids, by `docs/format/index.md`.
+    /// Bytes of the rows of so many centroids.
+    pub fn row_bytes(&self, groups: u64) -> u64 {
+        groups * 2 * self.dim as u64
+    }
+
+    /// Bytes of the file of centroids with their rows, by `docs/format/index.md`.
     pub fn centroid_bytes(&self, groups: u64, runs: u64, code_bytes: u64) -> u64 {
         4 * (self.dim as u64 + 1)
-            + (groups + runs) * 2 * self.dim as u64
+            + self.row_bytes(groups + runs)
             + 4 * runs
             + 8 * groups
             + runs * RUN_BLOCKS * SCAN_BLOCK as u64 * code_bytes

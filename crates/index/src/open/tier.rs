@@ -168,10 +168,16 @@ pub(super) fn open_tier(
         loaded = Some(Loaded::Dram(tier.clone()));
         tier
     } else if split.codes_on_tier > 0 || arriving {
-        let codes = stored.codes_file().ok_or_else(|| IndexError::Internal("codes without a file".into()))?;
-        let pages = file(object.as_ref())?;
-        let codes = file(manifest.open_file(directory, codes)?.as_ref())?;
-        Arc::new(StripeTier::end_to_end(vec![pages, codes])?)
+        let beside =
+            if arriving { stored.arriving_files() } else { stored.codes_file().into_iter().collect() };
+        if beside.is_empty() {
+            return Err(IndexError::Internal("codes without a file".into()));
+        }
+        let mut files = vec![file(object.as_ref())?];
+        for entry in beside {
+            files.push(file(manifest.open_file(directory, entry)?.as_ref())?);
+        }
+        Arc::new(StripeTier::end_to_end(files)?)
     } else {
         file(object.as_ref())?
     };

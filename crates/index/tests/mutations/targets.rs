@@ -348,7 +348,12 @@ fn cluster_entry() -> ClusterEntry {
 }
 
 fn centroid_file(bytes: &[u8]) {
-    let _ = check_centroids(bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 8);
+    // With the rows among them, as indexes had them before, and without.
+    for rows in [None, cluster_entry().rows] {
+        let entry = ClusterEntry { rows, ..cluster_entry() };
+        let _ = check_centroids(bytes, &entry, &group_layout(), Metric::L2, 100);
+        let _ = check_centroids(bytes, &entry, &group_layout(), Metric::Cosine, 100);
+    }
 }
 
 fn codec(bytes: &[u8]) {
@@ -568,8 +573,10 @@ fn cluster_manifest() -> Manifest {
         file: file("vectors.bin", layout.file_bytes(u64::from(groups))),
         centroids: file(
             "centroids.bin",
-            layout.centroid_bytes(groups.into(), runs.into(), code_bytes.into()),
+            layout.centroid_bytes(groups.into(), runs.into(), code_bytes.into()) - layout.row_bytes(2)
+                + 4 * 2,
         ),
+        rows: Some(file("rows.bin", layout.row_bytes(2))),
         page_bytes: 512,
         group_pages: 2,
         groups,
@@ -620,15 +627,15 @@ fn flat_manifests() -> Vec<Vec<u8>> {
     vec![seed(None), seed(Some(of_codes))]
 }
 
-/// A file of centroids for [`cluster_manifest`]: mean, unit, a run, two groups, the first group of the run, two counts,
-/// two checksums of codes, two blocks of codes of 8 bytes.
+/// A file of centroids for [`cluster_manifest`]: mean, unit, a run, the first group of the run, two counts, two checksums of
+/// codes and two of rows, two blocks of codes of 8 bytes.
 fn centroids() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..16).flat_map(|d| (d as f32).to_le_bytes()).collect();
     bytes.extend(2.5_f32.to_le_bytes());
-    bytes.extend((0..3 * 16).flat_map(|_| [0, 0x3c]));
-    bytes.extend([0_u32, 50, 50, 7, 9].into_iter().flat_map(u32::to_le_bytes));
+    bytes.extend((0..16).flat_map(|_| [0, 0x3c]));
+    bytes.extend([0_u32, 50, 50, 7, 9, 5, 6].into_iter().flat_map(u32::to_le_bytes));
     bytes.extend([0_u8; 64 * 8]);
-    assert!(check_centroids(&bytes, &cluster_entry(), &group_layout(), Metric::L2, 100, 8).is_ok());
+    assert!(check_centroids(&bytes, &cluster_entry(), &group_layout(), Metric::L2, 100).is_ok());
     bytes
 }
 

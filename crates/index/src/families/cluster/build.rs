@@ -3,7 +3,9 @@
 use super::centroids::{Centroids, GROUPS_A_RUN};
 use super::options::ClusterOptions;
 use super::plan::Plan;
-use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, STRIPED, VECTORS_NAME};
+use super::section::{
+    CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
+};
 use super::{calibrate, encode, place};
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
@@ -188,9 +190,14 @@ fn code(
     journal.write(work.directory, stages)?;
     centroids.set_code_checksums(checksums);
     centroids.encode(&codec)?;
-    let mut file = Appender::create(work.directory, CENTROIDS_NAME)?;
-    file.append(&centroids.to_bytes())?;
-    let centroids_file = file.finish()?;
+    centroids.check_rows(work.identity);
+    let written = |name, bytes: &[u8]| {
+        let mut file = Appender::create(work.directory, name)?;
+        file.append(bytes)?;
+        file.finish()
+    };
+    let centroids_file = written(CENTROIDS_NAME, &centroids.to_bytes(work.options.metric))?;
+    let rows_file = written(ROWS_NAME, centroids.rows().unwrap_or_default())?;
     stages.end("codes");
     let codes = CodesEntry {
         file: codes_file,
@@ -201,6 +208,7 @@ fn code(
     Ok(ClusterEntry {
         file: vectors_file,
         centroids: centroids_file,
+        rows: Some(rows_file),
         page_bytes: layout.page_bytes() as u32,
         group_pages: layout.group_pages() as u32,
         groups: centroids.groups() as u32,

@@ -7,11 +7,13 @@ use super::section::ClusterEntry;
 use crate::error::{NoMemory, Unreadable};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
+use crate::query::codes::plain_metric;
 use crate::room::{gathered, room, zeros};
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use std::sync::OnceLock;
 
 /// What is said of all this where there is no memory for it.
 const TABLES: &str = "the centroids of groups and runs";
@@ -49,8 +51,8 @@ pub(crate) struct Centroids {
     mean: Vec<f32>,
     /// What a stored coordinate of 1 stands for.
     unit: f32,
-    /// Row-major f16.
-    groups: Vec<u8>,
+    /// Row-major f16; of a store that is elsewhere they may come while searches run.
+    groups: OnceLock<Vec<u8>>,
     runs: Vec<u8>,
     /// The means of spans of runs; empty where runs are few.
     spans: Vec<u8>,
@@ -60,6 +62,8 @@ pub(crate) struct Centroids {
     counts: Vec<u32>,
     /// CRC-32C of the blocks of codes of each group.
     code_checksums: Vec<u32>,
+    /// The same of each group's row; empty of an index that has its rows where it has the rest.
+    row_checksums: Vec<u32>,
     /// The codes of the groups' centroids as residuals to their run's: two blocks a run.
     centroid_codes: Vec<u8>,
     distance: Distance,
@@ -121,16 +125,30 @@ impl Centroids {
             metric: plain_metric,
             mean,
             unit,
-            groups,
+            groups: OnceLock::from(groups),
             runs,
             spans,
             first_groups,
             counts,
             code_checksums,
+            row_checksums: Vec::new(),
             centroid_codes: Vec::new(),
             distance,
             behind: Vec::new(),
         })
+    }
+
+    /// The centroids of all groups, if they are there.
+    pub(super) fn rows(&self) -> Option<&[u8]> {
+        self.groups.get().map(Vec::as_slice)
+    }
+
+    /// The row of a group; zeros where it is not there yet, which only those ask for who have waited.
+    fn read_group(&self, group: u32, out: &mut [f32]) {
+        match self.rows() {
+            Some(rows) => self.read_row(rows, group as usize, out),
+            None => out.fill(0.0),
+        }
     }
 
     /// Codes the centroids by the codec of the vectors: both are residuals, and codes take the scale of what they code.
@@ -197,19 +215,41 @@ impl Centroids {
         if stored == found { Ok(()) } else { Err(format!("checksum {found:08x}, expected {stored:08x}")) }
     }
 
-    /// The bytes of `centroids.bin`: mean, unit, runs, groups, first groups, counts, checksums of codes, codes of centroids.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// Notes the checksums of the rows.
+    pub(crate) fn check_rows(&mut self, identity: Identity) {
+        let rows = self.rows().unwrap_or_default().chunks_exact(2 * self.dim);
+        self.row_checksums = rows.map(|row| identity.checksum(row)).collect();
+    }
+
+    /// Compares the row of a group that comes from a tier with its checksum.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub(super) fn check_row(&self, identity: Identity, group: u32, row: &[u8]) -> Result<(), String> {
+        let (stored, found) = (self.row_checksums[group as usize], identity.checksum(row));
+        if stored != found {
+            return Err(format!("checksum {found:08x}, expected {stored:08x}"));
+        }
+        if are_finite(row) { Ok(()) } else { Err("it is not finite".into()) }
+    }
+
+    /// The bytes of `centroids.bin`: mean, unit, runs, first groups, counts, checksums of codes and rows, of normalised vectors the
+    /// squares of the groups' centroids, codes of centroids. [`Centroids::rows`] are those of `rows.bin`.
+    pub(crate) fn to_bytes(&self, metric: Metric) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.mean.iter().chain([&self.unit]).for_each(|v| bytes.extend(v.to_le_bytes()));
         bytes.extend_from_slice(&self.runs);
-        bytes.extend_from_slice(&self.groups);
-        let numbers = self.first_groups.iter().chain(&self.counts).chain(&self.code_checksums);
-        numbers.for_each(|v| bytes.extend(v.to_le_bytes()));
+        let numbers = [&self.first_groups, &self.counts, &self.code_checksums, &self.row_checksums];
+        numbers.into_iter().flatten().for_each(|v| bytes.extend(v.to_le_bytes()));
+        if metric == Metric::Cosine {
+            self.squares().for_each(|v| bytes.extend(v.to_le_bytes()));
+        }
         bytes.extend_from_slice(&self.centroid_codes);
         bytes
     }
 
-    /// Reads what [`Centroids::to_bytes`] wrote; `bytes` have the length that the manifest was checked for.
+    /// Reads what [`Centroids::to_bytes`] wrote; `bytes` have the length that the manifest was checked for. Of an index whose
+    /// rows are among them these are there, too.
     ///
     /// # Errors
     /// A sentence when numbers do not agree with each other.
@@ -217,25 +257,28 @@ impl Centroids {
         bytes: &[u8],
         entry: &ClusterEntry,
         layout: &GroupLayout,
-        plain_metric: Metric,
+        metric: Metric,
         vectors: u64,
-        code_bytes: u64,
     ) -> Result<Centroids, Unreadable> {
         let (groups, runs, dim) = (entry.groups as usize, entry.runs as usize, layout.dim());
-        if bytes.len() as u64 != layout.centroid_bytes(groups as u64, runs as u64, code_bytes) {
+        if bytes.len() as u64 != entry.centroid_bytes(layout, metric) {
             return Err(format!("{} bytes do not hold {groups} groups of {runs} runs", bytes.len()).into());
         }
+        let apart = entry.rows.is_some();
         let (floats, rest) = bytes.split_at(4 * (dim + 1));
         let mut mean: Vec<f32> = floats.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         let unit = mean.pop().unwrap_or(0.0);
         let (run_rows, rest) = rest.split_at(2 * dim * runs);
-        let (group_rows, rest) = rest.split_at(2 * dim * groups);
-        let (rest, codes) = rest.split_at(8 * groups + 4 * runs);
+        let (group_rows, rest) = rest.split_at(if apart { 0 } else { 2 * dim * groups });
+        let of_groups = 2 + usize::from(apart) + usize::from(apart && metric == Metric::Cosine);
+        let (rest, codes) = rest.split_at(4 * (of_groups * groups + runs));
         let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
         let first_groups = gathered(TABLES, numbers.by_ref().take(runs))?;
         let counts = gathered(TABLES, numbers.by_ref().take(groups))?;
-        let code_checksums = gathered(TABLES, numbers)?;
-        let finite = mean.iter().all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
+        let code_checksums = gathered(TABLES, numbers.by_ref().take(groups))?;
+        let row_checksums = gathered(TABLES, numbers.by_ref().take(if apart { groups } else { 0 }))?;
+        let behind: Vec<f32> = gathered(TABLES, numbers.map(f32::from_bits).map(behind))?;
+        let finite = mean.iter().chain(&behind).all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
         if !finite || !are_finite(run_rows) || !are_finite(group_rows) {
             return Err("a centroid is not finite".into());
         }
@@ -252,36 +295,61 @@ impl Centroids {
             return Err(format!("the groups hold {sum} vectors, the manifest says {vectors}").into());
         }
         let copied = |bytes: &[u8]| gathered(TABLES, bytes.iter().copied());
-        Ok(Centroids {
+        let plain_metric = plain_metric(metric);
+        let mut centroids = Centroids {
             dim,
             metric: plain_metric,
             mean,
             unit,
-            groups: copied(group_rows)?,
+            groups: OnceLock::new(),
             runs: copied(run_rows)?,
             spans: spans_of(run_rows, dim)?,
             first_groups,
             counts,
             code_checksums,
+            row_checksums,
             centroid_codes: copied(codes)?,
             distance: Distance::new(Element::F16, plain_metric, dim),
-            behind: Vec::new(),
-        })
+            behind,
+        };
+        if !apart {
+            centroids.groups = OnceLock::from(copied(group_rows)?);
+            if metric == Metric::Cosine {
+                centroids = centroids.of_unit_vectors()?;
+            }
+        }
+        Ok(centroids)
+    }
+
+    /// Takes the rows of all groups, which were compared with the checksum of their file.
+    ///
+    /// # Errors
+    /// A sentence where they are none.
+    pub(super) fn take_rows(&self, rows: Vec<u8>) -> Result<(), String> {
+        if rows.len() != 2 * self.dim * self.groups() || !are_finite(&rows) {
+            return Err("a centroid is not finite, or is missing".into());
+        }
+        // Nobody else sets them.
+        let _ = self.groups.set(rows);
+        Ok(())
     }
 
     /// Says that vectors are normalised, so that a centroid tells how far its group is spread: by as much as its own
     /// square is below 1.
     ///
     /// Of two groups at one distance the one that is less spread has more of the nearest neighbours.
-    pub(crate) fn of_unit_vectors(mut self) -> Result<Centroids, NoMemory> {
-        let mut centroid = vec![0.0; self.dim];
-        let behind = |group: u32| {
-            self.read_row(&self.groups, group as usize, &mut centroid);
-            let square: f32 = centroid.iter().zip(&self.mean).map(|(c, m)| (c + m) * (c + m)).sum();
-            SPREAD_WEIGHT * (1.0 - square).max(0.0)
-        };
-        self.behind = gathered(TABLES, (0..self.counts.len() as u32).map(behind))?;
+    fn of_unit_vectors(mut self) -> Result<Centroids, NoMemory> {
+        self.behind = gathered(TABLES, self.squares().map(behind))?;
         Ok(self)
+    }
+
+    /// The square of the length of each group's centroid.
+    fn squares(&self) -> impl ExactSizeIterator<Item = f32> {
+        let mut centroid = vec![0.0; self.dim];
+        (0..self.groups() as u32).map(move |group| {
+            self.read_group(group, &mut centroid);
+            centroid.iter().zip(&self.mean).map(|(c, m)| (c + m) * (c + m)).sum()
+        })
     }
 
     /// Puts groups back by what their spread costs them.
@@ -316,7 +384,7 @@ impl Centroids {
 
     /// The centroid of a group as residuals are measured from it, around the mean: what f16 made of it.
     pub(crate) fn shifted(&self, group: u32, out: &mut [f32]) {
-        self.read_row(&self.groups, group as usize, out);
+        self.read_group(group, out);
     }
 
     /// The mean of the data, which codes are shifted by.
@@ -360,9 +428,41 @@ impl Centroids {
         navigation: &mut Navigation,
     ) {
         let n = navigation;
+        let rows = self.rows().unwrap_or_default();
+        if self.candidates(codec, code_query, scope, n) {
+            n.ids.clear();
+            n.ids.extend(n.groups.iter().map(|group| group.id));
+            n.distances.resize(n.ids.len(), 0.0);
+            let rows = Rows { bytes: rows, stride: 2 * self.dim };
+            self.distance.score(&n.query, rows, &n.ids, &mut n.distances);
+            for (group, distance) in n.groups.iter_mut().zip(&n.distances) {
+                group.distance = distance * n.back;
+            }
+            if self.choose(scope, n) {
+                return;
+            }
+        }
+        self.every(n);
+        n.distances.resize(self.groups(), 0.0);
+        self.distance.score_block(&n.query, rows, &mut n.distances);
+        for (group, distance) in n.groups.iter_mut().zip(&n.distances) {
+            group.distance = distance * n.back;
+        }
+        self.choose_of_all(scope, n);
+    }
+
+    /// Leaves in `n` the groups of which those of `scope` are to be chosen by their exact distances, in no order; `false` if these
+    /// are all that there are, and none is left there.
+    pub(super) fn candidates(
+        &self,
+        codec: &Codec,
+        code_query: &CodeQuery,
+        scope: &Scope,
+        n: &mut Navigation,
+    ) -> bool {
         let exact = (scope.probes * EXACT_HALVES).div_ceil(2).max(scope.most(usize::MAX));
         if exact >= self.groups() {
-            return self.all(scope, n);
+            return false;
         }
         let a_run = self.groups().div_ceil(self.runs());
         self.nearest_runs((scope.probes * GROUPS_A_PROBE).div_ceil(a_run).max(LEAST_RUNS), n);
@@ -389,14 +489,19 @@ impl Centroids {
             }
         }
         keep_nearest(&mut n.groups, exact);
-        n.ids.clear();
-        n.ids.extend(n.groups.iter().map(|group| group.id));
-        n.distances.resize(n.ids.len(), 0.0);
-        let rows = Rows { bytes: &self.groups, stride: 2 * self.dim };
-        self.distance.score(&n.query, rows, &n.ids, &mut n.distances);
-        for (group, distance) in n.groups.iter_mut().zip(&n.distances) {
-            group.distance = distance * n.back;
-        }
+        true
+    }
+
+    /// The distance of the query to a group whose row is this.
+    pub(super) fn score_row(&self, n: &Navigation, row: &[u8]) -> f32 {
+        let mut distance = [0.0];
+        self.distance.score_block(&n.query, row, &mut distance);
+        distance[0] * n.back
+    }
+
+    /// Leaves of the candidates, whose distances are exact, the groups that the query scans, the nearest first; `false` if these do
+    /// not hold as many vectors as are asked for, so that all groups are to be compared.
+    pub(super) fn choose(&self, scope: &Scope, n: &mut Navigation) -> bool {
         self.put_back(&mut n.groups);
         let chosen = self.chosen(scope, &mut n.groups);
         keep_nearest(&mut n.groups, chosen);
@@ -404,10 +509,7 @@ impl Centroids {
         order_nearest(&mut n.groups);
         self.put_forward(&mut n.groups);
         let held: usize = n.groups.iter().map(|g| self.count(g.id)).sum();
-        if held < scope.least {
-            // A large k: the groups asked for do not hold as many vectors.
-            self.all(scope, n);
-        }
+        held >= scope.least
     }
 
     /// How many of `groups` (in no order, put back by their spread) a query scans.
@@ -461,12 +563,15 @@ impl Centroids {
         n.runs.sort_unstable();
     }
 
-    /// Compares all groups exactly and keeps the nearest, as many as the query scans, and more until they hold enough vectors.
-    fn all(&self, scope: &Scope, n: &mut Navigation) {
-        n.distances.resize(self.groups(), 0.0);
-        self.distance.score_block(&n.query, &self.groups, &mut n.distances);
+    /// Leaves all groups in `n`, by their numbers.
+    pub(super) fn every(&self, n: &mut Navigation) {
         n.groups.clear();
-        n.groups.extend(n.distances.iter().zip(0..).map(|(d, id)| Neighbor { distance: *d * n.back, id }));
+        n.groups.extend((0..self.groups() as u32).map(|id| Neighbor { distance: 0.0, id }));
+    }
+
+    /// Keeps of all groups, whose distances are exact, the nearest, as many as the query scans, and more until they hold enough
+    /// vectors.
+    pub(super) fn choose_of_all(&self, scope: &Scope, n: &mut Navigation) {
         self.put_back(&mut n.groups);
         let chosen = self.chosen(scope, &mut n.groups);
         n.groups.sort_unstable();
@@ -478,6 +583,11 @@ impl Centroids {
         });
         n.groups.truncate(enough.map_or(usize::MAX, |at| (at + 1).max(chosen)));
     }
+}
+
+/// What a group of normalised vectors is behind by whose centroid has this square.
+fn behind(square: f32) -> f32 {
+    SPREAD_WEIGHT * (1.0 - square).max(0.0)
 }
 
 /// Whether all of these f16 are finite: many at once, since at a hundred million vectors there are as many of them.

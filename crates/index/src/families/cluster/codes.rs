@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const PIECE_BYTES: usize = 4 << 20;
 /// What is said of them where there is no memory.
 const CODES: &str = "the codes of groups";
+const ROWS: &str = "the centroids of groups";
 
 /// Codes, group by group.
 #[derive(Debug)]
@@ -99,12 +100,41 @@ impl Arriving {
         self.pieces.get(piece)?.get()?.get(within * bytes..(within + 1) * bytes)
     }
 
-    /// Reads them from `object`, one piece after the other, and checks each group. What fails is noted: searches go on
-    /// reading what they need.
-    pub(crate) fn fetch(&self, object: &dyn Object, identity: Identity, centroids: &Centroids) {
-        if let Err(error) = self.fetch_all(object, identity, centroids) {
+    /// Reads the rows of the centroids, where these are yet to come, then the codes from `object`, one piece after the other, and
+    /// checks all. What fails is noted: searches go on reading what they need.
+    pub(crate) fn fetch(
+        &self,
+        object: &dyn Object,
+        rows: Option<(Arc<dyn Object>, u32)>,
+        identity: Identity,
+        centroids: &Centroids,
+    ) {
+        let rows =
+            rows.map_or(Ok(()), |(rows, checksum)| self.fetch_rows(rows.as_ref(), checksum, centroids));
+        if let Err(error) = rows.and_then(|()| self.fetch_all(object, identity, centroids)) {
             *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
         }
+    }
+
+    fn fetch_rows(
+        &self,
+        object: &dyn Object,
+        checksum: u32,
+        centroids: &Centroids,
+    ) -> Result<(), IndexError> {
+        let mut bytes: Vec<u8> = zeros(ROWS, object.len() as usize)?;
+        for (i, piece) in bytes.chunks_mut(PIECE_BYTES).enumerate() {
+            if self.stopped.load(Relaxed) {
+                return Ok(());
+            }
+            object.read_at((i * PIECE_BYTES) as u64, piece)?;
+        }
+        let wrong = |reason| IndexError::damaged(object.address(), "the centroids", reason);
+        let found = crc32c::crc32c(&bytes);
+        if found != checksum {
+            return Err(wrong(format!("checksum {found:08x}, the manifest says {checksum:08x}")));
+        }
+        centroids.take_rows(bytes).map_err(wrong)
     }
 
     fn fetch_all(

@@ -9,7 +9,7 @@ use crate::format::manifest::Manifest;
 /// Describes a cluster index.
 pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &GroupLayout) -> Description {
     let (groups, group_vectors) = (entry.groups, layout.group_vectors());
-    let centroids = entry.centroids.bytes;
+    let centroids = entry.centroid_memory();
     let of_groups = format!("{groups} of {group_vectors} vectors, centroids {centroids} bytes in memory");
     let mut lines = vec![entry.codes.line(), ("groups", of_groups)];
     if !entry.shorter.is_empty() {

@@ -10,6 +10,7 @@ mod calibrate;
 mod centroids;
 mod codes;
 mod cost;
+mod early;
 mod effort;
 mod encode;
 mod inspect;
@@ -30,7 +31,6 @@ pub use section::ClusterEntry;
 use crate::family::Family;
 use crate::format::groups::GroupLayout;
 use crate::partition::staged::Shape;
-use crate::query::codes::plain_metric;
 use bathyal_kernels::Metric;
 
 /// The family, for the registry.
@@ -54,10 +54,8 @@ pub fn check_centroids(
     layout: &GroupLayout,
     metric: Metric,
     vectors: u64,
-    code_bytes: u64,
 ) -> Result<(), String> {
-    let metric = plain_metric(metric);
-    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors, code_bytes)
+    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors)
         .map(|_| ())
         .map_err(|unread| unread.to_string())
 }

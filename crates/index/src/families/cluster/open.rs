@@ -22,11 +22,12 @@ use crate::format::manifest::{FileEntry, Manifest};
 use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
-use bathyal_kernels::Metric;
-use bathyal_store::{Generation, ObjectExt};
+use bathyal_kernels::quantize::Codec;
+use bathyal_store::{Cancelling, Generation, ObjectExt};
 use bathyal_tier::TierError;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
+use std::thread::Builder;
 
 /// A cluster index as its manifest describes it.
 pub(super) struct StoredCluster {
@@ -62,7 +63,7 @@ impl Stored for StoredCluster {
         let lengths: Vec<u32> = std::iter::once(entry.codes.code_bytes).chain(shorter).collect();
         let split = |code_bytes: &u32| MemorySplit {
             codec: entry.codes.codec_memory(),
-            centroids: entry.centroids.bytes + span_bytes(entry.runs as usize, self.dim),
+            centroids: entry.centroid_memory() + span_bytes(entry.runs as usize, self.dim),
             codes: entry.all_bytes(*code_bytes),
             codes_left_out: entry.codes.file.bytes - entry.all_bytes(*code_bytes),
             ..MemorySplit::default()
@@ -85,6 +86,10 @@ impl Stored for StoredCluster {
 
     fn codes_file(&self) -> Option<&FileEntry> {
         Some(&self.entry.codes.file)
+    }
+
+    fn arriving_files(&self) -> Vec<&FileEntry> {
+        std::iter::once(&self.entry.codes.file).chain(&self.entry.rows).collect()
     }
 
     fn query_bytes(&self, search_list: usize) -> u64 {
@@ -179,7 +184,7 @@ fn load_cluster(
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let set = VectorSet::of(directory, manifest, &entry.file)?;
     let (layout, metric) = (entry.layout(manifest).map_err(wrong)?, set.metric);
-    let codec = load_codec(directory, manifest, &entry.codes)?;
+    let (codec, bytes) = load_both(directory, manifest, &entry)?;
     if !codec.has_groups() {
         let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
         return Err(wrong(reason));
@@ -192,14 +197,14 @@ fn load_cluster(
             reason,
         ));
     }
-    let bytes = load(directory, manifest, &entry.centroids)?;
-    let code_bytes = u64::from(entry.codes.code_bytes);
-    let centroids =
-        Centroids::from_bytes(&bytes, &entry, &layout, plain_metric(metric), manifest.vectors, code_bytes)
-            .map_err(|unread| unread.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
-    let centroids = if metric == Metric::Cosine { centroids.of_unit_vectors()? } else { centroids };
+    let centroids = Centroids::from_bytes(&bytes, &entry, &layout, metric, manifest.vectors)
+        .map_err(|unread| unread.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
     // The codes follow: the peak must not hold the file of centroids beside them.
     drop(bytes);
+    let arriving = resident.arriving && resident.bytes == entry.codes.file.bytes;
+    if let Some(rows) = entry.rows.as_ref().filter(|_| !arriving) {
+        load_rows(directory, manifest, rows, &centroids)?;
+    }
     let identity = layout.identity();
     let (mut codec, mut centroids, mut stored) = (codec, centroids, None);
     let codes = if resident.code_bytes < entry.codes.code_bytes {
@@ -219,7 +224,7 @@ fn load_cluster(
         centroids.shorten(&codec, &short)?;
         stored = Some(std::mem::replace(&mut codec, short));
         Codes::Here(codes)
-    } else if resident.arriving && resident.bytes == entry.codes.file.bytes {
+    } else if arriving {
         Codes::Arriving(Arc::new(Arriving::new(resident.bytes, entry.group_codes())))
     } else if resident.bytes == entry.codes.file.bytes {
         Codes::Here(load(directory, manifest, &entry.codes.file)?)
@@ -230,8 +235,13 @@ fn load_cluster(
     if let Codes::Arriving(codes) = &codes {
         let (codes, centroids) = (codes.clone(), centroids.clone());
         let object = manifest.open_file(directory, &entry.codes.file)?;
-        let fetch = move || codes.fetch(object.as_ref(), identity, &centroids);
-        let started = std::thread::Builder::new().name("bathyal-arrive".into()).spawn(fetch);
+        let rows = entry
+            .rows
+            .as_ref()
+            .map(|rows| Ok::<_, IndexError>((manifest.open_file(directory, rows)?, rows.crc32c)));
+        let rows = rows.transpose()?;
+        let fetch = move || codes.fetch(object.as_ref(), rows, identity, &centroids);
+        let started = Builder::new().name("bathyal-arrive".into()).spawn(fetch);
         started.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
     }
     Ok(Cluster {
@@ -241,9 +251,43 @@ fn load_cluster(
         stored,
         codes,
         codes_offset: entry.file.bytes,
+        rows_offset: entry.file.bytes + entry.codes.file.bytes,
         centroids,
         entry,
     })
+}
+
+/// Loads the codec and the centroids at the same time: from a store that is elsewhere each takes long.
+fn load_both(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+) -> Result<(Codec, Vec<u8>), IndexError> {
+    std::thread::scope(|scope| {
+        let cancelling = Cancelling::flag();
+        let codec = move || {
+            let _cancelling = Cancelling::by(cancelling);
+            load_codec(directory, manifest, &entry.codes)
+        };
+        let codec = Builder::new()
+            .spawn_scoped(scope, codec)
+            .map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
+        let bytes = load(directory, manifest, &entry.centroids);
+        let codec = codec.join().map_err(|_| IndexError::Internal("a thread that loads panicked".into()))?;
+        Ok((codec?, bytes?))
+    })
+}
+
+/// Loads the rows of the groups' centroids.
+fn load_rows(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    rows: &FileEntry,
+    centroids: &Centroids,
+) -> Result<(), IndexError> {
+    let bytes = load(directory, manifest, rows)?;
+    let wrong = |reason| IndexError::damaged(directory.address().join(&rows.name), "the centroids", reason);
+    centroids.take_rows(bytes).map_err(wrong)
 }
 
 /// A cluster index of which only scans are wanted, with codes of `code_bytes` in memory.

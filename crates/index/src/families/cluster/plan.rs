@@ -74,8 +74,8 @@ fn rest(data: &Source<'_>, own: &ClusterOptions, layout: &GroupLayout, threads: 
     let groups = (count / layout.group_vectors() + 1 + 2 * MOST_PARTS) as u64;
     let sample = sample_rows(count, data.dim()) as u64 * (dim + 1) * 4;
     let code = u64::from(own.codes().bytes(data.dim())).max(dim / 8 + 8);
-    // Rows of the groups and of their runs, counts and checksums, and a code each, in blocks that may be half empty.
-    let centroids = groups * (2 * dim + 2 * dim / GROUPS_A_RUN as u64 + 12 + 2 * code);
+    // Rows of the groups and of their runs, counts, checksums and squares, and a code each, in blocks that may be half empty.
+    let centroids = groups * (2 * dim + 2 * dim / GROUPS_A_RUN as u64 + 20 + 2 * code);
     let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code;
     // The codec takes its sample as it is and centred.
     let (choice, codec) = (own.codes(), own.codes().codec_bytes(data.dim()));
@@ -105,7 +105,8 @@ mod tests {
         // A byte more, for a kind of code that does not fit the bytes exactly.
         let code_bytes = options.codes().of_groups(dim as usize).1 as u64 + 1;
         let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
-        let centroids = layout.centroid_bytes(groups, runs, code_bytes);
+        // A checksum of each row, too.
+        let centroids = layout.centroid_bytes(groups, runs, code_bytes) + 4 * groups;
         let data = (count * u64::from(dim) * element.size() as u64) as f64;
         (layout.file_bytes(groups) as f64 / data, (codes + centroids) as f64 / data)
     }

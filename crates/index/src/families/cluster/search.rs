@@ -3,6 +3,7 @@
 use super::centroids::{Centroids, Navigation};
 use super::codes::Codes;
 use super::cost::ClusterShape;
+use super::early;
 use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
@@ -45,6 +46,8 @@ pub(crate) struct Cluster {
     pub(crate) codes: Codes,
     /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
     pub(crate) codes_offset: u64,
+    /// The same of the row of group 0, while rows are yet to come.
+    pub(crate) rows_offset: u64,
     pub(crate) centroids: Arc<Centroids>,
     pub(crate) entry: ClusterEntry,
 }
@@ -75,9 +78,21 @@ impl Cluster {
     }
 
     /// Where the tier has the codes of a group.
-    fn codes_span(&self, group: u32) -> Span {
+    pub(super) fn codes_span(&self, group: u32) -> Span {
         let bytes = self.entry.group_codes();
         Span { offset: self.codes_offset + u64::from(group) * bytes, len: bytes as u32 }
+    }
+
+    /// Where the tier has the row of a group's centroid.
+    pub(super) fn row_span(&self, group: u32) -> Span {
+        let bytes = self.pages.layout.row_bytes(1);
+        Span { offset: self.rows_offset + u64::from(group) * bytes, len: bytes as u32 }
+    }
+
+    /// Checks the codes of a group that were read.
+    pub(super) fn check_codes(&self, group: u32, codes: &[u8]) -> Result<(), IndexError> {
+        let checked = self.centroids.check_codes(self.pages.layout.identity(), group, codes);
+        checked.map_err(|reason| self.set.damaged(format!("the codes of group {group}"), reason))
     }
 }
 
@@ -91,9 +106,9 @@ impl Drop for Cluster {
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
-    query: Query,
-    code_query: CodeQuery,
-    navigation: Navigation,
+    pub(super) query: Query,
+    pub(super) code_query: CodeQuery,
+    pub(super) navigation: Navigation,
     hits: Vec<Neighbor>,
     /// Estimates from here on need not be kept.
     worst: f32,
@@ -101,7 +116,7 @@ pub(crate) struct Scratch {
     absent: Vec<Neighbor>,
     /// The query for codes that are read, where those in memory are shorter.
     stored_query: CodeQuery,
-    spans: Vec<Span>,
+    pub(super) spans: Vec<Span>,
     reads: PageReads,
 }
 
@@ -138,18 +153,24 @@ impl Scratch {
         &self.hits
     }
 
-    /// Finds the groups to scan and makes the query ready.
-    fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+    /// Makes the query ready.
+    fn begin(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.query.begin(&cluster.set, query, params);
         self.reads.begin();
         let navigation = &mut self.navigation;
         cluster.centroids.begin(&self.query.floats, navigation);
         self.code_query.prepare_groups(&cluster.codec, &navigation.shifted);
-        cluster.centroids.nearest(&cluster.codec, &self.code_query, &Scope::of(params), navigation);
-        self.query.clock.spent(Phase::Navigate);
         self.hits.clear();
         self.absent.clear();
         self.worst = f32::INFINITY;
+    }
+
+    /// Makes the query ready and finds the groups to scan.
+    fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+        self.begin(cluster, query, params);
+        let navigation = &mut self.navigation;
+        cluster.centroids.nearest(&cluster.codec, &self.code_query, &Scope::of(params), navigation);
+        self.query.clock.spent(Phase::Navigate);
     }
 
     /// Navigates and counts how far the groups are that a query may scan.
@@ -180,7 +201,7 @@ impl Scratch {
 
     /// Scans the codes of one group, while those of the next are brought into the cache; `stored` is their codec where they
     /// are longer than those in memory.
-    fn scan_group(
+    pub(super) fn scan_group(
         &mut self,
         cluster: &Cluster,
         group: Neighbor,
@@ -269,9 +290,17 @@ impl Searcher for Cluster {
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         let wanted = params.wanted();
-        scratch.navigate(self, query, &params);
-        scratch.scan_resident(self, wanted);
-        scan_absent(&cx, self, wanted, scratch).await?;
+        let scanned = if self.centroids.rows().is_some() {
+            scratch.navigate(self, query, &params);
+            false
+        } else {
+            scratch.begin(self, query, &params);
+            early::navigate(&cx, self, &params, scratch).await?
+        };
+        if !scanned {
+            scratch.scan_resident(self, wanted);
+            scan_absent(&cx, self, wanted, scratch).await?;
+        }
         scratch.rank(self, wanted);
         let Scratch { query, hits, reads, .. } = scratch;
         self.pages.compare(&cx, &self.set, hits, query, reads).await
@@ -289,6 +318,9 @@ impl Searcher for Cluster {
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        if self.centroids.rows().is_none() {
+            return;
+        }
         let mut row = vec![0.0; self.set.dim];
         for group in spread(self.centroids.groups(), wanted) {
             self.centroids.shifted(group as u32, &mut row);
@@ -300,7 +332,10 @@ impl Searcher for Cluster {
         match &self.codes {
             Codes::Here(_) => None,
             Codes::Arriving(codes) => {
-                Some(Arrival { here: codes.here(), all: codes.all(), failed: codes.failed() })
+                let rows = self.entry.rows.as_ref().map_or(0, |rows| rows.bytes);
+                let rows_here = if self.centroids.rows().is_some() { rows } else { 0 };
+                let (here, all) = (codes.here() + rows_here, codes.all() + rows);
+                Some(Arrival { here, all, failed: codes.failed() })
             }
         }
     }
@@ -330,10 +365,7 @@ async fn scan_absent(
         scratch.query.clock.spent(Phase::Read);
         for i in first..last {
             let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
-            cluster
-                .centroids
-                .check_codes(cluster.pages.layout.identity(), group.id, codes)
-                .map_err(|reason| cluster.set.damaged(format!("the codes of group {}", group.id), reason))?;
+            cluster.check_codes(group.id, codes)?;
             scratch.scan_group(cluster, group, (codes, &[]), cluster.stored.as_ref(), wanted);
         }
     }

@@ -8,6 +8,7 @@ use crate::calibrate::{self, Calibration, Curve, Limits};
 use crate::cost::Machine;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
+use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ pub(crate) const NAME: &str = "cluster";
 pub(crate) const VECTORS_NAME: &str = "vectors.bin";
 /// The centroids of groups and runs.
 pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
+/// The rows of the groups' centroids.
+pub(crate) const ROWS_NAME: &str = "rows.bin";
 /// The codes of all groups.
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The trained codec.
@@ -35,6 +38,10 @@ pub struct ClusterEntry {
     /// The means of groups and runs. Named among the manifest's files.
     #[serde(skip)]
     pub centroids: FileEntry,
+    /// The rows of the groups' centroids. Named among the manifest's files; none of an index that was built when they were
+    /// among [`ClusterEntry::centroids`].
+    #[serde(skip)]
+    pub rows: Option<FileEntry>,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Pages of a group.
@@ -78,6 +85,7 @@ impl ClusterEntry {
         let mut entry: ClusterEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(VECTORS_NAME)?.clone();
         entry.centroids = manifest.file(CENTROIDS_NAME)?.clone();
+        entry.rows = manifest.file(ROWS_NAME).ok().cloned();
         entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
         entry.check(manifest)?;
         Ok(entry)
@@ -85,7 +93,8 @@ impl ClusterEntry {
 
     /// All files, the one that searches read first.
     pub fn files(&self) -> Vec<FileEntry> {
-        [&self.file, &self.codes.file, &self.codes.codec, &self.centroids].map(FileEntry::clone).to_vec()
+        let always = [&self.file, &self.codes.file, &self.codes.codec, &self.centroids];
+        always.into_iter().chain(&self.rows).cloned().collect()
     }
 
     /// Where vectors lie within groups.
@@ -111,8 +120,12 @@ impl ClusterEntry {
         )?;
         let code_bytes = u64::from(self.codes.code_bytes);
         require(
-            self.centroids.bytes == layout.centroid_bytes(groups, runs, code_bytes),
+            self.centroids.bytes == self.centroid_bytes(&layout, manifest.metric()?),
             "the centroids' length does not follow from the groups",
+        )?;
+        require(
+            self.rows.as_ref().is_none_or(|rows| rows.bytes == layout.row_bytes(groups)),
+            "the rows' length does not follow from the groups",
         )?;
         // Places are numbers of 32 bits, the last group's included.
         let places = (groups - 1).checked_mul(layout.group_vectors() as u64);
@@ -147,6 +160,23 @@ impl ClusterEntry {
             longer = shorter.code_bytes;
         }
         Ok(())
+    }
+
+    /// Bytes of the file of centroids.
+    pub(super) fn centroid_bytes(&self, layout: &GroupLayout, metric: Metric) -> u64 {
+        let groups = u64::from(self.groups);
+        let whole = layout.centroid_bytes(groups, u64::from(self.runs), u64::from(self.codes.code_bytes));
+        if self.rows.is_none() {
+            return whole;
+        }
+        // A checksum for each row, and what groups are behind by where that is known.
+        let of_group = if metric == Metric::Cosine { 8 } else { 4 };
+        whole - layout.row_bytes(groups) + of_group * groups
+    }
+
+    /// Bytes of the centroids in memory.
+    pub(super) fn centroid_memory(&self) -> u64 {
+        self.centroids.bytes + self.rows.as_ref().map_or(0, |rows| rows.bytes)
     }
 
     /// Bytes of the codes of a group.
