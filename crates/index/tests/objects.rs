@@ -133,22 +133,20 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
         index.wait(Control::default()).unwrap();
         let arrival = index.arrival().unwrap();
         assert!(arrival.here < arrival.all && arrival.failed.unwrap().contains("checksum"));
-        // Centroids and codes in one round; in two; of all groups, for one reason and for the other.
-        for (probes, k, rounds) in [(10, 10, Some(2.0)), (100, 10, None), (5000, 10, None), (1, 1500, None)] {
+        // Centroids and codes of 32 groups a round; of all groups; of as many as hold the neighbours that are asked for.
+        for (probes, k, rounds) in [(10, 10, 2), (150, 10, 6), (5000, 10, 8), (1, 1500, 13)] {
             let effort = Effort::SearchList(k.max(40));
             let options =
                 SearchOptions { k: k as usize, effort, probes: Some(probes), ..SearchOptions::default() };
             let search = |index: &Index| index.search(&queries, &options, Control::default()).unwrap();
             let (early, late) = (search(&index), search(&local));
-            assert_eq!(
-                (&early.ids, &early.distances),
-                (&late.ids, &late.distances),
-                "{metric}, {probes}, {k}"
-            );
+            // Groups are chosen by the codes of their centroids: nearly the same.
+            let common = |(a, b): (&[u32], &[u32])| a.iter().filter(|id| b.contains(id)).count();
+            let pairs = early.ids.chunks_exact(k as usize).zip(late.ids.chunks_exact(k as usize));
+            let share = pairs.map(common).sum::<usize>() as f64 / early.ids.len() as f64;
+            assert!(share > if probes == 5000 { 0.999 } else { 0.95 }, "{metric}, {probes}, {k}: {share}");
+            assert!(early.totals.hops <= 30 * rounds, "{metric}, {probes}, {k}: {:?}", early.totals);
             assert!(early.totals.hops > late.totals.hops, "{metric}, {probes}, {k}");
-            if let Some(rounds) = rounds {
-                assert_eq!(early.totals.hops as f64 / 30.0, rounds, "{metric}");
-            }
         }
     }
 }
@@ -226,7 +224,7 @@ fn replaced_under_a_reader_and_pruned() {
         overwrite: true,
         ..BuildOptions::of(ClusterOptions::default())
     };
-    build(&vectors(Element::U8, 20_000, 32, 5), place.path(), &options, &Silent).unwrap();
+    build(&vectors(Element::U8, 50_000, 32, 5), place.path(), &options, &Silent).unwrap();
     let old = Index::open(place.path(), &OpenOptions { wait: true, ..place.options(None) }).unwrap();
     let before = search(&old, &queries);
     build(&vectors(Element::U8, 2000, 32, 7), place.path(), &options, &Silent).unwrap();

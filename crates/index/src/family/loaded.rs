@@ -63,6 +63,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
     /// asks for; `None` where nothing was measured.
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
+    /// The same of queries that begin before all is there that is kept in memory; `None` if it is there, or makes no difference.
+    fn early_effort(&self, _k: usize, _recall: f32, _machine: &Machine<'_>) -> Option<Solved> {
+        None
+    }
+
     /// The same for an overall ratio@k; `None` also of a family that does not measure it.
     fn effort_for_ratio(&self, _k: usize, _ratio: f32, _machine: &Machine<'_>) -> Option<Solved> {
         None
@@ -93,6 +98,9 @@ pub(crate) trait Searcher: Send + Sync + 'static {
 pub(crate) trait Opened: Send + Sync {
     /// [`Searcher::effort`].
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
+
+    /// [`Searcher::early_effort`].
+    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
     /// [`Searcher::effort_for_ratio`].
     fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved>;
@@ -125,6 +133,10 @@ pub(crate) trait QueryState: Scratch + Send {
 impl<S: Searcher> Opened for S {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         Searcher::effort(self, k, recall, machine)
+    }
+
+    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        Searcher::early_effort(self, k, recall, machine)
     }
 
     fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {

@@ -44,6 +44,7 @@ impl Index {
             multi_probe: 0,
             mode: SearchMode::Batched,
             timed: false,
+            early: None,
         };
         self.suited_in_flight(&params)
     }

@@ -128,6 +128,7 @@ impl Index {
             multi_probe: options.multi_probe.unwrap_or(0) as usize,
             mode: options.mode.unwrap_or_else(|| self.default_mode()),
             timed: options.timed,
+            early: self.early_effort(k, options),
         };
         Ok((params, notes))
     }
@@ -168,6 +169,16 @@ impl Index {
             return query::Effort { search_list: held, probes: held, prune: 0.0 };
         };
         settled(solved, &format!("recall {recall}"), notes)
+    }
+
+    /// The effort of queries that begin before all is there that is kept in memory, where that is chosen by a recall.
+    fn early_effort(&self, k: usize, options: &SearchOptions) -> Option<query::Effort> {
+        let Effort::Recall(recall) = options.effort else { return None };
+        if options.probes.is_some() || options.prune.is_some() {
+            return None;
+        }
+        let solved = self.opened.early_effort(k, recall, &self.machine())?;
+        Some(settled(solved, "", &mut Vec::new()))
     }
 
     /// The effort for an overall ratio.

@@ -81,6 +81,8 @@ pub(crate) struct SearchParams {
     pub(crate) mode: SearchMode,
     /// Whether a clock runs; it costs a system call between two phases.
     pub(crate) timed: bool,
+    /// The effort of a query that begins before all is there that the index keeps in memory, where that is another one.
+    pub(crate) early: Option<Effort>,
 }
 
 /// What a query spends its time on.
@@ -153,6 +155,13 @@ impl Clock {
 }
 
 impl SearchParams {
+    /// The same for a query that begins before all is there that the index keeps in memory.
+    pub(crate) fn early(self) -> SearchParams {
+        let Some(Effort { search_list, probes, prune }) = self.early else { return self };
+        let search_list = search_list.max(self.search_list);
+        SearchParams { search_list, probes, prune, early: None, ..self }
+    }
+
     /// Candidates that are read.
     pub(crate) fn wanted(&self) -> usize {
         self.search_list.max(self.k)

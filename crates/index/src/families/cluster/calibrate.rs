@@ -277,6 +277,7 @@ fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
         multi_probe: 0,
         mode: SearchMode::Batched,
         timed: false,
+        early: None,
     }
 }
 

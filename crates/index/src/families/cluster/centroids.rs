@@ -429,7 +429,9 @@ impl Centroids {
     ) {
         let n = navigation;
         let rows = self.rows().unwrap_or_default();
-        if self.candidates(codec, code_query, scope, n) {
+        let exact = compared(scope);
+        if exact < self.groups() {
+            self.candidates(codec, code_query, (scope, exact), n);
             n.ids.clear();
             n.ids.extend(n.groups.iter().map(|group| group.id));
             n.distances.resize(n.ids.len(), 0.0);
@@ -451,19 +453,41 @@ impl Centroids {
         self.choose_of_all(scope, n);
     }
 
-    /// Leaves in `n` the groups of which those of `scope` are to be chosen by their exact distances, in no order; `false` if these
-    /// are all that there are, and none is left there.
-    pub(super) fn candidates(
+    /// The same by the codes of the centroids alone, while their rows are not there: nearly the same groups, with distances that are
+    /// not exact.
+    pub(super) fn nearest_by_codes(
         &self,
         codec: &Codec,
         code_query: &CodeQuery,
         scope: &Scope,
         n: &mut Navigation,
-    ) -> bool {
-        let exact = (scope.probes * EXACT_HALVES).div_ceil(2).max(scope.most(usize::MAX));
-        if exact >= self.groups() {
-            return false;
+    ) {
+        let exact = compared(scope);
+        if exact < self.groups() {
+            self.candidates(codec, code_query, (scope, exact), n);
+            self.put_forward(&mut n.groups);
+            if self.choose(scope, n) {
+                return;
+            }
         }
+        let everywhere = Scope { probes: self.groups(), ..*scope };
+        self.candidates(codec, code_query, (&everywhere, self.groups()), n);
+        self.put_forward(&mut n.groups);
+        self.choose_of_all(scope, n);
+        if self.held(n) < scope.least {
+            // Of queries far outside of the data estimates are no numbers.
+            self.every(n);
+        }
+    }
+
+    /// Leaves in `n` the groups of which those of `scope` are to be chosen, `exact` of them in no order, put back by their spread.
+    fn candidates(
+        &self,
+        codec: &Codec,
+        code_query: &CodeQuery,
+        (scope, exact): (&Scope, usize),
+        n: &mut Navigation,
+    ) {
         let a_run = self.groups().div_ceil(self.runs());
         self.nearest_runs((scope.probes * GROUPS_A_PROBE).div_ceil(a_run).max(LEAST_RUNS), n);
         let run_bytes = GROUPS_A_RUN / SCAN_BLOCK * codec.block_bytes();
@@ -489,7 +513,6 @@ impl Centroids {
             }
         }
         keep_nearest(&mut n.groups, exact);
-        true
     }
 
     /// The distance of the query to a group whose row is this.
@@ -499,17 +522,21 @@ impl Centroids {
         distance[0] * n.back
     }
 
-    /// Leaves of the candidates, whose distances are exact, the groups that the query scans, the nearest first; `false` if these do
-    /// not hold as many vectors as are asked for, so that all groups are to be compared.
-    pub(super) fn choose(&self, scope: &Scope, n: &mut Navigation) -> bool {
+    /// Leaves of the candidates the groups that the query scans, the nearest first; `false` if these do not hold as many vectors as
+    /// are asked for, so that all groups are to be compared.
+    fn choose(&self, scope: &Scope, n: &mut Navigation) -> bool {
         self.put_back(&mut n.groups);
         let chosen = self.chosen(scope, &mut n.groups);
         keep_nearest(&mut n.groups, chosen);
         // The nearest first, so that the threshold of the scan falls soon; the order of the others gains nothing.
         order_nearest(&mut n.groups);
         self.put_forward(&mut n.groups);
-        let held: usize = n.groups.iter().map(|g| self.count(g.id)).sum();
-        held >= scope.least
+        self.held(n) >= scope.least
+    }
+
+    /// Vectors of the groups in `n`.
+    fn held(&self, n: &Navigation) -> usize {
+        n.groups.iter().map(|group| self.count(group.id)).sum()
     }
 
     /// How many of `groups` (in no order, put back by their spread) a query scans.
@@ -564,14 +591,14 @@ impl Centroids {
     }
 
     /// Leaves all groups in `n`, by their numbers.
-    pub(super) fn every(&self, n: &mut Navigation) {
+    fn every(&self, n: &mut Navigation) {
         n.groups.clear();
         n.groups.extend((0..self.groups() as u32).map(|id| Neighbor { distance: 0.0, id }));
     }
 
-    /// Keeps of all groups, whose distances are exact, the nearest, as many as the query scans, and more until they hold enough
+    /// Keeps of all groups the nearest, as many as the query scans, and more until they hold enough
     /// vectors.
-    pub(super) fn choose_of_all(&self, scope: &Scope, n: &mut Navigation) {
+    fn choose_of_all(&self, scope: &Scope, n: &mut Navigation) {
         self.put_back(&mut n.groups);
         let chosen = self.chosen(scope, &mut n.groups);
         n.groups.sort_unstable();
@@ -583,6 +610,11 @@ impl Centroids {
         });
         n.groups.truncate(enough.map_or(usize::MAX, |at| (at + 1).max(chosen)));
     }
+}
+
+/// Groups whose distances are compared exactly, to choose those of `scope` from.
+fn compared(scope: &Scope) -> usize {
+    (scope.probes * EXACT_HALVES).div_ceil(2).max(scope.most(usize::MAX))
 }
 
 /// What a group of normalised vectors is behind by whose centroid has this square.

@@ -53,7 +53,9 @@ impl Stored for StoredCluster {
         let pages = self.layout.buffer_bytes();
         let codes =
             (self.entry.group_codes() as usize).next_multiple_of(LARGEST_ALIGNMENT) + LARGEST_ALIGNMENT;
-        Buffers { frames: FRAMES, frame_bytes: pages, frame_bytes_with_codes: pages.max(codes) }
+        // A row is no longer than a page, but of bytes in many dimensions.
+        let row = self.layout.row_bytes(1) as usize + LARGEST_ALIGNMENT;
+        Buffers { frames: FRAMES, frame_bytes: pages, frame_bytes_with_codes: pages.max(codes).max(row) }
     }
 
     fn needs(&self, _manifest: &Manifest, place: Place) -> Needs {
@@ -99,10 +101,13 @@ impl Stored for StoredCluster {
 
     fn planned_list(&self, params: &SearchParams) -> usize {
         let groups = self.entry.groups as usize;
-        let scope = Scope::of(params);
-        // Where groups may hold fewer vectors than are wanted, all groups are put in order.
-        let short = params.search_list > scope.fewest(groups) * self.layout.group_vectors() / 2;
-        params.search_list.max(if short { groups } else { scope.most(groups) })
+        let list = |params: &SearchParams| {
+            let scope = Scope::of(params);
+            // Where groups may hold fewer vectors than are wanted, all groups are put in order.
+            let short = params.search_list > scope.fewest(groups) * self.layout.group_vectors() / 2;
+            params.search_list.max(if short { groups } else { scope.most(groups) })
+        };
+        list(params).max(list(&params.early()))
     }
 
     fn query_distances(&self, params: &SearchParams) -> usize {

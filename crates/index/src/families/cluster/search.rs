@@ -15,7 +15,7 @@ use crate::family::{Arrival, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
-use crate::query::{Phase, SearchParams, spread};
+use crate::query::{FAR_LATENCY_NS, Phase, SearchParams, spread};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
 use bathyal_tier::{Cx, Span};
@@ -70,6 +70,11 @@ impl Cluster {
             lone: matches!(self.pages.reading, Reading::Alone(_)),
             absent: 1.0 - self.codes.len() as f64 / all,
         }
+    }
+
+    /// Whether what is kept in memory is still on its way.
+    fn arriving(&self) -> bool {
+        matches!(&self.codes, Codes::Arriving(codes) if codes.here() < codes.all())
     }
 
     /// The codes of a group, if they are in memory.
@@ -289,17 +294,15 @@ impl Searcher for Cluster {
         params: SearchParams,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
+        let params = if self.arriving() { params.early() } else { params };
         let wanted = params.wanted();
-        let scanned = if self.centroids.rows().is_some() {
+        if self.centroids.rows().is_some() {
             scratch.navigate(self, query, &params);
-            false
-        } else {
-            scratch.begin(self, query, &params);
-            early::navigate(&cx, self, &params, scratch).await?
-        };
-        if !scanned {
             scratch.scan_resident(self, wanted);
             scan_absent(&cx, self, wanted, scratch).await?;
+        } else {
+            scratch.begin(self, query, &params);
+            early::scan(&cx, self, &params, scratch).await?;
         }
         scratch.rank(self, wanted);
         let Scratch { query, hits, reads, .. } = scratch;
@@ -307,12 +310,21 @@ impl Searcher for Cluster {
     }
 
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        // Of codes of one length the effort for a recall is the same however many the memory budget holds.
-        let shape = ClusterShape { absent: 0.0, ..self.shape() };
+        // Of codes of one length the effort for a recall is the same however many the memory budget holds, unless each that it does
+        // not hold is a request; those on their way are as good as there.
+        let shape = self.shape();
+        let far = machine.profile.latency_ns >= FAR_LATENCY_NS && matches!(self.codes, Codes::Here(_));
+        let shape = ClusterShape { absent: if far { shape.absent } else { 0.0 }, ..shape };
         self.entry.effort(k, recall, &shape, machine)
     }
 
+    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        let shape = ClusterShape { absent: 1.0, ..self.shape() };
+        self.arriving().then(|| self.entry.effort(k, recall, &shape, machine))?
+    }
+
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        let params = if self.arriving() { params.early() } else { *params };
         let probes = params.probes.min(self.centroids.groups());
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
     }

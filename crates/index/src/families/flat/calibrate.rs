@@ -41,6 +41,7 @@ pub(super) fn calibrate(
         multi_probe: 0,
         mode: SearchMode::Batched,
         timed: false,
+        early: None,
     };
     // For each k: how many true neighbours have each rank, those of none at the end.
     let empty = || vec![vec![0_u64; longest + 1]; trial.k.len()];

@@ -129,6 +129,7 @@ fn params(k: usize, search_list: u32) -> SearchParams {
         multi_probe: 0,
         mode: SearchMode::Batched,
         timed: false,
+        early: None,
     }
 }
 

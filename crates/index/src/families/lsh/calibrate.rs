@@ -147,6 +147,7 @@ impl<'a> Measured<'a> {
             multi_probe: 0,
             mode: SearchMode::Batched,
             timed: false,
+            early: None,
         };
         scratch.begin(lsh, trial.queries.row(query), &params);
         // One more than recorded: the query itself may be there.
