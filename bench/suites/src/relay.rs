@@ -359,3 +359,91 @@ async fn copy_chunks(from: &mut BufReader<TcpStream>, to: &mut BufReader<TcpStre
         return to.flush().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers ranges of `object` under whatever path, as a server does, and counts them.
+    async fn server(object: Arc<Vec<u8>>, asked: Arc<AtomicU64>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (object, asked) = (object.clone(), asked.clone());
+                tokio::spawn(async move {
+                    let mut client = BufReader::new(client);
+                    while let Ok(Some(request)) = Head::read(&mut client).await {
+                        asked.fetch_add(1, Relaxed);
+                        let (from, to) = request.range(object.len()).expect("a range");
+                        let head = format!(
+                            "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes {from}-{to}/{}\r\n\
+                             ETag: \"one\"\r\nLast-Modified: now\r\n\r\n",
+                            to - from + 1,
+                            object.len()
+                        );
+                        client.write_all(head.as_bytes()).await.expect("writes");
+                        client.write_all(&object[from..=to]).await.expect("writes");
+                        client.flush().await.expect("writes");
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn what_a_folder_answers_is_what_the_server_does() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let object: Arc<Vec<u8>> = Arc::new((0..100_000_u32).map(|i| ((i * 7) >> 3) as u8).collect());
+        std::fs::create_dir(folder.path().join("bucket")).expect("a folder");
+        std::fs::write(folder.path().join("bucket/object"), &**object).expect("a file");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let asked = Arc::new(AtomicU64::new(0));
+            let relay = Arc::new(Relay {
+                shaper: Shaper::new(Shaping { first_byte_ms: 0.1, ..Shaping::RACK }, 1),
+                faults: 0,
+                random: Mutex::new(SmallRng::seed_from_u64(1)),
+                upstream: server(object.clone(), asked.clone()).await,
+                counts: Counts::default(),
+                folder: Some(folder.path().to_path_buf()),
+                known: Mutex::default(),
+            });
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let serving = relay.clone();
+            tokio::spawn(async move {
+                while let Ok((client, _)) = listener.accept().await {
+                    let relay = serving.clone();
+                    tokio::spawn(async move { relay.serve(client).await });
+                }
+            });
+            let mut client = BufReader::new(TcpStream::connect(address).await.expect("connects"));
+            let mut get = async |path: &str, range: &str, other: &str| {
+                let request = format!("GET {path} HTTP/1.1\r\nRange: bytes={range}\r\n{other}\r\n");
+                client.write_all(request.as_bytes()).await.expect("writes");
+                client.flush().await.expect("writes");
+                let head = Head::read(&mut client).await.expect("reads").expect("an answer");
+                let mut body = vec![0; head.length() as usize];
+                client.read_exact(&mut body).await.expect("reads");
+                (head.word(1).to_owned(), head.value("content-range").map(str::to_owned), body)
+            };
+            for (range, from, to) in
+                [("0-9", 0, 9), ("50000-60000", 50_000, 60_000), ("99990-", 99_990, 99_999)]
+            {
+                let (status, said, body) = get("/bucket/object", range, "").await;
+                assert_eq!((status.as_str(), said), ("206", Some(format!("bytes {from}-{to}/100000"))));
+                assert!(body == object[from..=to], "{range}");
+            }
+            assert_eq!(asked.load(Relaxed), 1, "what follows the first read comes from the folder");
+            // Another version, an object that is not there, and a path that leads out of the folder are the server's.
+            get("/bucket/object", "0-9", "If-Match: \"two\"\r\n").await;
+            get("/bucket/other", "0-9", "").await;
+            get("/bucket/../bucket/object", "0-9", "").await;
+            get("/bucket/../bucket/object", "0-9", "").await;
+            assert_eq!(asked.load(Relaxed), 5);
+            assert_eq!(relay.counts.reads.load(Relaxed), 7);
+        });
+    }
+}

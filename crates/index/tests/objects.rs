@@ -5,9 +5,9 @@ mod clustered;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, CopyOptions, Effort, Index, IndexError, OpenOptions, PruneOptions,
-    SearchOptions, SearchResult, StoreOptions, TierChoice, build, compact_in, copy, find, holding,
-    inspect_in, verify_in,
+    BuildOptions, ClusterOptions, CopyOptions, Effort, GraphOptions, Index, IndexError, OpenOptions,
+    PruneOptions, SearchMode, SearchOptions, SearchResult, StoreOptions, TierChoice, build, compact_in, copy,
+    find, holding, inspect_in, verify_in,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_object::{Shaper, Shaping};
@@ -213,6 +213,30 @@ fn an_index_is_built_described_verified_and_copied_back() {
     assert_eq!(there.path(), place.path());
     let left = place.scratch.path().read_dir().unwrap().flat_map(|f| f.unwrap().path().read_dir().unwrap());
     assert_eq!(left.count(), 0, "nothing is left over on this machine");
+}
+
+#[test]
+fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build(&vectors(Element::U8, 3000, 32, 5), &path, &BuildOptions::of(GraphOptions::default()), &Silent)
+        .unwrap();
+    let queries = vectors(Element::U8, 30, 32, 6);
+    let place = Place::new("far");
+    place.copied(&path);
+    let near = Index::open(&path, &OpenOptions::default()).unwrap();
+    let far = Index::open(place.path(), &place.options(Some(NEAR))).unwrap();
+    assert_eq!((near.default_mode(), far.default_mode()), (SearchMode::Batched, SearchMode::Pipelined));
+    let search = |index: &Index, mode| {
+        let options = SearchOptions { effort: Effort::SearchList(50), mode, ..SearchOptions::default() };
+        index.search(&queries, &options, Control::default()).unwrap()
+    };
+    // Whoever says how gets the answers of a near one.
+    let (here, there) = (search(&near, None), search(&far, Some(SearchMode::Batched)));
+    assert_eq!(here.distances.len(), there.distances.len());
+    let same = search(&far, None);
+    let common = here.ids.iter().zip(&same.ids).filter(|(a, b)| a == b).count();
+    assert!(common * 100 >= here.ids.len() * 95, "{common} of {}", here.ids.len());
 }
 
 #[test]

@@ -58,6 +58,7 @@ use crate::locate::find;
 use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
 use bathyal_kernels::{Element, Metric};
+use bathyal_object::tier::GAP_BYTES;
 use bathyal_store::{CacheUse, Generation, Requests, StoreError, Traffic};
 use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};
@@ -266,13 +267,16 @@ impl Index {
             ..EngineOptions::default()
         };
         let thread_buffers = if tier.profile().addressable { 1 } else { u64::from(buffers.frames) };
-        let thread_bytes = thread_buffers * frame_bytes as u64;
+        let traffic = directory.traffic();
+        // An answer of a store that is elsewhere is in memory, with what lies between its reads, before these have it.
+        let answer_bytes =
+            if traffic.is_some() && split.pages == 0 { frame_bytes as u64 + GAP_BYTES } else { 0 };
+        let thread_bytes = thread_buffers * (frame_bytes as u64 + answer_bytes);
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         let file = address.join(&manifest.paged_file().name);
         let nodes = placement.nodes;
         let tenant = Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches);
         let tenant = Arc::new(tenant);
-        let traffic = directory.traffic();
         Ok(Index {
             directory: address.to_path_buf(),
             element,

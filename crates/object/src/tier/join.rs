@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Bytes between two reads that are read with them: a request more costs more than so many bytes of any link. Libraries that
 /// join ranges a megabyte apart read some two hundred times what a beam needs.
-const GAP_BYTES: u64 = 16 << 10;
+pub const GAP_BYTES: u64 = 16 << 10;
 /// Bytes of one request at most: larger ones arrive sooner in parts.
 const MOST_BYTES: u64 = 8 << 20;
 

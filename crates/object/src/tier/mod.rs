@@ -6,6 +6,7 @@ mod join;
 mod queue;
 
 pub(crate) use cached::{Cached, Patience};
+pub use join::GAP_BYTES;
 
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
