@@ -22,7 +22,7 @@ fn options(scratch: &Path, cache: &[(&str, &str)]) -> StoreOptions {
 #[test]
 fn what_was_filled_is_searched_without_a_request() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (vectors(Element::F32, 20_000, 64, 1), vectors(Element::F32, 40, 64, 2));
+    let (data, queries) = (vectors(Element::F32, 40_000, 96, 1), vectors(Element::F32, 40, 96, 2));
     let bare = options(dir.path(), &[]);
     let building =
         BuildOptions { threads: 1, store: bare.clone(), ..BuildOptions::of(ClusterOptions::default()) };

@@ -219,9 +219,9 @@ fn an_index_is_built_described_verified_and_copied_back() {
 fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    build(&vectors(Element::U8, 3000, 32, 5), &path, &BuildOptions::of(GraphOptions::default()), &Silent)
+    build(&vectors(Element::U8, 6000, 128, 5), &path, &BuildOptions::of(GraphOptions::default()), &Silent)
         .unwrap();
-    let queries = vectors(Element::U8, 30, 32, 6);
+    let queries = vectors(Element::U8, 30, 128, 6);
     let place = Place::new("far");
     place.copied(&path);
     let near = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -235,8 +235,9 @@ fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
     let (here, there) = (search(&near, None), search(&far, Some(SearchMode::Batched)));
     assert_eq!(here.distances.len(), there.distances.len());
     let same = search(&far, None);
-    let common = here.ids.iter().zip(&same.ids).filter(|(a, b)| a == b).count();
-    assert!(common * 100 >= here.ids.len() * 95, "{common} of {}", here.ids.len());
+    let pairs = here.ids.chunks_exact(10).zip(same.ids.chunks_exact(10));
+    let common: usize = pairs.map(|(a, b)| a.iter().filter(|id| b.contains(id)).count()).sum();
+    assert!(common * 100 >= here.ids.len() * 90, "{common} of {}", here.ids.len());
 }
 
 #[test]

@@ -252,6 +252,17 @@ fn budgets_hold_and_bytes_are_right_when_ten_times_as_much_is_read() {
     }
 }
 
+/// Gives up a store and waits until its cache is gone, as with a process: tasks that still write to the disk have it, too.
+fn end(store: BucketStore) {
+    let cache = Arc::downgrade(store.cache().unwrap());
+    drop(store);
+    let began = std::time::Instant::now();
+    while cache.strong_count() > 0 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "somebody keeps the cache");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn the_next_process_reads_from_disk_and_damage_is_a_miss() {
     let place = Place::new("restart");
@@ -259,16 +270,24 @@ fn the_next_process_reads_from_disk_and_damage_is_a_miss() {
     publish(&place.store(&[], None), &truth, Replace::Never);
     let store = place.on_disk("16MiB", "64MiB");
     assert!(store.open("index").unwrap().read("pages.bin").unwrap() == truth);
-    drop(store);
+    end(store);
     let read_again = |requests: std::ops::RangeInclusive<u64>, on_disk: std::ops::RangeInclusive<u64>| {
-        let store = place.on_disk("16MiB", "64MiB");
+        // The one before may be about to close its files.
+        let mut store = place.on_disk("16MiB", "64MiB");
+        while status(&store).trouble.is_some() {
+            end(store);
+            store = place.on_disk("16MiB", "64MiB");
+        }
         let found = store.open("index").unwrap();
         let opened = now(&found);
         assert!(found.read("pages.bin").unwrap() == truth);
         let (sent, used) = (now(&found).since(&opened).requests, pages(&found));
         assert!(requests.contains(&sent) && on_disk.contains(&used.disk_hits), "{sent} requests, {used:?}");
         assert_eq!(used.blocks(), 4 * MIB / BLOCK);
-        status(&store)
+        let status = status(&store);
+        drop(found);
+        end(store);
+        status
     };
     assert_eq!(read_again(0..=0, 256..=256).damaged_blocks, 0);
     let path = place.cache().join("blocks");

@@ -215,8 +215,8 @@ fn e2lsh_on_storage_is_reproduced() {
 fn indexes_in_an_object_store_are_reproduced() {
     let folder = tempfile::tempdir().unwrap();
     // Of a smaller one everything would be in the record that is read when an index is opened.
-    write_vectors(folder.path(), "base.fbin", 2000, 96, 1);
-    write_vectors(folder.path(), "queries.fbin", 20, 96, 2);
+    write_vectors(folder.path(), "base.fbin", 2000, 192, 1);
+    write_vectors(folder.path(), "queries.fbin", 20, 192, 2);
     let line = "repro cloud --base base.fbin --query queries.fbin --work cloud --output report --sizes 100,1000 --quick --json";
     let told = bathyal(folder.path(), line).json();
     let records = told["records"].as_array().unwrap();
@@ -257,7 +257,7 @@ fn indexes_in_an_object_store_are_reproduced() {
     assert!(graph.iter().any(|record| record["loads"].as_array().unwrap().len() == 2));
     let sets: std::collections::BTreeSet<_> =
         records.iter().map(|record| record["set"].as_str().unwrap()).collect();
-    assert_eq!(Vec::from_iter(sets), ["base", "base-d24", "base-n100", "base-n1000", "base-u8"]);
+    assert_eq!(Vec::from_iter(sets), ["base", "base-d48", "base-n100", "base-n1000", "base-u8"]);
     let cached = told["cached"].as_array().unwrap();
     assert_eq!(cached.len(), (3 + 3) * 4 * 2, "{}", told["notes"]);
     for one in cached {

@@ -19,7 +19,7 @@ use std::path::Path;
 /// Version of the layout that this program writes and reads.
 const VERSION: u32 = 1;
 /// An object up to this length lies in the record.
-pub(super) const SMALL_BYTES: u64 = 1 << 20;
+pub(super) const SMALL_BYTES: u64 = 640 << 10;
 /// The objects in a record have no more bytes together.
 pub(super) const MOST_SMALL_BYTES: u64 = 2 << 20;
 

@@ -34,6 +34,8 @@ pub(crate) struct Fault {
     pub(super) reason: String,
 }
 
+/// What the library says of an address without TLS.
+const NO_PLAIN: &str = "URL scheme is not allowed";
 /// The address at which machines of a cloud are told their credentials.
 const METADATA: &str = "169.254.169.254";
 
@@ -128,6 +130,13 @@ impl Fault {
             cause = inner;
         }
         let innermost = cause.to_string();
+        if innermost.contains(NO_PLAIN) {
+            return Fault::new(
+                Why::Refused,
+                "the store's address begins with http://, over which all is sent for anybody to read; if that is meant, give the \
+                 store option allow_http=true",
+            );
+        }
         let reason = if innermost.contains("://") { "the store cannot be reached".into() } else { innermost };
         Fault::new(why, reason)
     }
@@ -202,6 +211,9 @@ mod tests {
             assert!(!text.contains("SECRET"), "{text}");
             assert!(text.contains(part) || why == Why::Gone || why == Why::Changed, "{text}");
         }
+        let plain = object_store::Error::Generic { store: "GCS", source: "URL scheme is not allowed".into() };
+        let fault = Fault::of(&plain, None);
+        assert!(!fault.may_pass() && fault.reason.contains("allow_http=true"), "{}", fault.reason);
         let text = Fault::of(&generic(), None).after(3).error("read", "s3://bucket/x").to_string();
         assert_eq!(text, "cannot read s3://bucket/x: the store cannot be reached, after 3 tries");
     }

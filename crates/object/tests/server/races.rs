@@ -28,7 +28,7 @@ fn at_once(drafts: Vec<Box<dyn Draft>>) -> Vec<Result<(), StoreError>> {
 #[test]
 fn of_those_who_publish_what_may_not_be_there_one_wins() {
     let Some(service) = service() else { return };
-    let contents: Vec<Vec<u8>> = (0..16).map(|i| content(300_000, 100 + i)).collect();
+    let contents: Vec<Vec<u8>> = (0..16).map(|i| content(700_000, 100 + i)).collect();
     for _ in 0..5 {
         let place = service.place("never");
         // The first eight have a client in common, the others another one.
@@ -52,7 +52,7 @@ fn those_who_replace_each_other_all_succeed() {
     let Some(service) = service() else { return };
     let place = service.place("replace");
     let store = place.store();
-    let contents: Vec<Vec<u8>> = (0..8).map(|i| content(300_000, 200 + i)).collect();
+    let contents: Vec<Vec<u8>> = (0..8).map(|i| content(700_000, 200 + i)).collect();
     publish(&store, Replace::Never, b"first").unwrap();
     let drafts = contents.iter().map(|data| draft(&store, Replace::Generation, data)).collect();
     for ended in at_once(drafts) {

@@ -34,7 +34,7 @@ const LATE: Trouble = Trouble::Late(Duration::from_millis(1500));
 #[test]
 fn an_index_is_published_once_whatever_is_lost() {
     let Some(service) = service() else { return };
-    let data = content(300_000, 8);
+    let data = content(700_000, 8);
     let record: fn(&Request) -> bool = |request| request.is("PUT", "/records/");
     let object: fn(&Request) -> bool = |request| request.is("PUT", "/data");
     let lookup: fn(&Request) -> bool = |request| request.is("GET", "/records/");
@@ -94,7 +94,7 @@ fn what_the_store_has_forgotten_is_brought_again() {
 #[test]
 fn what_cannot_be_published_is_said_and_nothing_is_seen_of_it() {
     let Some(service) = service() else { return };
-    let data = content(300_000, 10);
+    let data = content(700_000, 10);
     for (at, trouble, part) in [
         ("/records/", Trouble::Says(403, "ExpiredToken"), "renew the credentials"),
         ("/data", Trouble::Says(403, "ExpiredToken"), "renew the credentials"),
