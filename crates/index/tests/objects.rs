@@ -174,7 +174,7 @@ fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
     let opened: [fn(OpenOptions) -> OpenOptions; 3] = [
         |options| OpenOptions { wait: true, ..options },
         |options| OpenOptions { tier: TierChoice::Dram, ..options },
-        |options| OpenOptions { memory_bytes: Some(12 << 20), ..options },
+        |options| OpenOptions { memory_bytes: Some(32 << 20), ..options },
     ];
     for change in opened {
         let local = Index::open(&path, &change(OpenOptions::default())).unwrap();
@@ -189,6 +189,43 @@ fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
             "nothing is asked for what is in memory"
         );
     }
+}
+
+#[test]
+fn a_budget_counts_the_answers_that_are_on_their_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, queries) = built(folder.path());
+    let place = Place::new("budget");
+    place.copied(&path);
+    let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
+    let options = SearchOptions {
+        effort: Effort::SearchList(40),
+        probes: Some(30),
+        threads: 2,
+        in_flight: Some(32),
+        ..SearchOptions::default()
+    };
+    let (mut refused, mut answered) = (0, 0);
+    for budget in (2..24).map(|mib| mib << 20) {
+        let opening = OpenOptions { memory_bytes: Some(budget), ..place.options(Some(NEAR)) };
+        let found = Index::open(place.path(), &opening)
+            .and_then(|index| index.search(&queries, &options, Control::default()));
+        match found {
+            Ok(found) => {
+                // The tightest have shorter codes.
+                let pairs = found.ids.chunks_exact(10).zip(local.ids.chunks_exact(10));
+                let common: usize = pairs.map(|(a, b)| a.iter().filter(|id| b.contains(id)).count()).sum();
+                assert!(found.ids.len() == local.ids.len() && common * 10 >= found.ids.len() * 8, "{budget}");
+                answered += 1;
+            }
+            Err(IndexError::Memory { needed, given, .. }) => {
+                assert!(needed > given && answered == 0, "{needed} of {given}");
+                refused += 1;
+            }
+            Err(error) => panic!("{budget}: {error}"),
+        }
+    }
+    assert!(refused > 0 && answered > 0, "{refused} {answered}");
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(super) struct NotCounted {
     pub groundtruth: u64,
     /// Pages in memory that is not this process's DRAM: a NUMA node, a mapped file, a device.
     pub mapped: u64,
+    /// Connections to a store that is elsewhere, and what comes with the ranges that were asked for.
+    pub connections: u64,
 }
 
 impl NotCounted {
@@ -52,13 +54,14 @@ impl NotCounted {
             answers: block * an_answer + (3 + ratios) * 8 * all,
             groundtruth: exact.map_or(0, slice),
             mapped: if elsewhere { index.manifest().paged_file().bytes } else { 0 },
+            connections: index.connection_bytes(threads),
         }
     }
 
     /// All of it.
     pub(super) fn total(&self) -> u64 {
-        let NotCounted { program, queries, answers, groundtruth, mapped } = *self;
-        program + queries + answers + groundtruth + mapped
+        let NotCounted { program, queries, answers, groundtruth, mapped, connections } = *self;
+        program + queries + answers + groundtruth + mapped + connections
     }
 
     /// A line of an answer's text.
@@ -69,6 +72,7 @@ impl NotCounted {
             ("answers", self.answers),
             ("ground truth", self.groundtruth),
             ("mapped pages", self.mapped),
+            ("connections", self.connections),
         ];
         let parts = parts.iter().filter(|(_, bytes)| *bytes > 0);
         let words: Vec<String> =

@@ -76,14 +76,15 @@ impl MemorySplit {
         one + self.copies + self.cache + self.changes
     }
 
-    /// Divides `budget`: first what a search cannot do without, then codes, then pages.
+    /// Divides `budget`: first what a search cannot do without, then codes, then pages. `elsewhere` says that the pages come from a
+    /// store of another machine.
     ///
     /// # Errors
     /// [`IndexError::Memory`] with the smallest budget that will do.
     pub(crate) fn plan(
         manifest: &Manifest,
         stored: &dyn Stored,
-        place: Place,
+        (place, elsewhere): (Place, bool),
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
         let Needs { choices, codes_by, ids, advice } = stored.needs(manifest, place);
@@ -101,8 +102,7 @@ impl MemorySplit {
         };
         let Some(budget) = budget else { return Ok(best) };
         let query = stored.query_bytes(PLANNED_LIST);
-        let buffers = stored.buffers();
-        let frames = u64::from(buffers.frames) * buffers.bytes(codes_by.is_some()) as u64;
+        let frames = stored.buffers().thread_bytes(codes_by.is_some(), elsewhere);
         let one = frames + query;
         let last = choices.len() - 1;
         let spared = |at: usize| if at == last && codes_by.is_some() { choices[at].codes } else { 0 };

@@ -97,6 +97,15 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
+    /// Bytes of all buffers of a thread, and of what is on its way into them from a store that is elsewhere: an answer is in memory
+    /// before its reads have it. What comes between these, and connections, are not counted ([`Index::connection_bytes`]).
+    ///
+    /// [`Index::connection_bytes`]: crate::Index::connection_bytes
+    pub(crate) fn thread_bytes(&self, codes_on_tier: bool, elsewhere: bool) -> u64 {
+        let frame = self.bytes(codes_on_tier) as u64;
+        u64::from(self.frames) * if elsewhere { 2 * frame } else { frame }
+    }
+
     /// Bytes of a buffer, of a search that reads codes or of one that has them in memory.
     pub(crate) fn bytes(&self, codes_on_tier: bool) -> usize {
         if codes_on_tier { self.frame_bytes_with_codes } else { self.frame_bytes }

@@ -80,6 +80,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tier::{OpenParts, Pages, arrives, open_tier};
 
+/// Bytes of a connection to a store, about: what it reads into, and its TLS.
+const CONNECTION_BYTES: u64 = 48 << 10;
+/// Requests in flight at most, unless a store option says more.
+const MOST_REQUESTS: u64 = 512;
 /// How often it is looked whether all is there that is waited for.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -106,9 +110,8 @@ pub struct Index {
     opening: Requests,
     /// What was changed since it was built; `None` of a family whose indexes do not change.
     changing: Option<Changing>,
-    buffers: Buffers,
-    /// Whether searches may read codes from the tier.
-    codes_are_read: bool,
+    /// Bytes of the buffers of a search thread, and of answers on their way into them.
+    thread_bytes: u64,
     split: MemorySplit,
     engine: EngineOptions,
     /// What the pool of search threads knows of this index.
@@ -227,7 +230,9 @@ impl Index {
         let stored = families::stored(address, &manifest)?;
         let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
-        let plan = |budget| MemorySplit::plan(&manifest, &*stored, options.tier.place(), budget);
+        let traffic = directory.traffic();
+        let from = (options.tier.place(), traffic.is_some());
+        let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let split = change::plan(log.as_ref(), options.memory_bytes, |budget| placement.plan(budget, plan))?;
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
@@ -266,12 +271,10 @@ impl Index {
             buffer_budget_bytes: u64::from(buffers.frames) * frame_bytes as u64,
             ..EngineOptions::default()
         };
-        let thread_buffers = if tier.profile().addressable { 1 } else { u64::from(buffers.frames) };
-        let traffic = directory.traffic();
-        // An answer of a store that is elsewhere is in memory, with what lies between its reads, before these have it.
-        let answer_bytes =
-            if traffic.is_some() && split.pages == 0 { frame_bytes as u64 + GAP_BYTES } else { 0 };
-        let thread_bytes = thread_buffers * (frame_bytes as u64 + answer_bytes);
+        let thread_bytes = match tier.profile().addressable {
+            true => frame_bytes as u64,
+            false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
+        };
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         let file = address.join(&manifest.paged_file().name);
         let nodes = placement.nodes;
@@ -295,8 +298,7 @@ impl Index {
             opening: traffic.as_ref().map_or_else(Requests::default, |traffic| traffic.now()),
             traffic,
             changing,
-            buffers,
-            codes_are_read,
+            thread_bytes,
             split,
             engine,
             manifest,
@@ -380,9 +382,7 @@ impl Index {
     }
 
     fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
-        let frames = if self.tier.profile().addressable { 1 } else { u64::from(self.buffers.frames) };
-        frames * self.buffers.bytes(self.codes_are_read) as u64
-            + in_flight as u64 * self.stored.query_bytes(search_list)
+        self.thread_bytes + in_flight as u64 * self.stored.query_bytes(search_list)
     }
 
     /// Bytes that a query of such a search holds at most while it is under way, about, besides the buffers of its thread.
@@ -392,6 +392,13 @@ impl Index {
     pub fn query_bytes(&self, options: &SearchOptions) -> Result<u64, IndexError> {
         let (params, _) = self.params(options, self.changes().as_ref())?;
         Ok(self.stored.query_bytes(self.stored.planned_list(&params)))
+    }
+
+    /// Bytes that a search of `threads` threads takes at most, about, to reach a store that is elsewhere, whatever it may take
+    /// itself: its connections, and what comes between the ranges that were asked for. 0 of an index on this machine.
+    pub fn connection_bytes(&self, threads: usize) -> u64 {
+        let requests = threads as u64 * u64::from(self.engine.depth);
+        if self.traffic.is_some() { requests.min(MOST_REQUESTS) * (CONNECTION_BYTES + GAP_BYTES) } else { 0 }
     }
 
     /// How the memory budget is divided.
