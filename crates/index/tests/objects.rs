@@ -201,7 +201,7 @@ fn a_budget_counts_the_answers_that_are_on_their_way() {
     let options = SearchOptions {
         effort: Effort::SearchList(40),
         probes: Some(30),
-        threads: 2,
+        threads: 1,
         in_flight: Some(32),
         ..SearchOptions::default()
     };
