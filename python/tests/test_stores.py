@@ -17,7 +17,8 @@ import pytest
 import bathyal
 from conftest import clustered
 
-ROWS = clustered("f32", 3000, 24, 1)
+# More than the record that is read when an index is opened holds of a file.
+ROWS = clustered("f32", 8000, 24, 1)
 QUERIES = clustered("f32", 40, 24, 2)
 SECRET = "a-secret-that-nobody-may-read"
 
