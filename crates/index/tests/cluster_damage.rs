@@ -186,6 +186,11 @@ fn groups_that_lie_behind_checksums_that_fit_are_refused() {
     bytes[2..4].copy_from_slice(&[0xff; 2]);
     replace(&path, "rows.bin", &bytes);
     refused("a group");
+    // Another row than was built: finite, so that only its own checksum tells.
+    let mut bytes = rows.clone();
+    bytes[0] ^= 1;
+    replace(&path, "rows.bin", &bytes);
+    assert!(!verify(&path, &Silent).unwrap().sound, "a row and its checksum");
     replace(&path, "rows.bin", &rows);
     // Two groups that hold what the other should: the sum fits and the pages do not.
     let mut bytes = centroids.clone();

@@ -233,6 +233,13 @@ impl Centroids {
         if are_finite(row) { Ok(()) } else { Err("it is not finite".into()) }
     }
 
+    /// Each group with what [`Centroids::check_row`] says of its row; none where there are no checksums.
+    pub(super) fn checked_rows(&self, identity: Identity) -> impl Iterator<Item = (u32, Result<(), String>)> {
+        let rows = self.rows().unwrap_or_default().chunks_exact(2 * self.dim);
+        let groups = 0..self.row_checksums.len() as u32;
+        groups.zip(rows).map(move |(group, row)| (group, self.check_row(identity, group, row)))
+    }
+
     /// The bytes of `centroids.bin`: mean, unit, runs, first groups, counts, checksums of codes and rows, of normalised vectors the
     /// squares of the groups' centroids, codes of centroids. [`Centroids::rows`] are those of `rows.bin`.
     pub(crate) fn to_bytes(&self, metric: Metric) -> Vec<u8> {

@@ -151,7 +151,10 @@ impl Stored for StoredCluster {
                 verifying.progress,
             ) {
                 Err(damage) => report.fault(damage.to_string()),
-                Ok(cluster) => verify::compare_groups(&cluster.centroids, &held, report),
+                Ok(cluster) => {
+                    verify::compare_groups(&cluster.centroids, &held, report);
+                    verify::compare_rows(&cluster.centroids, self.layout.identity(), report);
+                }
             }
         }
         Ok(())
