@@ -314,7 +314,13 @@ def server(tmp_path: pathlib.Path) -> Iterator[dict[str, str]]:
             wait_for_bucket("s3://tests/nothing", options)
             yield options
         finally:
-            process.terminate()
+            # Asked to end, it may wait for ever; nobody wants what it holds.
+            process.kill()
+            for port in ports.values():
+                # It has these there whatever it is told.
+                for left in pathlib.Path("/tmp").glob(f"seaweedfs-*-{port + 10_000}.sock"):
+                    left.unlink(missing_ok=True)
+            sys.stderr.write((tmp_path / "server.log").read_text(errors="replace")[-5_000:])
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -346,8 +352,13 @@ def wait_for_bucket(nothing: str, options: dict[str, str]) -> None:
 def test_a_real_server(server: dict[str, str], tmp_path: pathlib.Path) -> None:
     address = "s3://tests/folder/my.index"
     rows = clustered("f32", 20_000, 24, 1)
+    some = np.arange(100)
+
+    def found(index: bathyal.Index) -> int:
+        return int((index.search(rows[some], k=1).ids[:, 0] == some).sum())
+
     with bathyal.build(rows, address, progress=False, store_options=server) as index:
-        assert int(index.search(rows[7], k=1).ids[0]) == 7
+        assert found(index) >= 90
         assert index.inspect()["data_bytes"] == rows.nbytes
         assert SECRET not in repr(index)
     assert bathyal.verify(address, progress=False, store_options=server)["sound"]
@@ -355,7 +366,7 @@ def test_a_real_server(server: dict[str, str], tmp_path: pathlib.Path) -> None:
     bathyal.copy(tmp_path / "back", address, overwrite=True, progress=False, store_options=server)
     assert bathyal.prune(address, kept_hours=0, store_options=server)["generations"] == 1
     with bathyal.open(address, store_options=server) as index:
-        assert int(index.search(rows[7], k=1).ids[0]) == 7
+        assert found(index) >= 90
     wrong = {**server, "secret_access_key": SECRET[::-1]}
     with pytest.raises(OSError, match="the store answered 403") as raised:
         bathyal.open(address, store_options=wrong)
