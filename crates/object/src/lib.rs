@@ -14,7 +14,6 @@ mod bucket;
 mod cache;
 pub mod client;
 mod connect;
-mod folder;
 mod runtime;
 mod shaper;
 pub mod tier;

@@ -15,8 +15,10 @@ pub mod disk;
 mod error;
 mod extension;
 pub mod faulty;
+mod folder;
 pub mod local;
 pub mod memory;
+mod name;
 pub mod stripe;
 mod traffic;
 
@@ -24,4 +26,6 @@ pub use cancel::Cancelling;
 pub use contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
+pub use folder::usual_folder;
+pub use name::check_name;
 pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, Traffic};

@@ -3,6 +3,7 @@
 use crate::contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
 use crate::error::StoreError;
 use crate::extension::append_objects;
+use crate::name::check_name;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
@@ -59,13 +60,6 @@ impl MemoryStore {
         let address = self.address.join(name);
         Box::new(MemoryDraft { store: self.clone(), name: name.into(), address, replace, objects })
     }
-}
-
-fn check_name(name: &str) -> Result<(), StoreError> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-        return Err(StoreError::Name { name: name.to_string() });
-    }
-    Ok(())
 }
 
 impl Store for MemoryStore {

@@ -1,13 +1,14 @@
 //! A draft of a generation in a bucket: it lies in a folder of this machine until it is whole, and is then brought to the
 //! bucket and given its name.
 
+use super::BucketStore;
 use super::generation::BucketObject;
 use super::record::{Record, SMALL_BYTES, fresh_id};
 use super::upload::{Journal, Source, Upload};
-use super::{BucketStore, check_name};
 use crate::client::Version;
 use crate::runtime::wait_for;
 use crate::tier;
+use bathyal_store::check_name;
 use bathyal_store::{
     Append, Attend, Cancelling, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace,
     StoreError,

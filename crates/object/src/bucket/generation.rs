@@ -1,13 +1,14 @@
 //! A published generation, and its objects.
 
+use super::BucketStore;
 use super::ahead::Ahead;
 use super::log::BucketLog;
 use super::record::{Entry, Record};
-use super::{BucketStore, check_name};
 use crate::cache::Place;
 use crate::client::Version;
 use crate::runtime::wait_for;
 use crate::tier::{Cached, ObjectTier, Patience, Source};
+use bathyal_store::check_name;
 use bathyal_store::{Backing, Generation, Log, Object, StoreError, Traffic};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;

@@ -21,10 +21,11 @@ pub use prune::{PruneOptions, Pruned};
 use crate::cache::Cache;
 use crate::client::{Client, Created, Fault, Why};
 use crate::connect::{ObjectUrl, StoreOptions, connect};
-use crate::folder::usual_folder;
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
-use bathyal_store::{Draft, Generation, Prices, Replace, Store, StoreError, Traffic};
+use bathyal_store::{
+    Draft, Generation, Prices, Replace, Store, StoreError, Traffic, check_name, usual_folder,
+};
 use bytes::Bytes;
 use draft::BucketDraft;
 use generation::Published;
@@ -165,14 +166,6 @@ impl BucketStore {
         }
         Err(StoreError::Busy { path })
     }
-}
-
-/// Refuses names that are paths, and those that a bucket has other uses for.
-fn check_name(name: &str) -> Result<(), StoreError> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-        return Err(StoreError::Name { name: name.to_string() });
-    }
-    Ok(())
 }
 
 impl Store for BucketStore {

@@ -2,11 +2,12 @@
 //!
 //! A bucket does not know who reads from it, so what was replaced stays for a time in which readers open the index again.
 
+use super::BucketStore;
 use super::record::Record;
-use super::{BucketStore, check_name};
 use crate::client::Fault;
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
+use bathyal_store::check_name;
 use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 use serde::Serialize;
@@ -84,7 +85,8 @@ impl BucketStore {
             found.generations.entry(old.id.clone()).or_default();
         }
         let now = SystemTime::now();
-        let is_old = |time: SystemTime| now.duration_since(time).is_ok_and(|age| age >= options.kept);
+        // A store whose clock is ahead says later than now.
+        let is_old = |time: SystemTime| now.duration_since(time).unwrap_or_default() >= options.kept;
         let (mut pruned, mut keys, mut records) = (Pruned::default(), Vec::new(), Vec::new());
         for (id, objects) in found.generations {
             let old = replaced.iter().find(|old| old.id == id);

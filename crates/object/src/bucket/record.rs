@@ -8,9 +8,9 @@
 //!
 //! The second line is the CRC-32C of the first and of what follows the second.
 
-use super::check_name;
 use super::layout::is_id;
 use bathyal_store::StoreError;
+use bathyal_store::check_name;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -95,7 +95,7 @@ impl CacheOptions {
     pub(super) fn place(&self) -> Result<PathBuf, StoreError> {
         match &self.folder {
             Some(folder) => Ok(folder.clone()),
-            None => Ok(crate::folder::usual_folder("cache=FOLDER")?.join("blocks")),
+            None => Ok(bathyal_store::usual_folder("cache=FOLDER")?.join("blocks")),
         }
     }
 }

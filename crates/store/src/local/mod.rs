@@ -256,10 +256,10 @@ impl Store for LocalStore {
 
 /// Refuses names that are paths, and those that this store has other uses for.
 fn check_name(name: &str) -> Result<(), StoreError> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name == TABLE_NAME {
+    if name == TABLE_NAME {
         return Err(StoreError::Name { name: name.to_string() });
     }
-    Ok(())
+    crate::name::check_name(name)
 }
 
 /// The generation at `path`, or the one that is put back there when a publication that was broken off is undone.

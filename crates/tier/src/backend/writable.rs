@@ -8,6 +8,7 @@ use crate::contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier, chains,
 };
 use crate::error::{FaultKind, ReadFault, TierError};
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -201,9 +202,65 @@ impl WritableTier {
         WritableTier { words: Arc::new(words), profile, changeable: true }
     }
 
+    /// Copies the bytes from `offset` on; fewer than `into` has room for where the memory ends.
+    ///
+    /// # Errors
+    /// [`FaultKind::Gone`].
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<u32, ReadFault> {
+        let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        self.act(offset, Action::Read { into: into.as_mut_ptr(), len })
+    }
+
+    /// Puts `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// As of an operation: bytes that are not all inside, or gone; memory that is for reading alone.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<u32, ReadFault> {
+        let len = u32::try_from(bytes.len()).map_err(|_| ReadFault::system(libc::EINVAL))?;
+        self.act(offset, Action::Write { from: bytes.as_ptr(), len })
+    }
+
+    /// Replaces the number at `offset` if it is `expected`; the one that was there.
+    ///
+    /// # Errors
+    /// As [`WritableTier::write`]; an offset that is no multiple of 8.
+    pub fn compare_and_swap(&self, offset: u64, expected: u64, new: u64) -> Result<u64, ReadFault> {
+        let mut old = 0;
+        self.act(offset, Action::CompareAndSwap { expected, new, old: &raw mut old }).map(|_| old)
+    }
+
+    /// Adds to the number at `offset`; the one that was there.
+    ///
+    /// # Errors
+    /// As [`WritableTier::compare_and_swap`].
+    pub fn fetch_and_add(&self, offset: u64, by: u64) -> Result<u64, ReadFault> {
+        let mut old = 0;
+        self.act(offset, Action::FetchAndAdd { by, old: &raw mut old }).map(|_| old)
+    }
+
+    /// What the action points to is the caller's, for as long as this takes.
+    fn act(&self, offset: u64, action: Action) -> Result<u32, ReadFault> {
+        if !self.changeable && !matches!(action, Action::Read { .. }) {
+            return Err(ReadFault::of(FaultKind::Denied));
+        }
+        self.words.act(&Operation { id: 0, offset, action, linked: false })
+    }
+
+    /// The same memory by another name, as of the machine that it is in.
+    pub fn named(self, kind: &str, method: String) -> WritableTier {
+        let profile = TierProfile { kind: kind.into(), method, ..self.profile };
+        WritableTier { profile, ..self }
+    }
+
     /// The same; where `changeable` is false, for reading alone.
     pub(super) fn changeable(self, changeable: bool) -> WritableTier {
         WritableTier { changeable, ..self }
+    }
+}
+
+impl fmt::Debug for WritableTier {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "WritableTier({}, {} bytes)", self.profile.method, self.words.len())
     }
 }
 

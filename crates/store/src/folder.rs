@@ -1,10 +1,13 @@
 //! Where files of this program's own lie on this machine.
 
-use bathyal_store::StoreError;
+use crate::error::StoreError;
 use std::path::PathBuf;
 
 /// Bathyal's place in the user's cache folder; `option` names another one.
-pub(crate) fn usual_folder(option: &str) -> Result<PathBuf, StoreError> {
+///
+/// # Errors
+/// [`StoreError::Address`] without a home.
+pub fn usual_folder(option: &str) -> Result<PathBuf, StoreError> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {

@@ -1,0 +1,14 @@
+//! The side of a node's peers: addresses, the control connection, the queue over TCP, and the node's memory as a store.
+
+mod draft;
+mod object;
+mod options;
+mod queue;
+mod session;
+mod source;
+mod store;
+mod tier;
+mod transfer;
+
+pub use options::{DEFAULT_PORT, RemoteOptions, RemoteUrl, Transport};
+pub use store::NodeStore;

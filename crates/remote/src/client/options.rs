@@ -1,0 +1,238 @@
+//! Addresses of indexes in the memory of other machines, and how a node is reached as far as those do not say.
+
+use crate::identity::{Credentials, client_file, is_peer_key, keys_folder};
+use bathyal_store::StoreError;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What addresses begin with.
+const SCHEME: &str = "remote://";
+/// The port of a node if none is named.
+pub const DEFAULT_PORT: u16 = 7730;
+/// The file with a node's credentials, in the environment.
+const KEYS_VARIABLE: &str = "BATHYAL_NODE_KEYS";
+/// Time after which a node that says nothing counts as lost.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where an index is: `remote://HOST:PORT/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteUrl {
+    /// The node's host and port.
+    pub host: String,
+    /// The index.
+    pub name: String,
+}
+
+impl RemoteUrl {
+    /// Whether a path is meant as such an address.
+    pub fn is_url(path: &Path) -> bool {
+        path.to_str().is_some_and(|text| text.starts_with(SCHEME))
+    }
+
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`] for one that is none.
+    pub fn parse(path: &Path) -> Result<RemoteUrl, StoreError> {
+        let refuse =
+            |what: &str| StoreError::Address(format!("{}: {what}: {SCHEME}HOST:PORT/NAME", path.display()));
+        let rest = path.to_str().and_then(|text| text.strip_prefix(SCHEME));
+        let rest = rest.ok_or_else(|| refuse("is no address of a memory node"))?;
+        let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.contains('@') {
+            // Not repeated: what stands there may be a secret.
+            return Err(StoreError::Address(format!(
+                "{SCHEME}: an address has no credentials in it; name the node's file of keys as the store option keys=FILE"
+            )));
+        }
+        if host.is_empty() {
+            return Err(refuse("names no host"));
+        }
+        let name = name.trim_end_matches('/');
+        if name.is_empty() {
+            return Err(refuse("names a node, not an index in it"));
+        }
+        if name.starts_with('.') || name.contains(['/', '\0']) || name.contains(char::is_control) {
+            return Err(refuse("a node has no folders; the name of an index begins with no dot"));
+        }
+        let (before, port) = host.rsplit_once(':').unwrap_or((host, ""));
+        // The colons of a bare IPv6 address are not those of a port.
+        let has_port = !before.ends_with(':') && (!before.contains(':') || before.ends_with(']'));
+        let host = match (has_port && host.contains(':'), port.parse::<u16>()) {
+            (true, Ok(1..)) => host.to_owned(),
+            (true, _) => return Err(refuse("the port is no number from 1 to 65535")),
+            (false, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{DEFAULT_PORT}"),
+            (false, _) => format!("{host}:{DEFAULT_PORT}"),
+        };
+        Ok(RemoteUrl { host, name: name.to_owned() })
+    }
+
+    /// The node, as it is typed.
+    pub fn node_address(&self) -> PathBuf {
+        PathBuf::from(format!("{SCHEME}{}", self.host))
+    }
+}
+
+impl fmt::Display for RemoteUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{SCHEME}{}/{}", self.host, self.name)
+    }
+}
+
+/// How the bytes of a node's memory come here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Transport {
+    /// By shared memory from a node of this machine that this user runs, by TCP from any other.
+    #[default]
+    Auto,
+    /// By TCP.
+    Tcp,
+    /// By mapping the memory of a node of this machine.
+    Shared,
+}
+
+/// How a node is reached. The keys of [`NodeOptions::new`]:
+///
+/// | key | value |
+/// |---|---|
+/// | `keys` | the file `client.json` that the node wrote; default the one of this user's own node, or what `BATHYAL_NODE_KEYS` names |
+/// | `token` | the node's token, instead of the one in the file |
+/// | `peer_key` | the node's key, `sha256:` and 64 digits, instead of the one in the file |
+/// | `transport` | `auto` (default), `tcp` or `shm` |
+/// | `timeout` | seconds after which a node that says nothing counts as lost, 0.001 to 3600; default 10 |
+/// | `scratch` | the folder in which an index lies while it is built, before it is pushed |
+#[derive(Clone, PartialEq)]
+pub struct RemoteOptions {
+    pub(crate) credentials: Credentials,
+    pub(crate) transport: Transport,
+    pub(crate) timeout: Duration,
+    pub(crate) scratch: Option<PathBuf>,
+}
+
+impl fmt::Debug for RemoteOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "RemoteOptions({:?}, {:?})", self.credentials, self.transport)
+    }
+}
+
+impl RemoteOptions {
+    /// Options from pairs of a key and a value.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`] for other keys, values that make no sense, or without credentials.
+    pub fn new<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Result<RemoteOptions, StoreError> {
+        let (mut keys, mut token, mut peer_key) = (None, None, None);
+        let (mut transport, mut timeout, mut scratch) = (Transport::Auto, USUAL_TIMEOUT, None);
+        for (key, value) in pairs {
+            let refuse = |what: &str| Err(StoreError::Address(format!("store option {key}: {what}")));
+            match key {
+                "keys" => keys = Some(PathBuf::from(value)),
+                "token" => token = Some(value.to_owned()),
+                "peer_key" if is_peer_key(value) => peer_key = Some(value.to_ascii_lowercase()),
+                "peer_key" => return refuse("is sha256: and 64 hexadecimal digits, as the node prints it"),
+                "transport" => {
+                    transport = match value {
+                        "auto" => Transport::Auto,
+                        "tcp" => Transport::Tcp,
+                        "shm" => Transport::Shared,
+                        _ => return refuse("is one of auto, tcp, shm"),
+                    }
+                }
+                "timeout" => match value.parse() {
+                    Ok(seconds @ 0.001..=3600.0) => timeout = Duration::from_secs_f64(seconds),
+                    _ => return refuse("is a number of seconds from 0.001 to 3600"),
+                },
+                "scratch" => scratch = Some(PathBuf::from(value)),
+                _ => {
+                    return refuse(
+                        "a memory node takes keys, token, peer_key, transport, timeout and scratch",
+                    );
+                }
+            }
+        }
+        let credentials = match (token, peer_key) {
+            (Some(token), Some(peer_key)) => Credentials { token, peer_key },
+            (token, peer_key) => {
+                let found = found_credentials(keys)?;
+                Credentials {
+                    token: token.unwrap_or(found.token),
+                    peer_key: peer_key.unwrap_or(found.peer_key),
+                }
+            }
+        };
+        Ok(RemoteOptions { credentials, transport, timeout, scratch })
+    }
+}
+
+/// The credentials in the file that is named, or the usual one.
+fn found_credentials(keys: Option<PathBuf>) -> Result<Credentials, StoreError> {
+    let named = keys.or_else(|| std::env::var_os(KEYS_VARIABLE).map(PathBuf::from));
+    if let Some(named) = named {
+        return Credentials::from_file(&named);
+    }
+    let usual = client_file(&keys_folder()?);
+    if !usual.exists() {
+        return Err(StoreError::Address(format!(
+            "a memory node wants a token and is known by its key: copy the file client.json that it wrote (`bathyal \
+             memory-node` says where), and name it as the store option keys=FILE or in {KEYS_VARIABLE}"
+        )));
+    }
+    Credentials::from_file(&usual)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written_alike() {
+        for (text, host, name) in [
+            ("remote://node:7000/my.index", "node:7000", "my.index"),
+            ("remote://node/my.index/", "node:7730", "my.index"),
+            ("remote://[::1]:80/x", "[::1]:80", "x"),
+            ("remote://[::1]/x", "[::1]:7730", "x"),
+            ("remote://::1/x", "[::1]:7730", "x"),
+        ] {
+            let url = RemoteUrl::parse(Path::new(text)).unwrap();
+            assert_eq!((url.host.as_str(), url.name.as_str()), (host, name), "{text}");
+            assert_eq!(RemoteUrl::parse(Path::new(&url.to_string())).unwrap(), url);
+        }
+        for (text, why) in [
+            ("remote://", "names no host"),
+            ("remote://node", "not an index"),
+            ("remote://node:0/x", "the port"),
+            ("remote://node:70000/x", "the port"),
+            ("remote://node:/x", "the port"),
+            ("remote://node/a/b", "no folders"),
+            ("remote://node/.x", "no dot"),
+            ("remote://me:secret@node/x", "no credentials"),
+        ] {
+            let refused = RemoteUrl::parse(Path::new(text)).unwrap_err().to_string();
+            assert!(refused.contains(why) && !refused.contains("secret"), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let key = format!("sha256:{}", "ab".repeat(32));
+        let pairs = [("token", "a secret of theirs"), ("peer_key", key.as_str()), ("transport", "tcp")];
+        let options = RemoteOptions::new(pairs).unwrap();
+        assert_eq!(options.transport, Transport::Tcp);
+        assert!(!format!("{options:?}").contains("secret"));
+        for (name, value) in [
+            ("transport", "rdma"),
+            ("timeout", "0"),
+            ("timeout", "1e19"),
+            ("timeout", "nan"),
+            ("peer_key", "sha256:00"),
+            ("region", "eu"),
+        ] {
+            let refused =
+                RemoteOptions::new(pairs.into_iter().chain([(name, value)])).unwrap_err().to_string();
+            assert!(refused.contains(&format!("store option {name}")), "{refused}");
+        }
+        let refused = RemoteOptions::new([("keys", "/nowhere/client.json")]).unwrap_err().to_string();
+        assert!(refused.contains("/nowhere/client.json") && refused.contains("memory-node"), "{refused}");
+    }
+}

@@ -1,0 +1,103 @@
+//! The memory of a region: pages that other processes of the machine may map, taken when the region is made.
+
+use bathyal_tier::backend::mapped::MappedFile;
+use bathyal_tier::backend::writable::WritableTier;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+/// Bytes that memory is taken in where no huge page is to be had.
+const PAGE: u64 = 4096;
+
+/// Memory under a key.
+#[derive(Debug)]
+pub(super) struct Region {
+    /// What it is asked for by.
+    pub(super) key: u64,
+    pub(super) bytes: u64,
+    /// `None` of one without bytes.
+    memory: Option<Memory>,
+    /// What is taken by all regions.
+    used: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    file: File,
+    tier: WritableTier,
+}
+
+impl Region {
+    /// Bytes of memory that one of so many bytes takes.
+    pub(super) fn taken_bytes(bytes: u64) -> u64 {
+        let unit = if bytes >= HUGE { HUGE } else { PAGE };
+        bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
+    }
+
+    /// Takes its memory, which is counted in `used` already, and is counted no more when it cannot be had.
+    pub(super) fn new(key: u64, bytes: u64, used: Arc<AtomicU64>) -> io::Result<Region> {
+        let mut region = Region { key, bytes, memory: None, used };
+        if bytes > 0 {
+            region.memory = Some(Memory::new(bytes)?);
+        }
+        Ok(region)
+    }
+
+    /// Its bytes; `None` of one without.
+    pub(super) fn tier(&self) -> Option<&WritableTier> {
+        self.memory.as_ref().map(|memory| &memory.tier)
+    }
+
+    /// By which descriptor this process has it, and what that leads to: device and inode.
+    pub(super) fn shared(&self) -> io::Result<Option<(i32, u64, u64)>> {
+        let Some(memory) = &self.memory else { return Ok(None) };
+        let about = memory.file.metadata()?;
+        Ok(Some((memory.file.as_raw_fd(), about.dev(), about.ino())))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Given back before it is counted as free.
+        self.memory = None;
+        self.used.fetch_sub(Region::taken_bytes(self.bytes), Ordering::Relaxed);
+    }
+}
+
+impl Memory {
+    fn new(bytes: u64) -> io::Result<Memory> {
+        let huge = (bytes >= HUGE).then(|| take(bytes, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB));
+        let file = match huge {
+            Some(Ok(file)) => file,
+            _ => take(bytes, 0)?,
+        };
+        let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mapped = MappedFile { len: Some(bytes), ..MappedFile::at(place).for_writing() };
+        let tier = mapped.map().map_err(io::Error::other)?;
+        Ok(Memory { file, tier })
+    }
+}
+
+/// A file in memory whose pages are there, or an error instead of a process that is killed when it touches them.
+fn take(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
+    // SAFETY: a name that ends in a zero, and flags.
+    let descriptor = unsafe { libc::memfd_create(c"bathyal-region".as_ptr(), libc::MFD_CLOEXEC | flags) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: open, and nobody else's.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    let len = if flags == 0 { bytes } else { Region::taken_bytes(bytes) };
+    file.set_len(len)?;
+    let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: a descriptor and numbers.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
+        0 => Ok(file),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}

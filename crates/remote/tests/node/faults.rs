@@ -1,0 +1,208 @@
+//! Connections that break, nodes that are started anew, and those that say nothing.
+
+use crate::place::{Place, bytes, store, tier};
+use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
+use bathyal_store::{GenerationExt, Store};
+use bathyal_tier::{Completion, FaultKind, Queue, Read};
+use std::io::{Read as _, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What stands between a peer and a node, and can break connections or swallow what the node says.
+struct Relay {
+    address: SocketAddr,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+    silent: Arc<AtomicBool>,
+    /// Bytes from the node after which its connection is broken, once.
+    break_after: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    fn new(node: SocketAddr) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = Relay {
+            address: listener.local_addr().unwrap(),
+            streams: Arc::default(),
+            silent: Arc::default(),
+            break_after: Arc::new(AtomicUsize::new(usize::MAX)),
+            connections: Arc::default(),
+        };
+        let (streams, silent) = (relay.streams.clone(), relay.silent.clone());
+        let (break_after, connections) = (relay.break_after.clone(), relay.connections.clone());
+        std::thread::spawn(move || {
+            for peer in listener.incoming().flatten() {
+                let Ok(to_node) = TcpStream::connect(node) else { continue };
+                connections.fetch_add(1, Ordering::SeqCst);
+                streams.lock().unwrap().extend([peer.try_clone().unwrap(), to_node.try_clone().unwrap()]);
+                let (mut from, mut to) = (peer.try_clone().unwrap(), to_node.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+                let (silent, break_after) = (silent.clone(), break_after.clone());
+                let (mut from, mut to) = (to_node, peer);
+                std::thread::spawn(move || {
+                    let mut part = [0; 1000];
+                    while let Ok(got @ 1..) = from.read(&mut part) {
+                        if silent.load(Ordering::SeqCst) {
+                            continue;
+                        }
+                        let left = break_after.load(Ordering::SeqCst);
+                        if left <= got {
+                            break_after.store(usize::MAX, Ordering::SeqCst);
+                            let _ = to.write_all(&part[..left]);
+                            break;
+                        }
+                        if left != usize::MAX {
+                            break_after.store(left - got, Ordering::SeqCst);
+                        }
+                        if to.write_all(&part[..got]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Both);
+                    let _ = from.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        relay
+    }
+
+    fn break_all(&self) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Reads `count` parts of 4,000 bytes, and how each ended.
+fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Completion> {
+    let start = out.as_mut_ptr();
+    let reads: Vec<Read> = (0..count)
+        .map(|i| Read {
+            id: i as u64,
+            offset: i as u64 * 4000,
+            len: 4000,
+            buffer: start.wrapping_add(i * 4000),
+        })
+        .collect();
+    // SAFETY: each has its own part of `out`, and all are waited for.
+    let taken = unsafe { queue.submit(&reads).unwrap() };
+    assert_eq!(taken, count);
+    let mut done = Vec::new();
+    let began = Instant::now();
+    while done.len() < count {
+        queue.reap(&mut done, Some(Duration::from_millis(200))).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(20), "{} of {count}", done.len());
+    }
+    assert_eq!(queue.in_flight(), 0);
+    done.sort_by_key(|done| done.id);
+    done
+}
+
+fn content() -> Vec<u8> {
+    (0..200_000_u32).map(|i| (i / 7 + i) as u8).collect()
+}
+
+#[test]
+fn reads_whose_connection_breaks_in_the_middle_are_asked_again() {
+    let place = Place::new(64 << 20);
+    place.put("index", &content());
+    let relay = Relay::new(place.node.address());
+    let store = store(relay.address, place.node.credentials(), &[("transport", "tcp")], place.folder.path());
+    let generation = store.open("index").unwrap();
+    let mut queue = tier(generation.as_ref()).open(64).unwrap();
+    // In the head of an answer, between two, in the bytes of one, and behind all but the last byte.
+    for after in [1, 16, 4016, 4020, 39_999, 50 * 4016 - 1] {
+        relay.break_after.store(after, Ordering::SeqCst);
+        let mut out = vec![0; 200_000];
+        let done = read_parts(queue.as_mut(), 50, &mut out);
+        assert!(done.iter().all(|done| done.result == Ok(4000)), "after {after}: {done:?}");
+        assert!(out == content(), "after {after}");
+    }
+    // The control connection too: the session is begun again.
+    relay.break_all();
+    let mut out = vec![0; 200_000];
+    let done = read_parts(queue.as_mut(), 50, &mut out);
+    assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
+}
+
+#[test]
+fn changes_whose_connection_breaks_are_told_and_not_done_twice() {
+    let place = Place::new(64 << 20);
+    place.put("index", &[0; 4096]);
+    let relay = Relay::new(place.node.address());
+    let options = [("transport", "tcp"), ("timeout", "0.5")];
+    let store = store(relay.address, place.node.credentials(), &options, place.folder.path()).for_writing();
+    let generation = store.open("index").unwrap();
+    let tier = tier(generation.as_ref());
+    let mut queue = tier.writable().unwrap().open_write(8).unwrap();
+    relay.silent.store(true, Ordering::SeqCst);
+    let mut old = 0_u64;
+    let action = bathyal_tier::Action::FetchAndAdd { by: 1, old: &raw mut old };
+    let add = bathyal_tier::Operation { id: 5, offset: 8, action, linked: false };
+    // SAFETY: the number outlives the queue's use of it: the completion is waited for.
+    unsafe { queue.submit_operations(&[add]).unwrap() };
+    let mut done: Vec<Completion> = Vec::new();
+    let began = Instant::now();
+    while done.is_empty() && began.elapsed() < Duration::from_secs(20) {
+        queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
+    }
+    assert_eq!(done[0].result.unwrap_err().kind, FaultKind::LostPeer);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let now = place.store(&[]).open("index").unwrap();
+    assert_eq!(now.read(crate::place::DATA).unwrap()[8], 1);
+}
+
+#[test]
+fn a_node_that_says_nothing_is_told_in_time() {
+    let place = Place::new(64 << 20);
+    place.put("index", &content());
+    let relay = Relay::new(place.node.address());
+    let options = [("transport", "tcp"), ("timeout", "0.3")];
+    let store = store(relay.address, place.node.credentials(), &options, place.folder.path());
+    let generation = store.open("index").unwrap();
+    let mut queue = tier(generation.as_ref()).open(64).unwrap();
+    relay.silent.store(true, Ordering::SeqCst);
+    let began = Instant::now();
+    let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Once it speaks again, so does the queue.
+    relay.silent.store(false, Ordering::SeqCst);
+    let mut out = vec![0; 200_000];
+    let done = read_parts(queue.as_mut(), 50, &mut out);
+    assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
+}
+
+#[test]
+fn a_node_that_was_started_anew_is_told_apart_from_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let options = NodeOptions { listen, capacity_bytes: 64 << 20 };
+    let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
+    let credentials: Credentials = node.credentials().clone();
+    let address = node.address();
+    let first = Place { node, folder };
+    first.put("index", &content());
+    let with = [("transport", "tcp"), ("timeout", "1")];
+    let before = first.store(&with).open("index").unwrap();
+    let mut queue = tier(before.as_ref()).open(64).unwrap();
+    let Place { node, folder } = first;
+    drop(node);
+    let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
+    // The same port, the same name and the same bytes; but who opened it did not ask for this one.
+    let options = NodeOptions { listen: address, ..options };
+    let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
+    let second = Place { node, folder };
+    second.put("index", &content());
+    let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
+    let again = store(address, &credentials, &with, second.folder.path()).open("index").unwrap();
+    assert!(bytes(again.as_ref()) == content());
+}

@@ -1,0 +1,180 @@
+//! Peers that are not what they should be get nothing, and take nothing from others.
+
+use crate::place::{DATA, Place, bytes, tier};
+use bathyal_remote::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, Head, MAGIC, Outcome, Verb};
+use bathyal_remote::{Credentials, Identity};
+use bathyal_store::{Replace, Store};
+use bathyal_tier::{Completion, FaultKind, Read};
+use std::io::{Read as _, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+const CAPACITY: u64 = 64 << 20;
+
+/// What a connection says to `bytes` until it is closed.
+fn say(place: &Place, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(place.node.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    // A connection that is closed with bytes unread is reset.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn nothing_is_told_without_the_token_but_that_the_node_is_well() {
+    let place = Place::new(CAPACITY);
+    place.put("index", b"a secret");
+    assert!(say(&place, b"GET /health HTTP/1.1\r\n\r\n").starts_with(b"HTTP/1.1 200 OK"));
+    assert!(say(&place, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with(b"HTTP/1.1 404"));
+    assert!(say(&place, b"GET / HTTP/1.1\r\n\r\n").starts_with(b"HTTP/1.1 404"));
+    let ticket = [&MAGIC[..], &[0; 16]].concat();
+    for bytes in
+        [&b"POST / HTTP/1.1\r\n\r\n"[..], b"\0\0\0\x02{}", &ticket, &[0x16, 3, 1, 0, 5, 1, 2, 3, 4, 5]]
+    {
+        let answer = say(&place, bytes);
+        // TLS says that it was broken off, and nothing else.
+        assert!(answer.len() < 8, "{answer:?}");
+    }
+    let right = place.node.credentials();
+    let wrong = Credentials { token: "0".repeat(32), ..right.clone() };
+    let refused = place.store_as(&wrong, &[]).open("index").unwrap_err().to_string();
+    assert!(refused.contains("refuses the token") && !refused.contains(&wrong.token), "{refused}");
+    let short = Credentials { token: right.token[1..].to_owned(), ..right.clone() };
+    assert!(place.store_as(&short, &[]).open("index").is_err());
+    let other =
+        Credentials { peer_key: Identity::new().unwrap().credentials().peer_key.clone(), ..right.clone() };
+    let refused = place.store_as(&other, &[]).open("index").unwrap_err().to_string();
+    assert!(refused.contains(&right.peer_key) && refused.contains("something else answers"), "{refused}");
+    assert!(place.node.status().refused >= 2);
+    assert_eq!(bytes(place.store(&[]).open("index").unwrap().as_ref()), b"a secret");
+}
+
+/// A data connection of a session that has opened the index `index`, for a test to speak on.
+fn data_connection(place: &Place) -> TcpStream {
+    // A peer that speaks the protocol by itself learns its ticket from the control connection; this one listens in on a
+    // relay between a peer of ours and the node.
+    let relay = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, node) = (relay.local_addr().unwrap(), place.node.address());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for from in relay.incoming().flatten() {
+            let Ok(to) = TcpStream::connect(node) else { return };
+            let tell = tell.clone();
+            let (mut one, mut two) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let mut first = true;
+                let mut part = [0; 4096];
+                while let Ok(got @ 1..) = one.read(&mut part) {
+                    if std::mem::take(&mut first) && part.starts_with(&MAGIC) {
+                        let _ = tell.send(part[..got].to_vec());
+                    }
+                    if two.write_all(&part[..got]).is_err() {
+                        return;
+                    }
+                }
+                let _ = two.shutdown(Shutdown::Both);
+            });
+            let (mut one, mut two) = (to, from);
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut one, &mut two);
+                let _ = two.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    let store =
+        crate::place::store(address, place.node.credentials(), &[("transport", "tcp")], place.folder.path());
+    let generation = store.open("index").unwrap();
+    let object = tier(generation.as_ref());
+    let queue = object.open(1).unwrap();
+    let mut hello = told.recv_timeout(Duration::from_secs(10)).unwrap();
+    hello.truncate(MAGIC.len() + 16);
+    let mut stream = TcpStream::connect(node).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(&hello).unwrap();
+    let mut welcome = [0];
+    stream.read_exact(&mut welcome).unwrap();
+    // The session lives as long as the generation is open.
+    std::mem::forget((generation, object, queue));
+    stream
+}
+
+#[test]
+fn a_peer_that_speaks_for_itself_reaches_its_own_regions_alone() {
+    let place = Place::new(CAPACITY);
+    place.put("index", &[9; 1000]);
+    place.put("other", b"what the session has not opened");
+    let mut stream = data_connection(&place);
+    let mut ask = |verb: Verb, len: u32, region: u64, offset: u64| {
+        let head = Head { verb, linked: false, len, region, offset };
+        stream.write_all(&head.encode()).unwrap();
+        if verb == Verb::Write {
+            stream.write_all(&vec![1; len as usize]).unwrap();
+        }
+        let mut bytes = [0; ANSWER_BYTES];
+        stream.read_exact(&mut bytes).unwrap();
+        Answer::decode(&bytes).unwrap().outcome
+    };
+    for region in [0, 1, u64::MAX] {
+        assert_eq!(ask(Verb::Read, 8, region, 0), Outcome::Unknown);
+        assert_eq!(ask(Verb::Write, 8, region, 0), Outcome::Unknown);
+        assert_eq!(ask(Verb::FetchAndAdd { by: 1 }, 8, region, 0), Outcome::Unknown);
+    }
+    // What is no operation ends the connection.
+    stream.write_all(&[0xFF; HEAD_BYTES]).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{rest:?}");
+    assert_eq!(bytes(place.store(&[]).open("index").unwrap().as_ref()), vec![9; 1000]);
+}
+
+#[test]
+fn reads_outside_are_short_and_changes_outside_are_refused() {
+    let place = Place::new(CAPACITY);
+    place.put("index", &[9; 1000]);
+    for transport in ["tcp", "shm"] {
+        let store = place.store(&[("transport", transport)]).for_writing();
+        let generation = store.open("index").unwrap();
+        let tier = tier(generation.as_ref());
+        let mut queue = tier.open(4).unwrap();
+        let mut buffer = [0; 64];
+        for (offset, expected) in [(990, 10), (1000, 0), (u64::MAX - 3, 0)] {
+            let read = Read { id: 1, offset, len: 64, buffer: buffer.as_mut_ptr() };
+            // SAFETY: the buffer outlives the queue's use of it: the completion is waited for.
+            unsafe { queue.submit(&[read]).unwrap() };
+            let mut done: Vec<Completion> = Vec::new();
+            while done.is_empty() {
+                queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
+            }
+            assert_eq!(done[0].result, Ok(expected), "{transport}, {offset}");
+        }
+        drop(queue);
+        let mut queue = tier.writable().unwrap().open_write(4).unwrap();
+        for offset in [993, 1000, u64::MAX - 3] {
+            let action = bathyal_tier::Action::Write { from: buffer.as_ptr(), len: 8 };
+            let write = bathyal_tier::Operation { id: 1, offset, action, linked: false };
+            // SAFETY: as above.
+            unsafe { queue.submit_operations(&[write]).unwrap() };
+            let mut done: Vec<Completion> = Vec::new();
+            while done.is_empty() {
+                queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
+            }
+            assert_eq!(done[0].result.unwrap_err().kind, FaultKind::Device, "{transport}, {offset}");
+        }
+    }
+    assert_eq!(bytes(place.store(&[]).open("index").unwrap().as_ref()), vec![9; 1000]);
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    let place = Place::new(CAPACITY);
+    for name in ["", ".hidden", "a/b", "a\0b", &"x".repeat(300)] {
+        assert!(place.store(&[]).begin(name, Replace::Never).is_err(), "{name:?}");
+        assert!(place.store(&[]).open(name).is_err(), "{name:?}");
+    }
+    place.put("index", b"x");
+    assert!(place.store(&[]).open("index").unwrap().get("../index").is_err());
+    assert_eq!(place.store(&[]).open("index").unwrap().list().unwrap(), [DATA, crate::place::MARK]);
+}

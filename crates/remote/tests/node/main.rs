@@ -1,0 +1,7 @@
+//! A node and its peers, over real connections on the loopback.
+
+mod conformance;
+mod faults;
+mod hostile;
+mod place;
+mod stores;
