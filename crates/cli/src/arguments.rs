@@ -1,11 +1,13 @@
 //! What can be typed after `bathyal`.
 
 mod family;
+mod memory_node;
 mod store;
 mod stripe;
 mod warm;
 
 pub use family::FamilyArguments;
+pub use memory_node::MemoryNodeArguments;
 pub use store::{StoreArguments, TwoStoresArguments};
 pub use stripe::{PartsArguments, StripeArguments};
 pub use warm::WarmArguments;
@@ -81,6 +83,8 @@ pub enum Command {
     Prune(PruneArguments),
     /// Read an index in an object store into the cache of this machine
     Warm(WarmArguments),
+    /// Serve the memory of this machine to others that search indexes in it
+    MemoryNode(MemoryNodeArguments),
     /// Insert the vectors of a file into an index (of the family lsh)
     Insert(InsertArguments),
     /// Delete vectors from an index (of the family lsh) by their ids

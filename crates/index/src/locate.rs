@@ -1,8 +1,9 @@
-//! From a path or an address to the store that an index is in: a folder of this machine, or a bucket.
+//! From a path or an address to the store that an index is in: a folder of this machine, a bucket, or the memory of a node.
 
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{BucketStore, Cache, ObjectUrl, PruneOptions, Pruned, StoreOptions};
+use bathyal_remote::{NodeStore, RemoteOptions, RemoteUrl};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Generation, Store};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 /// What folders of this machine may be written as.
 const FILE_SCHEME: &str = "file://";
 
-/// The index at `path`, a folder or an address (`s3://`, `gs://`, `az://`, `memory://`, `file://`), in a store that `options`
+/// The index at `path`, a folder or an address (`s3://`, `gs://`, `az://`, `memory://`, `remote://`, `file://`), in a store that `options`
 /// describe. The parts of one that is striped may have been moved into the folders `stripe`, in any order. It is what
 /// [`verify_in`](crate::verify_in), [`inspect_in`](crate::inspect_in) and conversions are given.
 ///
@@ -31,6 +32,10 @@ pub fn find(
             Ok(LocalStore::open_moved(path, MANIFEST_NAME, stripe)?)
         }
         None if !stripe.is_empty() => Err(unstriped(path)),
+        None if RemoteUrl::is_url(path) => {
+            let (store, name) = node_store(path, options)?;
+            Ok(store.open(&name)?)
+        }
         None => {
             let url = ObjectUrl::parse(path)?;
             Ok(BucketStore::new(&url, options, MANIFEST_NAME)?.open(&url.name)?)
@@ -50,6 +55,7 @@ pub struct Holding {
 enum Holder {
     Local(LocalStore),
     Bucket(Box<BucketStore>),
+    Node(Box<NodeStore>),
 }
 
 /// The store that the index at `path`, a folder or an address, is in, or would be in.
@@ -63,6 +69,10 @@ pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding
         let (store, name) = LocalStore::holding(path, MANIFEST_NAME)?;
         return Ok(Holding { place: Holder::Local(store), name });
     }
+    if RemoteUrl::is_url(path) {
+        let (store, name) = node_store(path, options)?;
+        return Ok(Holding { place: Holder::Node(Box::new(store)), name });
+    }
     let url = ObjectUrl::parse(path)?;
     let store = BucketStore::new(&url, options, MANIFEST_NAME)?;
     Ok(Holding { place: Holder::Bucket(Box::new(store)), name: url.name })
@@ -74,6 +84,7 @@ impl Holding {
         match &self.place {
             Holder::Local(store) => store,
             Holder::Bucket(store) => store.as_ref(),
+            Holder::Node(store) => store.as_ref(),
         }
     }
 
@@ -88,6 +99,10 @@ impl Holding {
                  s3://BUCKET/NAME",
                 store.address().join(&self.name).display()
             ))),
+            Holder::Node(store) => Err(IndexError::Parameter(format!(
+                "{}: is the memory of a node, which gives back what was replaced by itself, once nobody reads it any more",
+                store.address().join(&self.name).display()
+            ))),
             Holder::Bucket(store) => Ok(store.prune(&self.name, options)?),
         }
     }
@@ -95,7 +110,7 @@ impl Holding {
     /// The cache that it is read through; `None` without one, and of a folder of this machine.
     pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
         match &self.place {
-            Holder::Local(_) => None,
+            Holder::Local(_) | Holder::Node(_) => None,
             Holder::Bucket(store) => store.cache(),
         }
     }
@@ -105,6 +120,7 @@ impl Holding {
         match &self.place {
             Holder::Local(store) => store.address(),
             Holder::Bucket(store) => store.scratch(),
+            Holder::Node(store) => store.scratch(),
         }
     }
 
@@ -119,6 +135,7 @@ impl Holding {
                 Ok(Holding { place: Holder::Local(store.striped(striping)), name: self.name })
             }
             (Some(_), Holder::Bucket(store)) => Err(unstriped(&store.address().join(self.name))),
+            (Some(_), Holder::Node(store)) => Err(unstriped(&store.address().join(self.name))),
         }
     }
 }
@@ -129,6 +146,13 @@ fn local_path(path: &Path) -> Option<&Path> {
         return Some(path);
     }
     path.to_str()?.strip_prefix(FILE_SCHEME).map(Path::new)
+}
+
+/// The memory of the node that an address names, and the index's name there.
+fn node_store(path: &Path, options: &StoreOptions) -> Result<(NodeStore, String), IndexError> {
+    let url = RemoteUrl::parse(path)?;
+    let options = RemoteOptions::new(options.plain("a memory node")?)?;
+    Ok((NodeStore::new(&url, options, MANIFEST_NAME)?, url.name))
 }
 
 fn unstriped(path: &Path) -> IndexError {

@@ -16,6 +16,7 @@ mod insert;
 mod inspect;
 mod many;
 mod measurement;
+mod memory_node;
 mod not_counted;
 mod plot;
 mod probe;
@@ -47,6 +48,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Copy(arguments) => copy::run(arguments, console),
         Command::Prune(arguments) => prune::run(arguments, console),
         Command::Warm(arguments) => warm::run(arguments, console),
+        Command::MemoryNode(arguments) => memory_node::run(arguments, console),
         Command::Insert(arguments) => insert::run(arguments, console),
         Command::Delete(arguments) => delete::run(arguments, console),
         Command::Compact(arguments) => compact::run(arguments, console),

@@ -135,6 +135,34 @@ impl StoreOptions {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Keys and values as they were said, of a store that is none of objects: `whose`.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`] if something was said that only stores of objects know.
+    pub fn plain(&self, whose: &str) -> Result<impl Iterator<Item = (&str, &str)>, StoreError> {
+        let unknown = [
+            ("cache", self.cache.options().is_some()),
+            ("emulate", self.shaper.is_some()),
+            ("profile", self.profile.is_some()),
+            ("max_requests", self.max_requests != 0),
+            ("hedge", self.no_hedge),
+            ("price_reads", self.price_reads.is_some()),
+            ("price_gigabyte", self.price_gigabyte.is_some()),
+        ];
+        if let Some((key, _)) = unknown.iter().find(|(_, said)| *said) {
+            return Err(StoreError::Address(format!(
+                "store option {key}: is for stores of objects, not for {whose}"
+            )));
+        }
+        let scratch = self.scratch.as_ref().map(|folder| {
+            let text = folder
+                .to_str()
+                .ok_or_else(|| StoreError::Address("store option scratch: is no text in UTF-8".into()));
+            text.map(|text| ("scratch", text))
+        });
+        Ok(self.values().chain(scratch.transpose()?))
+    }
+
     /// Whether nothing was said.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

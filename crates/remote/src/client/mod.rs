@@ -3,6 +3,7 @@
 mod draft;
 mod object;
 mod options;
+mod patient;
 mod queue;
 mod session;
 mod source;

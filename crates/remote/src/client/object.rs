@@ -4,7 +4,7 @@ use super::source::Source;
 use super::tier::RemoteTier;
 use super::transfer;
 use crate::control::ObjectEntry;
-use bathyal_store::{Backing, Object, StoreError};
+use bathyal_store::{Backing, Cancelling, Object, StoreError};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
@@ -41,6 +41,9 @@ impl NodeObject {
     }
 
     fn failed(&self, operation: &'static str, error: &std::io::Error) -> StoreError {
+        if Cancelling::is_asked() {
+            return StoreError::Cancelled;
+        }
         StoreError::Remote { operation, path: self.path.clone(), reason: error.to_string() }
     }
 }

@@ -1,19 +1,18 @@
 //! A control connection to a node, and what is asked on it; the data connections of all who read through it.
 
 use super::options::{RemoteOptions, Transport};
+use super::patient::{Patient, connect};
 use crate::control::{ObjectEntry, Question, Refusal, Reply, SharedMemory, VERSION, receive, send};
 use crate::identity;
 use crate::wire::{MAGIC, TICKET_BYTES, WELCOME};
-use bathyal_store::StoreError;
+use bathyal_store::{Cancelling, StoreError};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a peer waits for a connection at most, whatever it waits for answers.
-const MOST_CONNECT_TIME: Duration = Duration::from_secs(10);
 /// A node whose machine is gone is noticed after some three times this.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -30,7 +29,7 @@ pub(crate) struct Session {
 }
 
 struct Control {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+    stream: StreamOwned<ClientConnection, Patient>,
     /// Whether a question was left without its answer.
     broken: bool,
 }
@@ -53,6 +52,7 @@ impl Failed {
     pub(crate) fn at(self, operation: &'static str, path: &Path) -> StoreError {
         let path = path.to_path_buf();
         match self {
+            Failed::Lost(_) if Cancelling::is_asked() => StoreError::Cancelled,
             Failed::Refused(Refusal::Exists, _) => StoreError::Exists { path },
             Failed::Refused(Refusal::Missing, _) => StoreError::Missing { what: "index", path },
             Failed::Refused(_, reason) => StoreError::Remote { operation, path, reason },
@@ -74,17 +74,16 @@ impl Session {
     ) -> Result<Arc<Session>, StoreError> {
         let remote = |reason: String| StoreError::Remote { operation: "reach", path: path.into(), reason };
         let lost = |e: io::Error| {
+            if Cancelling::is_asked() {
+                return StoreError::Cancelled;
+            }
             remote(format!("the memory node does not answer: {e}; is `bathyal memory-node` running there?"))
         };
         let (config, pin) = identity::client(&options.credentials.peer_key).map_err(lost)?;
         let stream = connect(host, options.timeout).map_err(lost)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-        let settings = || {
-            stream.set_read_timeout(Some(options.timeout))?;
-            stream.set_write_timeout(Some(options.timeout))?;
-            socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)
-        };
-        settings().map_err(lost)?;
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(lost)?;
+        let stream = Patient::new(stream, options.timeout).map_err(lost)?;
         let name = identity::server_name().map_err(lost)?;
         let tls = ClientConnection::new(Arc::new(config), name).map_err(|e| lost(io::Error::other(e)))?;
         let mut stream = StreamOwned::new(tls, stream);
@@ -213,8 +212,7 @@ impl Session {
     /// A data connection, which does not block. An error of the kind `ConnectionRefused` if the node does not know the session
     /// any more.
     pub(crate) fn data(&self) -> io::Result<TcpStream> {
-        let mut stream = connect(&self.host, self.options.timeout)?;
-        stream.set_read_timeout(Some(self.options.timeout))?;
+        let mut stream = Patient::new(connect(&self.host, self.options.timeout)?, self.options.timeout)?;
         stream.write_all(&[&MAGIC[..], &self.ticket].concat())?;
         let mut welcome = [0];
         let unknown =
@@ -225,6 +223,7 @@ impl Session {
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(unknown()),
             Err(e) => return Err(e),
         }
+        let stream = stream.into_stream();
         stream.set_nonblocking(true)?;
         Ok(stream)
     }
@@ -232,20 +231,4 @@ impl Session {
 
 fn nonsense() -> Failed {
     Failed::Lost(io::Error::new(io::ErrorKind::InvalidData, "its answer makes no sense"))
-}
-
-/// Connects to the first of a host's addresses that takes it.
-fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let addresses: Vec<SocketAddr> = host.to_socket_addrs()?.collect();
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, timeout.min(MOST_CONNECT_TIME)) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(e) => failed = e,
-        }
-    }
-    Err(failed)
 }

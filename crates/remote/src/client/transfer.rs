@@ -1,5 +1,7 @@
 //! Long runs of bytes from a tier and to it, in pieces of which several are under way.
 
+use super::patient::cancelled;
+use bathyal_store::Cancelling;
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, Queue, Read, ReadFault, Tier, TierError, WriteTier};
 use std::io;
@@ -9,8 +11,8 @@ use std::time::Duration;
 const PIECE_BYTES: usize = 256 << 10;
 /// Pieces under way at once.
 const AT_ONCE: u32 = 8;
-/// How long to sleep between two looks at a queue that says nothing.
-const WAIT: Duration = Duration::from_secs(1);
+/// How often is looked whether the thread was cancelled.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// Fills `out` from `offset` on.
 pub(super) fn read(tier: &dyn Tier, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -73,6 +75,9 @@ fn carry_out<Q: Queue + ?Sized>(
             next += submit(queue, next).map_err(other)?;
         }
         queue.reap(&mut done, Some(WAIT)).map_err(other)?;
+        if Cancelling::is_asked() {
+            return Err(cancelled());
+        }
         over += done.len();
         for Completion { id, result } in done.drain(..) {
             match result {

@@ -1,13 +1,14 @@
 //! Peers that are not what they should be get nothing, and take nothing from others.
 
 use crate::place::{DATA, Place, bytes, tier};
-use bathyal_remote::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, Head, MAGIC, Outcome, Verb};
+use bathyal_remote::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, HELLO_BYTES, Head, MAGIC, Outcome, Verb};
 use bathyal_remote::{Credentials, Identity};
 use bathyal_store::{Replace, Store};
-use bathyal_tier::{Completion, FaultKind, Read};
+use bathyal_tier::{Completion, FaultKind, Queue, Read};
 use std::io::{Read as _, Write};
-use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 const CAPACITY: u64 = 64 << 20;
 
@@ -52,23 +53,20 @@ fn nothing_is_told_without_the_token_but_that_the_node_is_well() {
     assert_eq!(bytes(place.store(&[]).open("index").unwrap().as_ref()), b"a secret");
 }
 
-/// A data connection of a session that has opened the index `index`, for a test to speak on.
-fn data_connection(place: &Place) -> TcpStream {
-    // A peer that speaks the protocol by itself learns its ticket from the control connection; this one listens in on a
-    // relay between a peer of ours and the node.
-    let relay = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, node) = (relay.local_addr().unwrap(), place.node.address());
-    let (tell, told) = std::sync::mpsc::channel();
+/// Passes on what peers and the node say, and tells all that goes to the node by data connections.
+fn listen_in(node: SocketAddr) -> (SocketAddr, Receiver<Vec<u8>>) {
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = relay.local_addr().unwrap();
+    let (tell, told) = channel();
     std::thread::spawn(move || {
         for from in relay.incoming().flatten() {
             let Ok(to) = TcpStream::connect(node) else { return };
             let tell = tell.clone();
             let (mut one, mut two) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             std::thread::spawn(move || {
-                let mut first = true;
-                let mut part = [0; 4096];
+                let (mut part, mut is_data) = ([0; 4096], None);
                 while let Ok(got @ 1..) = one.read(&mut part) {
-                    if std::mem::take(&mut first) && part.starts_with(&MAGIC) {
+                    if *is_data.get_or_insert(part.starts_with(&MAGIC)) {
                         let _ = tell.send(part[..got].to_vec());
                     }
                     if two.write_all(&part[..got]).is_err() {
@@ -84,21 +82,18 @@ fn data_connection(place: &Place) -> TcpStream {
             });
         }
     });
-    let store =
-        crate::place::store(address, place.node.credentials(), &[("transport", "tcp")], place.folder.path());
-    let generation = store.open("index").unwrap();
-    let object = tier(generation.as_ref());
-    let queue = object.open(1).unwrap();
-    let mut hello = told.recv_timeout(Duration::from_secs(10)).unwrap();
-    hello.truncate(MAGIC.len() + 16);
-    let mut stream = TcpStream::connect(node).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream.write_all(&hello).unwrap();
-    let mut welcome = [0];
-    stream.read_exact(&mut welcome).unwrap();
-    // The session lives as long as the generation is open.
-    std::mem::forget((generation, object, queue));
-    stream
+    (address, told)
+}
+
+/// One read of 8 bytes at 0.
+fn read_some(queue: &mut dyn Queue) {
+    let (mut buffer, mut done) = ([0; 8], Vec::new());
+    let read = Read { id: 1, offset: 0, len: 8, buffer: buffer.as_mut_ptr() };
+    // SAFETY: the buffer outlives the queue's use of it: the completion is waited for.
+    unsafe { queue.submit(&[read]).unwrap() };
+    while done.is_empty() {
+        queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
+    }
 }
 
 #[test]
@@ -106,7 +101,32 @@ fn a_peer_that_speaks_for_itself_reaches_its_own_regions_alone() {
     let place = Place::new(CAPACITY);
     place.put("index", &[9; 1000]);
     place.put("other", b"what the session has not opened");
-    let mut stream = data_connection(&place);
+    // What a ticket and a key are is heard from a peer of ours, whose session is for reading.
+    let (relay, told) = listen_in(place.node.address());
+    let mut keys = Vec::new();
+    let mut sessions = Vec::new();
+    for name in ["index", "other"] {
+        let store = crate::place::store(
+            relay,
+            place.node.credentials(),
+            &[("transport", "tcp")],
+            place.folder.path(),
+        );
+        let generation = store.open(name).unwrap();
+        let mut queue = tier(generation.as_ref()).open(1).unwrap();
+        read_some(queue.as_mut());
+        let mut said = Vec::new();
+        while said.len() < HELLO_BYTES + HEAD_BYTES {
+            said.extend(told.recv_timeout(Duration::from_secs(10)).unwrap());
+        }
+        let head: &[u8; HEAD_BYTES] = said[HELLO_BYTES..].first_chunk().unwrap();
+        keys.push(Head::decode(head).unwrap().region);
+        sessions.push((said[..HELLO_BYTES].to_vec(), generation));
+    }
+    let mut stream = TcpStream::connect(place.node.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(&sessions[0].0).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
     let mut ask = |verb: Verb, len: u32, region: u64, offset: u64| {
         let head = Head { verb, linked: false, len, region, offset };
         stream.write_all(&head.encode()).unwrap();
@@ -115,18 +135,34 @@ fn a_peer_that_speaks_for_itself_reaches_its_own_regions_alone() {
         }
         let mut bytes = [0; ANSWER_BYTES];
         stream.read_exact(&mut bytes).unwrap();
-        Answer::decode(&bytes).unwrap().outcome
+        let outcome = Answer::decode(&bytes).unwrap().outcome;
+        if let (Verb::Read, Outcome::Done(len)) = (verb, outcome) {
+            stream.read_exact(&mut vec![0; len as usize]).unwrap();
+        }
+        outcome
     };
-    for region in [0, 1, u64::MAX] {
-        assert_eq!(ask(Verb::Read, 8, region, 0), Outcome::Unknown);
-        assert_eq!(ask(Verb::Write, 8, region, 0), Outcome::Unknown);
-        assert_eq!(ask(Verb::FetchAndAdd { by: 1 }, 8, region, 0), Outcome::Unknown);
+    let changes = [Verb::Write, Verb::FetchAndAdd { by: 1 }, Verb::CompareAndSwap { expected: 0, new: 1 }];
+    assert_eq!(ask(Verb::Read, 8, keys[0], 0), Outcome::Done(8));
+    for verb in changes {
+        assert_eq!(ask(verb, 8, keys[0], 0), Outcome::Denied, "{verb:?}");
+    }
+    // Another session's, those beside its own, and none at all.
+    for region in [keys[1], keys[0] + 1, keys[0] - 1, 0, u64::MAX] {
+        for verb in [Verb::Read].into_iter().chain(changes) {
+            assert_eq!(ask(verb, 8, region, 0), Outcome::Unknown, "{verb:?}");
+        }
     }
     // What is no operation ends the connection.
     stream.write_all(&[0xFF; HEAD_BYTES]).unwrap();
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
+    // The ticket ends with its session.
+    let hello = sessions.remove(0).0;
+    let began = Instant::now();
+    while !say(&place, &hello).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(10), "a session that is over is let in");
+    }
     assert_eq!(bytes(place.store(&[]).open("index").unwrap().as_ref()), vec![9; 1000]);
 }
 
