@@ -4,7 +4,7 @@
 pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
-pub const GROUPS: [(&str, &[&str]); 11] = [
+pub const GROUPS: [(&str, &[&str]); 12] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs", "id_runs"]),
     (
@@ -15,6 +15,7 @@ pub const GROUPS: [(&str, &[&str]); 11] = [
     ("graph_page", &["graph_page", "local_page", "links"]),
     ("codec", &["codec", "hash_functions"]),
     ("code_blocks", &["code_blocks"]),
+    ("wire", &["wire"]),
     ("group_page", &["group_page", "table_block"]),
     ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),

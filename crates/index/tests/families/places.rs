@@ -3,13 +3,14 @@
 use bathyal_index::open::WrapTier;
 use bathyal_index::{CopyOptions, Index, IndexError, OpenOptions, TierChoice, copy};
 use bathyal_object::StoreOptions;
+use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimHandle, SimOptions, SimTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A tier and how an index is opened on it.
 pub struct Place {
@@ -42,11 +43,13 @@ pub fn some(number: usize) -> [&'static Place; 2] {
 }
 
 /// Variants of these, which only the tests of answers go through.
-pub static VARIANTS: [Place; 4] = [
+pub static VARIANTS: [Place; 6] = [
     here("page cache", false, page_cache),
     here("ssd", false, || delayed(TierChoice::File, DelayProfile::ssd())),
     here("cxl", true, || delayed(TierChoice::Dram, DelayProfile::cxl())),
     Place { cut_as_files: false, of: in_object_store, ..here("object", false, OpenOptions::default) },
+    Place { cut_as_files: false, of: in_a_node, ..here("remote, TCP", false, || of_the_node("tcp")) },
+    Place { cut_as_files: false, of: in_a_node, ..here("remote, shared", false, || of_the_node("shm")) },
 ];
 
 impl Place {
@@ -94,6 +97,35 @@ fn in_object_store(path: &Path) -> PathBuf {
     let address = PathBuf::from(format!("memory://families{}", path.display()));
     let scratch = tempfile::tempdir().unwrap();
     let to = StoreOptions::new([("scratch", scratch.path().to_str().unwrap())]).unwrap();
+    copy(path, &address, &CopyOptions { to, overwrite: true, ..CopyOptions::default() }, &Silent).unwrap();
+    address
+}
+
+/// A node that has room for a copy of every index of these tests.
+fn node() -> &'static Node {
+    static NODE: OnceLock<Node> = OnceLock::new();
+    NODE.get_or_init(|| {
+        let listen = ([127, 0, 0, 1], 0).into();
+        Node::start(&NodeOptions { listen, capacity_bytes: 1 << 30 }, Identity::new().unwrap()).unwrap()
+    })
+}
+
+fn node_options(more: [(&str, &str); 1]) -> StoreOptions {
+    let Credentials { token, peer_key } = node().credentials();
+    let said = [("token", token.as_str()), ("peer_key", peer_key.as_str())];
+    StoreOptions::new(said.into_iter().chain(more)).unwrap()
+}
+
+fn of_the_node(transport: &str) -> OpenOptions {
+    OpenOptions { store: node_options([("transport", transport)]), ..OpenOptions::default() }
+}
+
+/// A copy of the index at `path` in the memory of a node.
+fn in_a_node(path: &Path) -> PathBuf {
+    let name = path.display().to_string().replace('/', "-");
+    let address = PathBuf::from(format!("remote://{}/{}", node().address(), name.trim_start_matches('-')));
+    let scratch = tempfile::tempdir().unwrap();
+    let to = node_options([("scratch", scratch.path().to_str().unwrap())]);
     copy(path, &address, &CopyOptions { to, overwrite: true, ..CopyOptions::default() }, &Silent).unwrap();
     address
 }

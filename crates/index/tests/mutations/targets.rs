@@ -32,6 +32,7 @@ use bathyal_index::format::offsets::{self, Offsets};
 use bathyal_index::format::pages::PageLayout;
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{Element, Isa, Metric};
+use bathyal_remote::wire::{Answer, Head, Outcome, Verb};
 use bathyal_vectors::{FileFormat, IdFile, IdFormat, VectorFile};
 use serde::Serialize;
 
@@ -46,12 +47,13 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 40] = [
+pub const TARGETS: [Target; 41] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
     Target { name: "fvecs", seeds: || vecs(4), read: |bytes| vectors(FileFormat::Vecs(Element::F32), bytes) },
     Target { name: "bvecs", seeds: || vecs(1), read: |bytes| vectors(FileFormat::Vecs(Element::U8), bytes) },
+    Target { name: "wire", seeds: wire, read: operations },
     Target { name: "npy", seeds: npy, read: |bytes| vectors(FileFormat::Npy, bytes) },
     Target {
         name: "ibin",
@@ -106,6 +108,31 @@ fn vectors(format: FileFormat, bytes: &[u8]) {
     assert!(file.rows(0..file.count() + 1).is_none() && file.strided(file.count()..usize::MAX).is_none());
     if let Err(error) = file.check_finite() {
         assert!(!error.to_string().is_empty());
+    }
+}
+
+/// Each kind of operation and answer of a memory node.
+fn wire() -> Vec<Vec<u8>> {
+    let verbs =
+        [Verb::Read, Verb::Write, Verb::CompareAndSwap { expected: 1, new: 2 }, Verb::FetchAndAdd { by: 3 }];
+    let heads =
+        verbs.map(|verb| Head { verb, linked: true, len: 8, region: 77, offset: 4096 }.encode().to_vec());
+    let outcomes = [Outcome::Done(8), Outcome::Outside, Outcome::Unknown, Outcome::Denied, Outcome::Skipped];
+    let answers = outcomes.map(|outcome| Answer { outcome, old: 5 }.encode().to_vec());
+    heads.into_iter().chain(answers).collect()
+}
+
+/// What is taken for an operation or an answer is written the same.
+fn operations(bytes: &[u8]) {
+    if let Some(head) = bytes.first_chunk()
+        && let Ok(decoded) = Head::decode(head)
+    {
+        assert!(decoded.len > 0 && decoded.encode() == *head);
+    }
+    if let Some(answer) = bytes.first_chunk()
+        && let Ok(decoded) = Answer::decode(answer)
+    {
+        assert!(decoded.encode() == *answer);
     }
 }
 

@@ -30,7 +30,8 @@ pub(super) enum Next {
 enum Doing {
     /// Sends `left` bytes from `offset` on.
     Reading { region: Arc<Region>, offset: u64, left: u32 },
-    /// Takes `left` bytes from the peer: to where they belong, or to nowhere if the write ends with `outcome` already.
+    /// Takes `left` bytes from the peer: to where they belong, or to nowhere if the write ends with `outcome` already; then
+    /// `offset` may be anything.
     Writing { region: Option<Arc<Region>>, offset: u64, left: u32, outcome: Outcome },
 }
 
@@ -178,7 +179,8 @@ impl<S: Read + Write> Data<S> {
                     self.filled += now;
                     let left = left - now as u32;
                     if left > 0 {
-                        self.doing = Some(Doing::Reading { region, offset: offset + now as u64, left });
+                        self.doing =
+                            Some(Doing::Reading { region, offset: offset.wrapping_add(now as u64), left });
                         return Ok(());
                     }
                 }
@@ -195,8 +197,12 @@ impl<S: Read + Write> Data<S> {
                     self.from += now;
                     let left = left - now as u32;
                     if left > 0 || self.output.len() - self.filled < ANSWER_BYTES {
-                        self.doing =
-                            Some(Doing::Writing { region, offset: offset + now as u64, left, outcome });
+                        self.doing = Some(Doing::Writing {
+                            region,
+                            offset: offset.wrapping_add(now as u64),
+                            left,
+                            outcome,
+                        });
                         return Ok(());
                     }
                     self.answer(Answer { outcome, old: 0 });

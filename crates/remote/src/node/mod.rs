@@ -7,6 +7,8 @@ mod control;
 mod data;
 mod listen;
 mod memory;
+#[cfg(test)]
+mod model;
 mod regions;
 mod session;
 
