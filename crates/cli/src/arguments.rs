@@ -241,9 +241,11 @@ pub struct SearchSettings {
 }
 
 impl SearchSettings {
-    /// The tier in words, which say so where a device is emulated on top of it.
-    pub fn tier_name(&self) -> String {
+    /// The tier in words, which say so where a device is emulated on top of it; `kind` is what an index reads that is not
+    /// loaded, which lies in files or elsewhere.
+    pub fn tier_name(&self, kind: &str) -> String {
         match &self.delay {
+            None if self.tier == TierChoice::File => kind.to_owned(),
             None => self.tier.to_string(),
             Some(device) => format!("emulated {} over {}", device.name, self.tier),
         }

@@ -154,7 +154,7 @@ impl Measurement {
             multi_probe: options.multi_probe,
             beam_width: options.beam_width,
             mode: settings.mode.unwrap_or_else(|| index.default_mode().into()).name(),
-            tier: settings.tier_name(),
+            tier: settings.tier_name(&index.tier().profile().kind),
             emulated: settings.emulated(),
             method: index.tier().profile().method.clone(),
             metric: index.metric().name(),

@@ -8,6 +8,8 @@ mod changes;
 mod interrupted;
 mod mapped;
 mod memory;
+#[cfg(unix)]
+mod memory_node;
 mod ratio;
 mod repro;
 mod stripes;

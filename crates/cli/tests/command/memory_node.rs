@@ -1,0 +1,130 @@
+//! `bathyal memory-node`, and the other commands on what lies in its memory.
+
+use crate::workshop::{Ran, bathyal, command, copy, names};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// A node that runs in a folder; its keys are in `keys` there.
+struct Running {
+    child: Child,
+    address: String,
+    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Running {
+    fn new(folder: &Path, arguments: &str, messages: usize) -> Running {
+        let line = format!("memory-node --listen 127.0.0.1:0 --keys keys --json {arguments}");
+        let mut command = command(folder, &line.split_whitespace().collect::<Vec<_>>());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = lines.next().expect("a message").unwrap();
+        let address = first.split("remote://").nth(1).and_then(|rest| rest.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("{first}")).to_owned();
+        for _ in 1..messages {
+            lines.next().expect("a message").unwrap();
+        }
+        Running { child, address, lines }
+    }
+
+    /// Stops it as Ctrl-C does; what it says at last.
+    fn stop(mut self) -> Value {
+        let began = Instant::now();
+        // SAFETY: sends a signal to a child of this process that nobody has waited for yet.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) }, 0);
+        let rest: Vec<String> = self.lines.by_ref().map(Result::unwrap).collect();
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        let mut stdout = String::new();
+        std::io::Read::read_to_string(&mut self.child.stdout.take().unwrap(), &mut stdout).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{rest:?}");
+        serde_json::from_str(&stdout).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const KEYS: &str = "--store-option keys=keys/client.json --store-option scratch=scratch";
+
+#[test]
+fn indexes_in_a_nodes_memory_are_searched_like_others() {
+    let folder = copy();
+    let folder = folder.path();
+    let node = Running::new(folder, "--capacity 64MiB --load idx --load graph.idx", 3);
+    let url = format!("remote://{}", node.address);
+    let search = "queries.fbin -k 5 --search-list 40 --groundtruth gt.ibin --json";
+    for index in ["idx", "graph.idx"] {
+        let here = bathyal(folder, &format!("search {index} {search}")).json();
+        for transport in ["tcp", "shm", "auto"] {
+            let there = format!("search {url}/{index} {search} {KEYS}");
+            let there = bathyal(folder, &format!("{there} --store-option transport={transport}")).json();
+            for key in ["recall", "hops", "code_distances"] {
+                assert_eq!(there[key], here[key], "{index} {transport} {key}");
+            }
+        }
+        assert_eq!(bathyal(folder, &format!("verify {url}/{index} {KEYS} --json")).json()["sound"], true);
+    }
+    bathyal(folder, &format!("copy {url}/idx back --json --from-store-option keys=keys/client.json")).json();
+    bathyal(folder, &format!("build base.fbin {url}/built --metric l2 {KEYS} --json")).json();
+    bathyal(folder, &format!("build base.fbin {url}/built --metric l2 {KEYS}")).fails(1, &["already exists"]);
+    bathyal(folder, &format!("search {url}/none queries.fbin {KEYS}")).fails(1, &["none", "no such index"]);
+    bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["gives back what was replaced by itself"]);
+    bathyal(folder, &format!("warm {url}/idx {KEYS}")).fails(1, &["no cache to fill"]);
+    let cached = format!("search {url}/idx queries.fbin {KEYS} --store-option cache_memory=8MB");
+    bathyal(folder, &cached).fails(1, &["cache", "stores of objects"]);
+    let status = node.stop();
+    assert_eq!(status["indexes"], serde_json::json!(["built", "graph.idx", "idx"]));
+    assert!(status["operations"].as_u64().unwrap() > 100 && status["used_bytes"].as_u64().unwrap() > 0);
+    bathyal(folder, &format!("search {url}/idx queries.fbin {KEYS}"))
+        .fails(1, &["does not answer", "running there"]);
+}
+
+#[test]
+fn a_node_says_what_it_does_not_do() {
+    let folder = copy();
+    let folder = folder.path();
+    let run = |arguments: &str| bathyal(folder, &format!("memory-node --keys keys {arguments}"));
+    run("").fails(2, &["--capacity"]);
+    run("--capacity 1GB --listen nowhere").fails(2, &["--listen"]);
+    run("--capacity 1GB --listen 203.0.113.1:1").fails(1, &["203.0.113.1:1"]);
+    run("--capacity 8KiB --listen 127.0.0.1:0 --load idx").fails(1, &["--capacity", "left of 8192"]);
+    run("--capacity 1GB --listen 127.0.0.1:0 --load absent").fails(1, &["absent"]);
+    let node = Running::new(folder, "--capacity 64MiB", 1);
+    run(&format!("--capacity 1GB --listen {}", node.address)).fails(1, &["cannot listen", &node.address]);
+    let search =
+        |more: &str| bathyal(folder, &format!("search remote://{}/idx queries.fbin {more}", node.address));
+    search("--store-option keys=absent.json").fails(1, &["absent.json", "memory-node"]);
+    search("--store-option transport=pigeon").fails(1, &["transport", "auto, tcp, shm"]);
+    search("--store-option keys=keys/client.json --store-option token=0123456789abcdef0123456789abcdef")
+        .fails(1, &["refuses the token"]);
+    search("--stripe a,b").fails(1, &["stripe"]);
+    std::fs::write(folder.join("keys/node.json"), "{}").unwrap();
+    run("--capacity 1GB --listen 127.0.0.1:0").fails(1, &["node.json", "no identity"]);
+    drop(node);
+    assert!(names(folder).contains(&"keys".to_owned()));
+}
+
+/// What a caller is told by a text that is no JSON.
+#[test]
+fn the_answer_in_words_says_how_much_went_over_the_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "memory-node --capacity 1MiB --listen 127.0.0.1:0 --keys keys";
+    let mut child = command(folder.path(), &line.split_whitespace().collect::<Vec<_>>())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("sha256:") && first.contains("keys/client.json"), "{first}");
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert!(ran.good().contains("stopped after 0 operations"));
+}

@@ -1,0 +1,111 @@
+//! Reads from a memory node on this machine: how many a second, and how much of each side's processor each takes; how
+//! long one takes alone. By TCP over the loopback and by shared memory.
+//!
+//! `cargo bench -p bathyal-remote --bench reads`; `BATHYAL_BENCH_SECONDS` is how long each measurement takes.
+
+use bathyal_remote::{Identity, Node, NodeOptions, NodeStore, RemoteOptions, RemoteUrl};
+use bathyal_store::{DraftExt, Generation, Replace, Store};
+use bathyal_tier::backend::file::FileOptions;
+use bathyal_tier::{Completion, Read, Tier, thread_ns};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BYTES: u64 = 256 << 20;
+const REPEATS: usize = 5;
+
+/// Processor time of the whole process so far.
+fn process_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on every Unix that is supported, and the result has room.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// What one measurement came to.
+struct Measured {
+    reads_per_s: f64,
+    /// Nanoseconds of processor a read: of the one who reads, and of the node.
+    reader_ns: f64,
+    node_ns: f64,
+}
+
+/// Keeps `depth` reads of `len` bytes at random places in flight.
+fn measure(tier: &dyn Tier, depth: u32, len: u32, time: Duration) -> Measured {
+    let mut queue = tier.open(depth).unwrap();
+    let mut buffers = vec![0_u8; depth as usize * len as usize];
+    let start = buffers.as_mut_ptr();
+    let (mut state, mut reads) = (7_u64, 0_u64);
+    let mut free: Vec<u64> = (0..u64::from(depth)).collect();
+    let mut done: Vec<Completion> = Vec::new();
+    let (began, reader, all) = (Instant::now(), thread_ns(), process_ns());
+    while began.elapsed() < time || queue.in_flight() > 0 {
+        if began.elapsed() < time {
+            let batch: Vec<Read> = free
+                .drain(..)
+                .map(|id| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let offset = (state >> 20) % (BYTES / u64::from(len)) * u64::from(len);
+                    Read { id, offset, len, buffer: start.wrapping_add((id * u64::from(len)) as usize) }
+                })
+                .collect();
+            // SAFETY: each read has its own part of the buffers, which nobody touches until the queue is dropped.
+            assert_eq!(unsafe { queue.submit(&batch) }.unwrap(), batch.len());
+        }
+        queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
+        for Completion { id, result } in done.drain(..) {
+            assert_eq!(result, Ok(len));
+            reads += 1;
+            free.push(id);
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let (reader, all) = (thread_ns() - reader, process_ns() - all);
+    let each = |ns: u64| ns as f64 / reads as f64;
+    Measured { reads_per_s: reads as f64 / seconds, reader_ns: each(reader), node_ns: each(all - reader) }
+}
+
+fn main() {
+    let seconds =
+        std::env::var("BATHYAL_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0);
+    let time = Duration::from_secs_f64(seconds);
+    let scratch = tempfile::tempdir().unwrap();
+    let options = NodeOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), capacity_bytes: 2 * BYTES };
+    let node = Node::start(&options, Identity::new().unwrap()).unwrap();
+    let store = |transport: &str| -> NodeStore {
+        let url = RemoteUrl::parse(Path::new(&format!("remote://{}/x", node.address()))).unwrap();
+        let credentials = node.credentials();
+        let said = [
+            ("token", credentials.token.as_str()),
+            ("peer_key", credentials.peer_key.as_str()),
+            ("transport", transport),
+            ("scratch", scratch.path().to_str().unwrap()),
+        ];
+        NodeStore::new(&url, RemoteOptions::new(said).unwrap(), "mark").unwrap()
+    };
+    let draft = store("tcp").begin("x", Replace::Never).unwrap();
+    draft.put("data", &vec![1; BYTES as usize]).unwrap();
+    draft.put("mark", b"").unwrap();
+    draft.publish(&["data", "mark"], "").unwrap();
+    println!(
+        "| transport | bytes | in flight | reads/s | reader, ns | node, ns | reads/s and core of the slower side |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for transport in ["tcp", "shm"] {
+        let generation: Arc<dyn Generation> = store(transport).open("x").unwrap();
+        let tier = generation.get("data").unwrap().tier(FileOptions::default()).unwrap();
+        for (len, depth) in [(512, 1), (512, 16), (512, 128), (4096, 128), (1 << 20, 4)] {
+            let all: Vec<Measured> = (0..REPEATS).map(|_| measure(tier.as_ref(), depth, len, time)).collect();
+            let of = |f: fn(&Measured) -> f64| median(all.iter().map(f).collect());
+            let (rate, reader, node) = (of(|m| m.reads_per_s), of(|m| m.reader_ns), of(|m| m.node_ns));
+            let core = 1e9 / reader.max(node);
+            println!("| {transport} | {len} | {depth} | {rate:.0} | {reader:.0} | {node:.0} | {core:.0} |");
+        }
+    }
+}
