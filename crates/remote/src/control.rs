@@ -3,6 +3,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 /// The version of the protocol, control and data.
@@ -30,8 +31,8 @@ pub(crate) enum Question {
     Begin { name: String, replace: bool },
     /// Takes memory for an object of a draft, all zeros.
     Allocate { draft: u64, object: String, bytes: u64 },
-    /// Makes the objects of a draft with these names, and no others, the generation of its name.
-    Publish { draft: u64, objects: Vec<String> },
+    /// Makes the objects of a draft with these names, and no others, the generation of its name; with the CRC-32C of each.
+    Publish { draft: u64, objects: BTreeMap<String, u32> },
     /// Gives a draft up.
     Abandon { draft: u64 },
     /// Removes a generation.
@@ -47,6 +48,8 @@ pub(crate) struct ObjectEntry {
     pub(crate) bytes: u64,
     /// 0 of one without bytes.
     pub(crate) region: u64,
+    /// CRC-32C of its bytes, as the one who wrote it says.
+    pub(crate) crc32c: u32,
 }
 
 /// Memory of a process of this machine.

@@ -8,7 +8,7 @@ mod changes;
 mod interrupted;
 mod mapped;
 mod memory;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod memory_node;
 mod ratio;
 mod repro;

@@ -50,6 +50,16 @@ impl Drop for Running {
     }
 }
 
+/// What the process takes besides what it lends: the program itself, as tests are built, and connections.
+const OWN_BYTES: u64 = 80 << 20;
+
+/// The most memory that a process has had.
+fn peak_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
 const KEYS: &str = "--store-option keys=keys/client.json --store-option scratch=scratch";
 
 #[test]
@@ -78,6 +88,8 @@ fn indexes_in_a_nodes_memory_are_searched_like_others() {
     bathyal(folder, &format!("warm {url}/idx {KEYS}")).fails(1, &["no cache to fill"]);
     let cached = format!("search {url}/idx queries.fbin {KEYS} --store-option cache_memory=8MB");
     bathyal(folder, &cached).fails(1, &["cache", "stores of objects"]);
+    let peak = peak_bytes(node.child.id());
+    assert!(peak < (64 << 20) + OWN_BYTES, "{peak} bytes");
     let status = node.stop();
     assert_eq!(status["indexes"], serde_json::json!(["built", "graph.idx", "idx"]));
     assert!(status["operations"].as_u64().unwrap() > 100 && status["used_bytes"].as_u64().unwrap() > 0);

@@ -2,7 +2,7 @@
 //! node's memory and given its name.
 
 use super::object::NodeObject;
-use super::session::Session;
+use super::session::{Peer, Session};
 use super::source::Source;
 use crate::control::ObjectEntry;
 use bathyal_store::{Append, Attend, Draft, Generation, Object, Replace, StoreError, check_name};
@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Bytes that are pushed at once, by a connection of their own.
+const LEAST_PIECE_BYTES: usize = 4 << 20;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct NodeDraft {
-    session: Arc<Session>,
-    source: Arc<Source>,
+    peer: Peer,
     path: PathBuf,
     name: String,
     /// The object that a generation is known by.
@@ -29,25 +31,31 @@ pub(super) struct NodeDraft {
 /// What of a draft is in the node's memory.
 #[derive(Debug, Default)]
 struct Pushed {
-    /// The node's number of the draft; `None` before anything was pushed, and after all was published.
-    draft: Option<u64>,
-    objects: BTreeMap<String, (ObjectEntry, u32)>,
+    /// The session that holds them, and its number of the draft; `None` before anything was pushed, and after all was published.
+    held: Option<Held>,
+    objects: BTreeMap<String, ObjectEntry>,
+}
+
+/// Where a draft is in a node's memory.
+#[derive(Debug, Clone)]
+struct Held {
+    session: Arc<Session>,
+    source: Arc<Source>,
+    number: u64,
 }
 
 impl NodeDraft {
     /// On what lies in `local`.
     pub(super) fn new(
-        session: Arc<Session>,
+        peer: Peer,
         path: PathBuf,
         (name, mark): (&str, &'static str),
         replace: Replace,
         local: Box<dyn Draft>,
     ) -> NodeDraft {
-        let source = Arc::new(Source::of_drafts(session.clone()));
         let sealed = local.sealed().map(str::to_owned);
         NodeDraft {
-            session,
-            source,
+            peer,
             path,
             name: name.to_owned(),
             mark,
@@ -93,38 +101,41 @@ impl NodeDraft {
         attend: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), StoreError> {
         let path = self.path.join(name);
-        let draft = self.number()?;
+        let held = self.held()?;
         let bytes = from.len();
-        let region = self.session.allocate(draft, name, bytes).map_err(|e| e.at("write", &path))?;
-        let entry = ObjectEntry { name: name.to_owned(), bytes, region };
-        let object = NodeObject::new(path, self.source.clone(), &entry, true)?;
-        let mut piece = vec![0; from.piece_bytes().min(bytes as usize)];
-        let (mut offset, mut checksum) = (0, 0);
+        let region = held.session.allocate(held.number, name, bytes).map_err(|e| e.at("write", &path))?;
+        let mut entry = ObjectEntry { name: name.to_owned(), bytes, region, crc32c: 0 };
+        let object = NodeObject::new(path, held.source.clone(), &entry, true)?;
+        let mut piece = vec![0; from.piece_bytes().max(LEAST_PIECE_BYTES).min(bytes as usize)];
+        let mut offset = 0;
         while offset < bytes {
             let now = (bytes - offset).min(piece.len() as u64);
             let part = &mut piece[..now as usize];
             from.read_at(offset, part)?;
-            checksum = crc32c::crc32c_append(checksum, part);
+            entry.crc32c = crc32c::crc32c_append(entry.crc32c, part);
             object.write_at(offset, part)?;
             offset += now;
             if !attend(now) {
                 return Err(StoreError::Cancelled);
             }
         }
-        self.pushed().objects.insert(name.to_owned(), (entry, checksum));
+        self.pushed().objects.insert(name.to_owned(), entry);
         Ok(())
     }
 
-    /// The node's number of the draft.
-    fn number(&self) -> Result<u64, StoreError> {
+    /// Where it is in the node's memory: from when something is pushed on, which may be hours after it was begun.
+    fn held(&self) -> Result<Held, StoreError> {
         let mut pushed = self.pushed();
-        if let Some(draft) = pushed.draft {
-            return Ok(draft);
+        if let Some(held) = &pushed.held {
+            return Ok(held.clone());
         }
-        let begun = self.session.begin_draft(&self.name, self.replace == Replace::Generation);
-        let draft = begun.map_err(|e| e.at("write", &self.path))?;
-        pushed.draft = Some(draft);
-        Ok(draft)
+        let session = self.peer.begin(true)?;
+        let begun = session.begin_draft(&self.name, self.replace == Replace::Generation);
+        let number = begun.map_err(|e| e.at("write", &self.path))?;
+        let source = Arc::new(Source::of_drafts(session.clone()));
+        let held = Held { session, source, number };
+        pushed.held = Some(held.clone());
+        Ok(held)
     }
 }
 
@@ -139,10 +150,11 @@ impl Generation for NodeDraft {
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_name(name)?;
-        let pushed = self.pushed().objects.get(name).map(|(entry, _)| entry.clone());
+        let pushed = self.pushed().objects.get(name).cloned();
         match (self.local()?.get(name), pushed) {
             (Err(StoreError::Missing { .. }), Some(entry)) => {
-                Ok(Arc::new(NodeObject::new(self.path.join(name), self.source.clone(), &entry, false)?))
+                let source = self.held()?.source;
+                Ok(Arc::new(NodeObject::new(self.path.join(name), source, &entry, false)?))
             }
             (found, _) => found,
         }
@@ -176,7 +188,7 @@ impl Draft for NodeDraft {
     ) -> Result<Vec<u32>, StoreError> {
         self.push(from, names, attend)?;
         let pushed = self.pushed();
-        Ok(names.iter().filter_map(|name| Some(pushed.objects.get(*name)?.1)).collect())
+        Ok(names.iter().filter_map(|name| Some(pushed.objects.get(*name)?.crc32c)).collect())
     }
 
     fn upload(&self, names: &[&str], _note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
@@ -192,10 +204,13 @@ impl Draft for NodeDraft {
             return Err(StoreError::Missing { what: "file", path: self.path.join(self.mark) });
         }
         self.push(self.local()?, names, &|_, _| true)?;
-        let draft = self.number()?;
-        let published = self.session.publish(draft, names).map_err(|e| e.at("publish", &self.path));
+        let held = self.held()?;
+        let objects = self.pushed().objects.clone().into_iter();
+        let named = objects.filter(|(name, _)| names.contains(&name.as_str()));
+        let named = named.map(|(name, entry)| (name, entry.crc32c)).collect();
+        let published = held.session.publish(held.number, named).map_err(|e| e.at("publish", &self.path));
         if published.is_ok() {
-            self.pushed().draft = None;
+            self.pushed().held = None;
         }
         published
     }
@@ -208,9 +223,9 @@ impl Draft for NodeDraft {
 
 impl Drop for NodeDraft {
     fn drop(&mut self) {
-        if let Some(draft) = self.pushed().draft {
+        if let Some(held) = self.pushed().held.take() {
             // Nobody will publish it; without an answer it goes with the connection.
-            let _ = self.session.abandon(draft);
+            let _ = held.session.abandon(held.number);
         }
     }
 }

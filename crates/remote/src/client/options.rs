@@ -101,12 +101,14 @@ pub enum Transport {
 /// | `peer_key` | the node's key, `sha256:` and 64 digits, instead of the one in the file |
 /// | `transport` | `auto` (default), `tcp` or `shm` |
 /// | `timeout` | seconds after which a node that says nothing counts as lost, 0.001 to 3600; default 10 |
+/// | `wait` | seconds that a query waits for a node that was started anew, or cannot be reached, to hold the same index again, 0 to 3600; default 0: it ends with an error |
 /// | `scratch` | the folder in which an index lies while it is built, before it is pushed |
 #[derive(Clone, PartialEq)]
 pub struct RemoteOptions {
     pub(crate) credentials: Credentials,
     pub(crate) transport: Transport,
     pub(crate) timeout: Duration,
+    pub(crate) wait: Duration,
     pub(crate) scratch: Option<PathBuf>,
 }
 
@@ -123,7 +125,8 @@ impl RemoteOptions {
     /// [`StoreError::Address`] for other keys, values that make no sense, or without credentials.
     pub fn new<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Result<RemoteOptions, StoreError> {
         let (mut keys, mut token, mut peer_key) = (None, None, None);
-        let (mut transport, mut timeout, mut scratch) = (Transport::Auto, USUAL_TIMEOUT, None);
+        let (mut transport, mut scratch) = (Transport::Auto, None);
+        let (mut timeout, mut wait) = (USUAL_TIMEOUT, Duration::ZERO);
         for (key, value) in pairs {
             let refuse = |what: &str| Err(StoreError::Address(format!("store option {key}: {what}")));
             match key {
@@ -143,10 +146,14 @@ impl RemoteOptions {
                     Ok(seconds @ 0.001..=3600.0) => timeout = Duration::from_secs_f64(seconds),
                     _ => return refuse("is a number of seconds from 0.001 to 3600"),
                 },
+                "wait" => match value.parse() {
+                    Ok(seconds @ 0.0..=3600.0) => wait = Duration::from_secs_f64(seconds),
+                    _ => return refuse("is a number of seconds from 0 to 3600"),
+                },
                 "scratch" => scratch = Some(PathBuf::from(value)),
                 _ => {
                     return refuse(
-                        "a memory node takes keys, token, peer_key, transport, timeout and scratch",
+                        "a memory node takes keys, token, peer_key, transport, timeout, wait and scratch",
                     );
                 }
             }
@@ -161,7 +168,7 @@ impl RemoteOptions {
                 }
             }
         };
-        Ok(RemoteOptions { credentials, transport, timeout, scratch })
+        Ok(RemoteOptions { credentials, transport, timeout, wait, scratch })
     }
 }
 
@@ -225,6 +232,7 @@ mod tests {
             ("timeout", "0"),
             ("timeout", "1e19"),
             ("timeout", "nan"),
+            ("wait", "-1"),
             ("peer_key", "sha256:00"),
             ("region", "eu"),
         ] {

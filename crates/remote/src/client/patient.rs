@@ -31,6 +31,11 @@ impl Patient {
         Ok(Patient { stream, timeout })
     }
 
+    /// Sets how long a read takes at most.
+    pub(super) fn wait_for(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// The connection, which is not waited for any more.
     pub(super) fn into_stream(self) -> TcpStream {
         self.stream

@@ -12,6 +12,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,12 @@ use std::time::{Duration, Instant};
 const INPUT_BYTES: usize = 256 << 10;
 /// What is left of a read from so many bytes on comes straight to where it belongs.
 const DIRECT_BYTES: usize = 16 << 10;
+
+/// How often a node that is waited for is looked for.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A connection, and the key by which the region is asked for on it.
+type Connected = Result<(TcpStream, u64), ReadFault>;
 
 /// An operation that was sent.
 struct Awaited {
@@ -55,6 +62,8 @@ impl Wake for Call {
 /// See the module's description.
 pub(super) struct RemoteQueue {
     source: Arc<Source>,
+    /// The region's key when its generation was opened, and the one by which it is asked for now.
+    opened: u64,
     region: u64,
     depth: usize,
     /// `None` when it was lost and nothing has been asked since.
@@ -74,6 +83,11 @@ pub(super) struct RemoteQueue {
     /// Whether all that is awaited was sent a second time, and nothing has come since.
     repeated: bool,
     timeout: Duration,
+    /// Since when the node cannot be reached, and when that is tried again.
+    lost_since: Option<Instant>,
+    next_try: Option<Instant>,
+    /// What tells what came of a connection that is being made.
+    connecting: Option<Receiver<Connected>>,
     call: Option<(UnixStream, Waker)>,
 }
 
@@ -81,11 +95,13 @@ pub(super) struct RemoteQueue {
 unsafe impl Send for RemoteQueue {}
 
 impl RemoteQueue {
-    pub(super) fn new(source: Arc<Source>, region: u64, depth: u32) -> Result<RemoteQueue, TierError> {
+    /// One that connects when it is first used.
+    pub(super) fn new(source: Arc<Source>, opened: u64, depth: u32) -> RemoteQueue {
         let timeout = source.session().timeout();
-        let mut queue = RemoteQueue {
+        RemoteQueue {
             source,
-            region,
+            opened,
+            region: opened,
             depth: depth.max(1) as usize,
             stream: None,
             output: Vec::new(),
@@ -98,15 +114,26 @@ impl RemoteQueue {
             heard: Instant::now(),
             repeated: false,
             timeout,
+            lost_since: None,
+            next_try: None,
+            connecting: None,
             call: None,
-        };
-        queue.stream = Some(queue.source.connect().map_err(|fault| queue.unreachable(fault))?);
-        Ok(queue)
+        }
     }
 
-    fn unreachable(&self, fault: ReadFault) -> TierError {
-        let (place, why) = (self.source.session().path().display().to_string(), fault.kind.words());
-        TierError::Parameter(format!("{place}: no connection for data: {why}"))
+    /// One that is connected, for whoever changes something.
+    pub(super) fn for_writing(
+        source: Arc<Source>,
+        opened: u64,
+        depth: u32,
+    ) -> Result<RemoteQueue, TierError> {
+        let mut queue = RemoteQueue::new(source, opened, depth);
+        let connection = queue.source.connect(opened).map_err(|fault| {
+            let place = queue.source.session().path().display().to_string();
+            TierError::Parameter(format!("{place}: there is no connection for data: {}", fault.kind.words()))
+        })?;
+        queue.take(connection);
+        Ok(queue)
     }
 
     /// Notes an operation to be sent; `bytes` follow it.
@@ -126,20 +153,75 @@ impl RemoteQueue {
         self.put(Awaited { id: read.id, head, into, old, chained: false, promised: None, filled: 0 }, &[]);
     }
 
-    /// Sees that there is a connection; without one, all that is awaited has failed.
+    /// Sees that there is a connection, or will be. Without one, all that is awaited has failed, or waits for the node to come
+    /// back. Nobody waits here: a connection is made by a thread of its own, which ends the wait of this one.
     fn connected(&mut self) {
         if self.stream.is_some() || self.awaited.is_empty() {
             return;
         }
-        match self.source.connect() {
-            Ok(stream) => self.stream = Some(stream),
-            Err(fault) => self.fail(fault),
+        if self.connecting.is_none() && self.next_try.is_none_or(|next| Instant::now() >= next) {
+            self.connecting = Some(self.connect());
+        }
+        let connected = match self.connecting.as_ref().map(Receiver::try_recv) {
+            Some(Ok(connected)) => connected,
+            Some(Err(TryRecvError::Empty)) | None => return,
+            Some(Err(TryRecvError::Disconnected)) => Err(ReadFault::of(FaultKind::LostPeer)),
+        };
+        self.connecting = None;
+        match connected {
+            Ok(connection) => {
+                self.take(connection);
+                self.put_again();
+            }
+            Err(fault) => {
+                let since = *self.lost_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.source.wait() {
+                    self.next_try = Some(Instant::now() + RETRY);
+                } else {
+                    (self.lost_since, self.next_try) = (None, None);
+                    self.fail(fault);
+                }
+            }
+        }
+    }
+
+    /// Begins to connect; the receiver hears what came of it.
+    fn connect(&mut self) -> Receiver<Connected> {
+        let (tell, told) = channel();
+        let (source, opened, waker) = (self.source.clone(), self.opened, self.waker());
+        let connect = move || {
+            // A queue that is gone wants no connection.
+            let _ = tell.send(source.connect(opened));
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        // Without a thread the other end of the channel is gone, which is heard as a node that is lost.
+        let _ = std::thread::Builder::new().name("memory-node-peer".into()).spawn(connect);
+        told
+    }
+
+    fn take(&mut self, (stream, region): (TcpStream, u64)) {
+        (self.stream, self.region) = (Some(stream), region);
+        (self.lost_since, self.next_try) = (None, None);
+        self.heard = Instant::now();
+    }
+
+    /// Says anew all that is awaited: reads, each from its first byte on.
+    fn put_again(&mut self) {
+        self.output.clear();
+        self.sent = 0;
+        for awaited in &mut self.awaited {
+            awaited.head.region = self.region;
+            (awaited.promised, awaited.filled) = (None, 0);
+            self.output.extend_from_slice(&awaited.head.encode());
         }
     }
 
     /// Ends all that is awaited.
     fn fail(&mut self, fault: ReadFault) {
         self.forget();
+        self.repeated = false;
         let failed = |awaited: Awaited| Completion { id: awaited.id, result: Err(fault) };
         self.ended.extend(self.awaited.drain(..).map(failed));
     }
@@ -166,9 +248,7 @@ impl RemoteQueue {
         let (again, over): (Vec<_>, Vec<_>) = self.awaited.drain(..).partition(Awaited::is_repeatable);
         // Whether it was done is not known.
         self.ended.extend(over.into_iter().map(|awaited| Completion { id: awaited.id, result: Err(lost) }));
-        for awaited in again {
-            self.put(Awaited { promised: None, filled: 0, ..awaited }, &[]);
-        }
+        self.awaited.extend(again);
         self.connected();
     }
 
@@ -176,7 +256,7 @@ impl RemoteQueue {
     fn pump(&mut self, done: &mut Vec<Completion>) {
         self.connected();
         let Err(error) = self.send_out().and_then(|()| self.take_in(done)) else {
-            if !self.awaited.is_empty() && self.heard.elapsed() > self.timeout {
+            if self.stream.is_some() && !self.awaited.is_empty() && self.heard.elapsed() > self.timeout {
                 self.lose(&ErrorKind::TimedOut.into());
             }
             done.append(&mut self.ended);
@@ -344,8 +424,9 @@ impl Queue for RemoteQueue {
             if left.is_zero() {
                 break;
             }
-            // A node that says nothing is noticed in time.
-            if self.sleep(left.min(self.timeout)) && self.answer_call() {
+            // A node that says nothing is noticed in time, and one that comes back.
+            let most = if self.stream.is_some() { self.timeout } else { RETRY };
+            if self.sleep(left.min(most)) && self.answer_call() {
                 break;
             }
             self.pump(done);
@@ -383,6 +464,13 @@ impl Queue for RemoteQueue {
 
 impl WriteQueue for RemoteQueue {
     unsafe fn submit_operations(&mut self, operations: &[Operation]) -> Result<usize, TierError> {
+        // Whoever changes something waits for the connection.
+        if self.stream.is_none()
+            && self.awaited.is_empty()
+            && let Ok(connection) = self.source.connect(self.opened)
+        {
+            self.take(connection);
+        }
         let mut taken = 0;
         for chain in operations.chunk_by(|before, _| before.linked) {
             if chain.len() > self.depth {
@@ -394,6 +482,13 @@ impl WriteQueue for RemoteQueue {
             }
             if chain.len() > self.depth - self.in_flight() {
                 break;
+            }
+            if self.stream.is_none() {
+                // Changes wait for nobody: what is there when the node comes back is not known.
+                let lost = ReadFault::of(FaultKind::LostPeer);
+                self.ended.extend(chain.iter().map(|one| Completion { id: one.id, result: Err(lost) }));
+                taken += chain.len();
+                continue;
             }
             for (at, operation) in chain.iter().enumerate() {
                 let (into, old, bytes) = parts(operation.action);
@@ -411,7 +506,6 @@ impl WriteQueue for RemoteQueue {
             }
             taken += chain.len();
         }
-        self.connected();
         if let Err(error) = self.send_out() {
             self.lose(&error);
         }

@@ -7,6 +7,7 @@ use crate::identity;
 use crate::wire::{MAGIC, TICKET_BYTES, WELCOME};
 use bathyal_store::{Cancelling, StoreError};
 use rustls::{ClientConnection, StreamOwned};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,23 @@ use std::time::Duration;
 
 /// A node whose machine is gone is noticed after some three times this.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Bytes of memory that the slowest of systems gives a second.
+const SLOWEST_BYTES_PER_S: u64 = 100_000_000;
+/// Time for a node to give back the memory of what is replaced, whatever that was.
+const GIVING_BACK: Duration = Duration::from_secs(300);
+
+/// A node, and how it is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) host: String,
+    /// For messages.
+    pub(crate) path: PathBuf,
+    pub(crate) options: RemoteOptions,
+}
 
 /// See the module's description.
 pub(crate) struct Session {
-    host: String,
-    path: PathBuf,
-    options: RemoteOptions,
+    peer: Peer,
     write: bool,
     control: Mutex<Control>,
     /// What this start of the node is known by.
@@ -36,7 +48,7 @@ struct Control {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Session({})", self.path.display())
+        write!(formatter, "Session({})", self.peer.path.display())
     }
 }
 
@@ -64,15 +76,11 @@ impl Failed {
     }
 }
 
-impl Session {
-    /// Says the token to the node at `host`.
-    pub(crate) fn begin(
-        host: &str,
-        path: &Path,
-        options: &RemoteOptions,
-        write: bool,
-    ) -> Result<Arc<Session>, StoreError> {
-        let remote = |reason: String| StoreError::Remote { operation: "reach", path: path.into(), reason };
+impl Peer {
+    /// Says the token.
+    pub(crate) fn begin(&self, write: bool) -> Result<Arc<Session>, StoreError> {
+        let Peer { host, path, options } = self;
+        let remote = |reason: String| StoreError::Remote { operation: "reach", path: path.clone(), reason };
         let lost = |e: io::Error| {
             if Cancelling::is_asked() {
                 return StoreError::Cancelled;
@@ -101,8 +109,7 @@ impl Session {
                 let ticket = identity::unhex(&ticket).and_then(|bytes| bytes.try_into().ok());
                 let ticket = ticket.ok_or_else(|| remote("the node's answer makes no sense".into()))?;
                 let control = Mutex::new(Control { stream, broken: false });
-                let (host, path) = (host.to_owned(), path.to_path_buf());
-                Ok(Arc::new(Session { host, path, options: options.clone(), write, control, start, ticket }))
+                Ok(Arc::new(Session { peer: self.clone(), write, control, start, ticket }))
             }
             Reply::Refused { why: Refusal::Denied, .. } => {
                 Err(remote("the node refuses the token: its client.json of now is wanted".into()))
@@ -111,29 +118,50 @@ impl Session {
             _ => Err(remote("the node's answer makes no sense".into())),
         }
     }
+}
 
-    /// A session like this one with the same node, if that has not been started anew.
-    pub(crate) fn again(&self) -> Result<Option<Arc<Session>>, StoreError> {
-        let session = Session::begin(&self.host, &self.path, &self.options, self.write)?;
-        Ok((session.start == self.start).then_some(session))
+impl Session {
+    /// A session like this one with the same node.
+    pub(crate) fn again(&self) -> Result<Arc<Session>, StoreError> {
+        self.peer.begin(self.write)
+    }
+
+    /// Whether the node has not been started anew between two sessions.
+    pub(crate) fn is_of_same_start(&self, other: &Session) -> bool {
+        self.start == other.start
+    }
+
+    /// How long a node that was started anew may take to hold again what it held.
+    pub(crate) fn wait(&self) -> Duration {
+        self.peer.options.wait
     }
 
     /// The node, for messages.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.peer.path
     }
 
     /// How long an answer may take.
     pub(crate) fn timeout(&self) -> Duration {
-        self.options.timeout
+        self.peer.options.timeout
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        self.options.transport
+        self.peer.options.transport
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).broken
     }
 
     /// Asks, and waits for the answer.
     fn ask(&self, question: &Question) -> Result<Reply, Failed> {
+        self.ask_within(question, Duration::ZERO)
+    }
+
+    /// Asks what takes the node so much longer than usual.
+    fn ask_within(&self, question: &Question, longer: Duration) -> Result<Reply, Failed> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if control.broken {
             let what = "the connection was lost; open the index again";
@@ -142,6 +170,7 @@ impl Session {
         // Until the answer is there, the next one to come would be this question's.
         control.broken = true;
         let stream = &mut control.stream;
+        stream.sock.wait_for(self.peer.options.timeout + longer);
         let reply: Reply = send(stream, question).and_then(|()| receive(stream)).map_err(Failed::Lost)?;
         control.broken = false;
         match reply {
@@ -176,23 +205,23 @@ impl Session {
     }
 
     pub(crate) fn allocate(&self, draft: u64, object: &str, bytes: u64) -> Result<u64, Failed> {
-        match self.ask(&Question::Allocate { draft, object: object.into(), bytes })? {
+        let longer = Duration::from_secs(bytes / SLOWEST_BYTES_PER_S);
+        match self.ask_within(&Question::Allocate { draft, object: object.into(), bytes }, longer)? {
             Reply::Region(region) => Ok(region),
             _ => Err(nonsense()),
         }
     }
 
-    pub(crate) fn publish(&self, draft: u64, objects: &[&str]) -> Result<(), Failed> {
-        let objects = objects.iter().map(|name| (*name).to_owned()).collect();
-        self.done(&Question::Publish { draft, objects })
+    pub(crate) fn publish(&self, draft: u64, objects: BTreeMap<String, u32>) -> Result<(), Failed> {
+        self.done_within(&Question::Publish { draft, objects }, GIVING_BACK)
     }
 
     pub(crate) fn abandon(&self, draft: u64) -> Result<(), Failed> {
-        self.done(&Question::Abandon { draft })
+        self.done_within(&Question::Abandon { draft }, GIVING_BACK)
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<(), Failed> {
-        self.done(&Question::Delete { name: name.into() })
+        self.done_within(&Question::Delete { name: name.into() }, GIVING_BACK)
     }
 
     pub(crate) fn share(&self, region: u64) -> Result<SharedMemory, Failed> {
@@ -203,7 +232,11 @@ impl Session {
     }
 
     fn done(&self, question: &Question) -> Result<(), Failed> {
-        match self.ask(question)? {
+        self.done_within(question, Duration::ZERO)
+    }
+
+    fn done_within(&self, question: &Question, longer: Duration) -> Result<(), Failed> {
+        match self.ask_within(question, longer)? {
             Reply::Done => Ok(()),
             _ => Err(nonsense()),
         }
@@ -212,7 +245,8 @@ impl Session {
     /// A data connection, which does not block. An error of the kind `ConnectionRefused` if the node does not know the session
     /// any more.
     pub(crate) fn data(&self) -> io::Result<TcpStream> {
-        let mut stream = Patient::new(connect(&self.host, self.options.timeout)?, self.options.timeout)?;
+        let mut stream =
+            Patient::new(connect(&self.peer.host, self.peer.options.timeout)?, self.peer.options.timeout)?;
         stream.write_all(&[&MAGIC[..], &self.ticket].concat())?;
         let mut welcome = [0];
         let unknown =

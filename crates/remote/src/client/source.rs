@@ -7,14 +7,26 @@ use crate::control::ObjectEntry;
 use bathyal_store::StoreError;
 use bathyal_tier::{FaultKind, ReadFault};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Source {
-    session: Mutex<Arc<Session>>,
-    /// What was opened: the name, and which generation of it. `None` of a draft, which is gone with its connection.
-    opened: Option<(String, u64)>,
+    reached: Mutex<Reached>,
+    /// The keys of the objects as they were when it was opened, by which they are asked for here.
+    keys: Vec<u64>,
+    /// `None` of a draft, which is gone with its connection.
+    name: Option<String>,
+}
+
+/// What is reached at present.
+#[derive(Debug, Clone)]
+struct Reached {
+    session: Arc<Session>,
+    /// The node's number of the generation.
+    generation: u64,
+    objects: Arc<Vec<ObjectEntry>>,
 }
 
 impl Source {
@@ -25,48 +37,77 @@ impl Source {
     ) -> Result<(Source, Vec<ObjectEntry>), StoreError> {
         let path = std::path::PathBuf::from(url.to_string());
         let (generation, objects) = session.open(&url.name).map_err(|e| e.at("open", &path))?;
-        let opened = Some((url.name.clone(), generation));
-        Ok((Source { session: Mutex::new(session), opened }, objects))
+        let reached = Reached { session, generation, objects: Arc::new(objects.clone()) };
+        let keys = objects.iter().map(|entry| entry.region).collect();
+        Ok((Source { reached: Mutex::new(reached), keys, name: Some(url.name.clone()) }, objects))
     }
 
     /// Regions of drafts of a session.
     pub(crate) fn of_drafts(session: Arc<Session>) -> Source {
-        Source { session: Mutex::new(session), opened: None }
+        let reached = Reached { session, generation: 0, objects: Arc::default() };
+        Source { reached: Mutex::new(reached), keys: Vec::new(), name: None }
+    }
+
+    fn reached(&self) -> MutexGuard<'_, Reached> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn session(&self) -> Arc<Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reached().session.clone()
     }
 
-    /// A data connection; where the node has lost the session, after another one was begun. It fails for good if what was
-    /// opened is not there any more.
-    pub(crate) fn connect(&self) -> Result<TcpStream, ReadFault> {
-        let session = self.session();
-        match session.data() {
-            Ok(stream) => Ok(stream),
+    /// How long its queues wait for the node to hold again what it held.
+    pub(crate) fn wait(&self) -> Duration {
+        if self.name.is_some() { self.session().wait() } else { Duration::ZERO }
+    }
+
+    /// A data connection, and the key by which a region is asked for on it that was `opened` when its generation was opened:
+    /// another one after another start. Where the node has lost the session another one is begun.
+    ///
+    /// # Errors
+    /// [`FaultKind::Changed`] if what was opened is not there any more; [`FaultKind::LostPeer`].
+    pub(crate) fn connect(&self, opened: u64) -> Result<(TcpStream, u64), ReadFault> {
+        let mut reached = self.reached().clone();
+        let stream = match reached.session.data() {
+            Ok(stream) => stream,
             Err(e) => {
                 let lost = ReadFault { kind: FaultKind::LostPeer, errno: e.raw_os_error().unwrap_or(0) };
-                self.renew(&session, lost)?.data().map_err(|_| lost)
+                reached = self.renew(&reached, lost)?;
+                reached.session.data().map_err(|_| lost)?
             }
-        }
+        };
+        let place = self.keys.iter().position(|key| *key == opened);
+        let now = place.and_then(|place| reached.objects.get(place)).map(|entry| entry.region);
+        Ok((stream, now.unwrap_or(opened)))
     }
 
-    /// A session in the place of one that is over; `lost` is why.
-    fn renew(&self, over: &Arc<Session>, lost: ReadFault) -> Result<Arc<Session>, ReadFault> {
-        let Some((name, generation)) = &self.opened else { return Err(lost) };
+    /// What is reached in the place of what is lost; `lost` is why.
+    fn renew(&self, over: &Reached, lost: ReadFault) -> Result<Reached, ReadFault> {
+        let Some(name) = &self.name else { return Err(lost) };
         let changed = ReadFault::of(FaultKind::Changed);
-        let mut held = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&held, over) {
+        let mut held = self.reached();
+        if !Arc::ptr_eq(&held.session, &over.session) {
             // Another queue was faster.
             return Ok(held.clone());
         }
-        let session = over.again().map_err(|_| lost)?.ok_or(changed)?;
-        match session.open(name) {
-            Ok((there, _)) if there == *generation => {}
-            Ok(_) | Err(Failed::Refused(..)) => return Err(changed),
+        let session = over.session.again().map_err(|_| lost)?;
+        let (generation, objects) = match session.open(name) {
+            Ok(opened) => opened,
+            Err(Failed::Refused(..)) => return Err(changed),
             Err(Failed::Lost(_)) => return Err(lost),
+        };
+        let is_same = session.is_of_same_start(&over.session) && generation == over.generation;
+        let may_differ = !over.session.wait().is_zero();
+        if !(is_same || may_differ && alike(&objects, &over.objects)) {
+            return Err(changed);
         }
-        *held = session.clone();
-        Ok(session)
+        *held = Reached { session, generation, objects: Arc::new(objects) };
+        Ok(held.clone())
     }
+}
+
+/// Whether two generations have the same objects, byte for byte as far as their checksums say.
+fn alike(one: &[ObjectEntry], other: &[ObjectEntry]) -> bool {
+    let content = |entry: &ObjectEntry| (entry.name.clone(), entry.bytes, entry.crc32c);
+    one.iter().map(content).eq(other.iter().map(content))
 }

@@ -3,7 +3,7 @@
 use super::draft::NodeDraft;
 use super::object::NodeObject;
 use super::options::{RemoteOptions, RemoteUrl};
-use super::session::Session;
+use super::session::{Peer, Session};
 use super::source::Source;
 use crate::control::ObjectEntry;
 use bathyal_store::local::LocalStore;
@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone)]
 pub struct NodeStore {
     url: RemoteUrl,
-    address: PathBuf,
-    options: RemoteOptions,
+    peer: Peer,
     mark: &'static str,
     /// Where drafts lie until they are pushed.
     scratch: LocalStore,
@@ -41,15 +40,8 @@ impl NodeStore {
         };
         let here = xxhash_rust::xxh3::xxh3_64(address.as_os_str().as_encoded_bytes());
         let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
-        Ok(NodeStore {
-            url: url.clone(),
-            address,
-            options,
-            mark,
-            scratch,
-            write: false,
-            asking: Arc::default(),
-        })
+        let peer = Peer { host: url.host.clone(), path: address, options };
+        Ok(NodeStore { url: url.clone(), peer, mark, scratch, write: false, asking: Arc::default() })
     }
 
     /// The same, whose generations are opened to be changed: their tiers offer [`Tier::writable`](bathyal_tier::Tier::writable).
@@ -65,48 +57,38 @@ impl NodeStore {
 
     /// Where the generation `name` is.
     fn path(&self, name: &str) -> PathBuf {
-        self.address.join(name)
-    }
-
-    fn begin_session(&self, write: bool) -> Result<Arc<Session>, StoreError> {
-        Session::begin(&self.url.host, &self.address, &self.options, write)
+        self.peer.path.join(name)
     }
 
     /// The session for questions, which may write.
     fn asking(&self) -> Result<Arc<Session>, StoreError> {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(session) = asking.as_ref() {
+        if let Some(session) = asking.as_ref().filter(|session| !session.is_broken()) {
             return Ok(session.clone());
         }
-        let session = self.begin_session(true)?;
+        let session = self.peer.begin(true)?;
         *asking = Some(session.clone());
         Ok(session)
     }
 
-    fn draft(
-        &self,
-        name: &str,
-        replace: Replace,
-        local: Box<dyn Draft>,
-    ) -> Result<Box<dyn Draft>, StoreError> {
-        let session = self.begin_session(true)?;
-        Ok(Box::new(NodeDraft::new(session, self.path(name), (name, self.mark), replace, local)))
+    fn draft(&self, name: &str, replace: Replace, local: Box<dyn Draft>) -> Box<dyn Draft> {
+        Box::new(NodeDraft::new(self.peer.clone(), self.path(name), (name, self.mark), replace, local))
     }
 }
 
 impl Store for NodeStore {
     fn address(&self) -> &Path {
-        &self.address
+        &self.peer.path
     }
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
-        self.asking()?.names().map_err(|e| e.at("list", &self.address))
+        self.asking()?.names().map_err(|e| e.at("list", &self.peer.path))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         check_name(name)?;
         let url = RemoteUrl { name: name.to_owned(), ..self.url.clone() };
-        let (source, objects) = Source::open(self.begin_session(self.write)?, &url)?;
+        let (source, objects) = Source::open(self.peer.begin(self.write)?, &url)?;
         let objects = objects.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
         let (path, source) = (self.path(name), Arc::new(source));
         Ok(Arc::new(Published { path, source, objects, write: self.write }))
@@ -121,13 +103,13 @@ impl Store for NodeStore {
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
         self.check(name, replace)?;
         let local = self.scratch.begin(name, Replace::Never)?;
-        self.draft(name, replace, local)
+        Ok(self.draft(name, replace, local))
     }
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
         self.check(name, replace)?;
         let found = self.scratch.abandoned(name, Replace::Never)?.into_iter();
-        found.map(|local| self.draft(name, replace, local)).collect()
+        Ok(found.map(|local| self.draft(name, replace, local)).collect())
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {

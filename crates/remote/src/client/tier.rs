@@ -99,7 +99,7 @@ impl Tier for RemoteTier {
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
         match &self.mapped {
             Some(mapped) => mapped.open(depth),
-            None => Ok(Box::new(RemoteQueue::new(self.source.clone(), self.region, depth)?)),
+            None => Ok(Box::new(RemoteQueue::new(self.source.clone(), self.region, depth))),
         }
     }
 
@@ -112,7 +112,7 @@ impl WriteTier for RemoteTier {
     fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError> {
         match &self.mapped {
             Some(mapped) => mapped.open_write(depth),
-            None => Ok(Box::new(RemoteQueue::new(self.source.clone(), self.region, depth)?)),
+            None => Ok(Box::new(RemoteQueue::for_writing(self.source.clone(), self.region, depth)?)),
         }
     }
 }

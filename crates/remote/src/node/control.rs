@@ -2,7 +2,7 @@
 
 use super::regions::{Draft, Refused};
 use super::session::Session;
-use super::{NodeStatus, Shared};
+use super::{Control, NodeStatus, Shared};
 use crate::control::{Question, Refusal, Reply, SharedMemory, VERSION, receive, receive_rest, send};
 use crate::identity::{hex, random};
 use rustls::{ServerConnection, StreamOwned};
@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Control connections at most.
 const MOST_CONTROLS: usize = 512;
@@ -22,6 +22,8 @@ const HELLO_TIME: Duration = Duration::from_secs(10);
 const WRONG_TIME: Duration = Duration::from_millis(200);
 /// A peer whose machine is gone is noticed after some three times this.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Bytes of a hello at most: nobody knows yet whose it is.
+const MOST_HELLO_BYTES: u32 = 4096;
 /// Bytes of a question for metrics at most.
 const MOST_HTTP_BYTES: usize = 8192;
 
@@ -32,17 +34,19 @@ pub(super) fn begin(stream: TcpStream, shared: &Arc<Shared>) {
     static NUMBERS: AtomicU64 = AtomicU64::new(0);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let Ok(copy) = stream.try_clone() else { return };
+    let known = Arc::new(AtomicBool::new(false));
     {
         let mut controls = shared.controls();
         if controls.len() >= MOST_CONTROLS || shared.stopping.load(Ordering::Acquire) {
             return;
         }
-        controls.insert(number, copy);
+        let control = Control { stream: copy, began: Instant::now(), is_known: known.clone() };
+        controls.insert(number, control);
     }
     let for_thread = shared.clone();
     let run = move || {
         // A peer that breaks off, or speaks no TLS, is no trouble of the node's.
-        let _ = serve(stream, &for_thread);
+        let _ = serve(stream, &for_thread, &known);
         for_thread.controls().remove(&number);
     };
     if std::thread::Builder::new().name("memory-node-control".into()).spawn(run).is_err() {
@@ -50,7 +54,7 @@ pub(super) fn begin(stream: TcpStream, shared: &Arc<Shared>) {
     }
 }
 
-fn serve(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+fn serve(stream: TcpStream, shared: &Arc<Shared>, known: &AtomicBool) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HELLO_TIME))?;
@@ -68,6 +72,9 @@ fn serve(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     if first == *b"GET " {
         return metrics(stream, shared);
     }
+    if u32::from_be_bytes(first) > MOST_HELLO_BYTES {
+        return Err(refused(io::ErrorKind::InvalidData.into()));
+    }
     let hello: Question = receive_rest(&mut stream, first).map_err(refused)?;
     let session = match welcome(&hello, shared) {
         Ok(session) => session,
@@ -77,6 +84,7 @@ fn serve(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
             return send(&mut stream, &Reply::Refused { why, reason });
         }
     };
+    known.store(true, Ordering::Release);
     // Whatever ends this ends the session.
     let mut peer = Peer { shared, session, drafts: HashMap::new() };
     let status = shared.status();
@@ -166,10 +174,9 @@ impl Peer<'_> {
                 Ok(Reply::Region(region.key))
             }
             Question::Publish { draft, objects } => {
-                let mut draft = self.drafts.remove(&draft).ok_or_else(no_draft)?;
+                let draft = self.drafts.remove(&draft).ok_or_else(no_draft)?;
                 let keys = draft.keys();
-                draft.keep(&objects)?;
-                let published = regions.publish(draft);
+                let published = regions.publish(draft, objects);
                 keys.into_iter().for_each(|key| self.session.release(key));
                 self.shared.wake();
                 published.map(|()| Reply::Done)
@@ -192,7 +199,7 @@ impl Peer<'_> {
                     region.ok_or_else(|| (Refusal::Missing, "there is no such region".to_owned()))?;
                 let shared = region.shared().map_err(|e| (Refusal::Bad, e.to_string()))?;
                 let (descriptor, device, inode) =
-                    shared.ok_or_else(|| (Refusal::Bad, "the region has no bytes".to_owned()))?;
+                    shared.ok_or_else(|| (Refusal::Bad, "the region is not to be shared".to_owned()))?;
                 let process = std::process::id();
                 Ok(Reply::Shared(SharedMemory { process, descriptor, device, inode }))
             }

@@ -2,7 +2,7 @@
 
 use super::data::{Data, Next};
 use super::session::Ticket;
-use super::{Shared, control};
+use super::{Control, Shared, control};
 use crate::wire::{HELLO_BYTES, MAGIC, WELCOME};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -81,7 +81,7 @@ impl Listening {
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
-                    WAKER => self.sweep(),
+                    WAKER => self.sweep(shared),
                     token if !ready.contains(&token) => ready.push(token),
                     _ => {}
                 }
@@ -93,7 +93,7 @@ impl Listening {
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
-                self.sweep();
+                self.sweep(shared);
             }
         }
     }
@@ -116,7 +116,12 @@ impl Listening {
     }
 
     /// Closes connections of sessions that are over, and of peers that say nothing; lets go of regions that nobody holds.
-    fn sweep(&mut self) {
+    fn sweep(&mut self, shared: &Shared) {
+        // However slowly they say it.
+        let is_late = |control: &Control| {
+            !control.is_known.load(Ordering::Acquire) && control.began.elapsed() >= GREETING_TIME
+        };
+        shared.end_controls(is_late);
         self.connections.retain(|_, connection| match &mut connection.kind {
             Kind::Data(data) => {
                 data.look();

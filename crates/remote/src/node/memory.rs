@@ -1,11 +1,15 @@
 //! The memory of a region: pages that other processes of the machine may map, taken when the region is made.
 
+#[cfg(target_os = "linux")]
 use bathyal_tier::backend::mapped::MappedFile;
+#[cfg(not(target_os = "linux"))]
+use bathyal_tier::backend::mapped::{MappedOptions, MappedTier};
 use bathyal_tier::backend::writable::WritableTier;
+#[cfg(target_os = "linux")]
 use std::fs::File;
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +32,9 @@ pub(super) struct Region {
 
 #[derive(Debug)]
 struct Memory {
-    file: File,
     tier: WritableTier,
+    #[cfg(target_os = "linux")]
+    file: File,
 }
 
 impl Region {
@@ -53,11 +58,19 @@ impl Region {
         self.memory.as_ref().map(|memory| &memory.tier)
     }
 
-    /// By which descriptor this process has it, and what that leads to: device and inode.
+    /// By which descriptor this process has it, and what that leads to: device and inode. `None` where others cannot have it.
+    #[cfg(target_os = "linux")]
     pub(super) fn shared(&self) -> io::Result<Option<(i32, u64, u64)>> {
+        use std::os::unix::fs::MetadataExt;
         let Some(memory) = &self.memory else { return Ok(None) };
         let about = memory.file.metadata()?;
         Ok(Some((memory.file.as_raw_fd(), about.dev(), about.ino())))
+    }
+
+    /// None: memory of other processes is not to be had.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn shared(&self) -> io::Result<Option<(i32, u64, u64)>> {
+        Ok(None)
     }
 }
 
@@ -69,6 +82,7 @@ impl Drop for Region {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Memory {
     fn new(bytes: u64) -> io::Result<Memory> {
         let huge = (bytes >= HUGE).then(|| take(bytes, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB));
@@ -79,11 +93,21 @@ impl Memory {
         let place = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mapped = MappedFile { len: Some(bytes), ..MappedFile::at(place).for_writing() };
         let tier = mapped.map().map_err(io::Error::other)?;
-        Ok(Memory { file, tier })
+        Ok(Memory { tier, file })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Memory {
+    fn new(bytes: u64) -> io::Result<Memory> {
+        let len = usize::try_from(bytes).map_err(io::Error::other)?;
+        let tier = MappedTier::writable_zeros(&MappedOptions::default(), len).map_err(io::Error::other)?;
+        Ok(Memory { tier })
     }
 }
 
 /// A file in memory whose pages are there, or an error instead of a process that is killed when it touches them.
+#[cfg(target_os = "linux")]
 fn take(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
     // SAFETY: a name that ends in a zero, and flags.
     let descriptor = unsafe { libc::memfd_create(c"bathyal-region".as_ptr(), libc::MFD_CLOEXEC | flags) };

@@ -23,6 +23,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// What a node is started with.
 #[derive(Debug, Clone)]
@@ -63,14 +64,21 @@ struct Counts {
     refused: AtomicU64,
 }
 
+/// A control connection, to be ended when the node stops, or when its peer takes too long to say who it is.
+struct Control {
+    stream: TcpStream,
+    began: Instant,
+    is_known: Arc<AtomicBool>,
+}
+
 /// What the threads of a node share.
 struct Shared {
     regions: Regions,
     identity: Identity,
     tls: Arc<rustls::ServerConfig>,
     sessions: Mutex<HashMap<Ticket, Arc<Session>>>,
-    /// Connections to be ended when the node stops, by a number each.
-    controls: Mutex<HashMap<u64, TcpStream>>,
+    /// Control connections, by a number each.
+    controls: Mutex<HashMap<u64, Control>>,
     counts: Counts,
     stopping: AtomicBool,
     /// Wakes the thread that listens.
@@ -82,7 +90,7 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn controls(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn controls(&self) -> MutexGuard<'_, HashMap<u64, Control>> {
         self.controls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,6 +98,14 @@ impl Shared {
     fn wake(&self) {
         // One that cannot be woken looks once a second.
         let _ = self.waker.wake();
+    }
+
+    /// Ends the control connections of which `is_over` is true.
+    fn end_controls(&self, is_over: impl Fn(&Control) -> bool) {
+        for control in self.controls().values().filter(|control| is_over(control)) {
+            // One that is closed already is over.
+            let _ = control.stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 
     fn status(&self) -> NodeStatus {
@@ -165,9 +181,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake();
-        for stream in self.shared.controls().values() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        self.shared.end_controls(|_| true);
         if let Some(listening) = self.listening.take() {
             let _ = listening.join();
         }

@@ -21,16 +21,18 @@ pub(super) type Refused = (Refusal, String);
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) id: u64,
-    pub(super) objects: BTreeMap<String, Arc<Region>>,
+    /// Each with what its writer says is the CRC-32C of its bytes.
+    pub(super) objects: BTreeMap<String, (Arc<Region>, u32)>,
 }
 
 impl Generation {
     /// What its openers are told of it.
     pub(super) fn entries(&self) -> Vec<ObjectEntry> {
-        let entry = |(name, region): (&String, &Arc<Region>)| ObjectEntry {
+        let entry = |(name, (region, crc32c)): (&String, &(Arc<Region>, u32))| ObjectEntry {
             name: name.clone(),
             bytes: region.bytes,
             region: region.key,
+            crc32c: *crc32c,
         };
         self.objects.iter().map(entry).collect()
     }
@@ -48,15 +50,6 @@ impl Draft {
     /// The keys of its regions.
     pub(super) fn keys(&self) -> Vec<u64> {
         self.objects.values().map(|region| region.key).collect()
-    }
-
-    /// Gives all objects up but those of these names.
-    pub(super) fn keep(&mut self, names: &[String]) -> Result<(), Refused> {
-        if let Some(missing) = names.iter().find(|name| !self.objects.contains_key(*name)) {
-            return Err((Refusal::Missing, format!("{missing}: was not written")));
-        }
-        self.objects.retain(|name, _| names.contains(name));
-        Ok(())
     }
 
     /// Gives an object up; the key that it had.
@@ -151,12 +144,20 @@ impl Regions {
     }
 
     /// Makes a draft what stands under its name; what stood there, if it was replaced, stays for those who hold it.
-    pub(super) fn publish(&self, draft: Draft) -> Result<(), Refused> {
+    /// Of its objects there are those of these names, with their checksums.
+    pub(super) fn publish(&self, mut draft: Draft, names: BTreeMap<String, u32>) -> Result<(), Refused> {
+        let mut objects = BTreeMap::new();
+        for (name, crc32c) in names {
+            let Some(region) = draft.objects.remove(&name) else {
+                return Err((Refusal::Missing, format!("{name}: was not written")));
+            };
+            objects.insert(name, (region, crc32c));
+        }
         let mut standing = self.standing();
         if !draft.replace && standing.contains_key(&draft.name) {
             return Err((Refusal::Exists, format!("{}: already exists", draft.name)));
         }
-        let generation = Generation { id: self.number(), objects: draft.objects };
+        let generation = Generation { id: self.number(), objects };
         let replaced = standing.insert(draft.name, Arc::new(generation));
         drop(standing);
         // Outside the lock: to give gigabytes back takes a while.

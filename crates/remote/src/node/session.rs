@@ -44,7 +44,7 @@ impl Session {
     }
 
     pub(super) fn hold_all(&self, generation: &Generation) {
-        generation.objects.values().for_each(|region| self.hold(region));
+        generation.objects.values().for_each(|(region, _)| self.hold(region));
     }
 
     /// Lets go of a region.

@@ -206,3 +206,48 @@ fn a_node_that_was_started_anew_is_told_apart_from_the_one_before() {
     let again = store(address, &credentials, &with, second.folder.path()).open("index").unwrap();
     assert!(bytes(again.as_ref()) == content());
 }
+
+#[test]
+fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
+    for same in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("keys");
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = NodeOptions { listen, capacity_bytes: 64 << 20 };
+        let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
+        let address = node.address();
+        let first = Place { node, folder };
+        first.put("index", &content());
+        let seconds = if same { "20" } else { "0.8" };
+        let with = [("transport", "tcp"), ("timeout", "1"), ("wait", seconds)];
+        let before = first.store(&with).open("index").unwrap();
+        let mut queue = tier(before.as_ref()).open(64).unwrap();
+        let Place { node, folder } = first;
+        drop(node);
+        let options = NodeOptions { listen: address, ..options };
+        let starting = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
+            let second = Place { node, folder };
+            // Its keys are others, and where they begin.
+            second.put("other", &[1; 100]);
+            let mut now = content();
+            now[199_999] ^= u8::from(!same);
+            second.put("index", &now);
+            second
+        });
+        let mut out = vec![0; 200_000];
+        let done = read_parts(queue.as_mut(), 50, &mut out);
+        let second = starting.join().unwrap();
+        if same {
+            assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
+            // And so does what is asked later.
+            let done = read_parts(queue.as_mut(), 50, &mut out);
+            assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
+        } else {
+            let kinds = [FaultKind::Changed, FaultKind::LostPeer];
+            assert!(done.iter().all(|done| kinds.contains(&done.result.unwrap_err().kind)), "{done:?}");
+        }
+        drop(second);
+    }
+}

@@ -5,7 +5,7 @@ use bathyal_remote::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, HELLO_BYTES, Head, 
 use bathyal_remote::{Credentials, Identity};
 use bathyal_store::{Replace, Store};
 use bathyal_tier::{Completion, FaultKind, Queue, Read};
-use std::io::{Read as _, Write};
+use std::io::{ErrorKind, Read as _, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -146,8 +146,8 @@ fn a_peer_that_speaks_for_itself_reaches_its_own_regions_alone() {
     for verb in changes {
         assert_eq!(ask(verb, 8, keys[0], 0), Outcome::Denied, "{verb:?}");
     }
-    // Another session's, those beside its own, and none at all.
-    for region in [keys[1], keys[0] + 1, keys[0] - 1, 0, u64::MAX] {
+    // Another session's, numbers of other things beside its own, and none at all.
+    for region in [keys[1], keys[0] + 2, keys[0] - 1, 0, u64::MAX] {
         for verb in [Verb::Read].into_iter().chain(changes) {
             assert_eq!(ask(verb, 8, region, 0), Outcome::Unknown, "{verb:?}");
         }
@@ -213,4 +213,27 @@ fn names_that_lead_elsewhere_are_refused() {
     place.put("index", b"x");
     assert!(place.store(&[]).open("index").unwrap().get("../index").is_err());
     assert_eq!(place.store(&[]).open("index").unwrap().list().unwrap(), [DATA, crate::place::MARK]);
+}
+
+#[test]
+fn peers_that_do_not_say_who_they_are_are_sent_away() {
+    let place = Place::new(CAPACITY);
+    let began = Instant::now();
+    // One says nothing, one begins a hello, and one says what could be TLS, a byte every second.
+    let begin = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(place.node.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    let mut waiting = vec![begin(&[]), begin(&MAGIC[..3]), begin(&[0x16])];
+    while !waiting.is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{} are still there", waiting.len());
+        waiting.retain_mut(|stream| {
+            let _ = stream.write(&[3]);
+            let ended = stream.read(&mut [0; 16]);
+            matches!(ended, Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+        });
+    }
+    assert!(began.elapsed() > Duration::from_secs(5), "{:?}", began.elapsed());
 }

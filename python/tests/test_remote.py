@@ -1,0 +1,50 @@
+"""Indexes in the memory of a node, a process of its own."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import bathyal
+from conftest import clustered
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> Iterator[str]:
+    """The address of a node; its keys are in the folder ``keys`` of the test's own."""
+    code = "import sys, bathyal; sys.exit(bathyal.main())"
+    arguments = ["memory-node", "--capacity", "64MB", "--listen", "127.0.0.1:0", "--keys", str(tmp_path / "keys")]
+    with subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            first = process.stderr.readline()
+            yield first.split("at ")[1].split(",")[0]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_nodes_memory(node: str, tmp_path: pathlib.Path, transport: str) -> None:
+    options = {"keys": str(tmp_path / "keys" / "client.json"), "transport": transport, "scratch": str(tmp_path)}
+    rows, queries = clustered("f32", 4000, 24, 1), clustered("f32", 20, 24, 2)
+    with bathyal.build(rows, tmp_path / "here", progress=False) as here:
+        expected = here.search(queries, k=5, search_list=50)
+    address = f"{node}/my.index"
+    bathyal.copy(tmp_path / "here", address, progress=False, store_options=options)
+    with bathyal.open(address, store_options=options) as index:
+        found = index.search(queries, k=5, search_list=50)
+        assert np.array_equal(found.ids, expected.ids) and found.stats.reads == expected.stats.reads
+    assert bathyal.verify(address, progress=False, store_options=options)["sound"]
+    with bathyal.build(rows, f"{node}/other", progress=False, store_options=options) as other:
+        assert len(other) == 4000
+    with pytest.raises(OSError, match="no such index"):
+        bathyal.open(f"{node}/absent", store_options=options)
+    with pytest.raises(ValueError, match="transport"):
+        bathyal.open(address, store_options={**options, "transport": "pigeon"})
+    with pytest.raises(OSError, match="refuses the token"):
+        bathyal.open(address, store_options={**options, "token": "0" * 32})
