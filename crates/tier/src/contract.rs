@@ -210,6 +210,10 @@ pub trait Queue: Send {
     /// Reads taken and not yet reaped.
     fn in_flight(&self) -> usize;
 
+    /// Told when nobody wants what is in flight any more: a queue that can keep its device from writing to a buffer ends it now,
+    /// each with a fault. Others have no such way, and do nothing.
+    fn give_up(&mut self) {}
+
     /// What ends a wait of [`Queue::reap`] early, from any thread: the present one, or else the next. The wait then
     /// brings what is there, or nothing. `None` where a queue cannot be woken; its waits are then kept short.
     fn waker(&mut self) -> Option<Waker>;

@@ -202,6 +202,16 @@ impl Queue for ObjectQueue {
         self.in_flight
     }
 
+    fn give_up(&mut self) {
+        // Their numbers are not given again: answers to them may be on their way to this thread.
+        for request in self.requests.iter_mut().filter_map(Option::take) {
+            request.task.abort();
+            let over =
+                |read: &Read| Completion { id: read.id, result: Err(ReadFault::of(FaultKind::LostPeer)) };
+            self.ended.extend(request.reads.iter().map(over));
+        }
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         Some(Waker::from(Arc::new(Call(Mutex::new(self.sender.clone())))))
     }

@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// Bytes that are received at once.
-const INPUT_BYTES: usize = 256 << 10;
+const INPUT_BYTES: usize = 64 << 10;
 /// What is left of a read from so many bytes on comes straight to where it belongs.
 const DIRECT_BYTES: usize = 16 << 10;
 
@@ -449,6 +449,12 @@ impl Queue for RemoteQueue {
 
     fn in_flight(&self) -> usize {
         self.awaited.len() + self.ended.len()
+    }
+
+    fn give_up(&mut self) {
+        // What is still to come would come on this connection.
+        self.fail(ReadFault::of(FaultKind::LostPeer));
+        (self.lost_since, self.next_try) = (None, None);
     }
 
     fn waker(&mut self) -> Option<Waker> {

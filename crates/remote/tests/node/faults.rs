@@ -251,3 +251,31 @@ fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
         drop(second);
     }
 }
+
+#[test]
+fn what_nobody_wants_any_more_ends_at_once() {
+    let place = Place::new(64 << 20);
+    place.put("index", &content());
+    let relay = Relay::new(place.node.address());
+    let options = [("transport", "tcp"), ("wait", "100")];
+    let store = store(relay.address, place.node.credentials(), &options, place.folder.path());
+    let generation = store.open("index").unwrap();
+    let mut queue = tier(generation.as_ref()).open(64).unwrap();
+    relay.silent.store(true, Ordering::SeqCst);
+    let mut out = vec![0; 4000];
+    let read = Read { id: 3, offset: 0, len: 4000, buffer: out.as_mut_ptr() };
+    // SAFETY: the buffer outlives the queue.
+    unsafe { queue.submit(&[read]).unwrap() };
+    let mut done = Vec::new();
+    queue.reap(&mut done, Some(Duration::from_millis(50))).unwrap();
+    assert!(done.is_empty() && queue.in_flight() == 1);
+    queue.give_up();
+    queue.reap(&mut done, None).unwrap();
+    assert_eq!((done.len(), queue.in_flight()), (1, 0));
+    assert_eq!(done[0].result.unwrap_err().kind, FaultKind::LostPeer);
+    // And the queue can be used again.
+    relay.silent.store(false, Ordering::SeqCst);
+    let mut out = vec![0; 200_000];
+    let done = read_parts(queue.as_mut(), 50, &mut out);
+    assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
+}

@@ -84,6 +84,10 @@ impl Queue for WaveQueue {
         self.queue.in_flight()
     }
 
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         self.queue.waker()
     }

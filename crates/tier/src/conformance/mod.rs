@@ -95,7 +95,7 @@ pub fn check_far(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), F
 fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: Share) -> Result<(), Failure> {
     let tier = make(content(LEN));
     type Check = fn(&Arc<dyn Tier>) -> Outcome;
-    let of_queues: [(&'static str, Check); 10] = [
+    let of_queues: [(&'static str, Check); 11] = [
         ("profile", queues::profile),
         ("ids and bytes", queues::ids_and_bytes),
         ("the end of the tier", queues::end_of_tier),
@@ -104,6 +104,7 @@ fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: Share) -> 
         ("reaping without waiting", queues::reap_without_wait),
         ("a wait that is ended", queues::woken),
         ("a queue dropped in flight", queues::dropped_in_flight),
+        ("reads that nobody wants any more", queues::given_up),
         ("bytes in place", queues::mapped),
         ("concurrent queues", queues::concurrent),
     ];

@@ -287,6 +287,37 @@ pub(super) fn dropped_in_flight(tier: &Arc<dyn Tier>) -> Outcome {
     Ok(())
 }
 
+/// Each read that is given up completes once, if with a fault; what is read later is as ever.
+pub(super) fn given_up(tier: &Arc<dyn Tier>) -> Outcome {
+    for round in 0..20 {
+        let mut bench = Bench::new(tier, DEPTH)?;
+        let (mut reads, mut buffers) = (Vec::new(), Vec::new());
+        for (id, (offset, len)) in (0..).zip(places(round, DEPTH as usize, 9000)) {
+            let (read, buffer) = bench.read(id, offset, len)?;
+            reads.push(read);
+            buffers.extend(buffer);
+        }
+        // SAFETY: every buffer stays taken until its completion has been reaped.
+        let taken = unsafe { bench.queue.submit(&reads)? };
+        bench.queue.give_up();
+        let (mut done, mut waits) = (Vec::new(), 0);
+        while done.len() < taken {
+            bench.queue.reap(&mut done, Some(WAIT))?;
+            waits += 1;
+            ensure!(waits < MOST_WAITS, "{} of {taken} reads that were given up end", done.len());
+        }
+        let mut ids: Vec<u64> = done.iter().map(|ended: &Completion| ended.id).collect();
+        ids.sort_unstable();
+        ensure!(ids.iter().copied().eq(0..taken as u64), "{ids:?} ended of {taken} reads that were given up");
+        for ended in done.iter().filter(|ended| ended.result.is_ok()) {
+            bench.compare(&reads[ended.id as usize], ended)?;
+        }
+        buffers.into_iter().for_each(|buffer| bench.pool.release(buffer));
+        bench.verify(&places(round, 20, 9000))?;
+    }
+    Ok(())
+}
+
 pub(super) fn mapped(tier: &Arc<dyn Tier>) -> Outcome {
     let queue = tier.open(1)?;
     let len = LEN as u64;

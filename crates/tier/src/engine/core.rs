@@ -173,6 +173,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         // What went wrong with reads that nobody waits for is of no interest any more; bytes that are lent nobody writes.
+        self.queue.give_up();
         let _ = self.drain(DROP_PATIENCE);
         let quiet = self.addressable || self.queue.in_flight() == 0;
         if !quiet {

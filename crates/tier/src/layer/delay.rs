@@ -402,6 +402,10 @@ impl Queue for DelayQueue {
         self.flights.len() + self.held.len()
     }
 
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         // A queue below that cannot be woken is waited for no longer than a nap.
         self.bell = Bell::over(self.queue.waker().into_iter().collect());

@@ -465,6 +465,10 @@ impl Queue for StripeQueue {
         self.wholes.len() + self.ended.len()
     }
 
+    fn give_up(&mut self) {
+        self.members.iter_mut().for_each(|member| member.queue.give_up());
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         let wakers =
             self.members.iter_mut().map(|member| member.queue.waker()).collect::<Option<Vec<_>>>()?;

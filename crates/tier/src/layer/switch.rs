@@ -111,6 +111,10 @@ impl Queue for SwitchQueue {
         self.queues[self.active].in_flight()
     }
 
+    fn give_up(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.give_up());
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         let wakers = self.queues.iter_mut().map(|queue| queue.waker()).collect::<Option<Vec<_>>>()?;
         Some(Bell::over(wakers).into())

@@ -263,6 +263,10 @@ impl Queue for TraceQueue {
         self.queue.in_flight()
     }
 
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         self.queue.waker()
     }

@@ -101,6 +101,10 @@ impl Queue for WatchedQueue {
         unsafe { self.queue.register(region, len) }
     }
 
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         self.queue.waker()
     }

@@ -245,6 +245,10 @@ impl Queue for CacheQueue {
         self.flights.len() + self.ended.len()
     }
 
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
     fn waker(&mut self) -> Option<Waker> {
         self.queue.waker()
     }
