@@ -26,8 +26,8 @@ def open(
     store_options: Mapping[str, str] | None = None,
 ) -> Index:
     """Opens the index in the directory ``path``, or at an address in an object store: ``"s3://bucket/my.index"``,
-    ``"gs://..."``, ``"az://..."``, or ``"memory://..."``, a store that is gone with the process. An address is a
-    str.
+    ``"gs://..."``, ``"az://..."``, or ``"memory://..."``, a store that is gone with the process; or in the memory
+    of a node (``bathyal memory-node``): ``"remote://host:port/my.index"``. An address is a str.
 
     Args:
         tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now;
@@ -57,7 +57,9 @@ def open(
             ``secret_access_key``, ...), and ``profile`` (of ``~/.aws``), ``max_requests`` (in flight, 256),
             ``hedge`` (``"off"`` sends no late request a second time), ``scratch`` (the folder in which an index
             lies while it is built), ``emulate`` (``"paper"``, ``"s3"``, ``"s3-express"``, ``"rack"``: makes the
-            store slower). Keys and values are text.
+            store slower). Of a memory node: ``keys`` (the file that it wrote for its peers), or ``token`` and
+            ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``), ``timeout`` and ``wait`` (seconds), and
+            ``scratch``. Keys and values are text.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.

@@ -17,9 +17,9 @@ from conftest import clustered
 @pytest.fixture
 def node(tmp_path: pathlib.Path) -> Iterator[str]:
     """The address of a node; its keys are in the folder ``keys`` of the test's own."""
-    code = "import sys, bathyal; sys.exit(bathyal.main())"
-    arguments = ["memory-node", "--capacity", "64MB", "--listen", "127.0.0.1:0", "--keys", str(tmp_path / "keys")]
-    with subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True) as process:
+    arguments = f"memory-node --capacity 64MB --listen 127.0.0.1:0 --keys {tmp_path / 'keys'}".split()
+    command = [sys.executable, "-m", "bathyal", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             first = process.stderr.readline()
@@ -30,7 +30,11 @@ def node(tmp_path: pathlib.Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_a_nodes_memory(node: str, tmp_path: pathlib.Path, transport: str) -> None:
-    options = {"keys": str(tmp_path / "keys" / "client.json"), "transport": transport, "scratch": str(tmp_path)}
+    options = {
+        "keys": str(tmp_path / "keys" / "client.json"),
+        "transport": transport,
+        "scratch": str(tmp_path),
+    }
     rows, queries = clustered("f32", 4000, 24, 1), clustered("f32", 20, 24, 2)
     with bathyal.build(rows, tmp_path / "here", progress=False) as here:
         expected = here.search(queries, k=5, search_list=50)

@@ -77,7 +77,7 @@ pub enum Command {
     ConvertLayout(ConvertLayoutArguments),
     /// Copy an index over other disks: from one to several and back
     ConvertStripes(ConvertStripesArguments),
-    /// Copy an index from one place to another: folders and object stores
+    /// Copy an index from one place to another: folders, object stores, memory nodes
     Copy(CopyArguments),
     /// Remove from an object store what of an index was replaced, deleted, or never finished
     Prune(PruneArguments),
@@ -112,7 +112,8 @@ Examples:
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
     pub data: PathBuf,
-    /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME)
+    /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME) or in the memory of a node
+    /// (remote://HOST:PORT/NAME)
     pub index: PathBuf,
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
@@ -456,6 +457,7 @@ Examples:
   bathyal copy my.index s3://bucket/my.index
   bathyal copy s3://bucket/my.index my.index --overwrite
   bathyal copy s3://here/my.index gs://there/my.index
+  bathyal copy my.index remote://10.0.0.7:7730/my.index
 
 Every byte is compared with the checksums of the index. A copy that was killed goes on where it was when the same command is
 given again.")]
