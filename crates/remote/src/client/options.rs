@@ -92,7 +92,7 @@ pub enum Transport {
     Shared,
 }
 
-/// How a node is reached. The keys of [`NodeOptions::new`]:
+/// How a node is reached. The keys of [`RemoteOptions::new`]:
 ///
 /// | key | value |
 /// |---|---|
