@@ -85,7 +85,7 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
         secret: "TellNobody/Secret+5f1c7a".into(),
         folder: "tests".into(),
     };
-    let folder = tempfile::tempdir().unwrap().keep();
+    let folder = tempfile::tempdir_in(roomy_folder()).unwrap().keep();
     let log = folder.join("log");
     let watch = Command::new("sh")
         .args(["-c", WATCH, "sh"])
@@ -115,6 +115,23 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
     }
     eprintln!("{}", std::fs::read_to_string(log).unwrap_or_default());
     None
+}
+
+/// Where a server takes what is written: of a disk that is full but for a hundredth it waits for room.
+fn roomy_folder() -> PathBuf {
+    let has_room = |folder: &PathBuf| {
+        let Ok(name) = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()) else { return false };
+        let mut about = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+        // SAFETY: a name that ends in a zero, and room for the answer.
+        if unsafe { libc::statvfs(name.as_ptr(), about.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        // SAFETY: zeroed bytes are a valid `statvfs`, and the call has filled them.
+        let about = unsafe { about.assume_init() };
+        about.f_bavail > about.f_blocks / 50
+    };
+    let usual = std::env::temp_dir();
+    [usual.clone(), "/dev/shm".into()].into_iter().find(has_room).unwrap_or(usual)
 }
 
 fn arguments(folder: &Path, ports: &[u16]) -> Vec<String> {
