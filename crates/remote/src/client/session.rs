@@ -89,7 +89,8 @@ impl Peer {
         };
         let (config, pin) = identity::client(&options.credentials.peer_key).map_err(lost)?;
         let stream = connect(host, options.timeout).map_err(lost)?;
-        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+        let keepalive =
+            socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(lost)?;
         let stream = Patient::new(stream, options.timeout).map_err(lost)?;
         let name = identity::server_name().map_err(lost)?;

@@ -59,7 +59,8 @@ fn serve(stream: TcpStream, shared: &Arc<Shared>, known: &AtomicBool) -> io::Res
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HELLO_TIME))?;
     stream.set_write_timeout(Some(HELLO_TIME))?;
-    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
     socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
     let tls = ServerConnection::new(shared.tls.clone()).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(tls, stream);
