@@ -28,7 +28,7 @@ pub use contract::{
 };
 pub use engine::{
     Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Parked, Region, RegionId, Running,
-    Step, Stream, thread_waker,
+    Step, Stream, TaskWaker, thread_waker,
 };
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
 pub use memory::{advise_huge_pages, prefetch};

@@ -3,6 +3,7 @@
 use super::EngineOptions;
 use super::ops::{Group, Op};
 use super::region::Regions;
+use super::wake::Inbox;
 use crate::buffers::BufferPool;
 use crate::contract::{Completion, Queue, Read, Tier};
 use crate::error::TierError;
@@ -10,6 +11,7 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// Staged reads are handed over at the latest when this many have gathered: enough to share the cost of a
@@ -68,6 +70,11 @@ pub(crate) struct Core {
     pub(super) refused_at: Option<u64>,
     pub(super) ready: VecDeque<u32>,
     pub(super) current: u32,
+    /// Tasks that wait for something that is no read, and those of them that were woken.
+    pub(super) parked: usize,
+    pub(super) inbox: Arc<Inbox>,
+    /// What ends a sleep in the device, once it has been asked for.
+    pub(super) device_waker: Option<Option<Waker>>,
     pub(super) batch: Vec<Read>,
     pub(super) completions: Vec<Completion>,
     pub(super) drain_patience: Duration,
@@ -116,6 +123,9 @@ impl Core {
             refused_at: None,
             ready: VecDeque::with_capacity(depth as usize),
             current: 0,
+            parked: 0,
+            inbox: Arc::default(),
+            device_waker: None,
             batch: Vec::with_capacity(depth as usize),
             completions: Vec::with_capacity(depth as usize),
             drain_patience: options.drain_patience,

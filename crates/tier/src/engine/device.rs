@@ -98,8 +98,15 @@ impl Core {
     /// Hands staged reads over and collects completions, sleeping up to `wait` if there are none; `None` does not sleep.
     pub(crate) fn advance(&mut self, wait: Option<Duration>) -> Result<(), RunError> {
         self.flush()?;
+        self.take_woken();
         if !self.ready.is_empty() {
             return Ok(());
+        }
+        if self.has_parked() && (self.queue.in_flight() > 0 || self.staged.is_empty()) {
+            let idle = self.queue.in_flight() == 0;
+            let slept = self.sleep_parked(wait, idle, |core, wait| if idle { Ok(()) } else { core.collect(wait) });
+            self.take_woken();
+            return slept.map_err(RunError::from);
         }
         if self.queue.in_flight() == 0 {
             // Nothing can complete, and no query will give a buffer back that it waits with.
@@ -214,6 +221,7 @@ impl Core {
         self.admitted = self.staged.iter().take_while(|id| self.ops[**id as usize].buffer.is_some()).count();
         let drained = self.drain(self.drain_patience);
         self.ready.clear();
+        self.forget_woken();
         drained
     }
 

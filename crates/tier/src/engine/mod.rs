@@ -17,12 +17,14 @@ mod running;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 pub use alarm::{Alarm, thread_waker};
 pub use core::EngineStats;
 pub use reads::{Arrived, Batch, Cx, Reading, Stream};
 pub use region::{Region, RegionId};
 pub use running::{Running, Step};
+pub use wake::{TaskWaker, Waking};
 
 use self::core::Core;
 use self::running::Queries;

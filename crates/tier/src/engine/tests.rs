@@ -1,6 +1,6 @@
 //! The engine's books from inside: what streams leave behind, who gets buffers, what wakes a sleeper.
 
-use super::{Alarm, Control, Cx, Engine, EngineOptions, Next, Running, Step};
+use super::{Alarm, Control, Cx, Engine, EngineOptions, Next, Running, Step, TaskWaker};
 use crate::backend::dram::DramTier;
 use crate::backend::sim::{Fault, FaultRates, SimClock, SimOptions, SimTier, When};
 use crate::contract::Span;
@@ -289,4 +289,87 @@ fn an_alarm_ends_a_sleep_in_the_device() {
     assert_eq!((answer.unwrap(), running.active()), (1, 1));
     running.retain(|_| false);
     assert_eq!(running.active(), 0);
+}
+
+/// A number that tasks wait for, with whom to wake when it changes.
+#[derive(Default)]
+struct Turn(Mutex<(u32, Vec<TaskWaker>)>);
+
+impl Turn {
+    /// Parks until it is the turn of `own`.
+    async fn wait(&self, cx: &Cx, own: u32) {
+        loop {
+            {
+                let mut turn = self.0.lock().unwrap();
+                if turn.0 == own {
+                    return;
+                }
+                turn.1.push(cx.task_waker());
+            }
+            cx.parked().await;
+        }
+    }
+
+    fn pass(&self) {
+        let mut turn = self.0.lock().unwrap();
+        turn.0 += 1;
+        turn.1.drain(..).for_each(|waker| waker.wake());
+    }
+}
+
+#[test]
+fn tasks_wake_each_other_within_a_thread_and_across_threads() {
+    const TASKS: u32 = 200;
+    let (turn, order) = (Turn::default(), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        // Each thread has every second task, begun from the last to the first, so that all but one wait.
+        for thread in 0..2 {
+            let (turn, order) = (&turn, &order);
+            scope.spawn(move || {
+                let mut engine = engine(EngineOptions::default());
+                let mut left = TASKS / 2;
+                let next = |cx: &Cx| {
+                    left = left.checked_sub(1)?;
+                    let (cx, own) = (cx.clone(), 2 * left + thread);
+                    Some(async move {
+                        turn.wait(&cx, own).await;
+                        // What a read waits for is no turn, and the other way round.
+                        let read = cx.read(&[Span::at(u64::from(own) * 512, 512)]).await.unwrap();
+                        assert_eq!(read.len(), 1);
+                        order.lock().unwrap().push(own);
+                        turn.pass();
+                    })
+                };
+                engine.run(TASKS as usize, next, |()| (), Control::default()).unwrap();
+                assert_eq!(engine.cx.0.borrow().parked, 0);
+            });
+        }
+    });
+    assert!(order.into_inner().unwrap().into_iter().eq(0..TASKS));
+}
+
+#[test]
+fn a_task_that_nobody_wakes_ends_with_its_deadline_and_leaves_nothing_behind() {
+    let mut engine = engine(EngineOptions::default());
+    let deadline = Some(std::time::Instant::now() + Duration::from_millis(30));
+    let mut woken = Vec::new();
+    let parked = |cx: &Cx| {
+        let cx = cx.clone();
+        woken.push(cx.task_waker());
+        async move {
+            loop {
+                cx.parked().await;
+            }
+        }
+    };
+    let late = engine.run_one(parked, Control { cancel: None, deadline });
+    assert!(matches!(late, Err(crate::RunError::Deadline)), "{late:?}");
+    // It is gone, and to wake it hurts nobody.
+    woken.iter().for_each(TaskWaker::wake);
+    let read = |cx: &Cx| {
+        let cx = cx.clone();
+        async move { cx.read(&[Span::at(0, 512)]).await.map(|batch| batch.len()) }
+    };
+    assert_eq!(engine.run_one(read, Control::default()).unwrap().unwrap(), 1);
+    assert_eq!(engine.cx.0.borrow().parked, 0);
 }
