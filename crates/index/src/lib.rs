@@ -30,6 +30,7 @@ pub use families::cluster::ClusterOptions;
 pub use families::graph::{
     GraphLayoutChoice, GraphOptions, LayoutConversion, convert_layout, convert_layout_in,
 };
+pub use families::partitioned::PartitionedOptions;
 pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;

@@ -33,3 +33,17 @@ impl Progress for Silent {
         false
     }
 }
+
+/// Passes on the wish to stop, and shows nothing: for work that is a part of a stage of another.
+#[derive(Clone, Copy)]
+pub struct Unheard<'a>(pub &'a dyn Progress);
+
+impl Progress for Unheard<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.cancelled()
+    }
+}

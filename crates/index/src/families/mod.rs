@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod flat;
 pub mod graph;
 pub mod lsh;
+pub mod partitioned;
 pub mod spann;
 
 use crate::build::options::{BuildOptions, FamilyOptions, GivenOptions};
@@ -14,7 +15,7 @@ use std::path::Path;
 
 /// All families; the first is built where none is named.
 pub static FAMILIES: &[&Family] =
-    &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY, &flat::FAMILY, &lsh::FAMILY];
+    &[&cluster::FAMILY, &graph::FAMILY, &spann::FAMILY, &flat::FAMILY, &lsh::FAMILY, &partitioned::FAMILY];
 
 /// The options of the first family, as they are by default.
 impl Default for BuildOptions {

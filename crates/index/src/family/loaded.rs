@@ -8,6 +8,7 @@ use crate::query::SearchParams;
 use crate::query::changes::Placed;
 use crate::query::under_way::Query;
 use bathyal_tier::Cx;
+use bathyal_tier::layer::cache::CacheCounters;
 use serde::Serialize;
 use std::future::Future;
 use std::pin::Pin;
@@ -84,6 +85,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         None
     }
 
+    /// What searches have kept of what they read, of a family that does ([`Stored::keeps`](super::Stored::keeps)).
+    fn kept(&self) -> Option<CacheCounters> {
+        None
+    }
+
     /// How much of the index the last search looked at; `None` of a family that walks.
     fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
 
@@ -113,6 +119,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::arrival`].
     fn arrival(&self) -> Option<Arrival>;
+
+    /// [`Searcher::kept`].
+    fn kept(&self) -> Option<CacheCounters>;
 
     /// [`Searcher::place`].
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>>;
@@ -153,6 +162,10 @@ impl<S: Searcher> Opened for S {
 
     fn arrival(&self) -> Option<Arrival> {
         Searcher::arrival(self)
+    }
+
+    fn kept(&self) -> Option<CacheCounters> {
+        Searcher::kept(self)
     }
 
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {

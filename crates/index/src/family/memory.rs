@@ -145,11 +145,12 @@ impl MemorySplit {
         self.searches = one + searches;
         left -= searches;
         if let Some((pages, ids)) = pages {
-            if left >= pages + ids {
+            // What a cache was promised is free where everything is in memory.
+            if left + self.cache >= pages + ids {
+                left = left + std::mem::take(&mut self.cache) - pages - ids;
                 (self.pages, self.ids) = (pages, ids);
-                left -= pages + ids;
             } else if left >= LEAST_CACHE {
-                self.cache = left;
+                self.cache += left;
                 left = 0;
             }
         }

@@ -144,6 +144,18 @@ pub(crate) trait Stored: Send + Sync {
         false
     }
 
+    /// Whether its searches keep themselves what they have read, within what a cache of pages would get, which there is none of
+    /// then.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// How many queries are under way on a thread at once, of a family that gains by what queries have in common; else
+    /// that follows from the device.
+    fn together(&self) -> Option<usize> {
+        None
+    }
+
     /// The efforts that a search of it can be told.
     fn knobs(&self) -> &'static [Knob];
 

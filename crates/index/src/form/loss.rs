@@ -6,7 +6,7 @@ use crate::error::IndexError;
 use crate::format::stored::Loss;
 use bathyal_kernels::{Element, Metric, TopK};
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::{Progress, Unheard};
 use bathyal_vectors::{IdFile, RowReader, VectorFile};
 use rand::SeedableRng;
 use rand::seq::index::sample;
@@ -48,19 +48,6 @@ pub(crate) struct Measurement<'a> {
 
 /// Queries, and their own ids where they are vectors of the data.
 type Sampled = (VectorFile, Option<Vec<u32>>);
-
-/// Passes on the wish to stop, and shows nothing.
-struct Quiet<'a>(&'a dyn Progress);
-
-impl Progress for Quiet<'_> {
-    fn stage(&self, _name: &str, _total: u64) {}
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        self.0.cancelled()
-    }
-}
 
 impl Measurement<'_> {
     /// Measures; `None` where there are no two vectors and no queries.
@@ -173,7 +160,7 @@ impl Measurement<'_> {
                 values.iter().for_each(|value| decoded.extend_from_slice(&value.to_le_bytes()));
             }
             let decoded = VectorFile::from_rows(Element::F32, dim, decoded)?;
-            let found = self.exact(&decoded, queries, k.min(rows), &Quiet(self.progress))?;
+            let found = self.exact(&decoded, queries, k.min(rows), &Unheard(self.progress))?;
             for (query, nearest) in nearest.iter_mut().enumerate() {
                 let distances = found.distances(query).unwrap_or_default();
                 for (id, distance) in found.ids(query).iter().zip(distances) {

@@ -64,6 +64,9 @@ impl Index {
     /// Queries interleaved a thread by a search of this effort, when the caller does not say.
     pub(super) fn suited_in_flight(&self, params: &SearchParams) -> usize {
         let machine = self.machine();
+        if let Some(together) = self.stored.together().filter(|_| !self.profile.addressable) {
+            return together;
+        }
         let demand = self.opened.demand(params, &machine);
         suited(&machine, &demand, self.stored.query_bytes(self.stored.planned_list(params)))
     }

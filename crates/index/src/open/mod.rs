@@ -406,9 +406,10 @@ impl Index {
         &self.split
     }
 
-    /// What the page cache has done so far; `None` where the budget left no room for one.
+    /// What the cache of pages has done so far, or what searches of a family keep that keeps what it has read (its pages are
+    /// sub-indexes); `None` where the budget left no room for one.
     pub fn cache_counters(&self) -> Option<CacheCounters> {
-        self.cache.as_ref().map(CacheTier::counters)
+        self.cache.as_ref().map(CacheTier::counters).or_else(|| self.opened.kept())
     }
 
     /// Answers all `queries`.

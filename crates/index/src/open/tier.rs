@@ -185,7 +185,7 @@ pub(super) fn open_tier(
     if let Some(wrap) = &options.wrap {
         tier = wrap(tier)?;
     }
-    if split.cache == 0 || tier.profile().addressable {
+    if split.cache == 0 || stored.keeps() || tier.profile().addressable {
         return Ok(Pages { tier, loaded, cache: None, parts });
     }
     let cache = CacheTier::new(tier, CacheOptions { budget_bytes: split.cache, ..CacheOptions::default() })?;

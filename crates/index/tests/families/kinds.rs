@@ -3,6 +3,7 @@
 use crate::clustered::vectors;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
     PostingLayout, SearchMode, SearchOptions, SearchResult, SpannOptions, build, inspect, verify,
@@ -25,6 +26,7 @@ pub enum Family {
     Lsh,
     Graph(GraphLayoutChoice),
     Lists(PostingLayout),
+    Partitioned,
 }
 
 /// What is built and how much effort it takes to find nearly everything.
@@ -42,7 +44,7 @@ const fn kind(family: Family, name: &'static str, effort: u32) -> Kind {
     Kind { family, name, effort, code: None }
 }
 
-pub const KINDS: [Kind; 11] = [
+pub const KINDS: [Kind; 12] = [
     kind(Family::Cluster, "cluster", 60),
     kind(Family::Graph(GraphLayoutChoice::Padded), "padded", 60),
     kind(Family::Graph(GraphLayoutChoice::PageLocal), "page_local", 60),
@@ -54,8 +56,11 @@ pub const KINDS: [Kind; 11] = [
     kind(Family::Flat, "flat", 60),
     Kind { code: Some(CodeKind::Axes), ..kind(Family::Flat, "flat_codes", 60) },
     kind(Family::Lsh, "lsh", 60),
+    kind(Family::Partitioned, "partitioned", 60),
 ];
 
+/// Partitions at which nearly everything is found.
+const PARTITIONS: u32 = 10;
 /// Candidates that are compared for each list of codes.
 const CANDIDATES_A_LIST: u32 = 10;
 
@@ -85,6 +90,25 @@ impl Kind {
         self.family == Family::Flat && self.code.is_none()
     }
 
+    /// Whether all that a search reads is asked for at once.
+    fn reads_in_one_round(self) -> bool {
+        matches!(self.family, Family::Cluster | Family::Flat | Family::Lsh | Family::Partitioned)
+    }
+
+    /// Whether what was read is kept, so that fewer reads reach the tier than queries ask for.
+    pub fn keeps(self) -> bool {
+        self.family == Family::Partitioned
+    }
+
+    /// Lists or partitions that a search looks at.
+    fn probes(self) -> Option<u32> {
+        match self.family {
+            Family::Lists(_) => Some(self.effort),
+            Family::Partitioned => Some(PARTITIONS),
+            _ => None,
+        }
+    }
+
     /// `candidates`, where a search knows of any.
     pub fn effort(self, candidates: u32) -> Effort {
         if self.reads_all() { Effort::Recall(1.0) } else { Effort::SearchList(candidates) }
@@ -111,6 +135,10 @@ impl Kind {
                 GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() }.into()
             }
             Family::Lists(layout) => self.lists(layout).into(),
+            // Some for few vectors, too.
+            Family::Partitioned => {
+                PartitionedOptions { partition_vectors: 50, ..PartitionedOptions::default() }.into()
+            }
         }
     }
 
@@ -136,9 +164,9 @@ impl Kind {
             self.effort * if self.is_lists() && self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
         SearchOptions {
             effort: self.effort(candidates.max(10)),
-            probes: self.is_lists().then_some(self.effort),
+            probes: self.probes(),
             // What is read in one round knows no modes.
-            mode: (!matches!(self.family, Family::Cluster | Family::Flat | Family::Lsh)).then_some(mode),
+            mode: (!self.reads_in_one_round()).then_some(mode),
             threads: 2,
             in_flight: Some(9),
             ..SearchOptions::default()

@@ -104,7 +104,8 @@ impl Core {
         }
         if self.has_parked() && (self.queue.in_flight() > 0 || self.staged.is_empty()) {
             let idle = self.queue.in_flight() == 0;
-            let slept = self.sleep_parked(wait, idle, |core, wait| if idle { Ok(()) } else { core.collect(wait) });
+            let slept =
+                self.sleep_parked(wait, idle, |core, wait| if idle { Ok(()) } else { core.collect(wait) });
             self.take_woken();
             return slept.map_err(RunError::from);
         }

@@ -1,0 +1,247 @@
+//! Which partitions each vector is in: that of the nearest pivot, and others whose pivot is nearly as near, in other
+//! directions (SPANN, section 3.2.2), so that a query from the other side of a border finds it, too.
+
+use super::build::Work;
+use super::meta::Meta;
+use crate::error::IndexError;
+use crate::families::graph::walk::Walk;
+use crate::partition::{CHECK_BYTES, READ_BYTES};
+use crate::room::{room, zeros};
+use bathyal_vectors::RowReader;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A vector is in no partition whose pivot is farther than so many times the nearest: distances are squares.
+const CLOSURE: f32 = 1.5 * 1.5;
+/// Says that a vector is in no further partition.
+const NONE: u32 = u32::MAX;
+/// Rows without a direction that an error names.
+const ZEROS_NAMED: usize = 10;
+
+/// The vectors of each partition, rising.
+pub(super) struct Assigned {
+    starts: Vec<u64>,
+    members: Vec<u32>,
+}
+
+impl Assigned {
+    /// Bytes of memory that assigning `count` vectors takes, each to `replicas` partitions of `partitions`.
+    pub(super) fn planned_bytes(count: u64, replicas: u64, partitions: u64) -> u64 {
+        2 * 4 * count * replicas + 16 * partitions
+    }
+
+    /// The vectors of a partition.
+    pub(super) fn members(&self, partition: usize) -> &[u32] {
+        &self.members[self.starts[partition] as usize..self.starts[partition + 1] as usize]
+    }
+
+    /// Number of partitions.
+    pub(super) fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Vectors of all partitions, as often as they are in one.
+    pub(super) fn copies(&self) -> u64 {
+        self.members.len() as u64
+    }
+}
+
+/// Puts every vector into up to `replicas` partitions, none of which is given more than `most`.
+pub(super) fn assign(
+    work: &Work<'_>,
+    meta: &Meta,
+    replicas: usize,
+    most: usize,
+) -> Result<Assigned, IndexError> {
+    let mut chosen = choose(work, meta, replicas)?;
+    // What stands for a partition is in it, so that none is empty.
+    for (partition, pivot) in (0..).zip(&meta.pivots) {
+        let row = &mut chosen[*pivot as usize * replicas..][..replicas];
+        row.fill(NONE);
+        row[0] = partition;
+    }
+    let partitions = meta.pivots.len();
+    let mut counts: Vec<u64> = zeros("vectors of partitions", partitions)?;
+    meta.pivots.iter().zip(&mut counts).for_each(|(_, count)| *count += 1);
+    let mut pivots = meta.pivots.clone();
+    pivots.sort_unstable();
+    let mut admitting = Admitting { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), any: 0 };
+    // Nearest ones first: a copy never takes the place of a vector that is in no other partition.
+    for (id, row) in chosen.chunks_exact_mut(replicas).enumerate() {
+        if id % 4096 == 0 {
+            work.go_on()?;
+        }
+        if pivots.binary_search(&(id as u32)).is_err() {
+            admitting.admit(id, row)?;
+        }
+    }
+    for copy in chosen.chunks_exact_mut(replicas).flat_map(|row| &mut row[1..]) {
+        if *copy != NONE && !admitting.enter(*copy) {
+            *copy = NONE;
+        }
+    }
+    collect(&chosen, replicas, &admitting.counts)
+}
+
+/// The partitions that each vector would be in, the nearest first: `vectors x replicas`.
+fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, IndexError> {
+    let count = work.data.count();
+    work.progress.stage("assigning", count as u64);
+    let mut chosen: Vec<u32> = room("the partitions of vectors", count * replicas)?;
+    chosen.resize(count * replicas, NONE);
+    let part = count.div_ceil(work.threads.max(1)).max(1);
+    let (done, failed) = (AtomicU64::new(0), Mutex::new(None::<IndexError>));
+    let zero = Mutex::new((0_u64, Vec::new()));
+    std::thread::scope(|scope| {
+        for (thread, chosen) in chosen.chunks_mut(part * replicas).enumerate() {
+            let (done, failed, zero) = (&done, &failed, &zero);
+            scope.spawn(move || {
+                let mut chooser =
+                    Chooser { work, meta, walk: Walk::new(0, 0), taken: vec![0; work.data.row_bytes()] };
+                let outcome = chooser.part(thread * part, replicas, chosen, done, zero);
+                if let (Err(error), Ok(mut failed)) = (outcome, failed.lock()) {
+                    *failed = Some(error);
+                }
+            });
+        }
+    });
+    if let Ok(Some(error)) = failed.into_inner() {
+        return Err(error);
+    }
+    let (zeros, mut rows) = zero.into_inner().unwrap_or_default();
+    if zeros > 0 {
+        rows.sort_unstable();
+        rows.truncate(ZEROS_NAMED);
+        return Err(IndexError::ZeroVectors { count: zeros, rows });
+    }
+    Ok(chosen)
+}
+
+/// What one thread chooses with.
+struct Chooser<'a> {
+    work: &'a Work<'a>,
+    meta: &'a Meta,
+    walk: Walk,
+    taken: Vec<u8>,
+}
+
+impl Chooser<'_> {
+    /// Chooses for the vectors from `first` on.
+    fn part(
+        &mut self,
+        first: usize,
+        replicas: usize,
+        chosen: &mut [u32],
+        done: &AtomicU64,
+        zero: &Mutex<(u64, Vec<u64>)>,
+    ) -> Result<(), IndexError> {
+        let often = (CHECK_BYTES / self.work.data.given_row_bytes()).clamp(1, 4096);
+        let mut rows = RowReader::new(self.work.data.given(), READ_BYTES);
+        for (at, chosen) in chosen.chunks_exact_mut(replicas).enumerate() {
+            if at % often == 0 {
+                self.work.go_on()?;
+                self.work.progress.advance(done.fetch_add(often as u64, Ordering::Relaxed));
+            }
+            if !self.work.data.form().take(rows.row(first + at)?, &mut self.taken) {
+                if let Ok(mut zero) = zero.lock() {
+                    zero.0 += 1;
+                    if zero.1.len() < 1000 {
+                        zero.1.push((first + at) as u64);
+                    }
+                }
+                continue;
+            }
+            self.meta.near(&self.taken, replicas, &mut self.walk)?;
+            take(self.meta, &self.walk, chosen);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the nearest partition that a walk has found, and others that no taken one hides.
+fn take(meta: &Meta, walk: &Walk, chosen: &mut [u32]) {
+    let mut found = walk.found();
+    let Some(nearest) = found.next() else { return };
+    chosen[0] = nearest.id;
+    let (mut taken, farthest) = (1, nearest.distance * CLOSURE);
+    for near in found {
+        if taken == chosen.len() || near.distance > farthest {
+            return;
+        }
+        if chosen[..taken].iter().all(|other| meta.space.between(*other, near.id) > near.distance) {
+            chosen[taken] = near.id;
+            taken += 1;
+        }
+    }
+}
+
+/// Lets vectors into partitions that are not full.
+struct Admitting<'a> {
+    work: &'a Work<'a>,
+    meta: &'a Meta,
+    /// Vectors that were let in.
+    counts: Vec<u64>,
+    most: u64,
+    walk: Walk,
+    /// A partition before which all are full.
+    any: usize,
+}
+
+impl Admitting<'_> {
+    fn enter(&mut self, partition: u32) -> bool {
+        let count = &mut self.counts[partition as usize];
+        let free = *count < self.most;
+        *count += u64::from(free);
+        free
+    }
+
+    /// Lets a vector into the first of its partitions, or into the nearest that is not full.
+    fn admit(&mut self, id: usize, row: &mut [u32]) -> Result<(), IndexError> {
+        if self.enter(row[0]) {
+            return Ok(());
+        }
+        let mut taken = vec![0; self.work.data.row_bytes()];
+        self.work.data.form().take(RowReader::new(self.work.data.given(), 0).row(id)?, &mut taken);
+        self.meta.near(&taken, 0, &mut self.walk)?;
+        let near: Vec<u32> = self.walk.found().map(|near| near.id).collect();
+        row[0] = match near.into_iter().find(|partition| self.enter(*partition)) {
+            Some(partition) => partition,
+            None => self.anywhere()?,
+        };
+        let first = row[0];
+        row[1..].iter_mut().filter(|copy| **copy == first).for_each(|copy| *copy = NONE);
+        Ok(())
+    }
+
+    /// Finds a partition that is not full: there are several times as many places as vectors.
+    fn anywhere(&mut self) -> Result<u32, IndexError> {
+        while self.any < self.counts.len() {
+            if self.enter(self.any as u32) {
+                return Ok(self.any as u32);
+            }
+            self.any += 1;
+        }
+        Err(IndexError::Internal("all partitions are full".into()))
+    }
+}
+
+/// The vectors by partition.
+fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assigned, IndexError> {
+    let mut starts: Vec<u64> = room("where partitions begin", counts.len() + 1)?;
+    starts.push(0);
+    let mut end = 0;
+    for count in counts {
+        end += count;
+        starts.push(end);
+    }
+    let mut members: Vec<u32> = zeros("the vectors of partitions", end as usize)?;
+    let mut next = starts.clone();
+    for (id, row) in chosen.chunks_exact(replicas).enumerate() {
+        for partition in row.iter().filter(|partition| **partition != NONE) {
+            let at = &mut next[*partition as usize];
+            members[*at as usize] = id as u32;
+            *at += 1;
+        }
+    }
+    Ok(Assigned { starts, members })
+}

@@ -1,0 +1,271 @@
+//! Building partitions: the meta index over some vectors, which vectors are in which partition, and a sub-index for each.
+
+use super::assign::{self, Assigned};
+use super::balance;
+use super::calibrate::{self, Measurer, Measuring};
+use super::hnsw::{Hnsw, arrange};
+use super::meta::{self, Meta};
+use super::options::{PartitionedOptions, Pivots};
+use super::plan::{self, READY};
+use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
+use super::subindex::Parts;
+use super::table::{ALIGNMENT, Entry};
+use crate::build::journal;
+use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::publishing::{Note, Start, publish, publish_finished};
+use crate::build::{Stages, least_manifest};
+use crate::error::IndexError;
+use crate::form::source::Source;
+use crate::format::appender::Appender;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::partition::{self, spread};
+use rand::SeedableRng;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Changes whenever what is written does.
+const STEPS_VERSION: u32 = 1;
+
+/// What all stages of a build read.
+pub(super) type Work<'a> = partition::Work<'a, (), PartitionedOptions>;
+
+impl From<PartitionedOptions> for FamilyOptions {
+    fn from(options: PartitionedOptions) -> FamilyOptions {
+        FamilyOptions::new(options)
+    }
+}
+
+impl Builder for PartitionedOptions {
+    fn family(&self) -> &'static str {
+        NAME
+    }
+
+    fn striped(&self) -> &'static [&'static str] {
+        STRIPED
+    }
+
+    fn check(&self) -> Result<(), IndexError> {
+        PartitionedOptions::check(self)
+    }
+
+    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+        plan::planned_bytes(data, self, options)
+    }
+
+    fn leaner(&self, _dim: usize) -> Vec<(&'static str, FamilyOptions)> {
+        vec![
+            (
+                "lower partition_vectors",
+                PartitionedOptions { partition_vectors: self.partition_vectors / 2, ..*self }.into(),
+            ),
+            ("lower replicas", PartitionedOptions { replicas: self.replicas / 2, ..*self }.into()),
+        ]
+    }
+
+    fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
+        build(job, self)
+    }
+}
+
+/// Builds an index of partitions.
+fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexError> {
+    let Job { data, target, options, identity, planned, progress } = job;
+    let threads = options.thread_count();
+    let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
+    // What a killed build has written is soon written again: only one that is finished is gone on with.
+    let (draft, start) = target.start::<()>(fingerprint.as_deref(), |_, _| None)?;
+    if let Start::Finished(manifest, note) = start {
+        let details = details(&manifest)?;
+        return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
+    }
+    let mut stages = Stages::begin();
+    let (directory, rows) = (draft.as_ref(), data.count());
+    let work = Work { data, options, own, layout: (), identity, rows, threads, directory, progress };
+    announce(&work);
+    let longest = spread::longest(&work)?;
+    let (meta, assigned) = divide(&work, longest)?;
+    stages.end("partition");
+    let held_out = calibrate::hold_out(&work, &meta);
+    let measuring = Measuring::prepare(&work, &meta, &assigned, &held_out)?;
+    stages.end("prepare calibration");
+    let building = Building { work: &work, assigned: &assigned, longest, held_out, measuring };
+    let written = building.write()?;
+    stages.end("build sub-indexes");
+    let mut meta_file = Appender::create(directory, META_NAME)?;
+    meta_file.append(&meta.bytes)?;
+    let calibration = building.measuring.as_ref().map(|measuring| measuring.calibration(assigned.count()));
+    let section = PartitionedEntry {
+        file: written.file,
+        table: written.table,
+        meta: meta_file.finish()?,
+        partitions: assigned.count() as u32,
+        partition_vectors: own.partition_vectors,
+        pivots: own.pivots.name().into(),
+        replicas: own.replicas,
+        links: own.links,
+        construction_list: own.construction_list,
+        copies: assigned.copies(),
+        most_vectors: written.most_vectors,
+        longest_bytes: written.longest_bytes,
+        calibration: calibration.unwrap_or_default(),
+    };
+    let mut manifest = least_manifest(data, options, identity);
+    manifest.set_structure(&section, section.files())?;
+    manifest.build_seconds = stages.seconds_so_far();
+    drop(building);
+    publish(draft, &manifest, &Note { fingerprint: fingerprint.unwrap_or_default(), links: 0 }, progress)?;
+    let details = details(&manifest)?;
+    Ok(BuildReport::new(&manifest, threads, planned, stages, details))
+}
+
+/// What only this family has to say of a build.
+fn details(manifest: &Manifest) -> Result<Details, IndexError> {
+    let section = PartitionedEntry::read(manifest).map_err(IndexError::Internal)?;
+    Ok(Details::from([
+        ("partitions", section.partitions.into()),
+        ("copies", section.copies.into()),
+        ("longest_bytes", section.longest_bytes.into()),
+        ("meta_bytes", section.meta.bytes.into()),
+    ]))
+}
+
+/// Tells the receiver of progress what is to come, in seconds on one machine.
+fn announce(work: &Work<'_>) {
+    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
+    work.progress.plan(&[
+        ("assigning", 10.0 * values),
+        ("exact neighbours", 3.0 * values),
+        ("building sub-indexes", 100.0 * values),
+    ]);
+}
+
+/// Chooses the vectors that stand for partitions, and puts every vector into some.
+fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(Meta, Assigned), IndexError> {
+    let (own, count) = (work.own, work.data.count());
+    let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
+    let sampled = rand::seq::index::sample(&mut random, count, plan::partitions(count, own));
+    let mut meta = Meta::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
+    if own.pivots == Pivots::Balanced {
+        let pivots = {
+            let assigned = assign::assign(work, &meta, 1, count)?;
+            balance::divide(work, &meta, &assigned, longest)?
+        };
+        meta = Meta::grow(work, pivots, longest)?;
+    }
+    let assigned = assign::assign(work, &meta, own.replicas as usize, own.most_vectors())?;
+    Ok((meta, assigned))
+}
+
+/// What came of writing all sub-indexes.
+struct Written {
+    file: FileEntry,
+    table: FileEntry,
+    most_vectors: u32,
+    longest_bytes: u32,
+}
+
+/// A stage: a sub-index for each partition.
+struct Building<'a> {
+    work: &'a Work<'a>,
+    assigned: &'a Assigned,
+    longest: Option<f32>,
+    /// Rising.
+    held_out: Vec<u32>,
+    measuring: Option<Measuring>,
+}
+
+impl Building<'_> {
+    /// Builds and writes all sub-indexes, some at a time and in order, and the table of where they are.
+    fn write(&self) -> Result<Written, IndexError> {
+        let (work, partitions) = (self.work, self.assigned.count());
+        work.progress.stage("building sub-indexes", self.assigned.copies());
+        let mut file = Appender::create(work.directory, FILE_NAME)?;
+        let (mut table, mut most_vectors, mut longest_bytes, mut done) = (Vec::new(), 0, 0, 0);
+        let at_once = work.threads.max(1) * READY;
+        for first in (0..partitions).step_by(at_once) {
+            let some = first..partitions.min(first + at_once);
+            for (partition, bytes) in some.clone().zip(self.some(some)?) {
+                let vectors = self.assigned.members(partition).len() as u32;
+                let end = file.written().bytes;
+                let offset = end.next_multiple_of(ALIGNMENT);
+                file.append(&vec![0; (offset - end) as usize])?;
+                file.append(&bytes)?;
+                let length = bytes.len() as u32;
+                Entry { offset, bytes: length, vectors }.encode(&mut table);
+                (most_vectors, longest_bytes) = (vectors.max(most_vectors), length.max(longest_bytes));
+                done += u64::from(vectors);
+            }
+            work.progress.advance(done);
+        }
+        let mut table_file = Appender::create(work.directory, TABLE_NAME)?;
+        table_file.append(&table)?;
+        Ok(Written { file: file.finish()?, table: table_file.finish()?, most_vectors, longest_bytes })
+    }
+
+    /// The sub-indexes of some partitions.
+    fn some(&self, partitions: std::ops::Range<usize>) -> Result<Vec<Vec<u8>>, IndexError> {
+        let next = AtomicUsize::new(partitions.start);
+        let built = Mutex::new((vec![Vec::new(); partitions.len()], None::<IndexError>));
+        std::thread::scope(|scope| {
+            for _ in 0..self.work.threads.clamp(1, partitions.len()) {
+                scope.spawn(|| {
+                    let mut measurer = Measurer::new();
+                    loop {
+                        let partition = next.fetch_add(1, Ordering::Relaxed);
+                        if partition >= partitions.end {
+                            return;
+                        }
+                        let outcome = self.one(partition, &mut measurer);
+                        let Ok(mut built) = built.lock() else { return };
+                        match outcome {
+                            Ok(bytes) => built.0[partition - partitions.start] = bytes,
+                            Err(error) => {
+                                built.1 = built.1.take().or(Some(error));
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        match built.into_inner() {
+            Ok((built, None)) => Ok(built),
+            Ok((_, Some(error))) => Err(error),
+            Err(_) => Err(IndexError::Internal("a thread of the build panicked".into())),
+        }
+    }
+
+    /// The sub-index of a partition: measured without what was held out, then whole.
+    fn one(&self, partition: usize, measurer: &mut Measurer) -> Result<Vec<u8>, IndexError> {
+        let work = self.work;
+        let mut members = self.assigned.members(partition).to_vec();
+        let held = |id: u32| self.held_out.binary_search(&id).is_ok();
+        let held_count = members.iter().filter(|id| held(**id)).count();
+        let sizes = arrange(&mut members, held, work.own, work.options.seed ^ partition as u64);
+        let space = meta::load(work, &members, self.longest)?;
+        let mut hnsw = Hnsw::grow(&space, &sizes, held_count, work.own, work.progress)?;
+        let mut bytes = Vec::new();
+        let encode = |hnsw: &Hnsw<'_>, bytes: &mut Vec<u8>| {
+            bytes.clear();
+            let parts = Parts { number: partition as u32, layers: &hnsw.layers, ids: &members };
+            parts.encode(work.identity, |number| space.row(number), bytes);
+        };
+        if let Some(measuring) = self.measuring.as_ref().filter(|measuring| measuring.asks_for(partition)) {
+            encode(&hnsw, &mut bytes);
+            measuring.measure(work, partition, &bytes, measurer)?;
+        }
+        if held_count > 0 {
+            hnsw.complete(members.len() - held_count)?;
+        }
+        encode(&hnsw, &mut bytes);
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(IndexError::Parameter(format!(
+                "a partition of {} vectors takes {} bytes, and one read brings {MOST_BYTES} at most; lower \
+                 partition_vectors",
+                members.len(),
+                bytes.len()
+            )));
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,127 @@
+//! Growing an HNSW (Malkov and Yashunin, TPAMI 2020) by the insertion and pruning of the graph family: a graph a layer, each
+//! over the first vectors of the one below it.
+
+use super::options::PartitionedOptions;
+use super::subindex::MOST_LAYERS;
+use crate::error::IndexError;
+use crate::families::graph::GraphOptions;
+use crate::families::graph::adjacency::Adjacency;
+use crate::families::graph::grow::Growth;
+use crate::partition::space::Space;
+use bathyal_vectors::progress::{Progress, Unheard};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Puts those of `members` first that are in upper layers, and those that are `held` back last; otherwise they stay in
+/// order. Returns how many vectors each layer has, the bottom first (HNSW, algorithm 1, line 4).
+pub(super) fn arrange(
+    members: &mut [u32],
+    held: impl Fn(u32) -> bool,
+    own: &PartitionedOptions,
+    seed: u64,
+) -> Vec<usize> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let scale = 1.0 / f64::from(own.links).ln();
+    let mut drawn: Vec<(usize, u32)> = Vec::with_capacity(members.len());
+    for member in members.iter() {
+        // 0 is as likely as any other number, and has no logarithm.
+        let uniform: f64 = 1.0 - random.random::<f64>();
+        let above = (-uniform.ln() * scale) as usize;
+        drawn.push((if held(*member) { 0 } else { 1 + above.min(MOST_LAYERS - 1) }, *member));
+    }
+    drawn.sort_by_key(|(above, _)| std::cmp::Reverse(*above));
+    members.iter_mut().zip(&drawn).for_each(|(member, (_, drawn))| *member = *drawn);
+    let highest = drawn.first().map_or(1, |(above, _)| (*above).max(1));
+    let reaching = |least: usize| drawn.partition_point(|(above, _)| *above >= least);
+    std::iter::once(members.len()).chain((2..=highest).map(reaching)).collect()
+}
+
+/// The layers of an HNSW while it grows, of a single thread.
+pub(super) struct Hnsw<'a> {
+    space: &'a Space,
+    own: &'a PartitionedOptions,
+    progress: Unheard<'a>,
+    /// The bottom first.
+    pub(super) layers: Vec<Adjacency>,
+}
+
+impl<'a> Hnsw<'a> {
+    /// Bytes of memory that one over `count` vectors takes, besides these.
+    pub(super) fn planned_bytes(count: u64, own: &PartitionedOptions) -> u64 {
+        // The upper layers are a geometric series of at most half of it.
+        2 * Adjacency::planned_bytes(count, 2 * own.links) + Growth::planned_bytes(count, 1)
+    }
+
+    /// Grows one over the vectors of `space`, of which the layers of `sizes` take the first each, and the bottom layer all
+    /// but the last `held`.
+    pub(super) fn grow(
+        space: &'a Space,
+        sizes: &[usize],
+        held: usize,
+        own: &'a PartitionedOptions,
+        progress: &'a dyn Progress,
+    ) -> Result<Hnsw<'a>, IndexError> {
+        let mut hnsw = Hnsw { space, own, progress: Unheard(progress), layers: Vec::new() };
+        for (layer, size) in sizes.iter().enumerate() {
+            let degree = if layer == 0 { 2 * own.links } else { own.links };
+            let graph = Adjacency::new(*size, degree)?;
+            let order: Vec<u32> = (0..(*size - if layer == 0 { held } else { 0 }) as u32).collect();
+            let graph = hnsw.insert(graph, degree, order.get(1..).unwrap_or(&[]), &order)?;
+            hnsw.layers.push(graph);
+        }
+        Ok(hnsw)
+    }
+
+    /// Inserts what was held back: all of the bottom layer from the number `first` on.
+    pub(super) fn complete(&mut self, first: usize) -> Result<(), IndexError> {
+        let Some(bottom) = self.layers.first_mut() else { return Ok(()) };
+        let bottom = std::mem::replace(bottom, Adjacency::new(0, 1)?);
+        let order: Vec<u32> = (0..bottom.count() as u32).collect();
+        let bottom = self.insert(bottom, 2 * self.own.links, &order[first..], &order)?;
+        self.layers[0] = bottom;
+        Ok(())
+    }
+
+    /// Inserts `new` vectors into the graph of a layer; all of `order` are reachable then.
+    fn insert(
+        &self,
+        graph: Adjacency,
+        max_degree: u32,
+        new: &[u32],
+        order: &[u32],
+    ) -> Result<Adjacency, IndexError> {
+        // What hides a neighbour from another is nearer to it than they are to each other (HNSW, algorithm 4): no slack.
+        let search_list = self.own.construction_list;
+        let options = GraphOptions { max_degree, search_list, alpha: 1.0, ..GraphOptions::default() };
+        let progress: &dyn Progress = &self.progress;
+        let growth =
+            Growth { space: self.space, graph, entry: 0, options: &options, seed: 0, threads: 1, progress };
+        growth.insert("growing a sub-index", new, options.alpha, search_list)?;
+        growth.finish(order)?;
+        Ok(growth.graph)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_shrink_by_the_links_and_what_is_held_back_comes_last() {
+        let own = PartitionedOptions { links: 8, ..PartitionedOptions::default() };
+        let mut members: Vec<u32> = (0..20_000).collect();
+        let sizes = arrange(&mut members, |id| id % 10 == 3, &own, 7);
+        assert!(sizes.len() >= 4 && sizes[0] == 20_000, "{sizes:?}");
+        for pair in sizes.windows(2).take(2) {
+            let ratio = pair[0] as f64 / pair[1] as f64;
+            assert!((6.0..11.0).contains(&ratio), "{sizes:?}");
+        }
+        assert!(
+            members[18_000..].iter().all(|id| id % 10 == 3)
+                && members[..18_000].iter().all(|id| id % 10 != 3)
+        );
+        assert!(members[sizes[1]..18_000].is_sorted());
+        assert_eq!(arrange(&mut [5], |_| false, &own, 1).first(), Some(&1));
+        assert_eq!(arrange(&mut [5, 6], |_| true, &own, 1), [2]);
+    }
+}

@@ -1,0 +1,46 @@
+//! What an index of partitions is made of.
+
+use super::section::PartitionedEntry;
+use crate::family::{Description, Fact};
+use crate::format::manifest::Manifest;
+
+/// Describes an index of partitions.
+pub(super) fn describe(manifest: &Manifest, entry: &PartitionedEntry) -> Description {
+    let mean = entry.mean_bytes() as usize;
+    let rows = entry.copies as f64 * manifest.data_bytes as f64 / manifest.vectors as f64;
+    let mean_vectors = entry.copies as f64 / f64::from(entry.partitions);
+    let of_partitions = format!(
+        "{} of {mean_vectors:.0} vectors on average, {} at most; {mean} bytes, {} at most",
+        entry.partitions, entry.most_vectors, entry.longest_bytes
+    );
+    let copies = format!(
+        "{:.3} of each vector, {} at most",
+        entry.copies as f64 / manifest.vectors as f64,
+        entry.replicas
+    );
+    Description {
+        kind: format!("partitions, each with an HNSW ({} pivots)", entry.pivots),
+        built_with: format!(
+            "partitions of {} vectors, links {}, construction list {}",
+            entry.partition_vectors, entry.links, entry.construction_list
+        ),
+        read_bytes: mean,
+        records_per_page: 0,
+        // What is neither a vector nor its id: links.
+        padding_share: (1.0 - (rows + 4.0 * entry.copies as f64) / entry.file.bytes as f64).max(0.0),
+        facts: vec![
+            Fact::new("partitions", entry.partitions),
+            Fact::new("copies", entry.copies),
+            Fact::new("most_vectors", entry.most_vectors),
+            Fact::new("longest_bytes", entry.longest_bytes),
+            Fact::new("meta_bytes", entry.meta.bytes),
+        ],
+        lines: vec![
+            ("partitions", of_partitions),
+            ("copies", copies),
+            ("meta index", format!("{} bytes in memory while searching", entry.meta.bytes)),
+        ],
+        histogram: Vec::new(),
+        calibration: entry.calibration.lines("partitions"),
+    }
+}

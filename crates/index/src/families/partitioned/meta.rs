@@ -1,0 +1,107 @@
+//! The meta index (d-HNSW, section 3.1): an HNSW over the vectors that stand for partitions, whose number there is the
+//! partition's.
+
+use super::build::Work;
+use super::hnsw::{Hnsw, arrange};
+use super::subindex::{META, Parts, SubIndex};
+use crate::error::IndexError;
+use crate::families::graph::walk::Walk;
+use crate::partition::space::Space;
+use crate::query::set::Exact;
+use bathyal_kernels::Neighbor;
+use bathyal_vectors::RowReader;
+
+/// Candidates of a walk besides the partitions that are wanted, at least.
+const LEAST_MORE: usize = 24;
+/// Partitions that a vector is compared with beyond those that it may be in, so that the nearest is among them.
+const CONSIDERED: usize = 32;
+
+/// Candidates of the walk that looks for `probes` partitions: a quarter more, which costs little beside a sub-index.
+pub(super) fn navigation_list(probes: usize) -> usize {
+    probes.saturating_add(probes / 4).saturating_add(LEAST_MORE)
+}
+
+/// Finds the `probes` partitions nearest to a query, the nearest first; all of them, whatever links there are, where it is as
+/// many as there are. Returns how many distances were computed.
+pub(super) fn nearest(
+    meta: &SubIndex<'_>,
+    exact: &Exact,
+    query: &[u8],
+    probes: usize,
+    walk: &mut Walk,
+    found: &mut Vec<Neighbor>,
+) -> usize {
+    found.clear();
+    if probes >= meta.count() {
+        let ids: Vec<u32> = (0..meta.count() as u32).collect();
+        let mut scores = vec![0.0; ids.len()];
+        exact.score_block(query, meta.rows, &mut scores);
+        found.extend(ids.iter().zip(&scores).map(|(id, distance)| Neighbor { distance: *distance, id: *id }));
+        found.sort_unstable();
+        return ids.len();
+    }
+    let score = |ids: &[u32], scores: &mut [f32]| exact.score_some(query, meta.rows, ids, scores);
+    let scored = meta.search(walk, navigation_list(probes), score);
+    found.extend(walk.found().take(probes));
+    scored
+}
+
+/// The meta index of a build.
+pub(super) struct Meta {
+    /// The vectors of the data that stand for partitions, by partition.
+    pub(super) pivots: Vec<u32>,
+    pub(super) space: Space,
+    /// As it goes into the index.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Meta {
+    /// Bytes of memory that one of `partitions` partitions takes.
+    pub(super) fn planned_bytes(partitions: u64, row_bytes: usize, work: &super::PartitionedOptions) -> u64 {
+        let rows = 3 * row_bytes as u64 + 256;
+        partitions * (rows + 16 * u64::from(work.links)) + Hnsw::planned_bytes(partitions, work)
+    }
+
+    /// Grows one over some vectors of the data; `longest` is the longest squared length of all, under the inner product.
+    pub(super) fn grow(
+        work: &Work<'_>,
+        mut pivots: Vec<u32>,
+        longest: Option<f32>,
+    ) -> Result<Meta, IndexError> {
+        pivots.sort_unstable();
+        let sizes = arrange(&mut pivots, |_| false, work.own, work.options.seed ^ u64::from(META));
+        let space = load(work, &pivots, longest)?;
+        let hnsw = Hnsw::grow(&space, &sizes, 0, work.own, work.progress)?;
+        let mut bytes = Vec::new();
+        let parts = Parts { number: META, layers: &hnsw.layers, ids: &pivots };
+        parts.encode(work.identity, |number| space.row(number), &mut bytes);
+        Ok(Meta { pivots, space, bytes })
+    }
+
+    /// The partitions nearest to a row of the index, by what graphs are built by, the nearest first: more than `wanted`, if
+    /// there are more.
+    pub(super) fn near(&self, row: &[u8], wanted: usize, walk: &mut Walk) -> Result<(), IndexError> {
+        let index = SubIndex::read(&self.bytes, self.space.row_bytes()).map_err(IndexError::Internal)?;
+        index.search(walk, wanted + CONSIDERED, |ids, scores| self.space.score_row(row, ids, scores));
+        Ok(())
+    }
+}
+
+/// The vectors `ids` of the data in memory, as an index holds them.
+///
+/// # Errors
+/// [`IndexError::ZeroVectors`], and data that cannot be read.
+pub(super) fn load(work: &Work<'_>, ids: &[u32], longest: Option<f32>) -> Result<Space, IndexError> {
+    let data = work.data;
+    let mut space = Space::blank(ids.len(), data.dim(), data.element(), work.options.metric)?;
+    let mut rows = RowReader::new(data.given(), 0);
+    for (number, id) in ids.iter().enumerate() {
+        if !data.form().take(rows.row(*id as usize)?, space.row_mut(number as u32)) {
+            return Err(IndexError::ZeroVectors { count: 1, rows: vec![u64::from(*id)] });
+        }
+    }
+    if let Some(longest) = longest {
+        space.lift(longest);
+    }
+    Ok(space)
+}

@@ -1,0 +1,61 @@
+//! Partitions that are read whole (d-HNSW): a small HNSW over some vectors of the set, the meta index, stays in memory; each
+//! of its vectors stands for a partition, which has an HNSW of its own and comes in one read.
+//!
+//! For memory that is elsewhere: few and large reads, none of which depends on another. `shelf` keeps the partitions that were
+//! read last, and has each read once however many queries want it (d-HNSW, section 3.3); `subindex` is what a partition
+//! looks like, byte for byte; the meta index is one, too.
+
+mod assign;
+mod balance;
+mod build;
+mod calibrate;
+mod cost;
+mod hnsw;
+mod inspect;
+mod meta;
+mod open;
+mod options;
+mod plan;
+mod search;
+mod section;
+mod shelf;
+mod subindex;
+mod table;
+mod verify;
+
+pub use options::{
+    DEFAULT_CONSTRUCTION_LIST, DEFAULT_LINKS, DEFAULT_PARTITION_VECTORS, DEFAULT_PROBES, DEFAULT_REPLICAS,
+    PartitionedOptions, Pivots,
+};
+pub use section::PartitionedEntry;
+
+use crate::family::Family;
+
+/// The family, for the registry.
+pub static FAMILY: Family = Family {
+    name: section::NAME,
+    about: "partitions with a graph each, read whole and kept for the next queries (d-HNSW): for memory of another machine",
+    options: options::DOCS,
+    counters: search::COUNTERS,
+    striped: section::STRIPED,
+    parse: options::parse,
+    read: |manifest| Ok(Box::new(open::StoredPartitions::read(manifest)?)),
+};
+
+/// Reads the bytes of a sub-index over vectors of `row_bytes` bytes as a search does, whose ids are below `ids_end`, and says
+/// what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<(), String> {
+    subindex::SubIndex::read(bytes, row_bytes)?.check(ids_end).map(|_| ())
+}
+
+/// Reads the bytes of a table of partitions as opening an index does, whose sub-indexes are in a file of `file_bytes` bytes,
+/// and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
+    table::Table::from_bytes(bytes, file_bytes).map(|_| ()).map_err(|unread| unread.to_string())
+}

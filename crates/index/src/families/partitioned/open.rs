@@ -1,0 +1,191 @@
+//! Opening partitions: the meta index and the table stay in memory, and the shelf begins empty.
+
+use super::inspect;
+use super::options::DEFAULT_PROBES;
+use super::search::{self, Partitions, Place};
+use super::section::PartitionedEntry;
+use super::shelf::{SLOT_BYTES, Shelf};
+use super::subindex::{self, META, SubIndex};
+use super::table::Table;
+use super::verify;
+use crate::calibrate::reach::Reach;
+use crate::error::IndexError;
+use crate::family::{
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place as PageTier, Stored, VerifyReport,
+    Verifying,
+};
+use crate::format::loading::load;
+use crate::format::manifest::{FileEntry, Manifest};
+use crate::query::set::VectorSet;
+use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
+use bathyal_store::Generation;
+use bathyal_tier::BUFFER_ALIGNMENT;
+use bathyal_vectors::progress::Progress;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// Memory that a thread's buffers may take, and how many there are at least: one is read while another is searched.
+const BUFFER_BYTES: usize = 32 << 20;
+const LEAST_FRAMES: u32 = 2;
+/// The share of the sub-indexes that is kept where no budget says how many: a tenth (d-HNSW, section 4).
+const KEPT_SHARE: u64 = 10;
+/// Sub-indexes that are kept at least, the longest taken: with fewer the threads would wait for each other.
+const LEAST_KEPT: u64 = 4;
+/// Queries under way on a thread at once, so that those who want the same partition meet: as many as the batches of d-HNSW.
+const TOGETHER: usize = 2000;
+
+/// Partitions as their manifest describes them.
+pub(super) struct StoredPartitions {
+    entry: PartitionedEntry,
+    dim: usize,
+}
+
+impl StoredPartitions {
+    pub(super) fn read(manifest: &Manifest) -> Result<StoredPartitions, String> {
+        Ok(StoredPartitions { entry: PartitionedEntry::read(manifest)?, dim: manifest.dim as usize })
+    }
+
+    /// Bytes of the shelf at least.
+    fn least_kept(&self) -> u64 {
+        let longest = u64::from(self.entry.longest_bytes) + SLOT_BYTES;
+        (LEAST_KEPT * longest).min(self.entry.file.bytes + SLOT_BYTES * u64::from(self.entry.partitions))
+    }
+}
+
+impl Stored for StoredPartitions {
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn together(&self) -> Option<usize> {
+        Some(TOGETHER)
+    }
+
+    fn knobs(&self) -> &'static [Knob] {
+        &[Knob::SearchList, Knob::Probes]
+    }
+
+    fn buffers(&self) -> Buffers {
+        let bytes =
+            (self.entry.longest_bytes as usize).next_multiple_of(BUFFER_ALIGNMENT) + 2 * BUFFER_ALIGNMENT;
+        let frames = ((BUFFER_BYTES / bytes) as u32).clamp(LEAST_FRAMES, FRAMES);
+        Buffers { frames, frame_bytes: bytes, frame_bytes_with_codes: bytes }
+    }
+
+    fn needs(&self, _manifest: &Manifest, place: PageTier) -> Needs {
+        let table = self.entry.table.bytes + SLOT_BYTES * u64::from(self.entry.partitions);
+        let least =
+            MemorySplit { centroids: self.entry.meta.bytes, offsets: table, ..MemorySplit::default() };
+        let keeping = |cache| MemorySplit { cache, ..least };
+        let choices = match place {
+            PageTier::File => {
+                let share = (self.entry.file.bytes / KEPT_SHARE).max(self.least_kept());
+                vec![keeping(share), keeping(self.least_kept())]
+            }
+            _ => vec![least],
+        };
+        let advice = "allow at least that much, or rebuild with smaller partition_vectors";
+        Needs { choices, codes_by: None, ids: 0, advice }
+    }
+
+    fn codes_file(&self) -> Option<&FileEntry> {
+        None
+    }
+
+    fn query_bytes(&self, search_list: usize) -> u64 {
+        search::planned_bytes(self.dim, search_list, DEFAULT_PROBES as usize)
+    }
+
+    fn planned_list(&self, params: &SearchParams) -> usize {
+        params.wanted().max(params.probes.min(self.entry.partitions as usize))
+    }
+
+    fn query_distances(&self, params: &SearchParams) -> usize {
+        let probes = params.probes.min(self.entry.partitions as usize);
+        let walk = params.wanted().saturating_mul(self.entry.links as usize).saturating_add(100);
+        probes.saturating_mul(walk).saturating_mul(CODES_A_VECTOR)
+    }
+
+    fn reach(&self) -> &[Reach] {
+        &self.entry.calibration.reach
+    }
+
+    fn effort_of(&self, search_list: u32) -> Effort {
+        Effort { search_list: search_list as usize, probes: DEFAULT_PROBES as usize, prune: 0.0 }
+    }
+
+    fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
+        let Loading { directory, manifest, split, profile, .. } = *loading;
+        let mut partitions = open(directory, manifest, &self.entry)?;
+        if !profile.addressable {
+            let lengths = partitions.table.entries().iter().map(|entry| entry.bytes);
+            partitions.place = Place::Here(Shelf::new(lengths, split.cache.max(self.least_kept())));
+        }
+        Ok(Arc::new(partitions))
+    }
+
+    fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
+        match open(verifying.directory, verifying.manifest, &self.entry) {
+            Ok(partitions) => verify::verify(verifying, &partitions, report),
+            Err(damage) => {
+                report.fault(damage.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn describe(
+        &self,
+        _directory: &dyn Generation,
+        manifest: &Manifest,
+        _progress: &dyn Progress,
+    ) -> Result<Description, IndexError> {
+        Ok(inspect::describe(manifest, &self.entry))
+    }
+}
+
+/// Loads what a search needs besides the sub-indexes, which are searched where they lie unless something else is said.
+pub(super) fn open(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &PartitionedEntry,
+) -> Result<Partitions, IndexError> {
+    let address = |file: &FileEntry| directory.address().join(&file.name);
+    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let set = VectorSet::of(directory, manifest, &entry.file)?;
+    let identity = manifest.identity().map_err(wrong)?;
+    let table = Table::from_bytes(&load(directory, manifest, &entry.table)?, entry.file.bytes)
+        .map_err(|unread| unread.at(address(&entry.table), "the table"))?;
+    let meta = load(directory, manifest, &entry.meta)?;
+    let sound = || {
+        subindex::check_bytes(&meta, identity, META)?;
+        let index = SubIndex::read(&meta, set.row_bytes())?;
+        index.check(set.ids_end)?;
+        if index.count() == table.count() {
+            Ok(())
+        } else {
+            Err("it has another number of partitions".to_string())
+        }
+    };
+    sound().map_err(|reason| IndexError::damaged(address(&entry.meta), "the meta index", reason))?;
+    let longest = table.entries().iter().map(|entry| entry.bytes).max();
+    if longest != Some(entry.longest_bytes) {
+        return Err(wrong(format!(
+            "the longest sub-index has {longest:?} bytes, not {}",
+            entry.longest_bytes
+        )));
+    }
+    let unseen = std::iter::repeat_with(|| AtomicBool::new(false));
+    let place = Place::There(unseen.take(table.count()).collect());
+    let stored = manifest.stored;
+    Ok(Partitions {
+        set,
+        entry: entry.clone(),
+        identity,
+        meta,
+        table,
+        place,
+        stored,
+        walks: Mutex::default(),
+    })
+}

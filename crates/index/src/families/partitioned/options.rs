@@ -1,0 +1,157 @@
+//! What the build of partitions is told.
+
+use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, from_text, typed};
+use crate::error::IndexError;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Vectors of a partition on average: what 500 partitions of a million have (d-HNSW, section 3.1).
+pub const DEFAULT_PARTITION_VECTORS: u32 = 2000;
+/// Partitions that a vector may be in: those at a border are found from both sides, so that half as many partitions are read
+/// for a recall of 0.95 (docs/decisions/partitioned.md).
+pub const DEFAULT_REPLICAS: u32 = 2;
+/// Links of a vector in the upper layers of an HNSW; in the bottom layer twice as many (M in HNSW, section 4.1).
+pub const DEFAULT_LINKS: u32 = 16;
+/// Candidates while an HNSW is grown (efConstruction in HNSW): a sub-index is small, so that more find nothing more.
+pub const DEFAULT_CONSTRUCTION_LIST: u32 = 100;
+/// Partitions that a search of a named candidate list looks at.
+pub const DEFAULT_PROBES: u32 = 4;
+/// Most partitions that a vector is in.
+pub(super) const MOST_REPLICAS: u32 = 8;
+/// Fewest vectors of a partition on average, and most: a sub-index is read at once.
+const PARTITION_VECTORS: std::ops::RangeInclusive<u32> = 8..=1_000_000;
+/// Links that make a graph, and as many as a list of the bottom layer has room for.
+const LINKS: std::ops::RangeInclusive<u32> = 4..=128;
+/// Candidates that make sense.
+const CONSTRUCTION_LIST: std::ops::RangeInclusive<u32> = 8..=4096;
+
+/// Where the vectors that stand for partitions come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pivots {
+    /// A uniform sample (d-HNSW, section 3.1): partitions are as large as their neighbourhoods are dense.
+    Sampled,
+    /// The same, but partitions that came out large are divided until none is much larger than the average.
+    #[default]
+    Balanced,
+}
+
+impl Pivots {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pivots::Sampled => "sampled",
+            Pivots::Balanced => "balanced",
+        }
+    }
+}
+
+impl fmt::Display for Pivots {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Pivots {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pivots, String> {
+        let found = [Pivots::Sampled, Pivots::Balanced].into_iter().find(|pivots| pivots.name() == text);
+        found.ok_or_else(|| format!("unknown pivots '{text}': it is one of sampled, balanced"))
+    }
+}
+
+/// How to build partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PartitionedOptions {
+    /// Vectors of a partition on average, each vector counted once.
+    pub partition_vectors: u32,
+    /// Where the vectors that stand for partitions come from.
+    #[serde(deserialize_with = "from_text")]
+    pub pivots: Pivots,
+    /// Most partitions that a vector is in: 1 to 8.
+    pub replicas: u32,
+    /// Links of a vector in upper layers, half of those in the bottom layer (M in HNSW).
+    pub links: u32,
+    /// Candidates while an HNSW is grown (efConstruction in HNSW).
+    pub construction_list: u32,
+}
+
+impl Default for PartitionedOptions {
+    fn default() -> Self {
+        PartitionedOptions {
+            partition_vectors: DEFAULT_PARTITION_VECTORS,
+            pivots: Pivots::default(),
+            replicas: DEFAULT_REPLICAS,
+            links: DEFAULT_LINKS,
+            construction_list: DEFAULT_CONSTRUCTION_LIST,
+        }
+    }
+}
+
+/// The same for people.
+pub(super) const DOCS: &[OptionDoc] = &[
+    OptionDoc {
+        name: "partition_vectors",
+        value: "VECTORS",
+        help: "vectors of a partition on average, which is read whole, 8 to 1,000,000 [default: 2000]",
+    },
+    OptionDoc {
+        name: "pivots",
+        value: "PIVOTS",
+        help: "the vectors that stand for partitions: sampled (uniformly) or balanced (large partitions are divided) \
+               [default: balanced]",
+    },
+    OptionDoc {
+        name: "replicas",
+        value: "PARTITIONS",
+        help: "most partitions (or posting lists) that a vector is in, 1 to 8 [default: 2]",
+    },
+    OptionDoc {
+        name: "links",
+        value: "LINKS",
+        help: "links of a vector in the upper layers of an HNSW, half of those in the bottom layer (M), 4 to 128 [default: 16]",
+    },
+    OptionDoc {
+        name: "construction_list",
+        value: "CANDIDATES",
+        help: "candidates while an HNSW is grown (efConstruction), 8 to 4096 [default: 100]",
+    },
+];
+
+pub(super) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
+    typed::<PartitionedOptions>(given).map(FamilyOptions::from)
+}
+
+impl PartitionedOptions {
+    /// Refuses numbers that make no index.
+    pub(super) fn check(&self) -> Result<(), IndexError> {
+        let within = |name: &str, given: u32, range: std::ops::RangeInclusive<u32>, why: &str| {
+            if range.contains(&given) {
+                return Ok(());
+            }
+            let (least, most) = (range.start(), range.end());
+            Err(IndexError::Parameter(format!(
+                "{name} is {given}; it must be between {least} and {most}: {why}"
+            )))
+        };
+        within(
+            "partition_vectors",
+            self.partition_vectors,
+            PARTITION_VECTORS,
+            "a partition has a graph of its own and is read at once",
+        )?;
+        within("replicas", self.replicas, 1..=MOST_REPLICAS, "1 puts each vector into one partition")?;
+        within("links", self.links, LINKS, "16 suits most vectors")?;
+        within("construction_list", self.construction_list, CONSTRUCTION_LIST, "100 suits most vectors")
+    }
+
+    /// Most vectors that a partition holds, copies included: it is read at once, whatever the data.
+    pub(super) fn most_vectors(&self) -> usize {
+        /// Copies at borders, and what is dense where pivots were sampled; beyond, vectors go to the next partition.
+        const MOST: usize = 4;
+        MOST * self.partition_vectors as usize
+    }
+}

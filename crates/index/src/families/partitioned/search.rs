@@ -1,0 +1,343 @@
+//! The searcher: the nearest partitions by the meta index, each walked once it is there.
+
+use super::cost::PartitionShape;
+use super::meta;
+use super::section::PartitionedEntry;
+use super::shelf::{Asked, Held, Shelf, Wants};
+use super::subindex::{self, SubIndex};
+use super::table::Table;
+use crate::calibrate::probed;
+use crate::calibrate::solve::{Solved, Target};
+use crate::cost::Machine;
+use crate::cost::demand::Demand;
+use crate::error::IndexError;
+use crate::families::graph::walk::Walk;
+use crate::family::{Scanned, Searcher};
+use crate::format::identity::Identity;
+use crate::format::stored::StoredEntry;
+use crate::query::set::VectorSet;
+use crate::query::under_way::Query;
+use crate::query::visited::VisitedSet;
+use crate::query::{Counter, Phase, SearchParams, spread};
+use bathyal_kernels::{Neighbor, to_f32};
+use bathyal_tier::layer::cache::CacheCounters;
+use bathyal_tier::{Cx, Span, Stream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What searches of partitions count.
+pub(super) const COUNTERS: &[Counter] =
+    &[Counter { name: "subindexes", about: "Sub-indexes searched, each of one partition" }];
+
+/// What stays in memory of an index of partitions.
+pub(crate) struct Partitions {
+    pub(super) set: VectorSet,
+    pub(super) entry: PartitionedEntry,
+    pub(super) identity: Identity,
+    /// The bytes of the meta index.
+    pub(super) meta: Vec<u8>,
+    pub(super) table: Table,
+    pub(super) place: Place,
+    /// How vectors are stored, where not as they were given.
+    pub(super) stored: Option<StoredEntry>,
+    /// Walks that no thread uses now.
+    pub(super) walks: Mutex<Vec<Walk>>,
+}
+
+/// Where sub-indexes are searched.
+pub(super) enum Place {
+    /// Where they lie; for each, whether it was found sound.
+    There(Vec<AtomicBool>),
+    /// Here, once they were read.
+    Here(Shelf),
+}
+
+/// Memory of one running query, reused from query to query.
+pub(crate) struct Scratch {
+    query: Query,
+    /// Partitions, the nearest first.
+    near: Vec<Neighbor>,
+    /// Those that were searched.
+    searched: Vec<u32>,
+    /// Vectors that were offered, where one may be in several partitions.
+    offered: VisitedSet,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch { query: Query::new(), near: Vec::new(), searched: Vec::new(), offered: VisitedSet::new(0) }
+    }
+}
+
+/// Bytes that a query holds at its peak, about: its vector, what it has found, and what the engine keeps of it.
+pub(super) fn planned_bytes(dim: usize, search_list: usize, probes: usize) -> u64 {
+    (dim * 9 + search_list * 48 + probes * 48 + 3072) as u64
+}
+
+impl crate::family::Scratch for Scratch {
+    fn query(&self) -> &Query {
+        &self.query
+    }
+
+    fn query_mut(&mut self) -> &mut Query {
+        &mut self.query
+    }
+}
+
+impl Partitions {
+    fn shape(&self) -> PartitionShape {
+        let kept = match &self.place {
+            Place::Here(shelf) => shelf.counters().capacity_pages as f64 / f64::from(self.entry.partitions),
+            Place::There(_) => 0.0,
+        };
+        PartitionShape {
+            partitions: f64::from(self.entry.partitions),
+            subindex_bytes: self.entry.mean_bytes(),
+            vectors: self.entry.copies as f64 / f64::from(self.entry.partitions),
+            vector_bytes: self.set.row_bytes() as f64,
+            links: f64::from(self.entry.links),
+            absent: (1.0 - kept).clamp(0.0, 1.0),
+        }
+    }
+
+    /// Does something with memory for a walk.
+    fn with_walk<T>(&self, work: impl FnOnce(&mut Walk) -> T) -> T {
+        let mut walk = self.walks.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let result = work(walk.get_or_insert_with(|| Walk::new(0, 0)));
+        self.walks.lock().unwrap_or_else(PoisonError::into_inner).extend(walk);
+        result
+    }
+
+    /// Leaves the partitions nearest to the query in `scratch`, those aside that were searched before.
+    fn rank(&self, probes: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
+        let Scratch { query, near, searched, .. } = scratch;
+        let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
+        let compared =
+            self.with_walk(|walk| meta::nearest(&index, &self.set.exact, &query.bytes, probes, walk, near));
+        query.stats.full_distances += compared as u32;
+        near.retain(|partition| !searched.contains(&partition.id));
+        Ok(())
+    }
+
+    /// An error unless these are the bytes of a partition.
+    fn check(&self, partition: u32, bytes: &[u8]) -> Result<(), IndexError> {
+        let sound = || {
+            subindex::check_bytes(bytes, self.identity, partition)?;
+            let index = SubIndex::read(bytes, self.set.row_bytes())?;
+            let said = self.table.entry(partition).vectors as usize;
+            if index.count() != said {
+                return Err(format!("it has {} vectors, the table says {said}", index.count()));
+            }
+            index.check(self.set.ids_end).map(|_| ())
+        };
+        sound().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
+    }
+
+    /// Walks a sub-index and offers the query what it finds.
+    fn walk(&self, bytes: &[u8], list: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
+        let index = SubIndex::read(bytes, self.set.row_bytes()).map_err(IndexError::Internal)?;
+        let Scratch { query, offered, .. } = scratch;
+        let Query { bytes: vector, found, stats, .. } = query;
+        let doubles = self.entry.copies > u64::from(self.set.vectors);
+        self.with_walk(|walk| {
+            let score =
+                |ids: &[u32], scores: &mut [f32]| self.set.exact.score_some(vector, index.rows, ids, scores);
+            stats.full_distances += index.search(walk, list, score) as u32;
+            for near in walk.found() {
+                if near.distance > found.threshold() {
+                    break;
+                }
+                let id = index.id(near.id);
+                if !doubles || offered.insert(id) {
+                    found.push(id, near.distance);
+                }
+            }
+        });
+        stats.own[0] += 1;
+        query.clock.spent(Phase::Rerank);
+        Ok(())
+    }
+
+    /// Searches the first `probes` of the ranked partitions.
+    async fn scan(
+        &self,
+        cx: &Cx,
+        probes: usize,
+        list: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        let wanted = probes.min(scratch.near.len());
+        let alignment = cx.alignment();
+        for partition in &scratch.near[..wanted] {
+            let span = self.table.entry(partition.id).span();
+            scratch.query.stats.reads += 1;
+            scratch.query.stats.bytes += span.aligned_len(alignment);
+            scratch.searched.push(partition.id);
+        }
+        scratch.query.stats.hops += 1;
+        scratch.query.clock.spent(Phase::Navigate);
+        match &self.place {
+            Place::There(sound) => self.scan_there(cx, sound, wanted, list, scratch).await,
+            Place::Here(shelf) => self.scan_here(cx, shelf, wanted, list, scratch).await,
+        }
+    }
+
+    /// Searches partitions where they lie, one after the other: each fills the processor's caches.
+    async fn scan_there(
+        &self,
+        cx: &Cx,
+        sound: &[AtomicBool],
+        wanted: usize,
+        list: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        for at in 0..wanted {
+            let partition = scratch.near[at].id;
+            let span: [Span; 1] = [self.table.entry(partition).span()];
+            let batch = cx.read(&span).await.map_err(|source| self.set.failed(source))?;
+            scratch.query.clock.spent(Phase::Read);
+            // What lies in memory stays as it was found.
+            if !sound[partition as usize].load(Ordering::Relaxed) {
+                self.check(partition, batch.bytes(0))?;
+                sound[partition as usize].store(true, Ordering::Relaxed);
+            }
+            self.walk(batch.bytes(0), list, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Searches partitions as they come to the shelf, whoever reads them.
+    async fn scan_here(
+        &self,
+        cx: &Cx,
+        shelf: &Shelf,
+        wanted: usize,
+        list: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        let mut wants = Wants::new(shelf, scratch.near[..wanted].iter().map(|partition| partition.id));
+        let mut stream = cx.stream();
+        // By the numbers of the stream's reads.
+        let mut asked: Vec<u32> = Vec::new();
+        loop {
+            self.ask(cx, &mut wants, &mut stream, &mut asked, list, scratch)?;
+            let Some(arrived) = stream.next().await else {
+                if wants.left.is_empty() {
+                    return Ok(());
+                }
+                cx.parked().await;
+                scratch.query.clock.spent(Phase::Read);
+                continue;
+            };
+            scratch.query.clock.spent(Phase::Read);
+            let arrived = arrived.map_err(|source| self.set.failed(source))?;
+            let partition = asked[arrived.place as usize];
+            self.check(partition, arrived.bytes())?;
+            let held = Arc::new(Held::copy(arrived.bytes()));
+            drop(arrived);
+            wants.loads.retain(|other| *other != partition);
+            shelf.put(partition, held.clone());
+            let walked = self.walk(held.bytes(), list, scratch);
+            shelf.searched(partition);
+            walked?;
+        }
+    }
+
+    /// Asks for all that a query still wants: begins to read what nobody reads, then searches what is there.
+    fn ask(
+        &self,
+        cx: &Cx,
+        wants: &mut Wants<'_>,
+        stream: &mut Stream,
+        asked: &mut Vec<u32>,
+        list: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        let Wants { shelf, left, loads } = wants;
+        let mut here = Vec::new();
+        left.retain(|partition| match shelf.ask(*partition, || cx.task_waker()) {
+            Asked::Here(held) => {
+                here.push((*partition, held));
+                false
+            }
+            Asked::Load => {
+                stream.push(self.table.entry(*partition).span());
+                asked.push(*partition);
+                loads.push(*partition);
+                false
+            }
+            Asked::Wait => true,
+        });
+        let mut outcome = Ok(());
+        for (partition, held) in here {
+            outcome = outcome.and_then(|()| self.walk(held.bytes(), list, scratch));
+            drop(held);
+            shelf.searched(partition);
+        }
+        outcome
+    }
+}
+
+impl Searcher for Partitions {
+    type Scratch = Scratch;
+
+    async fn search(
+        &self,
+        cx: Cx,
+        query: &[u8],
+        params: SearchParams,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        scratch.query.begin(&self.set, query, &params);
+        scratch.searched.clear();
+        scratch.offered.clear();
+        let (all, wanted) = (self.table.count(), params.k.min(self.set.vectors as usize));
+        let mut probes = params.probes.clamp(1, all);
+        self.rank(probes, scratch)?;
+        loop {
+            self.scan(&cx, probes, params.wanted(), scratch).await?;
+            if scratch.query.found.len() >= wanted || scratch.searched.len() >= all {
+                return Ok(());
+            }
+            // The nearest partitions hold fewer than are asked for: as many again, of all that there are.
+            probes = scratch.searched.len();
+            self.rank(all, scratch)?;
+        }
+    }
+
+    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        let (shape, device) = (self.shape(), machine.device());
+        let price = |probes: f64, list: f64| shape.demand(probes, list, machine).price_ns(&device);
+        let solved = probed::effort(&self.entry.calibration.curves, k, Target::Recall(recall), price)?;
+        // What the stored form has lost no effort brings back.
+        let lost = self.stored.and_then(|stored| stored.falls_short(recall)).is_some();
+        Some(Solved { reached: solved.reached && !lost, ..solved })
+    }
+
+    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+        let probes = params.probes.clamp(1, self.table.count());
+        self.shape().demand(probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
+        let (dim, row_bytes) = (self.set.dim, self.set.row_bytes());
+        let Ok(index) = SubIndex::read(&self.meta, row_bytes) else { return };
+        out.clear();
+        for number in spread(index.count(), wanted) {
+            let start = out.len();
+            out.resize(start + dim, 0.0);
+            to_f32(self.set.element, &index.rows[number * row_bytes..][..row_bytes], &mut out[start..]);
+        }
+    }
+
+    fn kept(&self) -> Option<CacheCounters> {
+        match &self.place {
+            Place::Here(shelf) => Some(shelf.counters()),
+            Place::There(_) => None,
+        }
+    }
+
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.searched.len(), of: self.table.count() })
+    }
+}

@@ -1,0 +1,108 @@
+//! What a manifest says of partitions.
+
+use super::options::MOST_REPLICAS;
+use super::table::ENTRY_BYTES;
+use crate::calibrate::probed::ProbedPoint;
+use crate::calibrate::{self, Calibration, Limits};
+use crate::format::manifest::{FileEntry, Manifest, require};
+use serde::{Deserialize, Serialize};
+
+/// The family's name.
+pub(super) const NAME: &str = "partitioned";
+/// The sub-indexes of all partitions.
+pub(super) const FILE_NAME: &str = "partitions.bin";
+/// Where each lies.
+pub(super) const TABLE_NAME: &str = "table.bin";
+/// The meta index.
+pub(super) const META_NAME: &str = "meta.bin";
+/// What searches may read from a tier.
+pub(super) const STRIPED: &[&str] = &[FILE_NAME];
+/// Longest sub-index: the length of a read has 32 bits, and its buffer is aligned.
+pub(super) const MOST_BYTES: u64 = 1 << 31;
+
+/// The parameters of an index of partitions. Its files are named among the manifest's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PartitionedEntry {
+    /// The file of sub-indexes.
+    #[serde(skip)]
+    pub file: FileEntry,
+    /// Where each of them lies.
+    #[serde(skip)]
+    pub table: FileEntry,
+    /// The meta index.
+    #[serde(skip)]
+    pub meta: FileEntry,
+    /// Number of partitions.
+    pub partitions: u32,
+    /// Vectors of a partition on average, as asked for.
+    pub partition_vectors: u32,
+    /// Where the vectors that stand for partitions come from: "sampled" or "balanced".
+    pub pivots: String,
+    /// Most partitions that a vector is in.
+    pub replicas: u32,
+    /// Links of a vector in upper layers.
+    pub links: u32,
+    /// Candidates while a graph was grown.
+    pub construction_list: u32,
+    /// Vectors of all partitions together, as often as they are in one.
+    pub copies: u64,
+    /// Vectors of the largest partition.
+    pub most_vectors: u32,
+    /// Bytes of the longest sub-index.
+    pub longest_bytes: u32,
+    /// Recall against partitions that are read and candidates of the walk through each.
+    pub calibration: Calibration<ProbedPoint>,
+}
+
+impl PartitionedEntry {
+    /// Reads and checks what the manifest of partitions says.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn read(manifest: &Manifest) -> Result<PartitionedEntry, String> {
+        let mut entry: PartitionedEntry = manifest.structure(NAME)?;
+        let files =
+            [(&mut entry.file, FILE_NAME), (&mut entry.table, TABLE_NAME), (&mut entry.meta, META_NAME)];
+        for (file, name) in files {
+            *file = manifest.file(name)?.clone();
+        }
+        entry.check(manifest)?;
+        Ok(entry)
+    }
+
+    /// All files, the one that searches read first.
+    pub fn files(&self) -> Vec<FileEntry> {
+        [&self.file, &self.table, &self.meta].map(FileEntry::clone).to_vec()
+    }
+
+    /// Bytes of a sub-index on average.
+    pub fn mean_bytes(&self) -> f64 {
+        self.file.bytes as f64 / f64::from(self.partitions)
+    }
+
+    fn check(&self, manifest: &Manifest) -> Result<(), String> {
+        manifest.check_files(&self.files())?;
+        let partitions = u64::from(self.partitions);
+        require((1..=manifest.vectors).contains(&partitions), "the number of partitions is out of range")?;
+        require((1..=MOST_REPLICAS).contains(&self.replicas), "replicas is out of range")?;
+        let most = manifest.vectors * u64::from(self.replicas);
+        require((manifest.vectors..=most).contains(&self.copies), "the partitions do not hold the vectors")?;
+        require(
+            self.table.bytes == partitions * ENTRY_BYTES as u64,
+            "the table does not hold the partitions",
+        )?;
+        let longest = u64::from(self.longest_bytes);
+        require(
+            longest > 0 && longest <= MOST_BYTES && longest <= self.file.bytes,
+            "longest_bytes is out of range",
+        )?;
+        require(
+            self.most_vectors > 0 && u64::from(self.most_vectors) <= manifest.vectors,
+            "most_vectors is out of range",
+        )?;
+        require((2..=1024).contains(&self.links), "links is out of range")?;
+        let series = Some(|point: &ProbedPoint| point.probes);
+        let limits = Limits { vectors: manifest.vectors, probes: self.partitions, series };
+        calibrate::check(&self.calibration, &limits)
+    }
+}

@@ -1,0 +1,386 @@
+//! A sub-index, byte for byte (docs/format/partitioned.md): the layers of an HNSW as packed lists, ids, and the vectors.
+//!
+//! Vectors of upper layers come first, so that each layer is a prefix of the one below it and a vector has one number in all.
+
+use crate::error::IndexError;
+use crate::families::graph::adjacency::Adjacency;
+use crate::families::graph::walk::{Links, Walk};
+use crate::format::identity::Identity;
+use crate::format::walk::Marks;
+
+/// Bytes before the lengths of the layers: checksum, number, vectors, layers, bytes of a link.
+const HEAD_BYTES: usize = 16;
+/// Where the vectors begin is a multiple of this: a cache line.
+const ROWS_ALIGNMENT: usize = 64;
+/// Most layers: with 4 links that many vectors are beyond all sets.
+pub(super) const MOST_LAYERS: usize = 16;
+/// Vectors up to which a link takes two bytes.
+const SHORT_LINKS: usize = 1 << 16;
+/// The number of the meta index, which is none of a partition.
+pub(super) const META: u32 = u32::MAX;
+
+/// What a sub-index is made of.
+pub(super) struct Parts<'a> {
+    /// Of the partition, or [`META`].
+    pub(super) number: u32,
+    /// The links of each layer, the bottom first.
+    pub(super) layers: &'a [Adjacency],
+    /// By the numbers of the vectors.
+    pub(super) ids: &'a [u32],
+}
+
+impl Parts<'_> {
+    /// Appends the bytes of the sub-index to `out`; `row` gives the vectors.
+    pub(super) fn encode<'r>(&self, identity: Identity, row: impl Fn(u32) -> &'r [u8], out: &mut Vec<u8>) {
+        let (start, count) = (out.len(), self.ids.len());
+        let wide = count > SHORT_LINKS;
+        out.extend([0; 4]);
+        out.extend(self.number.to_le_bytes());
+        out.extend((count as u32).to_le_bytes());
+        out.extend([self.layers.len() as u8, if wide { 4 } else { 2 }, 0, 0]);
+        for layer in self.layers {
+            out.extend((layer.count() as u32).to_le_bytes());
+        }
+        for layer in self.layers {
+            let links: usize = (0..layer.count() as u32).map(|id| layer.degree(id)).sum();
+            out.extend((links as u32).to_le_bytes());
+        }
+        let mut list: Vec<u32> = Vec::new();
+        for layer in self.layers {
+            let mut end = 0_u32;
+            out.extend(end.to_le_bytes());
+            for id in 0..layer.count() as u32 {
+                end += layer.degree(id) as u32;
+                out.extend(end.to_le_bytes());
+            }
+            for id in 0..layer.count() as u32 {
+                list.clear();
+                list.extend(layer.neighbors(id));
+                // Rising, so that the same graph has the same bytes however it was grown.
+                list.sort_unstable();
+                match wide {
+                    true => list.iter().for_each(|link| out.extend(link.to_le_bytes())),
+                    false => list.iter().for_each(|link| out.extend((*link as u16).to_le_bytes())),
+                }
+            }
+            out.resize(start + (out.len() - start).next_multiple_of(4), 0);
+        }
+        self.ids.iter().for_each(|id| out.extend(id.to_le_bytes()));
+        out.resize(start + (out.len() - start).next_multiple_of(ROWS_ALIGNMENT), 0);
+        (0..count as u32).for_each(|number| out.extend_from_slice(row(number)));
+        let checksum = identity.checksum(&out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// Compares the checksum of the sub-index of a partition, and its number.
+///
+/// # Errors
+/// A sentence.
+pub(super) fn check_bytes(bytes: &[u8], identity: Identity, number: u32) -> Result<(), String> {
+    let Some((checksum, rest)) = bytes.split_first_chunk::<4>() else {
+        return Err(format!("{} bytes are no sub-index", bytes.len()));
+    };
+    let (found, said) = (identity.checksum(rest), u32::from_le_bytes(*checksum));
+    if found != said {
+        return Err(format!("checksum {found:08x}, it says {said:08x}"));
+    }
+    match word(rest, 0) {
+        Some(found) if found == number => Ok(()),
+        found => Err(format!("it is number {found:?}, where {number} is looked for")),
+    }
+}
+
+/// The little-endian number at a place.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+/// A sub-index that is read where it lies.
+#[derive(Clone, Copy)]
+pub(super) struct SubIndex<'a> {
+    bytes: &'a [u8],
+    layers: usize,
+    wide: bool,
+    ids: &'a [u8],
+    /// The vectors, one after the other.
+    pub(super) rows: &'a [u8],
+}
+
+/// A layer.
+#[derive(Clone, Copy)]
+pub(super) struct Layer<'a> {
+    starts: &'a [u8],
+    links: &'a [u8],
+    wide: bool,
+}
+
+impl<'a> SubIndex<'a> {
+    /// Looks where the parts are, of vectors of `row_bytes` bytes. What they hold is looked at by [`SubIndex::check`].
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn read(bytes: &'a [u8], row_bytes: usize) -> Result<SubIndex<'a>, String> {
+        let short = || format!("{} bytes are less than it says of itself", bytes.len());
+        let count = word(bytes, 8).ok_or_else(short)? as usize;
+        let &[layers, link_bytes, 0, 0] = bytes.get(12..HEAD_BYTES).ok_or_else(short)? else {
+            return Err("its head has something where nothing is".into());
+        };
+        let (layers, wide) = (usize::from(layers), link_bytes == 4);
+        if count == 0 || !(1..=MOST_LAYERS).contains(&layers) || !(wide || link_bytes == 2) {
+            return Err(format!(
+                "it says {count} vectors in {layers} layers with links of {link_bytes} bytes"
+            ));
+        }
+        let mut index = SubIndex { bytes, layers, wide, ids: &[], rows: &[] };
+        let mut end = HEAD_BYTES + 8 * layers;
+        let mut below = count;
+        for layer in 0..layers {
+            let (vectors, links) = index.lengths(layer).ok_or_else(short)?;
+            if vectors == 0 || vectors > below || layer == 0 && vectors != count {
+                return Err(format!("layer {layer} has {vectors} vectors of {below}"));
+            }
+            below = vectors;
+            end = (end + 4 * (vectors + 1) + links * usize::from(link_bytes)).next_multiple_of(4);
+        }
+        index.ids = bytes.get(end..end + 4 * count).ok_or_else(short)?;
+        let rows = (end + 4 * count).next_multiple_of(ROWS_ALIGNMENT);
+        index.rows = bytes.get(rows..).filter(|rows| rows.len() == count * row_bytes).ok_or_else(|| {
+            format!("{} bytes do not hold {count} vectors of {row_bytes} behind {rows}", bytes.len())
+        })?;
+        Ok(index)
+    }
+
+    /// Vectors and links of a layer.
+    #[inline]
+    fn lengths(&self, layer: usize) -> Option<(usize, usize)> {
+        let vectors = word(self.bytes, HEAD_BYTES + 4 * layer)?;
+        let links = word(self.bytes, HEAD_BYTES + 4 * (self.layers + layer))?;
+        Some((vectors as usize, links as usize))
+    }
+
+    /// Number of vectors.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.ids.len() / 4
+    }
+
+    /// The id of a vector.
+    #[inline]
+    pub(super) fn id(&self, number: u32) -> u32 {
+        word(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
+    }
+
+    /// A layer; 0 is the bottom.
+    pub(super) fn layer(&self, wanted: usize) -> Layer<'a> {
+        let mut at = HEAD_BYTES + 8 * self.layers;
+        let link_bytes = if self.wide { 4 } else { 2 };
+        for layer in 0..self.layers {
+            let (vectors, links) = self.lengths(layer).unwrap_or_default();
+            let ends = at + 4 * (vectors + 1);
+            let after = ends + links * link_bytes;
+            if layer == wanted {
+                return Layer {
+                    starts: &self.bytes[at..ends],
+                    links: &self.bytes[ends..after],
+                    wide: self.wide,
+                };
+            }
+            at = after.next_multiple_of(4);
+        }
+        Layer { starts: &[], links: &[], wide: self.wide }
+    }
+
+    /// Looks at all links and ids: none leads out of the sub-index, or out of the ids below `ids_end`. Returns the number of links.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn check(&self, ids_end: u32) -> Result<u64, String> {
+        let mut all = 0;
+        for number in 0..self.layers {
+            let layer = self.layer(number);
+            let count = layer.count();
+            let rises = layer.starts.as_chunks::<4>().0.windows(2);
+            let mut rises = rises.map(|pair| (u32::from_le_bytes(pair[0]), u32::from_le_bytes(pair[1])));
+            let total = layer.total();
+            if word(layer.starts, 0) != Some(0) || rises.any(|(a, b)| a > b) || layer.end() != total {
+                return Err(format!("the lists of layer {number} do not follow each other"));
+            }
+            let outside = match self.wide {
+                true => {
+                    layer.links.as_chunks::<4>().0.iter().any(|l| u32::from_le_bytes(*l) as usize >= count)
+                }
+                false => {
+                    layer.links.as_chunks::<2>().0.iter().any(|l| u16::from_le_bytes(*l) as usize >= count)
+                }
+            };
+            if outside {
+                return Err(format!("layer {number} has a link to a vector that is not in it"));
+            }
+            all += total as u64;
+        }
+        let ids = self.ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
+        match ids.into_iter().find(|id| *id >= ids_end) {
+            Some(id) => Err(format!("it holds vector {id}, which is none of the ids below {ids_end}")),
+            None => Ok(all),
+        }
+    }
+
+    /// Number of vectors that no way leads to from the top of the first one.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn unreached(&self) -> Result<usize, IndexError> {
+        let bottom = self.layer(0);
+        let mut reached = Marks::new(self.count() as u64)?;
+        let (mut waiting, mut found) = (vec![0_u32], 0);
+        while let Some(number) = waiting.pop() {
+            if reached.mark(number) {
+                found += 1;
+                waiting.extend(bottom.links(number));
+            }
+        }
+        Ok(self.count() - found)
+    }
+
+    /// Walks from the top down and then the bottom layer with a list of `search_list` candidates, which are in `walk` then
+    /// (HNSW, algorithm 5); `score` gives the distances to some vectors. Returns how many were computed.
+    pub(super) fn search(
+        &self,
+        walk: &mut Walk,
+        search_list: usize,
+        mut score: impl FnMut(&[u32], &mut [f32]),
+    ) -> usize {
+        let (mut entry, mut scored) = (0, 0);
+        for layer in (1..self.layers).rev() {
+            scored += walk.run(&self.layer(layer), entry, 1, &mut score, |_| ());
+            entry = walk.found().next().map_or(entry, |nearest| nearest.id);
+        }
+        scored + walk.run(&self.layer(0), entry, search_list, &mut score, |_| ())
+    }
+}
+
+impl Layer<'_> {
+    /// Number of vectors.
+    fn count(&self) -> usize {
+        (self.starts.len() / 4).saturating_sub(1)
+    }
+
+    /// Links that there is room for.
+    fn total(&self) -> usize {
+        self.links.len() / if self.wide { 4 } else { 2 }
+    }
+
+    /// Where the last list ends.
+    fn end(&self) -> usize {
+        word(self.starts, 4 * self.count()).unwrap_or(0) as usize
+    }
+
+    /// The bytes of a list.
+    #[inline]
+    fn list(&self, number: u32) -> &[u8] {
+        let at = 4 * number as usize;
+        let (Some(start), Some(end)) = (word(self.starts, at), word(self.starts, at + 4)) else { return &[] };
+        let size = if self.wide { 4 } else { 2 };
+        self.links.get(start as usize * size..end as usize * size).unwrap_or(&[])
+    }
+}
+
+impl Links for Layer<'_> {
+    #[inline]
+    fn links(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        let (list, wide) = (self.list(number), self.wide);
+        let size = if wide { 4 } else { 2 };
+        list.chunks_exact(size).map(move |link| match *link {
+            [a, b] => u32::from(u16::from_le_bytes([a, b])),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+            _ => 0,
+        })
+    }
+
+    #[inline]
+    fn prefetch(&self, number: u32) {
+        let list = self.list(number);
+        bathyal_tier::prefetch(list.as_ptr(), list.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sub-index of `count` vectors of 3 bytes in a ring, every second of which is in the upper layer, too.
+    fn ring(count: u32, identity: Identity) -> Vec<u8> {
+        let layers: Vec<Adjacency> = [count, count.div_ceil(2)]
+            .into_iter()
+            .map(|count| {
+                let layer = Adjacency::new(count as usize, 4).expect("memory");
+                for number in 0..count {
+                    let near = [(number + 1) % count, (number + count - 1) % count];
+                    layer.lock(number).set(near.into_iter());
+                }
+                layer
+            })
+            .collect();
+        let ids: Vec<u32> = (0..count).map(|number| 7 * number).collect();
+        let rows: Vec<u8> = (0..count).flat_map(|number| [(number % 251) as u8, 1, 2]).collect();
+        let mut bytes = vec![9; 5];
+        Parts { number: 3, layers: &layers, ids: &ids }.encode(
+            identity,
+            |number| &rows[3 * number as usize..][..3],
+            &mut bytes,
+        );
+        bytes.drain(..5);
+        bytes
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_and_searched() {
+        let identity = Identity::of("a test");
+        for count in [2_u32, 100, 65_536, 70_000] {
+            let bytes = ring(count, identity);
+            check_bytes(&bytes, identity, 3).expect("sound");
+            assert!(check_bytes(&bytes, identity, 4).is_err());
+            assert!(check_bytes(&bytes, Identity::of("another"), 3).is_err());
+            let index = SubIndex::read(&bytes, 3).expect("sound");
+            assert_eq!(
+                (index.count(), index.layers, index.rows.len()),
+                (count as usize, 2, 3 * count as usize)
+            );
+            assert_eq!(index.id(count - 1), 7 * (count - 1));
+            index.check(7 * count).expect("sound");
+            assert!(index.check(7 * (count - 1)).is_err());
+            assert_eq!(index.unreached().expect("memory"), 0);
+        }
+        let bytes = ring(100, identity);
+        let index = SubIndex::read(&bytes, 3).expect("sound");
+        let mut walk = Walk::new(0, 0);
+        let scored = index.search(&mut walk, 5, |numbers, scores| {
+            numbers.iter().zip(scores).for_each(|(number, score)| *score = number.abs_diff(30) as f32);
+        });
+        assert_eq!(walk.found().map(|found| found.id).collect::<Vec<_>>(), [30, 29, 31, 28, 32]);
+        assert!(scored < 100, "{scored}");
+    }
+
+    #[test]
+    fn lies_are_refused() {
+        let bytes = ring(50, Identity::NONE);
+        assert!(SubIndex::read(&bytes, 4).is_err());
+        for cut in 0..bytes.len() {
+            assert!(SubIndex::read(&bytes[..cut], 3).is_err(), "{cut}");
+        }
+        // Whatever a byte before the vectors says: it is refused, or can be walked.
+        let mut walk = Walk::new(0, 0);
+        for at in 4..bytes.len() - 150 {
+            for value in [0, 1, 77, 255] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                let Ok(index) = SubIndex::read(&changed, 3) else { continue };
+                if index.check(1 << 20).is_ok() {
+                    index.search(&mut walk, 60, |_, scores| scores.fill(1.0));
+                }
+            }
+        }
+    }
+}

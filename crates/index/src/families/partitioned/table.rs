@@ -1,0 +1,115 @@
+//! Where the sub-index of each partition lies (docs/format/partitioned.md): what d-HNSW has at the beginning of its memory
+//! (section 3.2), and what every search keeps.
+
+use crate::error::Unreadable;
+use crate::room::room;
+use bathyal_tier::Span;
+
+/// Bytes of an entry: offset, bytes, vectors.
+pub(super) const ENTRY_BYTES: usize = 16;
+/// Where a sub-index begins is a multiple of this.
+pub(super) const ALIGNMENT: u64 = 64;
+
+/// A line of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+    /// Vectors in the partition, copies included.
+    pub(super) vectors: u32,
+}
+
+impl Entry {
+    pub(super) fn span(&self) -> Span {
+        Span::at(self.offset, self.bytes)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.offset.to_le_bytes());
+        out.extend(self.bytes.to_le_bytes());
+        out.extend(self.vectors.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Entry {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
+        Entry {
+            offset: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            bytes: u32::from_le_bytes([i, j, k, l]),
+            vectors: u32::from_le_bytes([m, n, o, p]),
+        }
+    }
+}
+
+/// The table.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+}
+
+impl Table {
+    /// Reads the bytes of the table's file; the sub-indexes are in one of `file_bytes` bytes.
+    ///
+    /// # Errors
+    /// A sentence where they are not one after the other in it; no memory.
+    pub(super) fn from_bytes(bytes: &[u8], file_bytes: u64) -> Result<Table, Unreadable> {
+        let (found, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+        if found.is_empty() || !rest.is_empty() {
+            return Err(format!("{} bytes are no table", bytes.len()).into());
+        }
+        let mut entries = room("the table of partitions", found.len())?;
+        let mut end = 0_u64;
+        for (number, entry) in found.iter().map(Entry::decode).enumerate() {
+            if entry.offset != end.next_multiple_of(ALIGNMENT) || entry.bytes == 0 || entry.vectors == 0 {
+                return Err(format!("partition {number} is no part of the file behind the others").into());
+            }
+            end = entry.offset.saturating_add(u64::from(entry.bytes));
+            if end > file_bytes {
+                return Err(format!("partition {number} ends at {end} of {file_bytes} bytes").into());
+            }
+            entries.push(entry);
+        }
+        if end != file_bytes {
+            return Err(format!("the partitions end at {end} of {file_bytes} bytes").into());
+        }
+        Ok(Table { entries })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn entry(&self, partition: u32) -> Entry {
+        self.entries[partition as usize]
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_round_trip_and_lies_are_refused() {
+        let entries = [
+            Entry { offset: 0, bytes: 100, vectors: 3 },
+            Entry { offset: 128, bytes: 64, vectors: 1 },
+            Entry { offset: 192, bytes: 1, vectors: 2 },
+        ];
+        let mut bytes = Vec::new();
+        entries.iter().for_each(|entry| entry.encode(&mut bytes));
+        let table = Table::from_bytes(&bytes, 193).expect("sound");
+        assert_eq!((table.count(), table.entries()), (3, &entries[..]));
+        for file_bytes in [0, 192, 194, u64::MAX] {
+            assert!(Table::from_bytes(&bytes, file_bytes).is_err());
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x80;
+            let _ = Table::from_bytes(&changed, 193);
+            assert!(Table::from_bytes(&bytes[..at], 193).is_err());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Every byte of partitions, looked at: checksums, links, ids, vectors.
+
+use super::search::Partitions;
+use super::subindex::{self, SubIndex};
+use crate::error::IndexError;
+use crate::family::{VerifyReport, Verifying};
+use crate::format::walk::Marks;
+use bathyal_kernels::first_non_finite;
+
+/// Checks the file of sub-indexes; what is wrong goes into `report`.
+pub(super) fn verify(
+    verifying: &Verifying<'_>,
+    partitions: &Partitions,
+    report: &mut VerifyReport,
+) -> Result<(), IndexError> {
+    let Verifying { object, progress, .. } = *verifying;
+    let (entry, mut crc, mut end) = (&partitions.entry, 0, 0);
+    let mut held = Marks::new(u64::from(partitions.set.ids_end))?;
+    let (mut bytes, mut copies) = (Vec::new(), 0);
+    for (number, place) in (0..).zip(partitions.table.entries()) {
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        // With what fills up before it.
+        let filled = (place.offset - end) as usize;
+        bytes.resize(filled + place.bytes as usize, 0_u8);
+        object.read_at(end, &mut bytes)?;
+        crc = crc32c::crc32c_append(crc, &bytes);
+        end = place.offset + u64::from(place.bytes);
+        progress.advance(end);
+        if bytes[..filled].iter().any(|byte| *byte != 0) {
+            report.fault(format!("something lies before partition {number}"));
+        }
+        match check(partitions, number, &bytes[filled..], &mut held, report)? {
+            Ok(()) => copies += u64::from(place.vectors),
+            Err(reason) => report.fault(format!("partition {number}: {reason}")),
+        }
+    }
+    report.bytes += entry.file.bytes;
+    if crc != entry.file.crc32c {
+        let (name, said) = (&entry.file.name, entry.file.crc32c);
+        report.fault(format!("{name}: checksum {crc:08x}, the manifest says {said:08x}"));
+    }
+    let (found, vectors) = (held.count(), u64::from(partitions.set.vectors));
+    if report.sound && (found, copies) != (vectors, entry.copies) {
+        report.fault(format!(
+            "{found} of {vectors} vectors are in a partition, {copies} copies of {}",
+            entry.copies
+        ));
+    }
+    report.vectors += vectors;
+    Ok(())
+}
+
+/// Checks one sub-index; a sentence where it is wrong.
+fn check(
+    partitions: &Partitions,
+    number: u32,
+    bytes: &[u8],
+    held: &mut Marks,
+    report: &mut VerifyReport,
+) -> Result<Result<(), String>, IndexError> {
+    let set = &partitions.set;
+    let sound = || {
+        subindex::check_bytes(bytes, partitions.identity, number)?;
+        let index = SubIndex::read(bytes, set.row_bytes())?;
+        let links = index.check(set.ids_end)?;
+        if first_non_finite(set.element, index.rows).is_some() {
+            return Err("a vector is not finite".to_string());
+        }
+        Ok((index, links))
+    };
+    let (index, links) = match sound() {
+        Ok(sound) => sound,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    report.links += links;
+    for at in 0..index.count() as u32 {
+        // One of a border is in several.
+        held.mark(index.id(at));
+    }
+    let unreached = index.unreached()?;
+    if unreached > 0 {
+        report.unlinked += unreached as u64;
+        return Ok(Err(format!("{unreached} vectors have no way to them")));
+    }
+    Ok(Ok(()))
+}
