@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every reader, or those named, on stable Rust:
 #   fuzz/run.sh [vector_files ids manifest journal graph_page packed_record codec code_blocks group_page centroids
-#       lists wire]
+#       lists wire partitions]
 # Without more, each is searched at random for SECONDS_EACH seconds (10), from what was found before (fuzz/corpus).
 # With RUNS_EACH=N each is given N inputs that are the same every time, however fast the machine is.
 # An input that breaks a promise is left in fuzz/artifacts; run a target with that file to see it again, and add it,
@@ -18,7 +18,7 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] ||
     targets=(vector_files ids manifest journal graph_page packed_record codec code_blocks group_page centroids lists
-        wire)
+        wire partitions)
 
 # A folder of its own, so that these flags do not rebuild everything else; and with --target they do not
 # reach build scripts.

@@ -4,12 +4,12 @@
 pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
-pub const GROUPS: [(&str, &[&str]); 12] = [
+pub const GROUPS: [(&str, &[&str]); 13] = [
     ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs", "id_runs"]),
     (
         "manifest",
-        &["manifest", "manifest_content", "cluster_manifest", "flat_manifest", "lsh_manifest", "spann_manifest", "manifest_of_version_1"],
+        &["manifest", "manifest_content", "cluster_manifest", "flat_manifest", "lsh_manifest", "spann_manifest", "partitioned_manifest", "manifest_of_version_1"],
     ),
     ("journal", &["change_log", "journal", "journal_content", "list_journal", "graph_journal"]),
     ("graph_page", &["graph_page", "local_page", "links"]),
@@ -19,6 +19,7 @@ pub const GROUPS: [(&str, &[&str]); 12] = [
     ("group_page", &["group_page", "table_block"]),
     ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),
+    ("partitions", &["subindex", "partition_table"]),
     (
         "lists",
         &[

@@ -6,7 +6,7 @@ use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GivenOptions, GraphOptions, Index, IndexError,
-    OpenOptions, RangeOptions, SearchMode, SearchOptions, SpannOptions, build, families,
+    OpenOptions, PartitionedOptions, RangeOptions, SearchMode, SearchOptions, SpannOptions, build, families,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
@@ -14,12 +14,13 @@ use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 
 /// Each family with the efforts that a search of it knows.
-fn kinds() -> [(FamilyOptions, &'static [&'static str]); 6] {
+fn kinds() -> [(FamilyOptions, &'static [&'static str]); 7] {
     [
         (ClusterOptions::default().into(), &["search_list", "probes"]),
         (GraphOptions::default().into(), &["search_list", "beam_width", "mode"]),
         (SpannOptions::default().into(), &["search_list", "probes", "prune", "mode"]),
         (FlatOptions::default().into(), &[]),
+        (PartitionedOptions::default().into(), &["search_list", "probes"]),
         (LshOptions::default().into(), &["search_list", "probes", "multi_probe", "ratio"]),
         (FlatOptions { code_bytes: Some(8), ..FlatOptions::default() }.into(), &["search_list"]),
     ]

@@ -8,6 +8,8 @@
 mod changes;
 #[path = "lists.rs"]
 mod lists;
+#[path = "partitions.rs"]
+mod partitions;
 #[path = "tables.rs"]
 mod tables;
 
@@ -22,6 +24,7 @@ use bathyal_index::families::cluster::{ClusterEntry, Pruned, check_centroids, ch
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
 use bathyal_index::families::graph::{self, GraphEntry};
 use bathyal_index::families::lsh::LshEntry;
+use bathyal_index::families::partitioned::PartitionedEntry;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::csr::{CsrLayout, LINE_BYTES};
 use bathyal_index::format::groups::GroupLayout;
@@ -47,7 +50,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 41] = [
+pub const TARGETS: [Target; 44] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -84,6 +87,9 @@ pub const TARGETS: [Target; 41] = [
     Target { name: "id_runs", seeds: changes::id_files, read: changes::ids },
     Target { name: "table_block", seeds: || vec![tables::block()], read: tables::blocks },
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
+    Target { name: "partitioned_manifest", seeds: partitions::manifests, read: manifest_content },
+    Target { name: "subindex", seeds: partitions::subindexes, read: partitions::subindex },
+    Target { name: "partition_table", seeds: partitions::tables, read: partitions::table },
     Target { name: "manifest_of_version_1", seeds: first_manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },
     Target { name: "coded_table", seeds: lists::coded_tables, read: lists::coded_table },
@@ -160,6 +166,8 @@ fn manifest_file(bytes: &[u8]) {
     let lists = SpannEntry::read(&manifest);
     let flat = FlatEntry::read(&manifest);
     let hashed = LshEntry::read(&manifest);
+    let parted = PartitionedEntry::read(&manifest);
+    assert!(parted.is_err() || manifest.family == "partitioned");
     assert!(hashed.is_err() || manifest.family == "lsh");
     assert!(cluster.is_err() || manifest.family == "cluster");
     assert!(graph.is_err() || manifest.family == "graph");
@@ -174,6 +182,9 @@ fn manifest_file(bytes: &[u8]) {
     }
     if let Ok(entry) = hashed {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), LshEntry::read), entry);
+    }
+    if let Ok(entry) = parted {
+        assert_eq!(rewritten(&mut again, &entry, entry.files(), PartitionedEntry::read), entry);
     }
     if let Ok(entry) = flat {
         assert_eq!(rewritten(&mut again, &entry, entry.files(), FlatEntry::read), entry);

@@ -10,15 +10,17 @@ use crate::partition::space::Space;
 
 /// A partition is divided that has so many times the average.
 const LARGE: f64 = 1.5;
+/// Times that large ones are looked for: the third changes little.
+pub(super) const ROUNDS: usize = 4;
 
 /// The vectors that stand for partitions once large ones are divided: in the place of what stood for one, the vector in the
-/// middle of each part.
+/// middle of each part. `None` where none is large.
 pub(super) fn divide(
     work: &Work<'_>,
     meta: &Meta,
     assigned: &Assigned,
     longest: Option<f32>,
-) -> Result<Vec<u32>, IndexError> {
+) -> Result<Option<Vec<u32>>, IndexError> {
     let average = work.own.partition_vectors as usize;
     work.progress.stage("dividing large partitions", assigned.count() as u64);
     let mut pivots = Vec::with_capacity(meta.pivots.len());
@@ -44,7 +46,8 @@ pub(super) fn divide(
     }
     pivots.sort_unstable();
     pivots.dedup();
-    Ok(pivots)
+    // What is one vector many times cannot be divided.
+    Ok((pivots.len() > meta.pivots.len()).then_some(pivots))
 }
 
 /// The one of `numbers` that is nearest to their mean.

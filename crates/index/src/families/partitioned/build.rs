@@ -146,11 +146,15 @@ fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(Meta, Assigned), Ind
     let sampled = rand::seq::index::sample(&mut random, count, plan::partitions(count, own));
     let mut meta = Meta::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
     if own.pivots == Pivots::Balanced {
-        let pivots = {
-            let assigned = assign::assign(work, &meta, 1, count)?;
-            balance::divide(work, &meta, &assigned, longest)?
-        };
-        meta = Meta::grow(work, pivots, longest)?;
+        // What lies in the middle of a part attracts vectors of others, so that some are large again.
+        for _ in 0..balance::ROUNDS {
+            let pivots = {
+                let assigned = assign::assign(work, &meta, 1, count)?;
+                balance::divide(work, &meta, &assigned, longest)?
+            };
+            let Some(pivots) = pivots else { break };
+            meta = Meta::grow(work, pivots, longest)?;
+        }
     }
     let assigned = assign::assign(work, &meta, own.replicas as usize, own.most_vectors())?;
     Ok((meta, assigned))

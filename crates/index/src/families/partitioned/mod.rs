@@ -29,6 +29,7 @@ pub use options::{
 };
 pub use section::PartitionedEntry;
 
+use crate::families::graph::walk::Walk;
 use crate::family::Family;
 
 /// The family, for the registry.
@@ -48,7 +49,11 @@ pub static FAMILY: Family = Family {
 /// # Errors
 /// A sentence.
 pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<(), String> {
-    subindex::SubIndex::read(bytes, row_bytes)?.check(ids_end).map(|_| ())
+    let index = subindex::SubIndex::read(bytes, row_bytes)?;
+    index.check(ids_end)?;
+    // What is sound can be walked.
+    index.search(&mut Walk::new(0, 0), 10, |_, scores| scores.fill(1.0));
+    Ok(())
 }
 
 /// Reads the bytes of a table of partitions as opening an index does, whose sub-indexes are in a file of `file_bytes` bytes,
