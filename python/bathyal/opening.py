@@ -40,7 +40,7 @@ def open(
             queries and of answers, and mapped memory other than ``"mapped"``.
         progress: of loading into mapped memory: True draws a bar if stderr is a terminal, False shows nothing, a
             callable is called with ``(stage, done, total)``.
-        delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"ssd"``, or the path of
+        delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"connectx6"``, ``"ssd"``, or the path of
             a JSON file with its profile. What is measured then is emulated, and the index's text says so.
         profile: the file that ``bathyal probe --output`` wrote of the device that the index lies on: efforts, reads
             and queries in flight follow what was measured. None means no more than the tier knows of itself.

@@ -203,7 +203,7 @@ pub struct SearchSettings {
     /// [default: interleave, as far as the system lets]
     #[arg(long, value_name = "WAY")]
     pub numa: Option<Numa>,
-    /// Emulate a slower device on top of the tier: cxl, nvm, rdma, ssd, or a JSON file with its profile
+    /// Emulate a slower device on top of the tier: cxl, nvm, rdma, connectx6, ssd, or a JSON file with its profile
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub delay: Option<DelayProfile>,
     /// What `bathyal probe --output` measured of the device that the index lies on: efforts, reads and queries in flight follow

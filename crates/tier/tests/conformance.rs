@@ -9,11 +9,13 @@ use bathyal_tier::backend::sim::{
 use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
+use bathyal_tier::layer::doorbell::DoorbellTier;
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::layer::switch::SwitchTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
 use bathyal_tier::{Action, Operation, Tier, WriteTier};
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,6 +238,34 @@ fn end_to_end() {
 #[test]
 fn delay() {
     layer(|bytes, below| Arc::new(DelayTier::new(below(bytes), DelayProfile::rdma())));
+}
+
+fn doorbell(reads: u32) {
+    let reads = NonZeroU32::new(reads).unwrap();
+    layer(|bytes, below| Arc::new(DoorbellTier::new(below(bytes), reads)));
+}
+
+#[test]
+fn doorbell_of_one_read() {
+    doorbell(1);
+}
+
+#[test]
+fn doorbell_of_some_reads() {
+    doorbell(16);
+}
+
+#[test]
+fn doorbell_without_a_limit() {
+    layer(|bytes, below| Arc::new(DoorbellTier::unlimited(below(bytes))));
+}
+
+#[test]
+fn doorbell_over_delay() {
+    layer(|bytes, below| {
+        let delay = DelayTier::new(below(bytes), DelayProfile::connectx6());
+        Arc::new(DoorbellTier::new(Arc::new(delay), NonZeroU32::new(4).unwrap()))
+    });
 }
 
 #[test]

@@ -151,7 +151,9 @@ fn a_delayed_tier_stays_addressable_and_says_what_it_emulates() {
 #[test]
 fn devices_to_emulate_are_named_or_described_in_a_file() {
     let named = |text: &str| DelayProfile::named_or_file(text);
-    assert_eq!(named("rdma").unwrap(), DelayProfile::rdma());
+    for device in [DelayProfile::rdma(), DelayProfile::connectx6()] {
+        assert_eq!(named(&device.name).unwrap(), device);
+    }
     assert!(named("tape").unwrap_err().to_string().contains("tape: no device of that name"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.json");

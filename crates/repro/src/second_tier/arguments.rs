@@ -107,7 +107,7 @@ pub struct TrialArguments {
     /// Recall that every index is searched for; the effort is found on the queries themselves
     #[arg(long, default_value_t = PAPER_RECALL, value_parser = parse_recall)]
     pub recall: f32,
-    /// Devices to emulate: cxl, nvm, rdma, ssd, or JSON files with profiles
+    /// Devices to emulate: cxl, nvm, rdma, connectx6, ssd, or JSON files with profiles
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cxl,nvm,rdma", value_parser = parse_device)]
     pub devices: Vec<DelayProfile>,
     /// Queries in flight on each thread, of the pipelined search

@@ -68,15 +68,22 @@ impl DelayProfile {
         DelayProfile::table("rdma", 2_800, 25.0, 64, 150)
     }
 
+    /// Remote memory behind a ConnectX-6 of 100 Gbit/s, the card of d-HNSW's servers (section 4); a one-sided read of a few bytes
+    /// takes such a card some 2 us.
+    pub fn connectx6() -> DelayProfile {
+        DelayProfile::table("connectx6", 2_000, 12.5, 64, 150)
+    }
+
     /// A fast NVMe SSD (second-tier-memory, table 1).
     pub fn ssd() -> DelayProfile {
         DelayProfile::table("ssd", 75_000, 5.3, 4096, 0)
     }
 
-    /// The profile called "cxl", "nvm", "rdma" or "ssd".
+    /// The profile called "cxl", "nvm", "rdma", "connectx6" or "ssd".
     pub fn named(name: &str) -> Option<DelayProfile> {
-        let all = [DelayProfile::cxl(), DelayProfile::nvm(), DelayProfile::rdma(), DelayProfile::ssd()];
-        all.into_iter().find(|profile| profile.name == name)
+        let memories = [DelayProfile::cxl(), DelayProfile::nvm()];
+        let others = [DelayProfile::rdma(), DelayProfile::connectx6(), DelayProfile::ssd()];
+        memories.into_iter().chain(others).find(|profile| profile.name == name)
     }
 
     /// The profile called `text`, or the one in the JSON file of that name.
@@ -89,7 +96,9 @@ impl DelayProfile {
         }
         let refuse = |why: String| TierError::Parameter(format!("{text}: {why}"));
         let json = std::fs::read_to_string(Path::new(text)).map_err(|e| {
-            refuse(format!("no device of that name (cxl, nvm, rdma, ssd), and no file with a profile: {e}"))
+            refuse(format!(
+                "no device of that name (cxl, nvm, rdma, connectx6, ssd), and no file with a profile: {e}"
+            ))
         })?;
         let profile: DelayProfile = serde_json::from_str(&json)
             .map_err(|e| refuse(format!("not the profile of a device to emulate: {e}")))?;

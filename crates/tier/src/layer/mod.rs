@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod delay;
+pub mod doorbell;
 pub mod stripe;
 pub mod switch;
 pub mod trace;

@@ -1,0 +1,242 @@
+//! Reads posted in doorbell batches (d-HNSW, section 3.2): a batch is one round trip, and the next one begins when all of it
+//! has arrived. Counts round trips, whether they are limited or not.
+
+use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
+use crate::error::TierError;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+/// What went through the queues of a [`DoorbellTier`] so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DoorbellCounts {
+    /// Batches that were handed over: round trips.
+    pub doorbells: u64,
+    /// Reads in them.
+    pub reads: u64,
+    /// Bytes that these asked for.
+    pub bytes: u64,
+}
+
+impl DoorbellCounts {
+    /// What was counted since `before`.
+    pub fn since(&self, before: &DoorbellCounts) -> DoorbellCounts {
+        DoorbellCounts {
+            doorbells: self.doorbells.saturating_sub(before.doorbells),
+            reads: self.reads.saturating_sub(before.reads),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    doorbells: AtomicU64,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counters {
+    fn count(&self, taken: &[Read]) {
+        if taken.is_empty() {
+            return;
+        }
+        self.doorbells.fetch_add(1, Ordering::Relaxed);
+        self.reads.fetch_add(taken.len() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(taken.iter().map(|read| u64::from(read.len)).sum(), Ordering::Relaxed);
+    }
+}
+
+/// See the module's description. Clones share the counts.
+#[derive(Clone)]
+pub struct DoorbellTier {
+    tier: Arc<dyn Tier>,
+    most: Option<NonZeroU32>,
+    counters: Arc<Counters>,
+}
+
+impl DoorbellTier {
+    /// A tier each of whose queues has one batch of at most `reads` reads under way.
+    pub fn new(tier: Arc<dyn Tier>, reads: NonZeroU32) -> DoorbellTier {
+        DoorbellTier { tier, most: Some(reads), counters: Arc::default() }
+    }
+
+    /// A tier that takes whatever its queues are given, each submission a batch: what is counted alone.
+    pub fn unlimited(tier: Arc<dyn Tier>) -> DoorbellTier {
+        DoorbellTier { tier, most: None, counters: Arc::default() }
+    }
+
+    /// What went through all queues so far. Exact once those who search have their answers.
+    pub fn counts(&self) -> DoorbellCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { doorbells, reads, bytes } = &*self.counters;
+        DoorbellCounts { doorbells: load(doorbells), reads: load(reads), bytes: load(bytes) }
+    }
+}
+
+impl Tier for DoorbellTier {
+    fn profile(&self) -> &TierProfile {
+        self.tier.profile()
+    }
+
+    fn len(&self) -> u64 {
+        self.tier.len()
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        let most = self.most.map_or(usize::MAX, |most| most.get() as usize);
+        let queue = self.tier.open(depth)?;
+        Ok(Box::new(DoorbellQueue {
+            queue,
+            most,
+            limited: self.most.is_some(),
+            counters: self.counters.clone(),
+        }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
+    }
+}
+
+struct DoorbellQueue {
+    queue: Box<dyn Queue>,
+    most: usize,
+    limited: bool,
+    counters: Arc<Counters>,
+}
+
+impl Queue for DoorbellQueue {
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
+        let is_under_way = self.limited && self.queue.in_flight() > 0;
+        let batch = if is_under_way { &[] } else { &reads[..reads.len().min(self.most)] };
+        // A submission of no reads is a question of its own, and passed on.
+        // SAFETY: the same reads under the same contract.
+        let taken = unsafe { self.queue.submit(batch)? };
+        self.counters.count(&batch[..taken.min(batch.len())]);
+        Ok(taken)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
+        self.queue.reap(done, wait)
+    }
+
+    fn map(&self, span: Span) -> Option<&[u8]> {
+        self.queue.map(span)
+    }
+
+    /// None: each read is counted.
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
+        // SAFETY: passed on under the same contract.
+        unsafe { self.queue.register(region, len) }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::sim::{Latency, SimOptions, SimTier};
+
+    const READS: usize = 10;
+    const LEN: u32 = 512;
+
+    /// Reads all of `READS` blocks through `queue`, offering what is left as often as it takes: how many each submission took.
+    fn read_all(queue: &mut dyn Queue) -> Vec<usize> {
+        let mut buffers = vec![0_u8; READS * LEN as usize];
+        let read = |at: usize, buffers: &mut [u8]| Read {
+            id: at as u64,
+            offset: (at * LEN as usize) as u64,
+            len: LEN,
+            buffer: buffers[at * LEN as usize..].as_mut_ptr(),
+        };
+        let reads: Vec<Read> = (0..READS).map(|at| read(at, &mut buffers)).collect();
+        let (mut left, mut took, mut done) = (&reads[..], Vec::new(), Vec::new());
+        while done.len() < READS {
+            // SAFETY: the buffers outlive the loop, which ends when all reads have completed.
+            let taken = unsafe { queue.submit(left).unwrap() };
+            left = &left[taken..];
+            took.extend((taken > 0).then_some(taken));
+            queue.reap(&mut done, Some(Duration::from_secs(5))).unwrap();
+        }
+        assert!(left.is_empty() && done.iter().all(|completion| completion.result == Ok(LEN)));
+        took
+    }
+
+    fn device() -> Arc<dyn Tier> {
+        // Late and out of order: a batch trickles in.
+        let latency = Latency::Uniform { low_ns: 1_000, high_ns: 90_000 };
+        Arc::new(SimTier::new(
+            vec![7; READS * LEN as usize],
+            SimOptions { latency, alignment: 1, ..SimOptions::default() },
+        ))
+    }
+
+    #[test]
+    fn one_batch_is_under_way_at_a_time_and_all_is_counted() {
+        for (most, took) in [(1, vec![1; 10]), (4, vec![4, 4, 2]), (16, vec![10])] {
+            let tier = DoorbellTier::new(device(), NonZeroU32::new(most).unwrap());
+            let mut queue = tier.open(64).unwrap();
+            assert_eq!(read_all(&mut *queue), took);
+            let (reads, bytes) = (READS as u64, READS as u64 * u64::from(LEN));
+            let once = DoorbellCounts { doorbells: took.len() as u64, reads, bytes };
+            assert_eq!(tier.counts(), once);
+            // Queues and clones share the counts.
+            read_all(&mut *tier.clone().open(64).unwrap());
+            assert_eq!(tier.counts().since(&once), once);
+        }
+    }
+
+    #[test]
+    fn another_batch_waits_for_the_last_read_of_the_one_before() {
+        let tier = DoorbellTier::new(device(), NonZeroU32::new(2).unwrap());
+        let mut queue = tier.open(64).unwrap();
+        let mut buffers = [[0_u8; LEN as usize]; 3];
+        let mut at = 0;
+        let reads = buffers.each_mut().map(|buffer| {
+            at += 1;
+            Read { id: at, offset: 0, len: LEN, buffer: buffer.as_mut_ptr() }
+        });
+        let mut done = Vec::new();
+        // SAFETY: the buffers outlive the queue's reads, all of which are reaped below.
+        unsafe {
+            assert_eq!(queue.submit(&reads).unwrap(), 2);
+            while done.len() < 2 {
+                assert_eq!(queue.submit(&reads[2..]).unwrap(), 0, "{done:?}");
+                let before = done.len();
+                queue.reap(&mut done, Some(Duration::from_secs(5))).unwrap();
+                assert!(done.len() > before);
+            }
+            assert_eq!(queue.submit(&reads[2..]).unwrap(), 1);
+        }
+        while queue.in_flight() > 0 {
+            queue.reap(&mut done, Some(Duration::from_secs(5))).unwrap();
+        }
+        assert_eq!((done.len(), tier.counts().doorbells), (3, 2));
+    }
+
+    #[test]
+    fn without_a_limit_submissions_are_counted_and_not_held_back() {
+        let tier = DoorbellTier::unlimited(device());
+        let mut queue = tier.open(64).unwrap();
+        assert_eq!(read_all(&mut *queue), [READS]);
+        assert_eq!((tier.counts().doorbells, tier.counts().reads), (1, READS as u64));
+    }
+}
