@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::cloud::arguments::CloudArguments;
+use crate::d_hnsw::arguments::DhnswArguments;
 use crate::e2lsh::arguments::E2lshArguments;
 use crate::second_tier::arguments::SecondTier;
 
@@ -27,4 +28,7 @@ pub enum Paper {
     E2lsh(Box<E2lshArguments>),
     /// Cloud-native vector search: its figures on an emulated object store, and the families `cluster` and lists of codes beside
     Cloud(Box<CloudArguments>),
+    /// Vector search on disaggregated memory with d-HNSW: its figure and tables, and other families on the same network
+    #[command(name = "d-hnsw")]
+    DHnsw(Box<DhnswArguments>),
 }

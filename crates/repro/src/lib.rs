@@ -5,6 +5,7 @@
 
 pub mod arguments;
 mod cloud;
+mod d_hnsw;
 mod document;
 mod draw;
 mod e2lsh;
@@ -27,5 +28,6 @@ pub fn run(arguments: &ReproArguments, console: &Console) -> Result<(), Failure>
         Paper::SecondTier { experiment } => second_tier::run(experiment, console),
         Paper::E2lsh(arguments) => e2lsh::run(arguments, console),
         Paper::Cloud(arguments) => cloud::run(arguments, console),
+        Paper::DHnsw(arguments) => d_hnsw::run(arguments, console),
     }
 }

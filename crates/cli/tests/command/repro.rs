@@ -299,3 +299,88 @@ fn indexes_in_an_object_store_are_reproduced() {
     bathyal(folder.path(), "repro cloud --base base.fbin --query a --query b")
         .fails(2, &["--query for each --base"]);
 }
+
+#[test]
+fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", 4000, 32, 1);
+    write_vectors(folder.path(), "queries.fbin", 400, 32, 2);
+    let line =
+        "repro d-hnsw --base base.fbin --query queries.fbin --work d-hnsw --output report --quick --json";
+    let told = bathyal(folder.path(), line).json();
+    let of = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
+    let records = told["records"].as_array().unwrap();
+    let curve = |scheme: &str| -> Vec<&serde_json::Value> {
+        records.iter().filter(|row| row["varied"] == "recall" && row["scheme"] == scheme).collect()
+    };
+    let naive = curve("naive");
+    // Top-1 with lists of 1, 10 and 48, and top-10 with two.
+    assert_eq!(naive.len(), 5);
+    for scheme in ["without-doorbell", "d-hnsw", "ours"] {
+        let rows = curve(scheme);
+        assert_eq!(rows.len(), naive.len());
+        for (row, alone) in rows.iter().zip(&naive) {
+            assert_eq!((&row["search_list"], &row["k"]), (&alone["search_list"], &alone["k"]));
+            // The same sub-indexes are searched, whoever else is under way.
+            assert_eq!(
+                (&row["recall"], &row["wanted"]),
+                (&alone["recall"], &alone["wanted"]),
+                "{row} {alone}"
+            );
+            assert!(of(alone, "reads") > 5.0 * of(row, "reads"), "{row} {alone}");
+        }
+    }
+    for row in &naive {
+        // A round trip a sub-index; few of eighty are found where the query before has left them.
+        assert_eq!(row["round_trips"], row["reads"]);
+        assert_eq!(of(row, "wanted"), of(row, "probes"));
+        let trips = of(row, "round_trips");
+        assert!(trips <= of(row, "probes") && trips > 0.7 * of(row, "probes"), "{row}");
+    }
+    for row in curve("without-doorbell") {
+        assert_eq!(row["round_trips"], row["reads"]);
+    }
+    for row in records {
+        assert_eq!(row["emulated"], true);
+        assert!((0.0..=1.0).contains(&of(row, "recall")) && of(row, "wall_us") > 0.0, "{row}");
+        let parts = of(row, "network_us") + of(row, "meta_us") + of(row, "subindex_us");
+        assert!(parts >= of(row, "wall_us") - 1e-6, "{row}");
+        if let Some(doorbell) = row["doorbell"].as_f64() {
+            assert!(of(row, "reads") <= doorbell * of(row, "round_trips") + 1e-9, "{row}");
+        }
+    }
+    for varied in ["batch", "doorbell", "cache"] {
+        assert!(records.iter().filter(|row| row["varied"] == varied).count() > 1, "{varied}");
+    }
+    let asked = told["asked"].as_array().unwrap();
+    assert_eq!(asked.len(), 5 * 3);
+    assert!(asked.iter().all(|one| of(one, "alone_p50_us") > 0.0 && of(one, "kept_bytes") > 0.0));
+    let findings = told["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|found| found["what"] == "reads, naive over d-HNSW"), "{findings:?}");
+    let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();
+    for part in [
+        "Every time here is emulated",
+        "One compute instance",
+        "figure 6",
+        "tables 1 and 2",
+        "reads of a doorbell",
+        "how much is kept",
+        "other families",
+        "repro d-hnsw --base base.fbin",
+    ] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    for plot in ["figure-6-base-top1.svg", "figure-6-base-top10.svg"] {
+        assert!(report.contains(plot) && folder.path().join("report").join(plot).exists(), "{plot}");
+    }
+    let lines = std::fs::read_to_string(folder.path().join("report/records.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), records.len() + asked.len() + findings.len());
+
+    // What is there is of other vectors than those that are asked for.
+    bathyal(folder.path(), &format!("{line} --vectors 300"))
+        .fails(1, &["over 4000 vectors", "another work folder"]);
+    bathyal(folder.path(), "repro d-hnsw --base base.fbin --query a --query b")
+        .fails(2, &["--query for each --base"]);
+    bathyal(folder.path(), "repro d-hnsw --base base.fbin --query queries.fbin --emulate tape")
+        .fails(2, &["tape", "connectx6"]);
+}

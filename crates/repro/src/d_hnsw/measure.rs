@@ -1,0 +1,283 @@
+//! Measuring: batches of queries against a memory node, their time taken apart, their round trips counted.
+
+use bathyal_console::{Console, Failure};
+use bathyal_index::{Effort, SearchOptions};
+use bathyal_tier::Control;
+use bathyal_tier::layer::doorbell::DoorbellCounts;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::recall;
+use bathyal_vectors::progress::Progress;
+
+use super::arguments::DhnswArguments;
+use super::node::{Keep, Opened, Served};
+use super::rows::{Asked, Cost, Of, Row, median_us, phase_ns};
+use super::scheme::{SCHEMES, Setup, search_lists, variations};
+use super::sets::Set;
+use super::subjects::{ALL, PAPER, REPLICATED, Subject};
+
+/// Recalls that indexes are asked for.
+pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
+/// Queries that are answered one at a time for their median.
+const ALONE: usize = 500;
+
+/// Where everything is measured.
+pub(super) struct Lab<'a> {
+    pub arguments: &'a DhnswArguments,
+    pub console: &'a Console,
+    pub control: Control<'a>,
+}
+
+/// Everything that was measured so far.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub rows: Vec<Row>,
+    pub asked: Vec<Asked>,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
+}
+
+/// What batches cost, summed up.
+#[derive(Default)]
+struct Sum {
+    ids: Vec<u32>,
+    latencies_ns: Vec<u64>,
+    seconds: f64,
+    meta_ns: u64,
+    subindex_ns: u64,
+    wanted: u64,
+    found: usize,
+    used: (u32, Option<u32>),
+    counts: DoorbellCounts,
+}
+
+impl Sum {
+    fn cost(&self, set: &Set) -> Result<Cost, Failure> {
+        let queries = self.latencies_ns.len();
+        let each = |total: f64| total / queries.max(1) as f64;
+        let (wall_us, meta_us) = (each(self.seconds * 1e6), each(self.meta_ns as f64 / 1e3));
+        let subindex_us = each(self.subindex_ns as f64 / 1e3);
+        let DoorbellCounts { doorbells, reads, bytes } = self.counts;
+        Ok(Cost {
+            recall: recall(&set.asked.exact, &self.ids, self.found, queries)?,
+            queries,
+            wall_us,
+            network_us: (wall_us - meta_us - subindex_us).max(0.0),
+            meta_us,
+            subindex_us,
+            qps: queries as f64 / self.seconds.max(1e-9),
+            round_trips: each(doorbells as f64),
+            reads: each(reads as f64),
+            bytes: each(bytes as f64),
+            wanted: each(self.wanted as f64),
+        })
+    }
+}
+
+impl Lab<'_> {
+    /// Everything of a set.
+    pub(super) fn measure(&self, set: &Set, measured: &mut Measured) -> Result<(), Failure> {
+        let mut kept = 0;
+        for subject in ALL {
+            let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
+            let served = Served::copy(&path, &manifest, self.console)?;
+            let progress = self.console.progress();
+            if subject == PAPER {
+                self.schemes(set, &served, &progress, measured)?;
+            }
+            let keep = match subject {
+                PAPER => Keep::Share(self.arguments.cache_share),
+                _ => Keep::Bytes(kept),
+            };
+            let opened = served.open(&self.arguments.emulate, None, self.equal(subject, keep))?;
+            if subject == PAPER {
+                kept = opened.kept_bytes();
+            }
+            let size = manifest.index_bytes();
+            self.recalls(set, subject, (&opened, size), &progress, measured)?;
+        }
+        Ok(())
+    }
+
+    /// Balanced sub-indexes are as large as sampled ones, so that the same share is the same memory, and leaves queries all that
+    /// they want.
+    fn equal(&self, subject: Subject, keep: Keep) -> Keep {
+        if subject.shares() && subject != REPLICATED { Keep::Share(self.arguments.cache_share) } else { keep }
+    }
+
+    /// Figure 6, and what is varied beside it.
+    fn schemes(
+        &self,
+        set: &Set,
+        served: &Served,
+        progress: &dyn Progress,
+        measured: &mut Measured,
+    ) -> Result<(), Failure> {
+        let neighbours = self.arguments.neighbours();
+        let quick = self.arguments.quick;
+        for setup in SCHEMES.map(|scheme| scheme.setup(self.arguments)) {
+            let lists: Vec<(u32, u32)> = neighbours
+                .iter()
+                .flat_map(|k| search_lists(*k, quick).into_iter().map(|list| (*k, list)))
+                .collect();
+            progress.stage(&format!("{}: {}", set.name, setup.scheme.name()), lists.len() as u64);
+            for (at, (k, list)) in lists.into_iter().enumerate() {
+                measured.rows.push(self.row(set, served, ("recall", setup), (k, list))?);
+                progress.advance(at as u64 + 1);
+            }
+        }
+        let all = variations(self.arguments, set.asked.queries.count());
+        let k = neighbours.first().copied().unwrap_or(1);
+        let list = search_lists(k, quick).last().copied().unwrap_or(k);
+        progress.stage(&format!("{}: batches, doorbells, caches", set.name), all.len() as u64);
+        for (at, varied) in all.into_iter().enumerate() {
+            measured.rows.push(self.row(set, served, varied, (k, list))?);
+            progress.advance(at as u64 + 1);
+        }
+        Ok(())
+    }
+
+    /// One cell: opened anew each time, so that all begin with hardly anything kept; of the repeats the one of median time.
+    fn row(
+        &self,
+        set: &Set,
+        served: &Served,
+        (varied, setup): (&'static str, Setup),
+        (k, list): (u32, u32),
+    ) -> Result<Row, Failure> {
+        let probes = self.arguments.probes;
+        let options = SearchOptions {
+            effort: Effort::SearchList(list),
+            probes: Some(probes),
+            ..self.options(k, Some(setup.batch))
+        };
+        let mut sums: Vec<(Sum, u64, usize)> = Vec::new();
+        for _ in 0..self.arguments.cell_repeats() {
+            let opened = served.open(&self.arguments.emulate, setup.doorbell, setup.keep)?;
+            let sum = self.batches(&opened, &set.asked.queries, &options, setup.batch)?;
+            let at_once = opened.at_once(setup.batch, list.max(probes), &options)?;
+            sums.push((sum, opened.cache_bytes(), at_once));
+        }
+        sums.sort_by(|(a, ..), (b, ..)| a.seconds.total_cmp(&b.seconds));
+        let (sum, cache_bytes, at_once) = sums.swap_remove(sums.len() / 2);
+        Ok(Row {
+            emulated: true,
+            of: of(set, PAPER),
+            varied,
+            scheme: setup.scheme.name(),
+            k,
+            search_list: list,
+            probes,
+            batch: setup.batch,
+            at_once,
+            doorbell: setup.doorbell.map(Into::into),
+            cache_bytes,
+            cache_share: cache_bytes as f64 / served.paged_bytes().max(1) as f64,
+            cost: sum.cost(set)?,
+        })
+    }
+
+    /// An index asked for recalls: many queries at once, then one at a time, each with what those before have left.
+    fn recalls(
+        &self,
+        set: &Set,
+        subject: Subject,
+        (opened, index_bytes): (&Opened, u64),
+        progress: &dyn Progress,
+        measured: &mut Measured,
+    ) -> Result<(), Failure> {
+        progress.stage(&format!("{}: {}", set.name, subject.name()), RECALLS.len() as u64);
+        let k = self.arguments.neighbours().last().copied().unwrap_or(1);
+        let in_flight = subject.shares().then(|| self.arguments.batch_queries());
+        let some = set.asked.queries.count().min(ALONE);
+        for (at, recall) in RECALLS.into_iter().enumerate() {
+            let effort = Effort::Recall(recall);
+            let many = SearchOptions { effort, ..self.options(k, in_flight) };
+            let batch = self.arguments.batch_queries();
+            let mut sums = Vec::new();
+            for _ in 0..self.arguments.cell_repeats() {
+                sums.push(self.batches(opened, &set.asked.queries, &many, batch)?);
+            }
+            sums.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            let sum = sums.swap_remove(sums.len() / 2);
+            let one = SearchOptions { effort, ..self.options(k, Some(1)) };
+            let alone = self.batches(opened, &rows_of(&set.asked.queries, 0, some)?, &one, some)?;
+            let each = |total: u64| total as f64 / some.max(1) as f64;
+            let at_once = |wanted| opened.at_once(wanted, sum.used.0.max(sum.used.1.unwrap_or(0)), &many);
+            measured.asked.push(Asked {
+                emulated: true,
+                of: of(set, subject),
+                k,
+                asked: recall,
+                search_list: sum.used.0,
+                probes: sum.used.1,
+                in_flight: in_flight.map(at_once).transpose()?,
+                kept_bytes: opened.kept_bytes(),
+                index_bytes,
+                whole_in_memory: opened.index.memory_split().pages > 0,
+                cost: sum.cost(set)?,
+                alone_p50_us: median_us(alone.latencies_ns),
+                alone_round_trips: each(alone.counts.doorbells),
+                alone_bytes: each(alone.counts.bytes),
+            });
+            progress.advance(at as u64 + 1);
+        }
+        if opened.index.memory_split().pages > 0 {
+            measured.notes.push(format!(
+                "{} of `{}` fits the memory that it was given as a whole, and reads nothing",
+                subject.name(),
+                set.name
+            ));
+        }
+        Ok(())
+    }
+
+    fn options(&self, k: u32, in_flight: Option<usize>) -> SearchOptions {
+        SearchOptions { k: k as usize, threads: 1, in_flight, timed: true, ..SearchOptions::default() }
+    }
+
+    /// Answers all queries in batches of so many, one after the other; of one query at a time there are no batches.
+    fn batches(
+        &self,
+        opened: &Opened,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        batch: usize,
+    ) -> Result<Sum, Failure> {
+        let count = queries.count();
+        let batch = if batch == 1 { count } else { batch };
+        // The thread, its connection and its buffers are there when time begins, and what one query has left.
+        opened.index.search(&rows_of(queries, count - 1, 1)?, options, self.control)?;
+        let before = opened.doorbells.counts();
+        let mut sum = Sum::default();
+        for first in (0..count).step_by(batch.max(1)) {
+            let part = rows_of(queries, first, batch.min(count - first))?;
+            let result = opened.index.search(&part, options, self.control)?;
+            sum.seconds += result.seconds;
+            sum.meta_ns += phase_ns(&result, "navigate") + phase_ns(&result, "scan");
+            sum.subindex_ns += phase_ns(&result, "rerank");
+            sum.wanted += result.totals.reads;
+            (sum.found, sum.used) = (result.k, (result.search_list, result.probes));
+            sum.ids.extend(&result.ids);
+            sum.latencies_ns.extend(&result.latencies_ns);
+        }
+        sum.counts = opened.doorbells.counts().since(&before);
+        Ok(sum)
+    }
+}
+
+fn of(set: &Set, subject: Subject) -> Of {
+    Of {
+        set: set.name.clone(),
+        vectors: set.base.count(),
+        dim: set.base.dim(),
+        element: set.base.element().name(),
+        index: subject.name(),
+    }
+}
+
+/// So many rows from the row `first` on.
+fn rows_of(file: &VectorFile, first: usize, rows: usize) -> Result<VectorFile, Failure> {
+    let mut bytes = Vec::with_capacity(rows * file.row_bytes());
+    (first..first + rows).for_each(|row| bytes.extend_from_slice(file.row(row)));
+    Ok(VectorFile::from_rows(file.element(), file.dim(), bytes)?)
+}

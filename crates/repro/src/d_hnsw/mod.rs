@@ -1,0 +1,32 @@
+//! `bathyal repro d-hnsw`: sub-indexes in the memory of another machine, read whole, through an emulated network card; the
+//! paper's schemes and ours, and other families on the same network.
+
+pub mod arguments;
+mod findings;
+mod measure;
+mod node;
+mod report;
+mod rows;
+mod scheme;
+mod sets;
+mod subjects;
+
+use bathyal_console::{Console, Failure};
+use bathyal_tier::Control;
+
+use crate::workload::make_folders;
+use arguments::DhnswArguments;
+use measure::{Lab, Measured};
+use report::Report;
+
+pub(crate) fn run(arguments: &DhnswArguments, console: &Console) -> Result<(), Failure> {
+    make_folders(&arguments.work, &arguments.output)?;
+    let sets = sets::open(arguments, console)?;
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let lab = Lab { arguments, console, control };
+    let mut measured = Measured::default();
+    for set in &sets {
+        lab.measure(set, &mut measured)?;
+    }
+    Report { lab: &lab, sets: &sets, measured: &measured }.write()
+}
