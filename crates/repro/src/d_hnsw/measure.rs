@@ -3,6 +3,7 @@
 use bathyal_console::{Console, Failure};
 use bathyal_index::{Effort, SearchOptions};
 use bathyal_tier::Control;
+use bathyal_tier::layer::delay::DelayProfile;
 use bathyal_tier::layer::doorbell::DoorbellCounts;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::recall;
@@ -51,12 +52,17 @@ struct Sum {
 }
 
 impl Sum {
-    fn cost(&self, set: &Set) -> Result<Cost, Failure> {
+    fn cost(&self, set: &Set, card: &DelayProfile) -> Result<Cost, Failure> {
         let queries = self.latencies_ns.len();
         let each = |total: f64| total / queries.max(1) as f64;
         let (wall_us, meta_us) = (each(self.seconds * 1e6), each(self.meta_ns as f64 / 1e3));
         let subindex_us = each(self.subindex_ns as f64 / 1e3);
         let DoorbellCounts { doorbells, reads, bytes } = self.counts;
+        let posting_ns = doorbells * card.latency_ns + reads * card.issue_ns;
+        let link_ns = match card.bandwidth_bytes_per_s {
+            bandwidth if bandwidth > 0.0 => bytes as f64 * 1e9 / bandwidth,
+            _ => 0.0,
+        };
         Ok(Cost {
             recall: recall(&set.asked.exact, &self.ids, self.found, queries)?,
             queries,
@@ -64,6 +70,7 @@ impl Sum {
             network_us: (wall_us - meta_us - subindex_us).max(0.0),
             meta_us,
             subindex_us,
+            card_us: each((posting_ns as f64 + link_ns) / 1e3),
             qps: queries as f64 / self.seconds.max(1e-9),
             round_trips: each(doorbells as f64),
             reads: each(reads as f64),
@@ -172,7 +179,7 @@ impl Lab<'_> {
             doorbell: setup.doorbell.map(Into::into),
             cache_bytes,
             cache_share: cache_bytes as f64 / served.paged_bytes().max(1) as f64,
-            cost: sum.cost(set)?,
+            cost: sum.cost(set, &self.arguments.emulate)?,
         })
     }
 
@@ -214,7 +221,7 @@ impl Lab<'_> {
                 kept_bytes: opened.kept_bytes(),
                 index_bytes,
                 whole_in_memory: opened.index.memory_split().pages > 0,
-                cost: sum.cost(set)?,
+                cost: sum.cost(set, &self.arguments.emulate)?,
                 alone_p50_us: median_us(alone.latencies_ns),
                 alone_round_trips: each(alone.counts.doorbells),
                 alone_bytes: each(alone.counts.bytes),

@@ -24,6 +24,8 @@ pub(super) struct Cost {
     pub network_us: f64,
     pub meta_us: f64,
     pub subindex_us: f64,
+    /// What the emulated card takes for the round trips, reads and bytes below, computed, nothing overlapped.
+    pub card_us: f64,
     pub qps: f64,
     /// Exact: doorbell batches, reads in them, bytes that these asked for, and reads that queries would have made alone.
     pub round_trips: f64,
