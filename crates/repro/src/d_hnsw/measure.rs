@@ -14,7 +14,7 @@ use super::node::{Keep, Opened, Served};
 use super::rows::{Asked, Cost, Of, Row, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
 use super::sets::Set;
-use super::subjects::{ALL, PAPER, REPLICATED, Subject};
+use super::subjects::{ALL, PAPER, Subject};
 
 /// Recalls that indexes are asked for.
 pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
@@ -91,11 +91,11 @@ impl Lab<'_> {
             if subject == PAPER {
                 self.schemes(set, &served, &progress, measured)?;
             }
-            let keep = match subject {
-                PAPER => Keep::Share(self.arguments.cache_share),
-                _ => Keep::Bytes(kept),
+            let keep = match subject.shares() {
+                true => Keep::Share(self.arguments.cache_share),
+                false => Keep::Bytes(kept),
             };
-            let opened = served.open(&self.arguments.emulate, None, self.equal(subject, keep))?;
+            let opened = served.open(&self.arguments.emulate, None, keep)?;
             if subject == PAPER {
                 kept = opened.kept_bytes();
             }
@@ -103,12 +103,6 @@ impl Lab<'_> {
             self.recalls(set, subject, (&opened, size), &progress, measured)?;
         }
         Ok(())
-    }
-
-    /// Balanced sub-indexes are as large as sampled ones, so that the same share is the same memory, and leaves queries all that
-    /// they want.
-    fn equal(&self, subject: Subject, keep: Keep) -> Keep {
-        if subject.shares() && subject != REPLICATED { Keep::Share(self.arguments.cache_share) } else { keep }
     }
 
     /// Figure 6, and what is varied beside it.

@@ -20,6 +20,8 @@ const ROOM_BYTES: u64 = 64 << 20;
 const NEAR: f64 = 0.01;
 /// The share that is kept in the paper (section 4), and where no budget says how much.
 const PAPER_SHARE: f64 = 0.1;
+/// Memory beside the least that goes to queries alone, since nothing is kept for less than a megabyte.
+const QUERIES_BYTES: u64 = (1 << 20) - 1;
 /// Budgets that are tried.
 const TRIES: u32 = 16;
 
@@ -159,7 +161,8 @@ impl Served {
             Err(error) => return Err(error.into()),
             Ok(opened) => return Ok(opened),
         };
-        Ok(search_budget(low, wanted, kept, at)?)
+        let begin = if matches!(keep, Keep::Share(_)) { low + QUERIES_BYTES } else { low };
+        Ok(search_budget(begin, wanted, kept, at)?)
     }
 
     fn open_within(

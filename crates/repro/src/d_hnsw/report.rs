@@ -206,9 +206,10 @@ impl Report<'_> {
     /// Recalls that are asked for.
     fn recalls(&self, text: &mut String, set: &Findings<'_>) {
         let _ = write!(text, "\n## `{}`: other families on the same network\n", set.set);
-        *text += "\nAsked for a recall, with as much memory in the searching process as the paper's sub-indexes have with theirs kept (searches\n\
-                  and their buffers aside), or as little as an index will do with. Partitions answer batches, the others as many queries at\n\
-                  once as they choose; *alone* is one query at a time.\n";
+        *text += "\nAsked for a recall. Partitions keep the share that was asked for of their sub-indexes, which of replicas is more; `cluster` and\n\
+                  `graph` are given as much memory in the searching process as the paper's partitions take (searches and their buffers\n\
+                  aside), or as little as they do with. Partitions answer batches, the others as many queries at once as they choose;\n\
+                  *alone* is one query at a time.\n";
         *text += &self.label();
         *text += "| index | asked | recall | MB kept | MB in all | at once | queries/s | bytes | round trips | alone, p50 us | alone, bytes | alone, round trips |\n\
                   |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";

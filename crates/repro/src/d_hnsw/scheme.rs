@@ -12,10 +12,10 @@ const QUICK_LISTS: [u32; 2] = [10, 48];
 /// Sizes of batches, doorbells and caches that are compared.
 const BATCHES: [usize; 7] = [1, 10, 100, 500, 1000, 2000, 5000];
 const DOORBELLS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-const SHARES: [f64; 4] = [0.05, 0.1, 0.2, 0.4];
+const SHARES: [f64; 5] = [0.02, 0.05, 0.1, 0.2, 0.4];
 /// Queries of a batch where caches are compared: in a large one a sub-index is read once, whatever is kept, and a budget that
 /// keeps little leaves no memory for many queries.
-pub(super) const CACHE_BATCH: usize = 256;
+const CACHE_BATCH: usize = 64;
 
 /// How sub-indexes come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +89,7 @@ pub(super) fn variations(arguments: &DhnswArguments, queries: usize) -> Vec<(&'s
     let doorbells = DOORBELLS.into_iter().step_by(step).filter_map(NonZeroU32::new);
     all.extend(doorbells.map(|reads| ("doorbell", Setup { doorbell: Some(reads), ..usual })));
     let batch = usual.batch.min(CACHE_BATCH);
-    let keeps = std::iter::once(Keep::Least).chain(SHARES.into_iter().step_by(step).map(Keep::Share));
-    // With the least there is memory for one query.
+    let keeps = SHARES.into_iter().step_by(step).map(Keep::Share);
     all.extend(keeps.map(|keep| ("cache", Setup { keep, batch, ..usual })));
     all
 }

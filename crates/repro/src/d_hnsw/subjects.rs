@@ -28,7 +28,7 @@ pub(super) const PAPER: Subject = Subject::Partitioned { pivots: Pivots::Sampled
 /// The same with sub-indexes of about one size.
 pub(super) const BALANCED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 1 };
 /// And with vectors at a border in both.
-pub(super) const REPLICATED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 2 };
+const REPLICATED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 2 };
 /// All that are compared.
 pub(super) const ALL: [Subject; 5] = [PAPER, BALANCED, REPLICATED, Subject::Cluster, Subject::Graph];
 
