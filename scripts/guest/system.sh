@@ -1,4 +1,4 @@
-# Sourced by the run.sh of a check: a QEMU, a kernel for the guest and what else the check names, below $work/system.
+# Sourced by host.sh: a QEMU, a kernel for the guest and what else the check names, below $work/system.
 # Nothing is installed: apt works in folders of its own, and its packages are only unpacked.
 #   guest_packages   Debian packages besides QEMU's
 #   guest_modules    what of the kernel's package is unpacked, as patterns of tar
@@ -6,7 +6,7 @@
 # QEMU 10 and Linux 6.12, the oldest that were seen to work. QEMU 7 has no CXL memory that is volatile.
 release=trixie
 keyring=${DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
-packages=(qemu-system-x86 kmod busybox-static "${guest_packages[@]}")
+packages=(qemu-system-x86 kmod busybox-static)
 
 # The Debian mirror that this machine takes its own packages from.
 debian_mirror() {
@@ -41,7 +41,7 @@ download() {
     apt-get update || return
     kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *//p' | head -n 1)
     [ -n "$kernel" ] || return
-    apt-get install --yes --no-install-recommends --download-only "${packages[@]}" || return
+    apt-get install --yes --no-install-recommends --download-only "${packages[@]}" "${guest_packages[@]}" || return
     (cd "$work/apt/cache/archives" && apt-get download "$kernel")
 }
 

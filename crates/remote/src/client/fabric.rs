@@ -177,7 +177,9 @@ mod tests {
         /// `None` where no device is promised.
         fn new() -> Option<Place> {
             if std::env::var_os("BATHYAL_REQUIRE_RDMA").is_none_or(|value| value != "1") {
-                println!("skipped: wants an RDMA device; BATHYAL_REQUIRE_RDMA=1 runs it, as make check-rdma does");
+                println!(
+                    "skipped: wants an RDMA device; BATHYAL_REQUIRE_RDMA=1 runs it, as make check-rdma does"
+                );
                 return None;
             }
             let options = NodeOptions { listen: ([127, 0, 0, 1], 0).into(), capacity_bytes: 64 << 20 };
@@ -212,8 +214,9 @@ mod tests {
             let memory = source.session().expose(data.region, data.bytes).unwrap();
             let mut bytes = vec![9; BYTES];
             // SAFETY: the bytes outlive the registration, in a field behind it or before this returns.
-            let registration =
-                unsafe { Registration::new(&fabric.domain, bytes.as_mut_ptr(), BYTES, Access::Filled).unwrap() };
+            let registration = unsafe {
+                Registration::new(&fabric.domain, bytes.as_mut_ptr(), BYTES, Access::Filled).unwrap()
+            };
             Reader { fabric, link, memory, bytes, registration, _source: source }
         }
     }

@@ -13,6 +13,7 @@ use crate::verbs::{Access, Finished, Registration, Work, WorkRequest};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
@@ -168,12 +169,13 @@ impl RdmaQueue {
         self.heard = Instant::now();
     }
 
-    /// Takes a chain: each operation is noted to be posted, or has ended already.
-    fn note(&mut self, chain: &[Operation]) {
-        let (mut broken, mut reads, mut noted) = (None, false, 0);
+    /// Takes a chain: each operation is noted to be posted, or has ended already. Not where memory that is locked is short, and
+    /// what is under way will give some back: whether it was taken.
+    fn note(&mut self, chain: &[Operation]) -> bool {
+        let (mut broken, mut reads, mut noted) = (false, false, 0);
         for operation in chain {
             let (id, skipped) = (operation.id, ReadFault::of(FaultKind::Skipped));
-            if broken.is_some() {
+            if broken {
                 self.ended.push(Completion { id, result: Err(skipped) });
                 continue;
             }
@@ -186,9 +188,12 @@ impl RdmaQueue {
                     noted += 1;
                 }
                 Ok(None) => self.ended.push(Completion { id, result: Ok(0) }),
+                Err(fault) if noted == 0 && fault.errno == libc::ENOMEM && !self.awaited.is_empty() => {
+                    return false;
+                }
                 Err(fault) => {
                     self.ended.push(Completion { id, result: Err(fault) });
-                    broken = Some(fault);
+                    broken = true;
                 }
             }
             reads = !matches!(operation.action, Action::Write { .. });
@@ -197,6 +202,7 @@ impl RdmaQueue {
         if let (1.., Some(last)) = (noted, self.awaited.back_mut()) {
             last.operation.linked = false;
         }
+        true
     }
 
     /// Finds what a device needs for an operation; `None` for a read where the tier has no bytes any more.
@@ -255,9 +261,9 @@ impl RdmaQueue {
         }
         // SAFETY: the bytes are the operation's until it has ended, by the contract of `Queue::submit`.
         let registration = unsafe { Registration::new(self.place.fabric.domain(), start, len, access) };
-        let registration = registration.map_err(|e| ReadFault {
-            kind: FaultKind::Device,
-            errno: e.raw_os_error().unwrap_or(libc::ENOMEM),
+        let registration = registration.map_err(|e| match e.kind() {
+            ErrorKind::OutOfMemory => ReadFault::system(libc::ENOMEM),
+            _ => ReadFault::system(libc::EFAULT),
         })?;
         Ok(own.insert(registration).local_key())
     }
@@ -338,9 +344,13 @@ impl RdmaQueue {
     }
 
     /// The first of what is awaited has failed, and with it the connection.
+    ///
+    /// The device of a node that ends refuses what it is asked before it falls silent. So a read that is refused is asked again
+    /// once, as one that is lost: the node says whether it is there.
     fn refuse(&mut self, fault: ReadFault) {
-        if fault.kind == FaultKind::LostPeer {
-            self.lose(fault.errno);
+        let may_be_lost = self.awaited.front().is_some_and(Awaited::is_repeatable) && !self.repeated;
+        if fault.kind == FaultKind::LostPeer || may_be_lost || self.has_hung_up() {
+            self.lose(if fault.kind == FaultKind::LostPeer { fault.errno } else { libc::ECONNRESET });
             return;
         }
         self.end_connection();
@@ -436,10 +446,14 @@ fn request(awaited: &Awaited, id: u64, memory: ExposedMemory, numbers: Option<&N
 
 impl Queue for RdmaQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let taken = reads.len().min(self.depth - self.in_flight());
-        for Read { id, offset, len, buffer } in &reads[..taken] {
+        let room = self.depth - self.in_flight();
+        let mut taken = 0;
+        for Read { id, offset, len, buffer } in reads.iter().take(room) {
             let action = Action::Read { into: *buffer, len: *len };
-            self.note(&[Operation { id: *id, offset: *offset, action, linked: false }]);
+            if !self.note(&[Operation { id: *id, offset: *offset, action, linked: false }]) {
+                break;
+            }
+            taken += 1;
         }
         self.post();
         Ok(taken)
@@ -525,8 +539,8 @@ impl WriteQueue for RdmaQueue {
                 // Changes wait for nobody: what is there when the node comes back is not known.
                 let lost = ReadFault::of(FaultKind::LostPeer);
                 self.ended.extend(chain.iter().map(|one| Completion { id: one.id, result: Err(lost) }));
-            } else {
-                self.note(chain);
+            } else if !self.note(chain) {
+                break;
             }
             taken += chain.len();
         }

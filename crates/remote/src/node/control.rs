@@ -200,9 +200,7 @@ impl Peer<'_> {
                 Ok(Reply::Done)
             }
             Question::Share { region } => {
-                let region = self.session.get(region);
-                let region =
-                    region.ok_or_else(|| (Refusal::Missing, "there is no such region".to_owned()))?;
+                let region = self.session.share(region)?;
                 let shared = region.shared().map_err(|e| (Refusal::Bad, e.to_string()))?;
                 let (descriptor, device, inode) =
                     shared.ok_or_else(|| (Refusal::Bad, "the region is not to be shared".to_owned()))?;

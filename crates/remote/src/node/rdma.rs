@@ -1,7 +1,7 @@
 //! What the peer of a session reaches by RDMA: regions registered in a protection domain of the session's own, so that what
 //! it is given to name them by is worth nothing on a connection of anybody else.
 
-use super::memory::Region;
+use super::memory::{Changer, Claim, Region};
 use super::regions::Refused;
 use crate::control::Refusal;
 use crate::identity::random;
@@ -27,6 +27,8 @@ pub(super) struct Reach {
 #[derive(Debug)]
 struct Exposed {
     registration: Registration,
+    /// Of who may change it.
+    _claim: Option<Claim>,
     /// Holds the memory for as long as the device reaches it.
     _region: Arc<Region>,
 }
@@ -83,13 +85,21 @@ impl Reach {
         let Some(memory) = region.tier() else {
             return Err((Refusal::Bad, "the region has no bytes".into()));
         };
+        let claim = match self.access {
+            Access::Changed => Some(region.claim(Changer::Device).ok_or_else(|| {
+                let what = "processes of the node's machine may change the index, and what they change as one step is none for an \
+                            RDMA device: use transport=tcp";
+                (Refusal::Bad, what.to_owned())
+            })?),
+            _ => None,
+        };
         let len = usize::try_from(memory.len()).map_err(|e| (Refusal::Bad, e.to_string()))?;
         // SAFETY: the memory is mapped as long as its region, which is held beside the registration and ends after it. It is
         // touched by atomic accesses alone, whoever else changes it.
         let registration = unsafe { Registration::new(&self.domain, memory.address(), len, self.access) };
         let registration = registration.map_err(|e| (Refusal::Capacity, format!("the node's {e}")))?;
         let told = (registration.start(), registration.remote_key());
-        self.exposed.insert(region.key, Exposed { registration, _region: region.clone() });
+        self.exposed.insert(region.key, Exposed { registration, _claim: claim, _region: region.clone() });
         Ok(told)
     }
 

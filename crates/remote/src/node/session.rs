@@ -1,11 +1,12 @@
 //! A peer that has said the token, for as long as its control connection is there.
 
-use super::memory::Region;
+use super::memory::{Changer, Claim, Region};
 use super::rdma::Reach;
 use super::regions::{Generation, Held, Refused};
 use crate::control::Refusal;
 use crate::verbs::Endpoint;
 use crate::wire::TICKET_BYTES;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ pub(super) struct Session {
     /// What is reached by RDMA, from the first connection on.
     reach: Mutex<Option<Reach>>,
     queue_pairs: AtomicU64,
+    /// Regions whose memory the peer may change by itself.
+    shared: Mutex<HashMap<u64, Claim>>,
     /// Rises with each change of what is held.
     changes: AtomicU64,
     closed: AtomicBool,
@@ -37,6 +40,7 @@ impl Session {
             held: Mutex::default(),
             reach: Mutex::default(),
             queue_pairs: AtomicU64::new(0),
+            shared: Mutex::default(),
             changes: AtomicU64::new(1),
             closed: AtomicBool::new(false),
         }
@@ -48,6 +52,10 @@ impl Session {
 
     fn reach(&self) -> MutexGuard<'_, Option<Reach>> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared(&self) -> MutexGuard<'_, HashMap<u64, Claim>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Becomes able to ask for a region.
@@ -65,6 +73,7 @@ impl Session {
         if let Some(reach) = self.reach().as_mut() {
             reach.conceal(key);
         }
+        self.shared().remove(&key);
         let released = self.held().remove(&key);
         // Outside the lock: to give gigabytes back takes a while.
         drop(released);
@@ -89,6 +98,20 @@ impl Session {
         paired
     }
 
+    /// A region whose memory the peer is to have by itself, as a process of this machine.
+    pub(super) fn share(&self, key: u64) -> Result<Arc<Region>, Refused> {
+        let region = self.get(key).ok_or_else(no_region)?;
+        let mut shared = self.shared();
+        if self.write && !shared.contains_key(&key) {
+            let claim = region.claim(Changer::Processor).ok_or_else(|| {
+                let what = "peers may change the index by RDMA, and what their devices change as one step is none for a processor";
+                (Refusal::Bad, what.to_owned())
+            })?;
+            shared.insert(key, claim);
+        }
+        Ok(region)
+    }
+
     /// RDMA connections of its peer.
     pub(super) fn queue_pairs(&self) -> u64 {
         self.queue_pairs.load(Ordering::Relaxed)
@@ -96,7 +119,9 @@ impl Session {
 
     /// Lets the peer reach a region by RDMA; by which address and key.
     pub(super) fn expose(&self, key: u64) -> Result<(u64, u32), Refused> {
-        let region = self.get(key).ok_or_else(|| (Refusal::Missing, "there is no such region".to_owned()))?;
+        let region = self.get(key).ok_or_else(no_region)?;
+        // One way or the other: whoever is far away has asked for the memory itself in vain.
+        self.shared().remove(&key);
         let mut reach = self.reach();
         let reach = reach.as_mut();
         reach.ok_or_else(|| (Refusal::Bad, "there is no RDMA connection".to_owned()))?.expose(&region)
@@ -125,7 +150,12 @@ impl Session {
         let reach = self.reach().take();
         // Outside the lock: devices take their time.
         drop(reach);
+        self.shared().clear();
         self.held().clear();
         self.changes.fetch_add(1, Ordering::Release);
     }
+}
+
+fn no_region() -> Refused {
+    (Refusal::Missing, "there is no such region".into())
 }
