@@ -17,7 +17,7 @@ network_is_up() {
 # What is missing is said, and another way is found. The second who asks is another user, who is not shown the node's memory.
 without_a_device_tcp_is_taken() {
     start_node $indexes || return
-    fails_saying "this machine has no RDMA device" search cluster "$remote" /run/none.ibin $by_verbs || return
+    fails_saying "RDMA on this machine: there is no device" search cluster "$remote" /run/none.ibin $by_verbs || return
     method="shared memory of this machine"
     same_as_dram cluster || return
     su reader -c ". /data/searches.sh; method=TCP; same_as_dram cluster"
@@ -58,9 +58,13 @@ auto_takes_verbs_where_memory_is_not_shared() {
     su reader -c ". /data/searches.sh; method='$method'; same_as_dram cluster && same_as_dram graph"
 }
 
-# Too little memory to lock for the buffers of a search: each read locks its own, as far as that goes.
+# Too little memory to lock for all buffers of a search: reads lock their own, as far as that goes. And less than for any,
+# which is said, and a reason for another way.
 little_locked_memory_is_enough() {
-    su reader -c ". /data/searches.sh; method='$method'; ulimit -l 128; same_as_dram cluster && same_as_dram graph"
+    su reader -c ". /data/searches.sh; method='$method'; ulimit -l 2200; same_as_dram cluster && same_as_dram graph" || return
+    su reader -c ". /data/searches.sh; method=TCP; ulimit -l 1024; same_as_dram cluster" || return
+    fails_saying "may lock too little memory: raise .ulimit -l" \
+        su reader -c ". /data/searches.sh; ulimit -l 1024; search cluster $remote /run/none.ibin $by_verbs"
 }
 
 two_processes_at_once() {
@@ -98,10 +102,11 @@ ended_sessions_leave_nothing() {
     [ "$(resources)" = "$(cat /run/resources)" ]
 }
 
-# A search that goes on for as long as nothing ends it, and a node that is killed under it.
-killed_node_is_an_error() {
+# Does what is said to a node under a search that goes on for as long as nothing ends it. It has to end with the error that
+# says so.
+fails_when() {
     bathyal bench "$remote/graph.index" "$queries" --groundtruth /data/truth.ibin --search-lists "$search_list" \
-        --repeats 1000 $by_verbs --output /run/bench > /run/bench.said 2>&1 &
+        --repeats 1000 $by_verbs --store-option timeout=3 --output /run/bench > /run/bench.said 2>&1 &
     bench=$!
     for _ in $(seq 200); do
         [ "$(resources)" = "$(cat /run/resources)" ] || break
@@ -110,28 +115,41 @@ killed_node_is_an_error() {
     # Past the opening, which would fail in another way.
     sleep 3
     resources
-    kill -KILL "$(cat /run/node.pid)"
-    killed=$(cut -d . -f 1 /proc/uptime)
+    "$@"
+    began=$(cut -d . -f 1 /proc/uptime)
     wait "$bench"
     ended=$?
     cat /run/bench.said
-    echo "ended with $ended, $(($(cut -d . -f 1 /proc/uptime) - killed)) s after the node was killed"
+    echo "ended with $ended, $(($(cut -d . -f 1 /proc/uptime) - began)) s later"
     [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] && grep -q "the other side does not answer" /run/bench.said
 }
 
-missing_library_is_an_error() {
-    start_node cluster || return
-    mv /lib/libibverbs.so.1 /lib/elsewhere
-    fails_saying "libibverbs cannot be opened.*install libibverbs1" search cluster "$remote" /run/none.ibin $by_verbs
-    said=$?
-    mv /lib/elsewhere /lib/libibverbs.so.1
-    [ "$said" = 0 ]
+# Nobody says that it is gone, as of a cable that was pulled.
+silent_network_is_an_error() {
+    fails_when ifconfig dummy0 down
+    failed=$?
+    ifconfig dummy0 up
+    return "$failed"
 }
 
-# The node opened the library before, and finds no device when it is asked for one.
+killed_node_is_an_error() { fails_when kill -KILL "$(cat /run/node.pid)"; }
+
+# Missing for both sides, then for the node alone.
+missing_library_is_an_error() {
+    mkdir -p /run/verbs && mv /lib/libibverbs.so.1 /run/verbs/ || return
+    start_node cluster && fails_saying "RDMA on this machine: libibverbs cannot be opened.*install libibverbs1" \
+        search cluster "$remote" /run/none.ibin $by_verbs && export LD_LIBRARY_PATH=/lib:/run/verbs \
+        && fails_saying "RDMA on the node's machine: libibverbs cannot be opened.*install libibverbs1" \
+        search cluster "$remote" /run/none.ibin $by_verbs \
+        && su reader -c ". /data/searches.sh; method=TCP; same_as_dram cluster"
+    said=$?
+    mv /run/verbs/libibverbs.so.1 /lib/
+    return "$said"
+}
+
 device_that_is_gone_is_an_error() {
     rdma link delete rxe0
-    fails_saying "no RDMA device" search cluster "$remote" /run/none.ibin $by_verbs && stop_node
+    fails_saying "RDMA on this machine: there is no device" search cluster "$remote" /run/none.ibin $by_verbs && stop_node
 }
 
 check network_is_up
@@ -148,6 +166,7 @@ check two_processes_at_once
 check indexes_are_pushed_by_verbs
 check indexes_are_built_by_verbs
 check ended_sessions_leave_nothing
+check silent_network_is_an_error
 check killed_node_is_an_error
 check missing_library_is_an_error
 check device_that_is_gone_is_an_error

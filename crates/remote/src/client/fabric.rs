@@ -4,11 +4,15 @@ use super::session::{Failed, Session};
 use super::source::Source;
 use crate::control::ExposedMemory;
 use crate::identity::random;
-use crate::verbs::{Access, Device, Domain, Finished, Patience, QueuePair, Registration, Work, WorkRequest};
+use crate::verbs::{
+    Access, Device, Domain, Finished, Patience, QueuePair, Registration, Wanted, Work, WorkRequest,
+};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Memory that this user has to be allowed to lock: what a queue that moves whole objects has under way.
+const LEAST_LOCKED_BYTES: usize = 2 << 20;
 /// Operations that the connection has under way which shows that there is one.
 const FIRST_DEPTH: u32 = 8;
 /// How long the first read may take: devices that reach each other answer within microseconds, emulated ones within
@@ -50,14 +54,21 @@ impl Fabric {
     /// What is missing, here or there.
     pub(super) fn new(source: &Source, region: u64, len: u64) -> Result<Fabric, String> {
         let session = source.session();
-        let device = Device::open(session.local_ip(), None)?;
+        let wanted = Wanted { known: session.local_ip(), peer: None };
+        let here = |why: String| format!("RDMA on this machine: {why}");
+        let device = Device::open(wanted).map_err(here)?;
         let name = device.describe();
-        let domain = Arc::new(Domain::new(device).map_err(|e| e.to_string())?);
+        let domain = Arc::new(Domain::new(device).map_err(|e| here(e.to_string()))?);
         let mut fabric = Fabric { domain, most_inline: 0, idle: Mutex::default() };
+        let mut bytes = vec![0; LEAST_LOCKED_BYTES];
+        // SAFETY: the bytes outlive the registration, and nobody looks at them.
+        let room =
+            unsafe { Registration::new(&fabric.domain, bytes.as_mut_ptr(), bytes.len(), Access::Filled) };
+        let room = room.map_err(|e| here(e.to_string()))?;
         let link = fabric.link(&session, FIRST_DEPTH).map_err(|e| e.to_string())?;
         fabric.most_inline = link.pair.most_inline();
         let memory = session.expose(region, len).map_err(|failed| io::Error::from(failed).to_string())?;
-        let link = fabric.read_first(link, memory, len.min(8) as u32).map_err(|why| {
+        let link = read_first(link, &room, memory, len.min(8) as u32).map_err(|why| {
             format!("the node's RDMA device is not reached from {name} of this machine: {why}")
         })?;
         fabric.keep(link);
@@ -97,39 +108,35 @@ impl Fabric {
             idle.push(link);
         }
     }
+}
 
-    fn read_first(&self, link: Link, memory: ExposedMemory, len: u32) -> io::Result<Link> {
-        let mut bytes = [0_u8; 8];
-        // SAFETY: the bytes outlive the registration, and nobody looks at them.
-        let registration =
-            unsafe { Registration::new(&self.domain, bytes.as_mut_ptr(), bytes.len(), Access::Filled)? };
-        // Ends before the registration.
-        let mut link = link;
-        let read = WorkRequest {
-            id: 0,
-            work: Work::Read,
-            fenced: false,
-            local: registration.start(),
-            local_key: registration.local_key(),
-            len,
-            remote: memory.address,
-            remote_key: memory.key,
-        };
-        let end = Instant::now() + FIRST_TIME.min(link.session.timeout());
-        // SAFETY: registered bytes that outlive the connection, or the read if that is well.
-        unsafe { link.pair.post([read].into_iter())? };
-        let mut finished: Vec<Finished> = Vec::new();
-        while finished.is_empty() {
-            link.pair.poll(&mut finished)?;
-            if finished.is_empty() && Instant::now() >= end {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "a read does not come back"));
-            }
-            std::thread::sleep(LOOK);
+/// Reads the first bytes of a region into registered ones of here. A connection over which they do not come is gone when this
+/// returns.
+fn read_first(mut link: Link, room: &Registration, memory: ExposedMemory, len: u32) -> io::Result<Link> {
+    let read = WorkRequest {
+        id: 0,
+        work: Work::Read,
+        fenced: false,
+        local: room.start(),
+        local_key: room.local_key(),
+        len,
+        remote: memory.address,
+        remote_key: memory.key,
+    };
+    let end = Instant::now() + FIRST_TIME.min(link.session.timeout());
+    // SAFETY: registered bytes that outlive the connection, or the read if that is well.
+    unsafe { link.pair.post([read].into_iter())? };
+    let mut finished: Vec<Finished> = Vec::new();
+    while finished.is_empty() {
+        link.pair.poll(&mut finished)?;
+        if finished.is_empty() && Instant::now() >= end {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a read does not come back"));
         }
-        let refused = |fault: bathyal_tier::ReadFault| io::Error::other(fault.kind.words());
-        finished.iter().try_for_each(|one| one.result.map_err(refused))?;
-        Ok(link)
+        std::thread::sleep(LOOK);
     }
+    let refused = |fault: bathyal_tier::ReadFault| io::Error::other(fault.kind.words());
+    finished.iter().try_for_each(|one| one.result.map_err(refused))?;
+    Ok(link)
 }
 
 impl From<Failed> for io::Error {

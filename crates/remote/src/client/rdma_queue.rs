@@ -182,7 +182,7 @@ impl RdmaQueue {
             match self.prepare(operation, chain.len() > 1, reads) {
                 Ok(Some(awaited)) => {
                     if self.awaited.is_empty() {
-                        self.heard = Instant::now();
+                        (self.heard, self.repeated) = (Instant::now(), false);
                     }
                     self.awaited.push_back(awaited);
                     noted += 1;

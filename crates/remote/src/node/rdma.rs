@@ -5,7 +5,7 @@ use super::memory::{Changer, Claim, Region};
 use super::regions::Refused;
 use crate::control::Refusal;
 use crate::identity::random;
-use crate::verbs::{Access, Device, Domain, Endpoint, QueuePair, Registration};
+use crate::verbs::{Access, Device, Domain, Endpoint, QueuePair, Registration, Wanted};
 use bathyal_tier::Tier;
 use std::collections::HashMap;
 use std::io;
@@ -36,8 +36,9 @@ struct Exposed {
 impl Reach {
     /// By the device that most likely reaches `peer`, who spoke to this machine at `local`; to `write`, or to read alone.
     pub(super) fn new(local: Option<IpAddr>, peer: &Endpoint, write: bool) -> Result<Reach, Refused> {
-        let refused = |why: String| (Refusal::Bad, format!("the node cannot be reached by RDMA: {why}"));
-        let device = Device::open(local, Some(peer.gid)).map_err(refused)?;
+        let refused = |why: String| (Refusal::Bad, format!("RDMA on the node's machine: {why}"));
+        let device = Device::open(Wanted { known: local, peer: Some((peer.gid, peer.is_ethernet)) })
+            .map_err(refused)?;
         if write && !device.has_atomics() {
             let what =
                 format!("{} does not change numbers as one step; use transport=tcp", device.describe());

@@ -28,13 +28,22 @@ pub(super) struct Place {
     pub(super) most_message_bytes: u32,
 }
 
+/// What a device is to reach.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// The address of this machine by which the two sides speak to each other already.
+    pub(crate) known: Option<IpAddr>,
+    /// Where the other side is, as far as that is known, and whether by Ethernet.
+    pub(crate) peer: Option<(Gid, bool)>,
+}
+
 /// How much better than others an address of RoCE is: one that routers know (version 2), and of the same kind as those by
 /// which hosts know each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// The address by which the other side is reached already.
     is_known: bool,
-    /// Of the kind that the other side has.
+    /// Of the kind that the other side has: other kinds do not reach it.
     is_alike: bool,
     is_routed: bool,
     is_ipv4: bool,
@@ -42,15 +51,18 @@ struct Rank {
 }
 
 impl Rank {
-    fn of(gid: Gid, is_routed: bool, known: Option<IpAddr>, peer: Option<Gid>) -> Rank {
+    fn of(place: &Place, is_routed: bool, wanted: Wanted) -> Rank {
+        let (gid, is_ethernet) = (place.gid, place.is_ethernet);
         let is_ipv4 = gid.to_ipv4_mapped().is_some();
-        let known = known.map(|known| match known {
+        let known = wanted.known.map(|known| match known {
             IpAddr::V4(known) => known.to_ipv6_mapped(),
             IpAddr::V6(known) => known,
         });
         Rank {
             is_known: known == Some(gid),
-            is_alike: peer.is_none_or(|peer| peer.to_ipv4_mapped().is_some() == is_ipv4),
+            is_alike: wanted.peer.is_none_or(|(peer, ethernet)| {
+                ethernet == is_ethernet && (peer.to_ipv4_mapped().is_some() == is_ipv4 || !ethernet)
+            }),
             is_routed,
             is_ipv4,
             is_global: !gid.is_unicast_link_local(),
@@ -90,18 +102,18 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// The device of this machine that most likely reaches a peer: that of the address `known` by which the two speak to each
-    /// other, and else one whose address is of the kind of the peer's.
+    /// The device of this machine that most likely reaches a peer: that of the address by which the two speak to each other, and
+    /// else one whose address is of the kind of the peer's.
     ///
     /// # Errors
     /// What is missing, and what to do.
-    pub(crate) fn open(known: Option<IpAddr>, peer: Option<Gid>) -> Result<Device, String> {
+    pub(crate) fn open(wanted: Wanted) -> Result<Device, String> {
         let library = Library::get()?;
         let list = List::new(library)?;
         let (mut best, mut seen) = (None::<(Rank, Device)>, Vec::new());
         for device in list.devices() {
             let name = list.name(*device);
-            match Device::at(library, *device, name.clone(), known, peer) {
+            match Device::at(library, *device, name.clone(), wanted) {
                 Ok(found) if best.as_ref().is_none_or(|(rank, _)| found.0 > *rank) => best = Some(found),
                 Ok(_) => {}
                 Err(why) => seen.push(format!("{name}: {why}")),
@@ -110,11 +122,11 @@ impl Device {
         match best {
             Some((_, device)) => Ok(device),
             None if seen.is_empty() => Err(
-                "this machine has no RDMA device: `rdma link` lists them; a plain network card becomes one by `rdma link add rxe0 \
+                "there is no device: `rdma link` lists them; a plain network card becomes one by `rdma link add rxe0 \
                  type rxe netdev INTERFACE`"
                     .into(),
             ),
-            None => Err(format!("no RDMA device of this machine can be used: {}", seen.join("; "))),
+            None => Err(format!("no device can be used: {}", seen.join("; "))),
         }
     }
 
@@ -122,8 +134,7 @@ impl Device {
         library: &'static Library,
         device: Handle,
         name: String,
-        known: Option<IpAddr>,
-        peer: Option<Gid>,
+        wanted: Wanted,
     ) -> Result<(Rank, Device), String> {
         // SAFETY: a device of a list that is not freed yet.
         let context = NonNull::new(unsafe { (library.ibv_open_device)(device) });
@@ -149,7 +160,7 @@ impl Device {
         // From here on it is closed whatever happens.
         let mut opened = Device { library, context, name, place, limits };
         let ports = opened.ask_limits().map_err(|e| e.to_string())?;
-        let places = (1..=ports).flat_map(|port| opened.places(port, known, peer));
+        let places = (1..=ports).flat_map(|port| opened.places(port, wanted));
         let (rank, place) = places.max_by_key(|(rank, _)| *rank).ok_or("no port of it is active")?;
         opened.place = place;
         Ok((rank, opened))
@@ -173,7 +184,7 @@ impl Device {
     }
 
     /// The addresses of a port that works.
-    fn places(&self, port: u8, known: Option<IpAddr>, peer: Option<Gid>) -> Vec<(Rank, Place)> {
+    fn places(&self, port: u8, wanted: Wanted) -> Vec<(Rank, Place)> {
         // SAFETY: numbers, for which zeros are values.
         let mut about: PortAttributes = unsafe { std::mem::zeroed() };
         // SAFETY: an open device, and more room than the library fills.
@@ -195,7 +206,7 @@ impl Device {
                 mtu: u8::try_from(about.active_mtu).unwrap_or(1),
                 most_message_bytes: about.max_msg_sz,
             };
-            Some((Rank::of(gid, self.is_routed(port, index), known, peer), place))
+            Some((Rank::of(&place, self.is_routed(port, index), wanted), place))
         };
         (0..gids).filter_map(place).collect()
     }
@@ -310,8 +321,19 @@ mod tests {
     #[test]
     fn the_address_that_is_spoken_to_is_taken_and_else_one_of_the_peers_kind() {
         let gid = |text: &str| text.parse::<Gid>().unwrap();
+        let place = |text: &str, is_ethernet| Place {
+            port: 1,
+            is_ethernet,
+            gid: gid(text),
+            gid_index: 0,
+            lid: 1,
+            mtu: 3,
+            most_message_bytes: 1,
+        };
         let rank = |text: &str, routed, known: Option<&str>, peer: Option<&str>| {
-            Rank::of(gid(text), routed, known.map(|known| known.parse().unwrap()), peer.map(gid))
+            let (known, peer) =
+                (known.map(|known| known.parse().unwrap()), peer.map(|peer| (gid(peer), true)));
+            Rank::of(&place(text, true), routed, Wanted { known, peer })
         };
         let (v4, v6, link) = ("::ffff:10.0.0.7", "fd00::7", "fe80::1");
         assert!(rank(v6, true, Some("fd00::7"), None) > rank(v4, true, Some("fd00::7"), None));
@@ -322,6 +344,12 @@ mod tests {
         assert!(rank(v4, true, None, None) > rank(v6, true, None, None));
         assert!(rank(v6, true, None, None) > rank(link, true, None, None));
         assert!(rank(v6, true, None, Some(link)) > rank(v4, true, None, Some(link)));
+        let by_ethernet = Wanted { known: None, peer: Some((gid(v4), true)) };
+        let by_infiniband = Wanted { known: None, peer: Some((gid(link), false)) };
+        for (wanted, ethernet) in [(by_ethernet, true), (by_infiniband, false)] {
+            let of = |is_ethernet, text| Rank::of(&place(text, is_ethernet), is_ethernet, wanted);
+            assert_eq!(of(true, v4) > of(false, link), ethernet);
+        }
     }
 
     #[test]
@@ -332,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_device_says_what_to_do() {
-        if let Err(why) = Device::open(None, None) {
+        if let Err(why) = Device::open(Wanted::default()) {
             assert!(
                 ["install", "rdma link", "ib_uverbs", "can be used"].iter().any(|what| why.contains(what)),
                 "{why}"

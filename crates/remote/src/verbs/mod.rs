@@ -9,6 +9,6 @@ mod domain;
 mod library;
 mod queue_pair;
 
-pub(crate) use device::Device;
+pub(crate) use device::{Device, Wanted};
 pub(crate) use domain::{Access, Domain, Registration};
 pub(crate) use queue_pair::{Endpoint, Finished, Patience, QueuePair, Work, WorkRequest};

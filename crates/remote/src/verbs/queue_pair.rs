@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
     pub(crate) gid: Gid,
     /// The port's number in its subnet, of InfiniBand.
     lid: u16,
-    is_ethernet: bool,
+    pub(crate) is_ethernet: bool,
     /// Bytes of a packet at most: 1 is 256, 5 is 4,096.
     mtu: u8,
     /// Reads and atomics that are served at once.
@@ -411,7 +411,7 @@ fn outcome(status: c_int) -> Result<(), ReadFault> {
         abi::STATUS_RETRIES_EXCEEDED | abi::STATUS_NOT_READY => lost(libc::ETIMEDOUT),
         abi::STATUS_FLUSHED => lost(libc::ECONNRESET),
         abi::STATUS_LOCAL_PROTECTION => Err(ReadFault { kind: FaultKind::Device, errno: libc::EFAULT }),
-        _ => Err(ReadFault { kind: FaultKind::Device, errno: libc::EREMOTEIO }),
+        _ => Err(ReadFault { kind: FaultKind::Device, errno: libc::EIO }),
     }
 }
 

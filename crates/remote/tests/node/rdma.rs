@@ -36,6 +36,7 @@ fn without_a_device_verbs_is_an_error_and_auto_another_transport() {
     };
     let refused = refused.to_string();
     assert!(refused.contains("transport=verbs wants an RDMA device on both machines"), "{refused}");
+    assert!(refused.contains("RDMA on this machine: "), "{refused}");
     let missing = ["install libibverbs1", "rdma link add", "ib_uverbs", "can be used"];
     assert!(missing.iter().any(|what| refused.contains(what)), "{refused}");
     let opened = place.store(&[]).open("index").unwrap();
@@ -113,12 +114,29 @@ fn a_node_that_ends_in_the_middle_is_told_at_once_and_one_that_comes_back_is_ano
     let done = read_parts(queue.as_mut(), 50, &mut out);
     assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
     let Place { node, folder } = first;
+    // Some of these are done by then, or none, or all: each is told, and what is told to be there is.
+    let (mut out, mut done) = (vec![0; 200_000], Vec::new());
+    let start = out.as_mut_ptr();
+    let part =
+        |id: u64| Read { id, offset: id * 4000, len: 4000, buffer: start.wrapping_add(id as usize * 4000) };
+    // SAFETY: each has its own part of `out`, and all are waited for.
+    let taken = unsafe { queue.submit(&(0..50).map(part).collect::<Vec<_>>()).unwrap() };
     drop(node);
     let began = Instant::now();
-    let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
-    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
+    while done.len() < taken {
+        queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
+    }
     // Not after the timeout: the control connection has ended.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    for Completion { id, result } in done {
+        let at = id as usize * 4000;
+        match result {
+            Ok(len) => assert!(len == 4000 && out[at..][..4000] == content()[at..][..4000], "{id}"),
+            Err(fault) => assert_eq!(fault.kind, FaultKind::LostPeer, "{id}"),
+        }
+    }
+    let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
     let options = NodeOptions { listen: address, ..options };
     let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
     let second = Place { node, folder };
