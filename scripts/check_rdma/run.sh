@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 check=check-rdma
 . scripts/guest/host.sh
-# It took 93 to 174 s on two cores with other work on them, most of that for the suite of tiers.
+# It took 67 to 174 s on two cores with other work on them, most of that for the suite of tiers.
 boot_limit_s=${BOOT_LIMIT_S:-600}
 
 # The library, its part for soft RoCE, and the command that makes such a device.
