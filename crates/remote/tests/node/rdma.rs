@@ -7,7 +7,7 @@ use crate::place::{Place, store, tier};
 use bathyal_remote::{Identity, Node, NodeOptions};
 use bathyal_store::Store;
 use bathyal_tier::contract::{Action, Operation};
-use bathyal_tier::{Completion, FaultKind, Read};
+use bathyal_tier::{Completion, FaultKind, Read, Tier};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -92,6 +92,53 @@ fn profiles_name_the_device() {
         assert!(began.elapsed() < Duration::from_secs(20), "the session's connections outlive it");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn numbers_are_changed_by_devices_or_by_processors() {
+    if !is_required() {
+        return;
+    }
+    let place = Place::new(CAPACITY);
+    place.put("index", &[0; 4096]);
+    let open = |transport| place.store(&[("transport", transport)]).for_writing().open("index").unwrap();
+    let refused = |transport| match open(transport).get(crate::place::DATA) {
+        Ok(_) => panic!("{transport} is not refused"),
+        Err(why) => why.to_string(),
+    };
+    let by_device = open("verbs");
+    let device = tier(by_device.as_ref());
+    assert!(refused("shm").contains("peers may change the index by RDMA"), "{}", refused("shm"));
+    let by_tcp = open("tcp");
+    let tcp = tier(by_tcp.as_ref());
+    let mut old = 0_u64;
+    let add = Action::FetchAndAdd { by: 1, old: &raw mut old };
+    let ended = |tier: &dyn Tier| {
+        let mut queue = tier.writable().unwrap().open_write(8).unwrap();
+        let mut done: Vec<Completion> = Vec::new();
+        // SAFETY: the number outlives the queue.
+        unsafe {
+            queue.submit_operations(&[Operation { id: 1, offset: 8, action: add, linked: false }]).unwrap()
+        };
+        while done.is_empty() {
+            queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
+        }
+        done[0].result.map_err(|fault| fault.kind)
+    };
+    assert_eq!((ended(device.as_ref()), ended(tcp.as_ref())), (Ok(8), Err(FaultKind::Denied)));
+    // Each for as long as the other is there.
+    drop((device, by_device));
+    let began = Instant::now();
+    while ended(tcp.as_ref()) != Ok(8) {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "the node does not let go of what a session has ended"
+        );
+    }
+    let shared = open("shm");
+    let memory = tier(shared.as_ref());
+    assert_eq!(ended(memory.as_ref()), Ok(8));
+    assert!(refused("verbs").contains("use transport=tcp"), "{}", refused("verbs"));
 }
 
 #[test]
