@@ -6,7 +6,7 @@ set -o pipefail
 # Whoever registers memory with a device locks it.
 ulimit -l unlimited
 
-indexes="cluster graph"
+indexes="cluster graph partitioned"
 method="RDMA by rxe0 (::ffff:10.9.9.1)"
 
 network_is_up() {

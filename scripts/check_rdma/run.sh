@@ -33,7 +33,13 @@ test_program() {
     grep -F "\"kind\":[\"$1\"]" "$work/tests.json" | grep -o '"executable":"[^"]*"' | cut -d '"' -f 4 | grep .
 }
 
-make_data() { make_indexes && cp "$work/base.f16bin" "$work/data/"; }
+# An index too whose reads are long.
+make_data() {
+    make_indexes \
+        && "$binary" build "$work/base.f16bin" "$work/data/partitioned.index" --metric cosine --family partitioned \
+            --partition-vectors 300 \
+        && cp "$work/base.f16bin" "$work/data/"
+}
 
 add_own() {
     local root=$1 provider library=$libraries/libibverbs.so.1
