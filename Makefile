@@ -27,7 +27,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-budgets check-publishing
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -159,6 +159,9 @@ check-publishing: ## builds of sets in parts killed, out of space or without pow
 
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
+
+check-rdma: ## the command and a memory node in a guest with an RDMA device, emulated; minutes, 120 MB the first time
+	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_rdma/run.sh
 
 check-memory: ## tests of distances and lists under valgrind, which knows AVX2 and hides AVX-512
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9" \

@@ -58,7 +58,7 @@ def open(
             ``hedge`` (``"off"`` sends no late request a second time), ``scratch`` (the folder in which an index
             lies while it is built), ``emulate`` (``"paper"``, ``"s3"``, ``"s3-express"``, ``"rack"``: makes the
             store slower). Of a memory node: ``keys`` (the file that it wrote for its peers), or ``token`` and
-            ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``), ``timeout`` and ``wait`` (seconds), and
+            ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``, ``timeout`` and ``wait`` (seconds), and
             ``scratch``. Keys and values are text.
 
     Raises:

@@ -1,5 +1,6 @@
 # What the guest checks. The host reads the names of the lines that begin with "check" and wants a verdict of each.
 
+. /data/verdicts.sh
 . /data/searches.sh
 set -o pipefail
 
@@ -9,25 +10,6 @@ cxl_rest=dax1.0
 cxl_small=dax1.1
 # The least that a DAX device can have: too little for the pages of the graph, enough for those of the cluster index.
 small_bytes=2097152
-
-# Runs a function and tells the host how it went: one line on a port of its own, where the kernel writes nothing.
-# A pipe, because the console is a terminal, on which commands draw bars of progress.
-check() {
-    echo "begin $1"
-    if "$@" 2>&1 | cat; then verdict=pass; else verdict=fail; fi
-    echo "end $1"
-    echo "$verdict $1 $(cut -d ' ' -f 1 /proc/uptime)" > /dev/ttyS1
-}
-
-# Polls for a file, since devices appear some time after the command that makes them; gives up after 20 s.
-await() {
-    for _ in $(seq 200); do
-        [ ! -e "$1" ] || return 0
-        usleep 100000
-    done
-    echo "$1 does not appear"
-    return 1
-}
 
 modules_load() {
     modprobe -a nfit nd_pmem dax_pmem device_dax cxl_acpi cxl_pci cxl_mem cxl_port dax_cxl

@@ -20,17 +20,6 @@ same_as_dram() {
     return "$same"
 }
 
-# Runs a command that has to end with an error, not with a crash, and to say on one line what the pattern describes.
-fails_saying() {
-    pattern=$1
-    shift
-    said=$("$@" 2>&1)
-    ended=$?
-    echo "$said"
-    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] || { echo "ended with $ended"; return 1; }
-    echo "$said" | grep -q -e "$pattern" || { echo "does not say '$pattern'"; return 1; }
-}
-
 # Takes the memory at a path away, by the command that follows, from a search that goes on for as long as nothing ends
 # it. It has to end with the error that says so.
 fails_when_taken() {

@@ -1,6 +1,7 @@
 //! What is said on a control connection, which is TLS: a question at a time, and its answer, each a length of four bytes
 //! (big-endian) and so much JSON.
 
+use crate::verbs::Endpoint;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -39,6 +40,10 @@ pub(crate) enum Question {
     Delete { name: String },
     /// Where on its own machine a region's memory is found.
     Share { region: u64 },
+    /// Connects by RDMA to an end of the peer's; connections of before that are over end here, too.
+    Pair { endpoint: Endpoint, over: Vec<u32> },
+    /// By what a region is reached over RDMA connections of this session.
+    Expose { region: u64 },
 }
 
 /// An object of a generation.
@@ -61,6 +66,15 @@ pub(crate) struct SharedMemory {
     /// What tells it from what another process has by such a number.
     pub(crate) device: u64,
     pub(crate) inode: u64,
+}
+
+/// Memory that RDMA connections of a session reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExposedMemory {
+    /// The address of its first byte, for the node's device.
+    pub(crate) address: u64,
+    /// What the device knows it by.
+    pub(crate) key: u32,
 }
 
 /// Why a node does not do what it was asked.
@@ -97,6 +111,8 @@ pub(crate) enum Reply {
     Draft(u64),
     Region(u64),
     Shared(SharedMemory),
+    Paired(Endpoint),
+    Exposed(ExposedMemory),
     Done,
     Refused {
         why: Refusal,

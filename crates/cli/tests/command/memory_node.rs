@@ -112,7 +112,8 @@ fn a_node_says_what_it_does_not_do() {
     let search =
         |more: &str| bathyal(folder, &format!("search remote://{}/idx queries.fbin {more}", node.address));
     search("--store-option keys=absent.json").fails(1, &["absent.json", "memory-node"]);
-    search("--store-option transport=pigeon").fails(1, &["transport", "auto, tcp, shm"]);
+    search("--store-option transport=pigeon").fails(1, &["transport", "auto, tcp, shm, verbs"]);
+    search("--store-option doorbell=4").fails(1, &["doorbell", "transport=verbs"]);
     search("--store-option keys=keys/client.json --store-option token=0123456789abcdef0123456789abcdef")
         .fails(1, &["refuses the token"]);
     search("--stripe a,b").fails(1, &["stripe"]);

@@ -17,7 +17,7 @@ pub struct LatencyBar {
     pub queries: u64,
 }
 
-/// What the page cache of an open index has done.
+/// What the page cache of an open index has done. Of a family that keeps what it has read (`partitioned`) pages are sub-indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheStats {
     /// Pages copied from the cache.

@@ -12,6 +12,11 @@ const SCHEME: &str = "remote://";
 pub const DEFAULT_PORT: u16 = 7730;
 /// The file with a node's credentials, in the environment.
 const KEYS_VARIABLE: &str = "BATHYAL_NODE_KEYS";
+/// RDMA operations that a device is told of at once: from some 16 on, what it costs to tell it is a small part of each; and none
+/// of them is known to be done before all are, so that more would make the first wait.
+const USUAL_DOORBELL: u32 = 16;
+/// More than any queue is deep.
+const MOST_DOORBELL: u32 = 1024;
 /// Time after which a node that says nothing counts as lost.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -83,13 +88,16 @@ impl fmt::Display for RemoteUrl {
 /// How the bytes of a node's memory come here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {
-    /// By shared memory from a node of this machine that this user runs, by TCP from any other.
+    /// By shared memory from a node of this machine that this user runs; by RDMA from one whose device this machine's reaches;
+    /// by TCP from any other.
     #[default]
     Auto,
     /// By TCP.
     Tcp,
     /// By mapping the memory of a node of this machine.
     Shared,
+    /// By RDMA, with the verbs of `libibverbs`.
+    Verbs,
 }
 
 /// How a node is reached. The keys of [`RemoteOptions::new`]:
@@ -99,7 +107,8 @@ pub enum Transport {
 /// | `keys` | the file `client.json` that the node wrote; default the one of this user's own node, or what `BATHYAL_NODE_KEYS` names |
 /// | `token` | the node's token, instead of the one in the file |
 /// | `peer_key` | the node's key, `sha256:` and 64 digits, instead of the one in the file |
-/// | `transport` | `auto` (default), `tcp` or `shm` |
+/// | `transport` | `auto` (default), `tcp`, `shm` or `verbs` |
+/// | `doorbell` | of `verbs`: operations that the device is told of at once, 1 to 1024; default 16 |
 /// | `timeout` | seconds after which a node that says nothing counts as lost, 0.001 to 3600; default 10 |
 /// | `wait` | seconds that a query waits for a node that was started anew, or cannot be reached, to hold the same index again, 0 to 3600; default 0: it ends with an error |
 /// | `scratch` | the folder in which an index lies while it is built, before it is pushed |
@@ -107,6 +116,7 @@ pub enum Transport {
 pub struct RemoteOptions {
     pub(crate) credentials: Credentials,
     pub(crate) transport: Transport,
+    pub(crate) doorbell: u32,
     pub(crate) timeout: Duration,
     pub(crate) wait: Duration,
     pub(crate) scratch: Option<PathBuf>,
@@ -126,6 +136,7 @@ impl RemoteOptions {
     pub fn new<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Result<RemoteOptions, StoreError> {
         let (mut keys, mut token, mut peer_key) = (None, None, None);
         let (mut transport, mut scratch) = (Transport::Auto, None);
+        let mut doorbell = None;
         let (mut timeout, mut wait) = (USUAL_TIMEOUT, Duration::ZERO);
         for (key, value) in pairs {
             let refuse = |what: &str| Err(StoreError::Address(format!("store option {key}: {what}")));
@@ -139,9 +150,14 @@ impl RemoteOptions {
                         "auto" => Transport::Auto,
                         "tcp" => Transport::Tcp,
                         "shm" => Transport::Shared,
-                        _ => return refuse("is one of auto, tcp, shm"),
+                        "verbs" => Transport::Verbs,
+                        _ => return refuse("is one of auto, tcp, shm, verbs"),
                     }
                 }
+                "doorbell" => match value.parse() {
+                    Ok(count @ 1..=MOST_DOORBELL) => doorbell = Some(count),
+                    _ => return refuse("is a number of operations from 1 to 1024"),
+                },
                 "timeout" => match value.parse() {
                     Ok(seconds @ 0.001..=3600.0) => timeout = Duration::from_secs_f64(seconds),
                     _ => return refuse("is a number of seconds from 0.001 to 3600"),
@@ -153,11 +169,17 @@ impl RemoteOptions {
                 "scratch" => scratch = Some(PathBuf::from(value)),
                 _ => {
                     return refuse(
-                        "a memory node takes keys, token, peer_key, transport, timeout, wait and scratch",
+                        "a memory node takes keys, token, peer_key, transport, doorbell, timeout, wait and scratch",
                     );
                 }
             }
         }
+        if doorbell.is_some() && transport != Transport::Verbs {
+            let what =
+                "store option doorbell: is of RDMA alone; say transport=verbs as well, or leave it out";
+            return Err(StoreError::Address(what.into()));
+        }
+        let doorbell = doorbell.unwrap_or(USUAL_DOORBELL);
         let credentials = match (token, peer_key) {
             (Some(token), Some(peer_key)) => Credentials { token, peer_key },
             (token, peer_key) => {
@@ -168,7 +190,7 @@ impl RemoteOptions {
                 }
             }
         };
-        Ok(RemoteOptions { credentials, transport, timeout, wait, scratch })
+        Ok(RemoteOptions { credentials, transport, doorbell, timeout, wait, scratch })
     }
 }
 
@@ -229,6 +251,9 @@ mod tests {
         assert!(!format!("{options:?}").contains("secret"));
         for (name, value) in [
             ("transport", "rdma"),
+            ("doorbell", "16"),
+            ("doorbell", "0"),
+            ("doorbell", "1e3"),
             ("timeout", "0"),
             ("timeout", "1e19"),
             ("timeout", "nan"),
@@ -240,6 +265,9 @@ mod tests {
                 RemoteOptions::new(pairs.into_iter().chain([(name, value)])).unwrap_err().to_string();
             assert!(refused.contains(&format!("store option {name}")), "{refused}");
         }
+        let verbs = [("transport", "verbs"), ("doorbell", "64")];
+        let options = RemoteOptions::new(pairs.into_iter().take(2).chain(verbs)).unwrap();
+        assert_eq!((options.transport, options.doorbell), (Transport::Verbs, 64));
         let refused = RemoteOptions::new([("keys", "/nowhere/client.json")]).unwrap_err().to_string();
         assert!(refused.contains("/nowhere/client.json") && refused.contains("memory-node"), "{refused}");
     }

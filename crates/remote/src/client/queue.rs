@@ -2,6 +2,8 @@
 //!
 //! Nothing but the queue's own thread writes to a caller's buffer, so a queue that is dropped leaves none in danger.
 
+use super::reaching::{RETRY, Reaching};
+use super::session::Session;
 use super::source::Source;
 use crate::wire::{ANSWER_BYTES, Answer, Head, Outcome, Verb};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
@@ -12,7 +14,6 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -21,11 +22,8 @@ const INPUT_BYTES: usize = 64 << 10;
 /// What is left of a read from so many bytes on comes straight to where it belongs.
 const DIRECT_BYTES: usize = 16 << 10;
 
-/// How often a node that is waited for is looked for.
-const RETRY: Duration = Duration::from_millis(200);
-
 /// A connection, and the key by which the region is asked for on it.
-type Connected = Result<(TcpStream, u64), ReadFault>;
+type Connection = (TcpStream, u64);
 
 /// An operation that was sent.
 struct Awaited {
@@ -83,11 +81,7 @@ pub(super) struct RemoteQueue {
     /// Whether all that is awaited was sent a second time, and nothing has come since.
     repeated: bool,
     timeout: Duration,
-    /// Since when the node cannot be reached, and when that is tried again.
-    lost_since: Option<Instant>,
-    next_try: Option<Instant>,
-    /// What tells what came of a connection that is being made.
-    connecting: Option<Receiver<Connected>>,
+    reaching: Reaching<Connection>,
     call: Option<(UnixStream, Waker)>,
 }
 
@@ -97,7 +91,7 @@ unsafe impl Send for RemoteQueue {}
 impl RemoteQueue {
     /// One that connects when it is first used.
     pub(super) fn new(source: Arc<Source>, opened: u64, depth: u32) -> RemoteQueue {
-        let timeout = source.session().timeout();
+        let (timeout, reaching) = (source.session().timeout(), Reaching::new(source.clone()));
         RemoteQueue {
             source,
             opened,
@@ -114,9 +108,7 @@ impl RemoteQueue {
             heard: Instant::now(),
             repeated: false,
             timeout,
-            lost_since: None,
-            next_try: None,
-            connecting: None,
+            reaching,
             call: None,
         }
     }
@@ -128,7 +120,7 @@ impl RemoteQueue {
         depth: u32,
     ) -> Result<RemoteQueue, TierError> {
         let mut queue = RemoteQueue::new(source, opened, depth);
-        let connection = queue.source.connect(opened).map_err(|fault| {
+        let connection = connect(&queue.source, opened).map_err(|fault| {
             let place = queue.source.session().path().display().to_string();
             TierError::Parameter(format!("{place}: there is no connection for data: {}", fault.kind.words()))
         })?;
@@ -159,51 +151,21 @@ impl RemoteQueue {
         if self.stream.is_some() || self.awaited.is_empty() {
             return;
         }
-        if self.connecting.is_none() && self.next_try.is_none_or(|next| Instant::now() >= next) {
-            self.connecting = Some(self.connect());
-        }
-        let connected = match self.connecting.as_ref().map(Receiver::try_recv) {
-            Some(Ok(connected)) => connected,
-            Some(Err(TryRecvError::Empty)) | None => return,
-            Some(Err(TryRecvError::Disconnected)) => Err(ReadFault::of(FaultKind::LostPeer)),
-        };
-        self.connecting = None;
-        match connected {
-            Ok(connection) => {
+        let opened = self.opened;
+        let call = &mut self.call;
+        match self.reaching.look(move |source| connect(source, opened), || waker(call)) {
+            Some(Ok(connection)) => {
                 self.take(connection);
                 self.put_again();
             }
-            Err(fault) => {
-                let since = *self.lost_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < self.source.wait() {
-                    self.next_try = Some(Instant::now() + RETRY);
-                } else {
-                    (self.lost_since, self.next_try) = (None, None);
-                    self.fail(fault);
-                }
-            }
+            Some(Err(fault)) => self.fail(fault),
+            None => {}
         }
     }
 
-    /// Begins to connect; the receiver hears what came of it.
-    fn connect(&mut self) -> Receiver<Connected> {
-        let (tell, told) = channel();
-        let (source, opened, waker) = (self.source.clone(), self.opened, self.waker());
-        let connect = move || {
-            // A queue that is gone wants no connection.
-            let _ = tell.send(source.connect(opened));
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        };
-        // Without a thread the other end of the channel is gone, which is heard as a node that is lost.
-        let _ = std::thread::Builder::new().name("memory-node-peer".into()).spawn(connect);
-        told
-    }
-
-    fn take(&mut self, (stream, region): (TcpStream, u64)) {
+    fn take(&mut self, (stream, region): Connection) {
         (self.stream, self.region) = (Some(stream), region);
-        (self.lost_since, self.next_try) = (None, None);
+        self.reaching.forget();
         self.heard = Instant::now();
     }
 
@@ -454,17 +416,11 @@ impl Queue for RemoteQueue {
     fn give_up(&mut self) {
         // What is still to come would come on this connection.
         self.fail(ReadFault::of(FaultKind::LostPeer));
-        (self.lost_since, self.next_try) = (None, None);
+        self.reaching.forget();
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        if self.call.is_none() {
-            let (bell, rope) = UnixStream::pair().ok()?;
-            bell.set_nonblocking(true).ok()?;
-            rope.set_nonblocking(true).ok()?;
-            self.call = Some((bell, Waker::from(Arc::new(Call(rope)))));
-        }
-        self.call.as_ref().map(|(_, waker)| waker.clone())
+        waker(&mut self.call)
     }
 }
 
@@ -473,7 +429,7 @@ impl WriteQueue for RemoteQueue {
         // Whoever changes something waits for the connection.
         if self.stream.is_none()
             && self.awaited.is_empty()
-            && let Ok(connection) = self.source.connect(self.opened)
+            && let Ok(connection) = connect(&self.source, self.opened)
         {
             self.take(connection);
         }
@@ -517,6 +473,22 @@ impl WriteQueue for RemoteQueue {
         }
         Ok(taken)
     }
+}
+
+/// A data connection for a region by the key that it had when it was opened.
+fn connect(source: &Source, opened: u64) -> Result<Connection, ReadFault> {
+    source.connect(opened, |session: &Arc<Session>, key| Ok((session.data()?, key)))
+}
+
+/// What ends a queue's wait, made when it is first asked for.
+fn waker(call: &mut Option<(UnixStream, Waker)>) -> Option<Waker> {
+    if call.is_none() {
+        let (bell, rope) = UnixStream::pair().ok()?;
+        bell.set_nonblocking(true).ok()?;
+        rope.set_nonblocking(true).ok()?;
+        *call = Some((bell, Waker::from(Arc::new(Call(rope)))));
+    }
+    call.as_ref().map(|(_, waker)| waker.clone())
 }
 
 fn verb(action: Action) -> Verb {

@@ -2,14 +2,18 @@
 
 use super::options::{RemoteOptions, Transport};
 use super::patient::{Patient, connect};
-use crate::control::{ObjectEntry, Question, Refusal, Reply, SharedMemory, VERSION, receive, send};
+use crate::control::{
+    ExposedMemory, ObjectEntry, Question, Refusal, Reply, SharedMemory, VERSION, receive, send,
+};
 use crate::identity;
+use crate::verbs::Endpoint;
 use crate::wire::{MAGIC, TICKET_BYTES, WELCOME};
 use bathyal_store::{Cancelling, StoreError};
 use rustls::{ClientConnection, StreamOwned};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -38,6 +42,12 @@ pub(crate) struct Session {
     /// What this start of the node is known by.
     start: u64,
     ticket: [u8; TICKET_BYTES],
+    /// The control connection again, to look at it while somebody waits for an answer.
+    watched: TcpStream,
+    /// Ends of RDMA connections that the node is to end as well when it next hears of any.
+    over: Mutex<Vec<u32>>,
+    /// Regions as RDMA connections of this session reach them.
+    exposed: Mutex<HashMap<u64, ExposedMemory>>,
 }
 
 struct Control {
@@ -92,6 +102,7 @@ impl Peer {
         let keepalive =
             socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(lost)?;
+        let watched = stream.try_clone().map_err(lost)?;
         let stream = Patient::new(stream, options.timeout).map_err(lost)?;
         let name = identity::server_name().map_err(lost)?;
         let tls = ClientConnection::new(Arc::new(config), name).map_err(|e| lost(io::Error::other(e)))?;
@@ -110,7 +121,8 @@ impl Peer {
                 let ticket = identity::unhex(&ticket).and_then(|bytes| bytes.try_into().ok());
                 let ticket = ticket.ok_or_else(|| remote("the node's answer makes no sense".into()))?;
                 let control = Mutex::new(Control { stream, broken: false });
-                Ok(Arc::new(Session { peer: self.clone(), write, control, start, ticket }))
+                let (peer, over, exposed) = (self.clone(), Mutex::default(), Mutex::default());
+                Ok(Arc::new(Session { peer, write, control, start, ticket, watched, over, exposed }))
             }
             Reply::Refused { why: Refusal::Denied, .. } => {
                 Err(remote("the node refuses the token: its client.json of now is wanted".into()))
@@ -149,6 +161,28 @@ impl Session {
 
     pub(crate) fn transport(&self) -> Transport {
         self.peer.options.transport
+    }
+
+    pub(crate) fn doorbell(&self) -> u32 {
+        self.peer.options.doorbell
+    }
+
+    /// The address of this machine by which it speaks to the node.
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
+        self.watched.local_addr().ok().map(|address| address.ip())
+    }
+
+    /// Whether the node has ended the control connection, and the session with it. A device does not tell: to one that waits,
+    /// a node that has ended is as silent as one that is slow.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        let ended = libc::POLLRDHUP;
+        #[cfg(not(target_os = "linux"))]
+        let ended = 0;
+        let mut place = libc::pollfd { fd: self.watched.as_raw_fd(), events: ended, revents: 0 };
+        // SAFETY: one place; nothing is waited for.
+        let found = unsafe { libc::poll(&raw mut place, 1, 0) };
+        found > 0 && place.revents & (ended | libc::POLLHUP | libc::POLLERR) != 0
     }
 
     /// Whether nothing can be asked any more.
@@ -228,6 +262,38 @@ impl Session {
     pub(crate) fn share(&self, region: u64) -> Result<SharedMemory, Failed> {
         match self.ask(&Question::Share { region })? {
             Reply::Shared(shared) => Ok(shared),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Connects the node's device to an end of here; the node's end.
+    pub(crate) fn pair(&self, endpoint: Endpoint) -> Result<Endpoint, Failed> {
+        let over = std::mem::take(&mut *self.over.lock().unwrap_or_else(PoisonError::into_inner));
+        match self.ask(&Question::Pair { endpoint, over })? {
+            Reply::Paired(theirs) => Ok(theirs),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Notes that the node's end of an RDMA connection is of no use any more: it ends with the session, or when the next one
+    /// is made. Whoever ends one does not wait.
+    pub(crate) fn end_pair(&self, theirs: u32) {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner).push(theirs);
+    }
+
+    /// By what a region of `bytes` is reached over RDMA connections of this session.
+    pub(crate) fn expose(&self, region: u64, bytes: u64) -> Result<ExposedMemory, Failed> {
+        let exposed = || self.exposed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = exposed().get(&region) {
+            return Ok(*memory);
+        }
+        // Its pages are gone through.
+        let longer = Duration::from_secs(bytes / SLOWEST_BYTES_PER_S);
+        match self.ask_within(&Question::Expose { region }, longer)? {
+            Reply::Exposed(memory) => {
+                exposed().insert(region, memory);
+                Ok(memory)
+            }
             _ => Err(nonsense()),
         }
     }

@@ -1,13 +1,14 @@
 //! A generation that was opened on a node: the session that holds its memory, and how that is got back when the connection
 //! was lost.
 
+use super::fabric::Fabric;
 use super::options::RemoteUrl;
 use super::session::{Failed, Session};
 use crate::control::ObjectEntry;
 use bathyal_store::StoreError;
 use bathyal_tier::{FaultKind, ReadFault};
-use std::net::TcpStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// See the module's description.
@@ -18,6 +19,8 @@ pub(crate) struct Source {
     keys: Vec<u64>,
     /// `None` of a draft, which is gone with its connection.
     name: Option<String>,
+    /// The way by RDMA, once it was wanted.
+    fabric: OnceLock<Result<Arc<Fabric>, String>>,
 }
 
 /// What is reached at present.
@@ -39,13 +42,14 @@ impl Source {
         let (generation, objects) = session.open(&url.name).map_err(|e| e.at("open", &path))?;
         let reached = Reached { session, generation, objects: Arc::new(objects.clone()) };
         let keys = objects.iter().map(|entry| entry.region).collect();
-        Ok((Source { reached: Mutex::new(reached), keys, name: Some(url.name.clone()) }, objects))
+        let (reached, name) = (Mutex::new(reached), Some(url.name.clone()));
+        Ok((Source { reached, keys, name, fabric: OnceLock::new() }, objects))
     }
 
     /// Regions of drafts of a session.
     pub(crate) fn of_drafts(session: Arc<Session>) -> Source {
         let reached = Reached { session, generation: 0, objects: Arc::default() };
-        Source { reached: Mutex::new(reached), keys: Vec::new(), name: None }
+        Source { reached: Mutex::new(reached), keys: Vec::new(), name: None, fabric: OnceLock::new() }
     }
 
     fn reached(&self) -> MutexGuard<'_, Reached> {
@@ -56,29 +60,44 @@ impl Source {
         self.reached().session.clone()
     }
 
+    /// The way to the node by RDMA, which is tried out once, with the region that is asked for first.
+    ///
+    /// # Errors
+    /// What is missing, here or there.
+    pub(super) fn fabric(&self, region: u64, len: u64) -> Result<Arc<Fabric>, String> {
+        self.fabric.get_or_init(|| Fabric::new(self, region, len).map(Arc::new)).clone()
+    }
+
     /// How long its queues wait for the node to hold again what it held.
     pub(crate) fn wait(&self) -> Duration {
         if self.name.is_some() { self.session().wait() } else { Duration::ZERO }
     }
 
-    /// A data connection, and the key by which a region is asked for on it that was `opened` when its generation was opened:
-    /// another one after another start. Where the node has lost the session another one is begun.
+    /// What `connect` makes of a session and the key by which a region is asked for in it that was `opened` when its generation
+    /// was opened: another one after another start. Where the node has lost the session another one is begun.
     ///
     /// # Errors
     /// [`FaultKind::Changed`] if what was opened is not there any more; [`FaultKind::LostPeer`].
-    pub(crate) fn connect(&self, opened: u64) -> Result<(TcpStream, u64), ReadFault> {
-        let mut reached = self.reached().clone();
-        let stream = match reached.session.data() {
-            Ok(stream) => stream,
-            Err(e) => {
-                let lost = ReadFault { kind: FaultKind::LostPeer, errno: e.raw_os_error().unwrap_or(0) };
-                reached = self.renew(&reached, lost)?;
-                reached.session.data().map_err(|_| lost)?
-            }
+    pub(crate) fn connect<L>(
+        &self,
+        opened: u64,
+        connect: impl Fn(&Arc<Session>, u64) -> io::Result<L>,
+    ) -> Result<L, ReadFault> {
+        let reached = self.reached().clone();
+        let e = match connect(&reached.session, self.key(&reached, opened)) {
+            Ok(link) => return Ok(link),
+            Err(e) => e,
         };
+        let lost = ReadFault { kind: FaultKind::LostPeer, errno: e.raw_os_error().unwrap_or(0) };
+        let renewed = self.renew(&reached, lost)?;
+        connect(&renewed.session, self.key(&renewed, opened)).map_err(|_| lost)
+    }
+
+    /// The key in `reached` of what was `opened` by another one.
+    fn key(&self, reached: &Reached, opened: u64) -> u64 {
         let place = self.keys.iter().position(|key| *key == opened);
         let now = place.and_then(|place| reached.objects.get(place)).map(|entry| entry.region);
-        Ok((stream, now.unwrap_or(opened)))
+        now.unwrap_or(opened)
     }
 
     /// What is reached in the place of what is lost; `lost` is why.

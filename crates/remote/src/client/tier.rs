@@ -1,7 +1,9 @@
 //! A region of a node's memory as a tier.
 
+use super::fabric::Fabric;
 use super::options::Transport;
 use super::queue::RemoteQueue;
+use super::rdma_queue::{Place, RdmaQueue};
 use super::source::Source;
 use bathyal_store::StoreError;
 use bathyal_tier::backend::mapped::MappedFile;
@@ -23,8 +25,48 @@ pub(crate) struct RemoteTier {
     len: u64,
     changeable: bool,
     profile: TierProfile,
-    /// The region itself, where it is mapped.
-    mapped: Option<WritableTier>,
+    way: Way,
+}
+
+/// How its bytes come here.
+#[derive(Debug)]
+enum Way {
+    Tcp,
+    Mapped(WritableTier),
+    Rdma(Arc<Fabric>),
+}
+
+impl Way {
+    /// The one that a region is to be reached by, or what is in the way.
+    fn find(source: &Source, region: u64, len: u64, changeable: bool) -> Result<Way, String> {
+        let shared = || map(source, region, len, changeable).map(Way::Mapped);
+        let rdma = || source.fabric(region, len).map(Way::Rdma);
+        match source.session().transport() {
+            Transport::Tcp => Ok(Way::Tcp),
+            Transport::Auto => Ok(shared().or_else(|_| rdma()).unwrap_or(Way::Tcp)),
+            Transport::Shared => shared().map_err(|why| {
+                format!(
+                    "{why}; shared memory wants a node of this machine that this user runs: leave out the store option \
+                     transport, or set it to tcp"
+                )
+            }),
+            Transport::Verbs => rdma().map_err(|why| {
+                format!(
+                    "{why}; transport=verbs wants an RDMA device on both machines: leave out the store option transport, or set \
+                     it to tcp"
+                )
+            }),
+        }
+    }
+
+    /// For profiles.
+    fn method(&self) -> String {
+        match self {
+            Way::Tcp => "TCP".into(),
+            Way::Mapped(_) => "shared memory of this machine".into(),
+            Way::Rdma(fabric) => format!("RDMA by {}", fabric.domain().device().describe()),
+        }
+    }
 }
 
 impl RemoteTier {
@@ -36,38 +78,36 @@ impl RemoteTier {
         changeable: bool,
         path: &std::path::Path,
     ) -> Result<RemoteTier, StoreError> {
-        let session = source.session();
-        let mapped = match session.transport() {
-            Transport::Tcp => None,
-            Transport::Auto => map(&source, region, len, changeable).ok(),
-            Transport::Shared => {
-                let mapped = map(&source, region, len, changeable);
-                let failed = |why: String| StoreError::Remote {
-                    operation: "map",
-                    path: path.into(),
-                    reason: format!(
-                        "{why}; shared memory wants a node of this machine that this user runs: leave out the store option \
-                         transport, or set it to tcp"
-                    ),
-                };
-                Some(mapped.map_err(failed)?)
+        let failed = |reason| StoreError::Remote { operation: "reach", path: path.into(), reason };
+        let way = Way::find(&source, region, len, changeable).map_err(failed)?;
+        let profile = match &way {
+            Way::Mapped(mapped) => {
+                TierProfile { kind: KIND.into(), method: way.method(), ..mapped.profile().clone() }
             }
+            Way::Tcp | Way::Rdma(_) => TierProfile {
+                kind: KIND.into(),
+                method: way.method(),
+                // Of a cache line: a byte more is no packet more.
+                granularity: 64,
+                alignment: 1,
+                addressable: false,
+                latency_ns: 0,
+                iops: 0.0,
+                bandwidth_bytes_per_s: 0.0,
+                depth: 128,
+                issue_ns: 0,
+            },
         };
-        let profile = TierProfile {
-            kind: KIND.into(),
-            method: "TCP".into(),
-            // Of a cache line: a byte more is no packet more.
-            granularity: 64,
-            alignment: 1,
-            addressable: false,
-            latency_ns: 0,
-            iops: 0.0,
-            bandwidth_bytes_per_s: 0.0,
-            depth: 128,
-            issue_ns: 0,
-        };
-        let profile = mapped.as_ref().map_or(profile, |mapped| mapped.profile().clone());
-        Ok(RemoteTier { source, region, len, changeable, profile, mapped })
+        Ok(RemoteTier { source, region, len, changeable, profile, way })
+    }
+
+    /// What its queues are of, by RDMA.
+    fn place(&self, fabric: &Arc<Fabric>) -> Place {
+        Place { source: self.source.clone(), fabric: fabric.clone(), opened: self.region, len: self.len }
+    }
+
+    fn doorbell(&self) -> u32 {
+        self.source.session().doorbell()
     }
 }
 
@@ -83,8 +123,7 @@ fn map(source: &Source, region: u64, len: u64, changeable: bool) -> Result<Writa
         return Err("the node is not of this machine".into());
     }
     let file = MappedFile { path: place, len: Some(len), writable: changeable };
-    let mapped = file.map().map_err(|e| format!("the node's memory is not to be had: {e}"))?;
-    Ok(mapped.named(KIND, "shared memory of this machine".into()))
+    file.map().map_err(|e| format!("the node's memory is not to be had: {e}"))
 }
 
 impl Tier for RemoteTier {
@@ -97,9 +136,10 @@ impl Tier for RemoteTier {
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        match &self.mapped {
-            Some(mapped) => mapped.open(depth),
-            None => Ok(Box::new(RemoteQueue::new(self.source.clone(), self.region, depth))),
+        match &self.way {
+            Way::Mapped(mapped) => mapped.open(depth),
+            Way::Rdma(fabric) => Ok(Box::new(RdmaQueue::new(self.place(fabric), depth, self.doorbell()))),
+            Way::Tcp => Ok(Box::new(RemoteQueue::new(self.source.clone(), self.region, depth))),
         }
     }
 
@@ -110,9 +150,12 @@ impl Tier for RemoteTier {
 
 impl WriteTier for RemoteTier {
     fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError> {
-        match &self.mapped {
-            Some(mapped) => mapped.open_write(depth),
-            None => Ok(Box::new(RemoteQueue::for_writing(self.source.clone(), self.region, depth)?)),
+        match &self.way {
+            Way::Mapped(mapped) => mapped.open_write(depth),
+            Way::Rdma(fabric) => {
+                Ok(Box::new(RdmaQueue::for_writing(self.place(fabric), depth, self.doorbell())?))
+            }
+            Way::Tcp => Ok(Box::new(RemoteQueue::for_writing(self.source.clone(), self.region, depth)?)),
         }
     }
 }

@@ -3,13 +3,15 @@
 use super::regions::{Draft, Refused};
 use super::session::Session;
 use super::{Control, NodeStatus, Shared};
-use crate::control::{Question, Refusal, Reply, SharedMemory, VERSION, receive, receive_rest, send};
+use crate::control::{
+    ExposedMemory, Question, Refusal, Reply, SharedMemory, VERSION, receive, receive_rest, send,
+};
 use crate::identity::{hex, random};
 use rustls::{ServerConnection, StreamOwned};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -87,7 +89,8 @@ fn serve(stream: TcpStream, shared: &Arc<Shared>, known: &AtomicBool) -> io::Res
     };
     known.store(true, Ordering::Release);
     // Whatever ends this ends the session.
-    let mut peer = Peer { shared, session, drafts: HashMap::new() };
+    let local = stream.sock.local_addr().ok().map(|address| address.ip());
+    let mut peer = Peer { shared, session, local, drafts: HashMap::new() };
     let status = shared.status();
     let welcome = Reply::Welcome {
         start: shared.regions.start,
@@ -128,6 +131,8 @@ fn welcome(hello: &Question, shared: &Shared) -> Result<Arc<Session>, Refused> {
 struct Peer<'s> {
     shared: &'s Shared,
     session: Arc<Session>,
+    /// The address of this machine that it speaks to.
+    local: Option<IpAddr>,
     drafts: HashMap<u64, Draft>,
 }
 
@@ -195,14 +200,19 @@ impl Peer<'_> {
                 Ok(Reply::Done)
             }
             Question::Share { region } => {
-                let region = self.session.get(region);
-                let region =
-                    region.ok_or_else(|| (Refusal::Missing, "there is no such region".to_owned()))?;
+                let region = self.session.share(region)?;
                 let shared = region.shared().map_err(|e| (Refusal::Bad, e.to_string()))?;
                 let (descriptor, device, inode) =
                     shared.ok_or_else(|| (Refusal::Bad, "the region is not to be shared".to_owned()))?;
                 let process = std::process::id();
                 Ok(Reply::Shared(SharedMemory { process, descriptor, device, inode }))
+            }
+            Question::Pair { endpoint, over } => {
+                self.session.pair(self.local, &endpoint, &over).map(Reply::Paired)
+            }
+            Question::Expose { region } => {
+                let (address, key) = self.session.expose(region)?;
+                Ok(Reply::Exposed(ExposedMemory { address, key }))
             }
         }
     }
@@ -265,6 +275,7 @@ fn prometheus(status: &NodeStatus) -> String {
         ("used_bytes", "gauge", "Memory taken by regions", status.used_bytes),
         ("indexes", "gauge", "Indexes that stand there", status.indexes.len() as u64),
         ("sessions", "gauge", "Peers that are connected", status.sessions),
+        ("queue_pairs", "gauge", "RDMA connections of peers", status.queue_pairs),
         ("operations_total", "counter", "Operations on data connections", status.operations),
         ("sent_bytes_total", "counter", "Bytes sent on data connections", status.sent_bytes),
         ("received_bytes_total", "counter", "Bytes received on data connections", status.received_bytes),

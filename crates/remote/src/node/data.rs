@@ -285,6 +285,9 @@ impl<S: Read + Write> Data<S> {
 /// Changes a number.
 fn change(region: &Region, head: &Head) -> Answer {
     let Some(tier) = region.tier() else { return Answer { outcome: Outcome::Outside, old: 0 } };
+    if region.is_of_devices() {
+        return Answer { outcome: Outcome::Denied, old: 0 };
+    }
     let changed = match head.verb {
         Verb::CompareAndSwap { expected, new } => tier.compare_and_swap(head.offset, expected, new),
         Verb::FetchAndAdd { by } => tier.fetch_and_add(head.offset, by),

@@ -11,7 +11,7 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
@@ -26,8 +26,32 @@ pub(super) struct Region {
     pub(super) bytes: u64,
     /// `None` of one without bytes.
     memory: Option<Memory>,
+    /// Claims on its numbers: of devices above zero, of processors below.
+    claims: AtomicI64,
     /// What is taken by all regions.
     used: Arc<AtomicU64>,
+}
+
+/// Who changes a number as one step: for all others of its kind, but not for the other kind, as devices are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changer {
+    /// An RDMA device, for peers that it connects.
+    Device,
+    /// A processor of this machine: the node's for peers by TCP, and that of a peer with which memory is shared.
+    Processor,
+}
+
+/// For as long as it is there, numbers of a region are changed by one kind alone.
+#[derive(Debug)]
+pub(super) struct Claim {
+    region: Arc<Region>,
+    step: i64,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.region.claims.fetch_sub(self.step, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug)]
@@ -46,7 +70,7 @@ impl Region {
 
     /// Takes its memory, which is counted in `used` already, and is counted no more when it cannot be had.
     pub(super) fn new(key: u64, bytes: u64, used: Arc<AtomicU64>) -> io::Result<Region> {
-        let mut region = Region { key, bytes, memory: None, used };
+        let mut region = Region { key, bytes, memory: None, claims: AtomicI64::new(0), used };
         if bytes > 0 {
             region.memory = Some(Memory::new(bytes)?);
         }
@@ -56,6 +80,22 @@ impl Region {
     /// Its bytes; `None` of one without.
     pub(super) fn tier(&self) -> Option<&WritableTier> {
         self.memory.as_ref().map(|memory| &memory.tier)
+    }
+
+    /// Lets those of one kind alone change numbers in it; `None` while the other kind may.
+    pub(super) fn claim(self: &Arc<Region>, by: Changer) -> Option<Claim> {
+        let step = match by {
+            Changer::Device => 1,
+            Changer::Processor => -1,
+        };
+        let more = |claims: i64| (claims * step >= 0).then_some(claims + step);
+        let claimed = self.claims.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        claimed.ok().map(|_| Claim { region: self.clone(), step })
+    }
+
+    /// Whether devices may change numbers in it, and processors must not.
+    pub(super) fn is_of_devices(&self) -> bool {
+        self.claims.load(Ordering::Acquire) > 0
     }
 
     /// By which descriptor this process has it, and what that leads to: device and inode. `None` where others cannot have it.
@@ -123,5 +163,25 @@ fn take(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
         0 => Ok(file),
         code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_changed_by_one_kind_at_a_time() {
+        let region = Arc::new(Region::new(1, 0, Arc::new(AtomicU64::new(0))).unwrap());
+        let first = region.claim(Changer::Device).unwrap();
+        let second = region.claim(Changer::Device).unwrap();
+        assert!(region.is_of_devices() && region.claim(Changer::Processor).is_none());
+        drop(first);
+        assert!(region.claim(Changer::Processor).is_none());
+        drop(second);
+        let shared = region.claim(Changer::Processor).unwrap();
+        assert!(!region.is_of_devices() && region.claim(Changer::Device).is_none());
+        drop(shared);
+        assert!(region.claim(Changer::Device).is_some());
     }
 }

@@ -9,6 +9,7 @@ mod listen;
 mod memory;
 #[cfg(test)]
 mod model;
+mod rdma;
 mod regions;
 mod session;
 
@@ -45,7 +46,9 @@ pub struct NodeStatus {
     pub indexes: Vec<String>,
     /// Peers that are connected.
     pub sessions: u64,
-    /// Operations on data connections so far; those of shared memory are not seen.
+    /// RDMA connections of peers.
+    pub queue_pairs: u64,
+    /// Operations on data connections so far; those of shared memory and RDMA are not seen.
     pub operations: u64,
     /// Bytes sent on data connections so far.
     pub sent_bytes: u64,
@@ -110,11 +113,16 @@ impl Shared {
 
     fn status(&self) -> NodeStatus {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (sessions, queue_pairs) = {
+            let sessions = self.sessions();
+            (sessions.len() as u64, sessions.values().map(|session| session.queue_pairs()).sum())
+        };
         NodeStatus {
             capacity_bytes: self.regions.capacity,
             used_bytes: self.regions.used(),
             indexes: self.regions.names(),
-            sessions: self.sessions().len() as u64,
+            sessions,
+            queue_pairs,
             operations: count(&self.counts.operations),
             sent_bytes: count(&self.counts.sent_bytes),
             received_bytes: count(&self.counts.received_bytes),

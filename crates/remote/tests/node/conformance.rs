@@ -1,4 +1,4 @@
-//! The node's memory by both transports, and as a store, does what every other tier and store does.
+//! The node's memory by TCP and as shared memory, and as a store, does what every other tier and store does.
 
 use crate::place::{MARK, Place, tier};
 use bathyal_store::Store;
@@ -7,10 +7,10 @@ use bathyal_tier::conformance::{Capabilities, check};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const CAPACITY: u64 = 256 << 20;
+pub const CAPACITY: u64 = 256 << 20;
 
 /// Checks tiers over generations of a node that are opened with `options`, to be changed or not.
-fn check_tiers(options: &[(&str, &str)], write: bool) {
+pub fn check_tiers(options: &[(&str, &str)], write: bool) {
     let place = Place::new(CAPACITY);
     let store = place.store(options);
     let store = if write { store.for_writing() } else { store };
@@ -47,10 +47,14 @@ fn shared_memory_that_can_be_changed() {
     check_tiers(&[("transport", "shm")], true);
 }
 
+/// Checks a node as a store that is reached by `transport`.
+pub fn check_store(transport: &str) {
+    let place = Place::new(CAPACITY);
+    bathyal_store::conformance::check_unchangeable(&place.store(&[("transport", transport)]), MARK);
+}
+
 #[test]
 fn the_store() {
-    for transport in ["tcp", "shm"] {
-        let place = Place::new(CAPACITY);
-        bathyal_store::conformance::check_unchangeable(&place.store(&[("transport", transport)]), MARK);
-    }
+    check_store("tcp");
+    check_store("shm");
 }

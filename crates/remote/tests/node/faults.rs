@@ -79,7 +79,7 @@ impl Relay {
 }
 
 /// Reads `count` parts of 4,000 bytes, and how each ended.
-fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Completion> {
+pub fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Completion> {
     let start = out.as_mut_ptr();
     let reads: Vec<Read> = (0..count)
         .map(|i| Read {
@@ -103,7 +103,7 @@ fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Comple
     done
 }
 
-fn content() -> Vec<u8> {
+pub fn content() -> Vec<u8> {
     (0..200_000_u32).map(|i| (i / 7 + i) as u8).collect()
 }
 

@@ -4,4 +4,5 @@ mod conformance;
 mod faults;
 mod hostile;
 mod place;
+mod rdma;
 mod stores;

@@ -202,6 +202,12 @@ impl WritableTier {
         WritableTier { words: Arc::new(words), profile, changeable: true }
     }
 
+    /// Where its first byte lies, for a device that is to reach it: as long as this or a clone of it is there. It is touched by
+    /// atomic accesses alone.
+    pub fn address(&self) -> *mut u8 {
+        self.words.start.as_ptr().cast()
+    }
+
     /// Copies the bytes from `offset` on; fewer than `into` has room for where the memory ends.
     ///
     /// # Errors

@@ -86,17 +86,12 @@ impl crate::family::Scratch for Scratch {
 
 impl Partitions {
     fn shape(&self) -> PartitionShape {
-        let kept = match &self.place {
-            Place::Here(shelf) => shelf.counters().capacity_pages as f64 / f64::from(self.entry.partitions),
-            Place::There(_) => 0.0,
-        };
         PartitionShape {
             partitions: f64::from(self.entry.partitions),
             subindex_bytes: self.entry.mean_bytes(),
             vectors: self.entry.copies as f64 / f64::from(self.entry.partitions),
             vector_bytes: self.set.row_bytes() as f64,
             links: f64::from(self.entry.links),
-            absent: (1.0 - kept).clamp(0.0, 1.0),
         }
     }
 

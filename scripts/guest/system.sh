@@ -1,10 +1,12 @@
-# Sourced by run.sh: a QEMU with CXL, a kernel for the guest and the tools of its devices, below $work/system.
+# Sourced by host.sh: a QEMU, a kernel for the guest and what else the check names, below $work/system.
 # Nothing is installed: apt works in folders of its own, and its packages are only unpacked.
+#   guest_packages   Debian packages besides QEMU's
+#   guest_modules    what of the kernel's package is unpacked, as patterns of tar
 
 # QEMU 10 and Linux 6.12, the oldest that were seen to work. QEMU 7 has no CXL memory that is volatile.
 release=trixie
 keyring=${DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
-packages=(qemu-system-x86 ndctl daxctl cxl kmod busybox-static)
+packages=(qemu-system-x86 kmod busybox-static)
 
 # The Debian mirror that this machine takes its own packages from.
 debian_mirror() {
@@ -39,7 +41,7 @@ download() {
     apt-get update || return
     kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *//p' | head -n 1)
     [ -n "$kernel" ] || return
-    apt-get install --yes --no-install-recommends --download-only "${packages[@]}" || return
+    apt-get install --yes --no-install-recommends --download-only "${packages[@]}" "${guest_packages[@]}" || return
     (cd "$work/apt/cache/archives" && apt-get download "$kernel")
 }
 
@@ -50,9 +52,8 @@ unpack() {
         case $package in
             */linux-image-*)
                 dpkg-deb --fsys-tarfile "$package" | tar -x -C "$into" --wildcards './boot/vmlinuz*' \
-                    '*/drivers/acpi/*' '*/drivers/cxl/*' '*/drivers/dax/*' '*/drivers/nvdimm/*' \
-                    '*/fs/ext4/*' '*/fs/jbd2/*' '*/fs/mbcache*' '*/kernel/lib/crc*' '*/kernel/crypto/crc32c*' \
-                    '*/modules.builtin*' '*/modules.order' || return ;;
+                    "${guest_modules[@]}" '*/kernel/lib/crc*' '*/kernel/crypto/crc32c*' '*/modules.builtin*' \
+                    '*/modules.order' || return ;;
             *) dpkg-deb -x "$package" "$into" || return ;;
         esac
     done
@@ -61,11 +62,14 @@ unpack() {
 # The first thing that went wrong, which is the cause of the others.
 complaint() { grep -m 1 -E '^(E|W|dpkg-deb|tar): ' "$work/packages.log" || tail -n 1 "$work/packages.log"; }
 
+# What $work/system is made by.
+recipe() { { cat "$guest/system.sh"; echo "${guest_packages[@]}" "${guest_modules[@]}"; } | cksum; }
+
 # Makes $work/system, or skips the check with the reason.
 prepare_system() {
     local mirror tool
-    # Made anew when this file has changed.
-    [ "$(cat "$work/system/recipe" 2>/dev/null)" != "$(cksum < "$here/system.sh")" ] || return 0
+    # Made anew when what is said here or by the check has changed.
+    [ "$(cat "$work/system/recipe" 2>/dev/null)" != "$(recipe)" ] || return 0
     [ "$(uname -m)" = x86_64 ] || skip "the guest's programs are for x86_64, this machine is $(uname -m)"
     for tool in apt-get dpkg-deb tar; do
         command -v "$tool" > /dev/null || skip "$tool was not found: QEMU and a kernel are taken from Debian packages"
@@ -81,7 +85,7 @@ prepare_system() {
         || skip "packages cannot be unpacked: $(complaint)"
     rm -rf "$work/system" "$work/apt"
     mv "$work/system.part" "$work/system"
-    cksum < "$here/system.sh" > "$work/system/recipe"
+    recipe > "$work/system/recipe"
 }
 
 # Runs a program of $work/system with its libraries, and not with this machine's.

@@ -1,12 +1,19 @@
-# Sourced by run.sh: packs what the guest runs into one file that its kernel unpacks into memory.
+# Sourced by host.sh: packs what the guest runs into one file that its kernel unpacks into memory.
+#   guest_programs   programs of $work/system/usr that the guest has besides busybox
 
-# Copies a program of $work/system and the libraries that its loader would take.
-add_program() {
+# Copies the libraries that the system's loader would take for a program.
+add_libraries() {
     local root=$1 program=$2 library
-    cp "$work/system/usr/$program" "$root/bin/"
-    "$loader" --library-path "$libraries" --list "$work/system/usr/$program" \
+    "$loader" --library-path "$libraries" --list "$program" \
         | sed -n 's/.* => \([^ ]*\) (0x.*/\1/p' \
         | while read -r library; do cp -Ln "$library" "$root/lib/"; done
+}
+
+# Copies a program of $work/system, with its libraries.
+add_program() {
+    local root=$1 program=$work/system/usr/$2
+    cp "$program" "$root/bin/"
+    add_libraries "$root" "$program"
 }
 
 # Copies the modules and writes down which needs which. Unpacked here, because the guest's CPU is emulated.
@@ -30,13 +37,14 @@ pack_initramfs() {
     ln -s . "$root/usr"
     cp "$busybox" "$root/bin/"
     cp -L "$loader" "$root/lib64/ld-linux-x86-64.so.2"
-    for program in bin/ndctl bin/daxctl bin/cxl; do add_program "$root" "$program"; done
+    for program in "${guest_programs[@]}"; do add_program "$root" "$program"; done
     add_modules "$root" "$version"
     cp "$binary" "$root/bin/bathyal"
     cp -r "$work/data/." "$root/data/"
     cp "$here/guest_checks.sh" "$root/data/checks.sh"
-    cp "$here/guest_searches.sh" "$root/data/searches.sh"
-    cp "$here/guest_init.sh" "$root/init"
+    cp "$guest/verdicts.sh" "$root/data/verdicts.sh"
+    cp "$guest/init.sh" "$root/init"
+    add_own "$root"
     chmod 755 "$root/init"
     chmod -R a+rX "$root"
     (cd "$root" && find . | "$busybox" cpio -o -H newc -R 0:0 2> "$work/cpio.log") | gzip -1 > "$work/initramfs.gz"
