@@ -88,7 +88,7 @@ fn needed(refused: &crate::workshop::Ran) -> u64 {
 }
 
 /// Every family in every layout.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "cluster",
     "graph --layout padded --max-degree 8 --search-list 10",
     "graph --layout page_local --max-degree 8 --search-list 10",
@@ -98,6 +98,7 @@ const KINDS: [&str; 9] = [
     "spann --layout grouped",
     "spann --layout coupled --code-kind axes",
     "lsh",
+    "partitioned --replicas 2",
 ];
 
 /// Builds `base.fbin` in `folder` in the least memory that is said to be enough; many threads, each of which reads.
@@ -147,10 +148,13 @@ fn what_a_refusal_advises_helps() {
         "lower centroid_share" => "--centroid-share 0.001",
         "lower replicas" => "--replicas 1",
         "lower tables" => "--tables 4",
+        "lower partition_vectors" => "--partition-vectors 500",
         "raise block_bytes" => "--block-bytes 4096",
         other => panic!("{other}"),
     };
-    for family in ["cluster", "graph", "spann", "spann --layout coupled --code-kind axes", "lsh"] {
+    for family in
+        ["cluster", "graph", "spann", "spann --layout coupled --code-kind axes", "lsh", "partitioned"]
+    {
         let line = format!("build base.fbin index --metric l2 --memory 1MB --family {family}");
         let refused = bathyal(folder.path(), &format!("{line} --threads 8"));
         let enough = needed(&refused);
@@ -188,5 +192,23 @@ fn posting_lists_are_built_and_searched_below_their_budgets() {
         let answer = bathyal(folder.path(), &search).json();
         assert!(number(&answer, "dram_bytes") <= budget, "{layout}: {answer}");
         assert!(number(&answer, "peak_rss_bytes") <= budget + not_counted(&answer), "{layout}: {answer}");
+    }
+}
+
+#[test]
+fn partitions_are_searched_below_their_budgets() {
+    let folder = TempDir::new().unwrap();
+    crate::workshop::write_vectors(folder.path(), "base.fbin", 60_000, 128, 5);
+    crate::workshop::write_vectors(folder.path(), "queries.fbin", 500, 128, 6);
+    let line = "build base.fbin index --metric l2 --family partitioned --partition-vectors 500 --json";
+    assert_eq!(bathyal(folder.path(), line).code, Some(0));
+    let search = "search index queries.fbin -k 10 --search-list 50 --probes 6 --threads 1 --json";
+    let least = needed(&bathyal(folder.path(), &format!("{search} --memory 1MB")));
+    // What is kept, and queries under way at once, are few, some, and as many as there are.
+    for budget in [least, least + (3 << 20), least + (12 << 20)] {
+        let answer = bathyal(folder.path(), &format!("{search} --memory {budget}")).json();
+        assert!(number(&answer, "dram_bytes") <= budget, "{answer}");
+        assert!(number(&answer, "peak_rss_bytes") <= budget + not_counted(&answer), "{budget}: {answer}");
+        assert!(answer["cache_hit_rate"].as_f64().unwrap() > 0.0, "{answer}");
     }
 }

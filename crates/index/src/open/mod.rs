@@ -233,7 +233,9 @@ impl Index {
         let traffic = directory.traffic();
         let from = (options.tier.place(), traffic.is_some());
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
-        let split = change::plan(log.as_ref(), options.memory_bytes, |budget| placement.plan(budget, plan))?;
+        let split = change::plan(log.as_ref(), options.memory_bytes, |budget| {
+            placement.plan(budget, stored.keeps(), plan)
+        })?;
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
         let copies = placement.load(|_| {

@@ -81,13 +81,16 @@ impl Placement {
     }
 
     /// Divides `budget` by `plan`, with what further copies take: as much is planned for one copy as leaves room for the others.
+    /// `keeps`: what a cache of pages would get is the family's, and a part of each copy.
     pub(super) fn plan(
         &self,
         budget: Option<u64>,
+        keeps: bool,
         plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
     ) -> Result<MemorySplit, IndexError> {
         let more = self.copies() as u64 - 1;
-        let copies = |split: &MemorySplit| more.saturating_mul(split.fixed() - split.cache);
+        let shared = |split: &MemorySplit| if keeps { 0 } else { split.cache };
+        let copies = |split: &MemorySplit| more.saturating_mul(split.fixed() - shared(split));
         let Some(given) = budget.filter(|_| more > 0) else {
             let split = plan(budget)?;
             return Ok(MemorySplit { copies: copies(&split), ..split });
@@ -177,15 +180,18 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let nodes = two(root.path());
         let copied = Placement::of(&options(Some(Numa::Copy), Some(nodes.clone()))).unwrap();
-        let split = copied.plan(Some(1000), half).unwrap();
+        let split = copied.plan(Some(1000), false, half).unwrap();
         // Two thirds for one copy with what is not copied, of which a half is codes, and a third for the other.
         assert_eq!((split.codes, split.copies, split.cache, split.budget), (333, 333, 66, Some(1000)));
         assert!(split.fixed() <= 1000);
-        assert_eq!(copied.plan(None, half).unwrap().copies, 500);
-        assert!(matches!(copied.plan(Some(29), half), Err(IndexError::Memory { needed: 30, given: 29, .. })));
+        assert_eq!(copied.plan(None, false, half).unwrap().copies, 500);
+        assert!(matches!(
+            copied.plan(Some(29), false, half),
+            Err(IndexError::Memory { needed: 30, given: 29, .. })
+        ));
         for other in [Some(Numa::Off), Some(Numa::Interleave), None] {
             let placement = Placement::of(&options(other, Some(nodes.clone()))).unwrap();
-            assert_eq!(placement.plan(Some(1000), half).unwrap(), half(Some(1000)).unwrap());
+            assert_eq!(placement.plan(Some(1000), false, half).unwrap(), half(Some(1000)).unwrap());
             assert_eq!(placement.nodes.is_none(), other == Some(Numa::Off));
         }
     }

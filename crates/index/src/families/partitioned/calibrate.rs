@@ -116,6 +116,7 @@ impl Measuring {
         let index = SubIndex::read(bytes, work.data.row_bytes()).map_err(IndexError::Internal)?;
         let neighbors = self.trial.wide;
         for (query, rank) in &self.asked[partition] {
+            work.go_on()?;
             measurer.begin(work, self.trial.queries.row(*query as usize));
             for (at, list) in LISTS.into_iter().enumerate() {
                 let Measurer { walk, query: bytes, found, .. } = measurer;
