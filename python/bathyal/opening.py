@@ -40,8 +40,9 @@ def open(
             queries and of answers, and mapped memory other than ``"mapped"``.
         progress: of loading into mapped memory: True draws a bar if stderr is a terminal, False shows nothing, a
             callable is called with ``(stage, done, total)``.
-        delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"connectx6"``, ``"ssd"``, or the path of
-            a JSON file with its profile. What is measured then is emulated, and the index's text says so.
+        delay: a device to emulate on top of the tier: ``"cxl"``, ``"nvm"``, ``"rdma"``, ``"connectx6"``, ``"ssd"``,
+            or the path of a JSON file with its profile. What is measured then is emulated, and the index's text
+            says so.
         profile: the file that ``bathyal probe --output`` wrote of the device that the index lies on: efforts, reads
             and queries in flight follow what was measured. None means no more than the tier knows of itself.
         stripe: folders in which the parts of a striped index are, where they were moved, in any order. Parts that
@@ -58,8 +59,8 @@ def open(
             ``hedge`` (``"off"`` sends no late request a second time), ``scratch`` (the folder in which an index
             lies while it is built), ``emulate`` (``"paper"``, ``"s3"``, ``"s3-express"``, ``"rack"``: makes the
             store slower). Of a memory node: ``keys`` (the file that it wrote for its peers), or ``token`` and
-            ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``, ``timeout`` and ``wait`` (seconds), and
-            ``scratch``. Keys and values are text.
+            ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``, ``timeout``
+            and ``wait`` (seconds), and ``scratch``. Keys and values are text.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
