@@ -7,6 +7,7 @@ pub mod arguments;
 mod cloud;
 mod d_hnsw;
 mod document;
+mod doorbells;
 mod draw;
 mod e2lsh;
 mod numbers;

@@ -18,7 +18,7 @@ use super::points::{Load, Point, Size, compute_ns, per_query, phase_ns};
 use super::sets::{Set, rows_of};
 use super::store::{Emulation, Stored};
 use super::subjects::Subject;
-use super::waves::Waves;
+use crate::doorbells::Doorbells;
 
 /// Queries at once while recall and counters are measured, on each thread.
 const FAST_IN_FLIGHT: usize = 8;
@@ -77,8 +77,8 @@ impl Lab<'_> {
         let subject = planned.subject;
         let (path, manifest) = subject.find_or_build(set, self.arguments.metric, self.console)?;
         let stored = Stored::copy(&path, (set, subject), self.emulation, self.console)?;
-        let waves = Waves::default();
-        let fast = stored.open_fast(Some(waves.wrap()))?;
+        let waves = Doorbells::default();
+        let fast = stored.open_fast(Some(waves.wrap(|tier| tier, None)))?;
         let mut points = Vec::new();
         for sweep in &planned.sweeps {
             for (at, effort) in sweep.efforts.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Lab<'_> {
         &self,
         set: &Set,
         subject: Subject,
-        (index, waves): (&Index, &Waves),
+        (index, waves): (&Index, &Doorbells),
         effort: Effort,
     ) -> Result<Point, Failure> {
         let asked = &set.asked;
@@ -143,9 +143,9 @@ impl Lab<'_> {
         let result = index.search(&asked.queries, &options, self.control)?;
         let each = |total: u64| per_query(&result, total);
         let some = rows_of(&asked.queries, WAVE_QUERIES)?;
-        let before = waves.count();
+        let before = waves.counts().doorbells;
         let alone = index.search(&some, &effort.options(self.arguments.k, 1, 1), self.control)?;
-        let each_round = (waves.count() - before) as f64 / alone.totals.hops.max(1) as f64;
+        let each_round = (waves.counts().doorbells - before) as f64 / alone.totals.hops.max(1) as f64;
         Ok(Point {
             set: set.name.clone(),
             vectors: set.base.count(),

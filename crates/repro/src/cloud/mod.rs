@@ -17,7 +17,6 @@ mod report;
 mod sets;
 mod store;
 mod subjects;
-mod waves;
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;

@@ -2,17 +2,17 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::cost::processor::Processor;
 use bathyal_index::format::manifest::Manifest;
-use bathyal_index::open::WrapTier;
 use bathyal_index::{CopyOptions, Index, IndexError, OpenOptions, SearchOptions, StoreOptions, copy};
 use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
-use bathyal_tier::layer::doorbell::{DoorbellCounts, DoorbellTier};
+
+use crate::doorbells::Doorbells;
 
 /// Room of a node beside the index: its manifest, and what is rounded up.
 const ROOM_BYTES: u64 = 64 << 20;
@@ -34,41 +34,6 @@ pub(super) enum Keep {
     Share(f64),
     /// So many bytes of everything, searches and their buffers aside.
     Bytes(u64),
-}
-
-/// Round trips of an open index, of all its copies.
-#[derive(Clone, Default)]
-pub(super) struct Doorbells(Arc<Mutex<Vec<DoorbellTier>>>);
-
-impl Doorbells {
-    fn tiers(&self) -> MutexGuard<'_, Vec<DoorbellTier>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was counted so far.
-    pub(super) fn counts(&self) -> DoorbellCounts {
-        let mut all = DoorbellCounts::default();
-        for DoorbellCounts { doorbells, reads, bytes } in self.tiers().iter().map(DoorbellTier::counts) {
-            all.doorbells += doorbells;
-            all.reads += reads;
-            all.bytes += bytes;
-        }
-        all
-    }
-
-    /// Doorbells of at most `reads` reads before `device`.
-    fn wrap(&self, device: &DelayProfile, reads: Option<NonZeroU32>) -> WrapTier {
-        let (all, device) = (self.clone(), device.clone());
-        Arc::new(move |tier| {
-            let card: Arc<dyn Tier> = Arc::new(DelayTier::new(tier, device.clone()));
-            let tier = match reads {
-                Some(reads) => DoorbellTier::new(card, reads),
-                None => DoorbellTier::unlimited(card),
-            };
-            all.tiers().push(tier.clone());
-            Ok(Arc::new(tier))
-        })
-    }
 }
 
 /// An open index whose round trips are counted.
@@ -171,13 +136,14 @@ impl Served {
         reads: Option<NonZeroU32>,
         budget: Option<u64>,
     ) -> Result<Opened, IndexError> {
-        let doorbells = Doorbells::default();
+        let (doorbells, card) = (Doorbells::default(), device.clone());
+        let card = move |tier| Arc::new(DelayTier::new(tier, card.clone())) as Arc<dyn Tier>;
         let options = OpenOptions {
             store: self.options()?,
             wait: true,
             memory_bytes: budget,
             processor: Some(Processor::REFERENCE),
-            wrap: Some(doorbells.wrap(device, reads)),
+            wrap: Some(doorbells.wrap(card, reads)),
             ..OpenOptions::default()
         };
         Ok(Opened { index: Index::open(&self.address, &options)?, doorbells })
