@@ -44,6 +44,8 @@ pub(crate) enum Question {
     Pair { endpoint: Endpoint, over: Vec<u32> },
     /// By what a region is reached over RDMA connections of this session.
     Expose { region: u64 },
+    /// Which sessions may still be changing something.
+    Writers,
 }
 
 /// An object of a generation.
@@ -100,6 +102,8 @@ pub(crate) enum Reply {
         start: u64,
         /// What data connections of this session are known by, in hexadecimal digits.
         ticket: String,
+        /// What others know the session by: no other one has the number, of this start or another.
+        session: u64,
         capacity_bytes: u64,
         used_bytes: u64,
     },
@@ -113,6 +117,7 @@ pub(crate) enum Reply {
     Shared(SharedMemory),
     Paired(Endpoint),
     Exposed(ExposedMemory),
+    Writers(Vec<u64>),
     Done,
     Refused {
         why: Refusal,

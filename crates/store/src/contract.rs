@@ -263,4 +263,14 @@ pub trait Object: Debug + Send + Sync {
     /// # Errors
     /// [`StoreError`].
     fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError>;
+
+    /// The same for changing its bytes where they lie, of the very generation that it was opened in: a tier that is
+    /// [writable](Tier::writable).
+    ///
+    /// # Errors
+    /// [`StoreError::Unchangeable`] where nothing is changed but through drafts; [`StoreError::Replaced`] if another generation
+    /// stands under the name now; [`StoreError`].
+    fn changeable(&self) -> Result<Arc<dyn Tier>, StoreError> {
+        Err(StoreError::Unchangeable { path: self.address().to_path_buf() })
+    }
 }

@@ -133,12 +133,29 @@ pub trait Tier: Send + Sync {
     /// The same bytes for writing, where a queue can write them; `None` of tiers that are read alone, as files are, which
     /// are written through the store.
     fn writable(&self) -> Option<&dyn WriteTier>;
+
+    /// Whether others may change the bytes while they are read here.
+    fn is_shared(&self) -> bool;
 }
 
 /// A tier whose bytes can be changed where they lie: memory of any kind, here or elsewhere.
 pub trait WriteTier: Tier {
     /// Opens a queue that holds up to `depth` operations in flight.
     fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError>;
+
+    /// What its queues are known by to whoever keeps the memory: a number that is nobody else's, never 0.
+    fn holder(&self) -> u64 {
+        u64::from(std::process::id())
+    }
+
+    /// All whose queues may still change the memory: nothing of one who is not among them arrives any more. `None` where nobody
+    /// knows.
+    ///
+    /// # Errors
+    /// Whoever keeps the memory does not answer.
+    fn holders(&self) -> Result<Option<Vec<u64>>, TierError> {
+        Ok(None)
+    }
 }
 
 /// One read. `offset`, `len` and `buffer` are multiples of the profile's alignment, except that a read

@@ -88,4 +88,8 @@ impl Tier for ObjectTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
 }

@@ -84,4 +84,11 @@ impl Object for NodeObject {
             None => Ok(Arc::new(DramTier::new(Vec::new()))),
         }
     }
+
+    fn changeable(&self) -> Result<Arc<dyn Tier>, StoreError> {
+        match &self.tier {
+            Some(tier) => Ok(Arc::new(tier.for_writing(&self.path)?)),
+            None => Err(StoreError::Unchangeable { path: self.path.clone() }),
+        }
+    }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Session {
     control: Mutex<Control>,
     /// What this start of the node is known by.
     start: u64,
+    /// What other sessions know this one by.
+    number: u64,
     ticket: [u8; TICKET_BYTES],
     /// The control connection again, to look at it while somebody waits for an answer.
     watched: TcpStream,
@@ -117,12 +119,12 @@ impl Peer {
             )));
         }
         match reply.map_err(lost)? {
-            Reply::Welcome { start, ticket, .. } => {
+            Reply::Welcome { start, ticket, session: number, .. } => {
                 let ticket = identity::unhex(&ticket).and_then(|bytes| bytes.try_into().ok());
                 let ticket = ticket.ok_or_else(|| remote("the node's answer makes no sense".into()))?;
                 let control = Mutex::new(Control { stream, broken: false });
                 let (peer, over, exposed) = (self.clone(), Mutex::default(), Mutex::default());
-                Ok(Arc::new(Session { peer, write, control, start, ticket, watched, over, exposed }))
+                Ok(Arc::new(Session { peer, write, control, start, number, ticket, watched, over, exposed }))
             }
             Reply::Refused { why: Refusal::Denied, .. } => {
                 Err(remote("the node refuses the token: its client.json of now is wanted".into()))
@@ -137,6 +139,24 @@ impl Session {
     /// A session like this one with the same node.
     pub(crate) fn again(&self) -> Result<Arc<Session>, StoreError> {
         self.peer.begin(self.write)
+    }
+
+    /// One that may change something.
+    pub(crate) fn for_writing(&self) -> Result<Arc<Session>, StoreError> {
+        self.peer.begin(true)
+    }
+
+    /// What other sessions know it by.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The numbers of all sessions that may still be changing something.
+    pub(crate) fn writers(&self) -> Result<Vec<u64>, Failed> {
+        match self.ask(&Question::Writers)? {
+            Reply::Writers(writers) => Ok(writers),
+            _ => Err(nonsense()),
+        }
     }
 
     /// Whether the node has not been started anew between two sessions.

@@ -8,6 +8,7 @@ use crate::control::ObjectEntry;
 use bathyal_store::StoreError;
 use bathyal_tier::{FaultKind, ReadFault};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Source {
     keys: Vec<u64>,
     /// `None` of a draft, which is gone with its connection.
     name: Option<String>,
+    /// Whether it ends with its session: others hold what was begun in that for over then.
+    pinned: bool,
     /// The way by RDMA, once it was wanted.
     fabric: OnceLock<Result<Arc<Fabric>, String>>,
 }
@@ -43,13 +46,32 @@ impl Source {
         let reached = Reached { session, generation, objects: Arc::new(objects.clone()) };
         let keys = objects.iter().map(|entry| entry.region).collect();
         let (reached, name) = (Mutex::new(reached), Some(url.name.clone()));
-        Ok((Source { reached, keys, name, fabric: OnceLock::new() }, objects))
+        Ok((Source { reached, keys, name, pinned: false, fabric: OnceLock::new() }, objects))
+    }
+
+    /// The same generation by a session that may change it, and that it ends with.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`] if another one stands under its name now.
+    pub(crate) fn for_writing(&self, path: &Path) -> Result<Source, StoreError> {
+        let reached = self.reached().clone();
+        let replaced = || StoreError::Replaced { path: path.to_path_buf() };
+        let name = self.name.clone().ok_or_else(replaced)?;
+        let session = reached.session.for_writing()?;
+        let (generation, objects) = session.open(&name).map_err(|e| e.at("open", path))?;
+        if !session.is_of_same_start(&reached.session) || generation != reached.generation {
+            return Err(replaced());
+        }
+        let reached = Mutex::new(Reached { session, generation, objects: Arc::new(objects) });
+        let (keys, name) = (self.keys.clone(), Some(name));
+        Ok(Source { reached, keys, name, pinned: true, fabric: OnceLock::new() })
     }
 
     /// Regions of drafts of a session.
     pub(crate) fn of_drafts(session: Arc<Session>) -> Source {
         let reached = Reached { session, generation: 0, objects: Arc::default() };
-        Source { reached: Mutex::new(reached), keys: Vec::new(), name: None, fabric: OnceLock::new() }
+        let (reached, keys) = (Mutex::new(reached), Vec::new());
+        Source { reached, keys, name: None, pinned: false, fabric: OnceLock::new() }
     }
 
     fn reached(&self) -> MutexGuard<'_, Reached> {
@@ -89,6 +111,9 @@ impl Source {
             Err(e) => e,
         };
         let lost = ReadFault { kind: FaultKind::LostPeer, errno: e.raw_os_error().unwrap_or(0) };
+        if self.pinned {
+            return Err(lost);
+        }
         let renewed = self.renew(&reached, lost)?;
         connect(&renewed.session, self.key(&renewed, opened)).map_err(|_| lost)
     }

@@ -4,6 +4,7 @@ use super::fabric::Fabric;
 use super::options::Transport;
 use super::queue::RemoteQueue;
 use super::rdma_queue::{Place, RdmaQueue};
+use super::session::Failed;
 use super::source::Source;
 use bathyal_store::StoreError;
 use bathyal_tier::backend::mapped::MappedFile;
@@ -101,6 +102,14 @@ impl RemoteTier {
         Ok(RemoteTier { source, region, len, changeable, profile, way })
     }
 
+    /// The same region for changing it, by a session of its own.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`] if the region is not part of what stands under the name any more.
+    pub(crate) fn for_writing(&self, path: &std::path::Path) -> Result<RemoteTier, StoreError> {
+        RemoteTier::new(Arc::new(self.source.for_writing(path)?), self.region, self.len, true, path)
+    }
+
     /// What its queues are of, by RDMA.
     fn place(&self, fabric: &Arc<Fabric>) -> Place {
         Place { source: self.source.clone(), fabric: fabric.clone(), opened: self.region, len: self.len }
@@ -114,8 +123,8 @@ impl RemoteTier {
 /// Maps a region of a node of this machine.
 fn map(source: &Source, region: u64, len: u64, changeable: bool) -> Result<WritableTier, String> {
     let shared = source.session().share(region).map_err(|failed| match failed {
-        super::session::Failed::Refused(_, reason) => reason,
-        super::session::Failed::Lost(e) => e.to_string(),
+        Failed::Refused(_, reason) => reason,
+        Failed::Lost(e) => e.to_string(),
     })?;
     let place = PathBuf::from(format!("/proc/{}/fd/{}", shared.process, shared.descriptor));
     let about = std::fs::metadata(&place).map_err(|e| format!("the node's memory is not to be had: {e}"))?;
@@ -146,6 +155,10 @@ impl Tier for RemoteTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         self.changeable.then_some(self)
     }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
 
 impl WriteTier for RemoteTier {
@@ -157,5 +170,20 @@ impl WriteTier for RemoteTier {
             }
             Way::Tcp => Ok(Box::new(RemoteQueue::for_writing(self.source.clone(), self.region, depth)?)),
         }
+    }
+
+    fn holder(&self) -> u64 {
+        self.source.session().number()
+    }
+
+    fn holders(&self) -> Result<Option<Vec<u64>>, TierError> {
+        let writers = self.source.session().writers();
+        let lost = |failed: Failed| match failed {
+            Failed::Refused(_, reason) => std::io::Error::other(reason),
+            Failed::Lost(e) => e,
+        };
+        writers
+            .map(Some)
+            .map_err(|failed| TierError::io("ask who changes", "the memory of a node", lost(failed)))
     }
 }

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Control connections at most.
@@ -95,6 +95,7 @@ fn serve(stream: TcpStream, shared: &Arc<Shared>, known: &AtomicBool) -> io::Res
     let welcome = Reply::Welcome {
         start: shared.regions.start,
         ticket: hex(&peer.session.ticket),
+        session: peer.session.number,
         capacity_bytes: status.capacity_bytes,
         used_bytes: status.used_bytes,
     };
@@ -122,8 +123,11 @@ fn welcome(hello: &Question, shared: &Shared) -> Result<Arc<Session>, Refused> {
         return Err((Refusal::Bad, what));
     }
     let ticket = random().map_err(|e| (Refusal::Bad, e.to_string()))?;
-    let session = Arc::new(Session::new(ticket, *write));
+    let session = Arc::new(Session::new(ticket, shared.regions.number(), *write));
     shared.sessions().insert(ticket, session.clone());
+    if *write {
+        shared.writers().push(Arc::downgrade(&session));
+    }
     Ok(session)
 }
 
@@ -213,6 +217,13 @@ impl Peer<'_> {
             Question::Expose { region } => {
                 let (address, key) = self.session.expose(region)?;
                 Ok(Reply::Exposed(ExposedMemory { address, key }))
+            }
+            Question::Writers => {
+                let mut writers = self.shared.writers();
+                // As long as anything of a session is there, a data connection too, something of it may still arrive.
+                writers.retain(|session| session.strong_count() > 0);
+                let there = writers.iter().filter_map(Weak::upgrade);
+                Ok(Reply::Writers(there.map(|session| session.number).collect()))
             }
         }
     }

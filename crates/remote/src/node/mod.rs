@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -80,6 +80,8 @@ struct Shared {
     identity: Identity,
     tls: Arc<rustls::ServerConfig>,
     sessions: Mutex<HashMap<Ticket, Arc<Session>>>,
+    /// Those that may change something, until nothing of them is left.
+    writers: Mutex<Vec<Weak<Session>>>,
     /// Control connections, by a number each.
     controls: Mutex<HashMap<u64, Control>>,
     counts: Counts,
@@ -89,6 +91,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn writers(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sessions(&self) -> MutexGuard<'_, HashMap<Ticket, Arc<Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,6 +158,7 @@ impl Node {
             identity,
             tls,
             sessions: Mutex::default(),
+            writers: Mutex::default(),
             controls: Mutex::default(),
             counts: Counts::default(),
             stopping: AtomicBool::new(false),

@@ -126,7 +126,7 @@ fn a_connection_does_what_the_plainest_memory_does() {
         let mut seed = round;
         let write = !mix(&mut seed).is_multiple_of(5);
         let region = Arc::new(Region::new(KEY, LEN as u64, Arc::new(AtomicU64::new(1 << 20))).unwrap());
-        let session = Arc::new(Session::new([0; 16], write));
+        let session = Arc::new(Session::new([0; 16], 1, write));
         session.hold(&region);
         let mut memory = vec![0; LEN];
         let (mut input, mut wanted, mut broken) = (Vec::new(), Vec::new(), false);

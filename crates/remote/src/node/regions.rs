@@ -86,7 +86,8 @@ impl Regions {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn number(&self) -> u64 {
+    /// A number that nothing else has, of this start or another.
+    pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 

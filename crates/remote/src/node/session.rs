@@ -18,6 +18,8 @@ pub(super) type Ticket = [u8; TICKET_BYTES];
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) ticket: Ticket,
+    /// What peers know it by.
+    pub(super) number: u64,
     /// Whether it may change anything.
     pub(super) write: bool,
     /// Regions that it may ask for.
@@ -33,9 +35,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(ticket: Ticket, write: bool) -> Session {
+    pub(super) fn new(ticket: Ticket, number: u64, write: bool) -> Session {
         Session {
             ticket,
+            number,
             write,
             held: Mutex::default(),
             reach: Mutex::default(),

@@ -87,6 +87,10 @@ impl Tier for MmapTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 impl Queue for MmapQueue {

@@ -84,6 +84,10 @@ impl Tier for DramTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 impl InPlace for Arc<Lined> {

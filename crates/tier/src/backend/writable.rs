@@ -286,6 +286,10 @@ impl Tier for WritableTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         self.changeable.then_some(self)
     }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
 
 impl WriteTier for WritableTier {

@@ -216,6 +216,10 @@ impl Tier for DelayTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
 }
 
 /// The link that all queues of a device share: a token bucket that holds no more than one read, in the time of

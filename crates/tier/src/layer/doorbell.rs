@@ -99,6 +99,10 @@ impl Tier for DoorbellTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
 }
 
 struct DoorbellQueue {

@@ -239,6 +239,10 @@ impl Tier for StripeTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.members.iter().any(|tier| tier.is_shared())
+    }
 }
 
 struct Member {

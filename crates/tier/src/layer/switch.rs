@@ -66,6 +66,10 @@ impl Tier for SwitchTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.is_shared())
+    }
 }
 
 struct SwitchQueue {

@@ -175,6 +175,10 @@ impl Tier for TraceTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
 }
 
 struct Flight {

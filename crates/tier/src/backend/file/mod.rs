@@ -119,6 +119,10 @@ impl Tier for FileTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// Opens a file, with O_DIRECT if wanted and possible (tmpfs and some network file systems refuse it).

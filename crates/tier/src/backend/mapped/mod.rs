@@ -206,4 +206,8 @@ impl Tier for MappedTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
 }

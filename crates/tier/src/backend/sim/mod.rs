@@ -333,6 +333,10 @@ impl Tier for SimTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         matches!(self.device.content, Content::Words(_)).then_some(self)
     }
+
+    fn is_shared(&self) -> bool {
+        self.writable().is_some()
+    }
 }
 
 impl WriteTier for SimTier {

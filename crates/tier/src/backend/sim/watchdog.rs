@@ -56,6 +56,10 @@ impl Tier for Watchdog {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
 }
 
 struct WatchedQueue {

@@ -312,4 +312,8 @@ impl Tier for CacheTier {
     fn writable(&self) -> Option<&dyn WriteTier> {
         None
     }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
 }
