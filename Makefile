@@ -27,7 +27,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-budgets check-publishing
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-histories check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -159,6 +159,9 @@ check-publishing: ## builds of sets in parts killed, out of space or without pow
 
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
+
+check-histories: ## ten thousand random schedules of writers and readers of the same partitions; minutes
+	$(CARGO) test --release --locked -p bathyal-index --lib ten_thousand_schedules -- --ignored
 
 check-rdma: ## the command and a memory node in a guest with an RDMA device, emulated; minutes, 120 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_rdma/run.sh

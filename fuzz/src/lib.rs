@@ -19,7 +19,7 @@ pub const GROUPS: [(&str, &[&str]); 13] = [
     ("group_page", &["group_page", "table_block"]),
     ("packed_record", &["packed_record", "offsets"]),
     ("centroids", &["centroids"]),
-    ("partitions", &["subindex", "partition_table"]),
+    ("partitions", &["subindex", "partition_table", "partition_group"]),
     (
         "lists",
         &[

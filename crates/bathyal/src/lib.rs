@@ -49,10 +49,10 @@
 pub use bathyal_index::families;
 pub use bathyal_index::{
     BuildOptions, BuildReport, Description, Effort, Explanation, FamilyOptions, Index, IndexError as Error,
-    IndexStats, InspectReport, Loss, ManyResult, MemorySplit, Numa, OpenOptions, QueryStats, RangeOptions,
-    RangeResult, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoredEntry,
-    StripeConversion, StripeConversionOptions, StripeOptions, TierChoice, VerifyReport, WarmReport, build,
-    convert_stripes, inspect, search_many, verify,
+    IndexStats, InspectReport, Loss, ManyResult, MemorySplit, NO_ID, Numa, OpenOptions, QueryStats,
+    RangeOptions, RangeResult, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs,
+    StoredEntry, StripeConversion, StripeConversionOptions, StripeOptions, TierChoice, VerifyReport,
+    WarmReport, build, convert_stripes, inspect, search_many, verify,
 };
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;

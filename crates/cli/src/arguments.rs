@@ -506,9 +506,9 @@ Stopped by Ctrl-C or killed, it has inserted the first vectors of the file: insp
 
 Examples:
   bathyal insert my.index more.fbin
-  bathyal insert my.index more.fbin --json")]
+  bathyal insert remote://10.0.0.7:7730/my.index more.fbin --json")]
 pub struct InsertArguments {
-    /// The index, of a family that changes after its build: lsh
+    /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory of a node
     pub index: PathBuf,
     /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
     pub vectors: PathBuf,
@@ -529,7 +529,7 @@ Examples:
   bathyal delete my.index --ids 17,4,2023
   bathyal delete my.index --file gone.ibin")]
 pub struct DeleteArguments {
-    /// The index, of a family that changes after its build: lsh
+    /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory of a node
     pub index: PathBuf,
     /// The ids of the vectors
     #[arg(long, value_name = "ID,ID,...", value_delimiter = ',', required_unless_present = "file")]

@@ -28,6 +28,8 @@ const OWN: PartitionedOptions = PartitionedOptions {
     replicas: 2,
     links: 8,
     construction_list: 40,
+    growth: 0.0,
+    overflow_vectors: 0,
 };
 
 fn of(own: PartitionedOptions) -> BuildOptions {

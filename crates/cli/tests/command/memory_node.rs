@@ -1,6 +1,6 @@
 //! `bathyal memory-node`, and the other commands on what lies in its memory.
 
-use crate::workshop::{Ran, bathyal, command, copy, names};
+use crate::workshop::{Ran, bathyal, command, copy, names, write_vectors};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -140,4 +140,53 @@ fn the_answer_in_words_says_how_much_went_over_the_network() {
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
     let ran = Ran::of(child.wait_with_output().unwrap());
     assert!(ran.good().contains("stopped after 0 operations"));
+}
+
+/// A process that is killed in the middle of its inserts leaves nothing that others wait for, and nothing of a vector but all of it.
+#[test]
+fn writers_that_are_killed_leave_an_index_that_others_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (name, count, seed) in [("base.fbin", 1500, 1), ("more.fbin", 3000, 2), ("few.fbin", 40, 3)] {
+        write_vectors(folder, name, count, 16, seed);
+    }
+    let node = Running::new(folder, "--capacity 256MiB", 1);
+    let url = format!("remote://{}/index", node.address);
+    let own = "--family partitioned --partition-vectors 40 --overflow-vectors 8 --growth 20";
+    bathyal(folder, &format!("build base.fbin {url} --metric l2 {own} {KEYS} --json")).json();
+    let mut first_ids = Vec::new();
+    for (round, transport) in (1_u64..).zip(["tcp", "shm", "tcp", "shm", "tcp", "shm"]) {
+        let line = format!("insert {url} more.fbin {KEYS} --store-option transport={transport}");
+        let mut command = command(folder, &line.split_whitespace().collect::<Vec<_>>());
+        let mut killed = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(17 * round));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let inserted = bathyal(folder, &format!("insert {url} few.fbin {KEYS} --json")).json();
+        assert_eq!(inserted["inserted"], 40);
+        first_ids.push(inserted["first_id"].as_u64().unwrap() as u32);
+        let report = bathyal(folder, &format!("verify {url} {KEYS} --json")).json();
+        assert_eq!(report["sound"], true, "{report}");
+    }
+    // What was inserted six times is found six times.
+    let search = "few.fbin -k 6 --search-list 100 --probes 1000 --output found.ibin --json";
+    bathyal(folder, &format!("search {url} {search} {KEYS}")).json();
+    let found = std::fs::read(folder.join("found.ibin")).unwrap();
+    let ids: Vec<u32> =
+        found[8..8 + 40 * 24].chunks_exact(4).map(|id| u32::from_le_bytes(id.try_into().unwrap())).collect();
+    for (row, ids) in ids.chunks_exact(6).enumerate() {
+        let mut ids: Vec<u32> = ids.iter().map(|id| id - row as u32).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, first_ids, "row {row}");
+    }
+    let more = bathyal(folder, &format!("delete {url} --ids {} {KEYS} --json", first_ids[0])).json();
+    assert_eq!(more["deleted"], 1);
+    bathyal(folder, &format!("delete {url} --ids 4000000000 {KEYS}"))
+        .fails(1, &["there is no vector 4000000000"]);
+    // A copy has all of it, and is what it says.
+    let copied = format!("copy {url} saved --from-store-option keys=keys/client.json --json");
+    bathyal(folder, &copied).json();
+    let report = bathyal(folder, "verify saved --json").json();
+    assert_eq!(report["sound"], true);
+    bathyal(folder, "insert saved few.fbin").fails(1, &["memory of a node", "bathyal copy"]);
 }

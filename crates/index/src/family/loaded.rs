@@ -9,8 +9,10 @@ use crate::query::changes::Placed;
 use crate::query::under_way::Query;
 use bathyal_tier::Cx;
 use bathyal_tier::layer::cache::CacheCounters;
+use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -45,6 +47,27 @@ pub(crate) trait Scratch {
     /// The same.
     fn query_mut(&mut self) -> &mut Query;
 }
+
+/// An index that is changed where it lies: in memory that several machines reach, each of which may change it at any time.
+pub(crate) trait InPlace {
+    /// Inserts vectors, which get the ids of the range that is returned.
+    fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError>;
+
+    /// Deletes the vectors of these ids; how many were there.
+    fn delete(&self, ids: &[u32]) -> Result<u64, IndexError>;
+
+    /// Looks how many vectors there are; whether that is not what was known before.
+    fn refresh(&self) -> Result<bool, IndexError>;
+
+    /// Vectors that are there, and the id that the next one gets, as far as is known here.
+    fn counts(&self) -> (u64, u32);
+
+    /// Vectors that there may be, whatever others have changed.
+    fn most(&self) -> u64;
+}
+
+/// For as long as this is there nobody changes an index that is changed where it lies.
+pub(crate) trait Paused {}
 
 /// What stays in memory of an open index.
 pub(crate) trait Searcher: Send + Sync + 'static {
@@ -90,6 +113,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         None
     }
 
+    /// The way to change it where it lies; `None` where it is not.
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        None
+    }
+
     /// How much of the index the last search looked at; `None` of a family that walks.
     fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
 
@@ -125,6 +153,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::place`].
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>>;
+
+    /// [`Searcher::in_place`].
+    fn in_place(&self) -> Option<&dyn InPlace>;
 
     /// Memory for one running query.
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState>;
@@ -170,6 +201,10 @@ impl<S: Searcher> Opened for S {
 
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
         Searcher::place(self, rows)
+    }
+
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        Searcher::in_place(self)
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {

@@ -12,7 +12,7 @@ pub(crate) mod pages;
 pub mod reports;
 
 pub use loaded::Arrival;
-pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher};
+pub(crate) use loaded::{InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};
 pub use memory::MemorySplit;
 pub(crate) use memory::{Needs, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
@@ -126,6 +126,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) checked: bool,
     /// Whether codes may come while searches run, which then read from the tier what is not there yet.
     pub(crate) arriving: bool,
+    /// Whether others may change what is read.
+    pub(crate) shared: bool,
 }
 
 /// What a verification has to work with.
@@ -197,6 +199,15 @@ pub(crate) trait Stored: Send + Sync {
     /// The options that the same index over other vectors is built with; `None` of a family whose indexes do not change.
     fn rebuilding(&self) -> Option<FamilyOptions> {
         None
+    }
+
+    /// Keeps others from changing the index where it lies, whose bytes may then be others than were built; `None` where nobody does.
+    fn pause(
+        &self,
+        _directory: &dyn Generation,
+        _manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Paused>>, IndexError> {
+        Ok(None)
     }
 
     /// Tells `each` of all vectors (id, as it is stored) in the file that searches read, in the order of their ids.

@@ -197,9 +197,16 @@ impl Index {
     /// device refuses: nothing was inserted then.
     pub fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
         self.check_process()?;
+        let check = || {
+            self.check_vectors(vectors, 0..vectors.count(), ("vectors", "row"))?;
+            extent::check_set(vectors, self.metric(), vectors.block(0..vectors.count()).largest())
+        };
+        if let Some(placed) = self.opened.in_place() {
+            check()?;
+            return placed.insert(vectors);
+        }
         let changing = self.changing()?;
-        self.check_vectors(vectors, 0..vectors.count(), ("vectors", "row"))?;
-        extent::check_set(vectors, self.metric(), vectors.block(0..vectors.count()).largest())?;
+        check()?;
         let mut writer = self.writer(changing)?;
         let mut changes = (*changing.now()).clone();
         let (first, count) = (changes.next(), vectors.count());
@@ -233,7 +240,8 @@ impl Index {
     /// another process changes it or the device refuses: nothing was deleted then.
     pub fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
         self.check_process()?;
-        let changing = self.changing()?;
+        let placed = self.opened.in_place();
+        let changing = if placed.is_some() { None } else { Some(self.changing()?) };
         if let Some(id) = ids.iter().max().filter(|id| **id >= self.next_id()) {
             // Others may have inserted it.
             self.refresh()?;
@@ -246,6 +254,7 @@ impl Index {
                 )));
             }
         }
+        let Some(changing) = changing else { return placed.map_or(Ok(0), |placed| placed.delete(ids)) };
         let mut writer = self.writer(changing)?;
         let mut changes = (*changing.now()).clone();
         let there: Vec<[u8; 4]> =
@@ -262,6 +271,9 @@ impl Index {
     /// # Errors
     /// [`IndexError::Store`] if the index was replaced, as by a compaction: open it again.
     pub fn refresh(&self) -> Result<bool, IndexError> {
+        if let Some(placed) = self.opened.in_place() {
+            return placed.refresh();
+        }
         let Some(changing) = &self.changing else { return Ok(false) };
         let mut writer = changing.writer();
         let before = writer.end;

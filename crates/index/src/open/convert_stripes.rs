@@ -88,20 +88,26 @@ pub fn convert_stripes_in(
         )));
     }
     let target = Target { store, name, replace };
+    let paused = stored.pause(source, &manifest)?;
     // The manifest has the checksums of all that the index is.
     let content =
         Identity::of(&serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?);
-    let fingerprint = format!("copy of {content} by {}", env!("CARGO_PKG_VERSION"));
+    // What others have changed meanwhile is not gone on with.
+    let moment =
+        if paused.is_some() { format!(" at {:?}", std::time::SystemTime::now()) } else { String::new() };
+    let fingerprint = format!("copy of {content} by {}{moment}", env!("CARGO_PKG_VERSION"));
     let begun =
         |draft: &dyn Draft, of: &str| draft.read(COPYING).ok().filter(|copied| copied == of.as_bytes());
     let (mut draft, start) = target.start(Some(&fingerprint), begun)?;
     if matches!(start, Start::Anew) {
         draft.replace(COPYING, fingerprint.as_bytes())?;
     }
+    let mut manifest = manifest;
     if !matches!(start, Start::Finished(..)) {
-        let copied = copy(source, &manifest, draft.as_ref(), progress);
+        let copied = copy(source, &mut manifest, paused.is_some(), draft.as_ref(), progress);
         draft = kept(draft, copied)?;
     }
+    drop(paused);
     let copied = manifest.laid_out(draft.as_ref())?;
     publish(draft, &copied, &Note { fingerprint, links: 0 }, progress)?;
     let parts = |of: &Manifest| of.paged_file().stripe.as_ref().map_or(1, |stripe| stripe.parts.len());
@@ -113,10 +119,12 @@ pub fn convert_stripes_in(
     })
 }
 
-/// Copies all files, and compares their checksums with those of the manifest.
+/// Copies all files, and compares their checksums with those of the manifest; what searches read may be `changed`, and has another
+/// one in the manifest of the copy then.
 fn copy(
     source: &dyn Generation,
-    manifest: &Manifest,
+    manifest: &mut Manifest,
+    changed: bool,
     draft: &dyn Draft,
     progress: &dyn Progress,
 ) -> Result<(), IndexError> {
@@ -128,7 +136,11 @@ fn copy(
         checksums = draft.adopt(source, &names, attend)?;
         Ok(())
     })?;
-    for ((file, object), found) in files.iter().zip(objects).zip(checksums) {
+    let paged = manifest.paged_file().name.clone();
+    for ((file, object), found) in manifest.files.iter_mut().zip(objects).zip(checksums) {
+        if changed && file.name == paged {
+            file.crc32c = found;
+        }
         if found != file.crc32c {
             let reason = format!("checksum {found:08x}, the manifest says {:08x}", file.crc32c);
             return Err(IndexError::damaged(object.address(), "its content", reason));

@@ -40,7 +40,7 @@ pub use options::{
 };
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
-pub use result::SearchResult;
+pub use result::{NO_ID, SearchResult};
 pub use searching::Searching;
 pub use stats::{CacheStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;
@@ -159,6 +159,7 @@ impl Loaded {
             // What is loaded into memory was checked on its way there.
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
             arriving,
+            shared: tier.is_shared(),
         };
         let opened = stored.open(&loading)?;
         Ok(Loaded { tier, opened, profile, cache, parts })
@@ -331,17 +332,21 @@ impl Index {
 
     /// Number of vectors: those that are not deleted.
     pub fn len(&self) -> usize {
-        self.changing.as_ref().map_or(self.manifest.vectors, |changing| changing.now().vectors()) as usize
+        let fixed = || self.opened.in_place().map_or(self.manifest.vectors, |placed| placed.counts().0);
+        self.changing.as_ref().map_or_else(fixed, |changing| changing.now().vectors()) as usize
     }
 
-    /// The same in a state of changes.
+    /// The same in a state of changes; where others change it at any time, as many as there may be.
     fn held(&self, changes: Option<&Arc<Changes>>) -> usize {
-        changes.map_or(self.manifest.vectors, |changes| changes.vectors()) as usize
+        let fixed = || self.opened.in_place().map_or(self.manifest.vectors, |placed| placed.most());
+        changes.map_or_else(fixed, |changes| changes.vectors()) as usize
     }
 
     /// Ids of its vectors are below this one, which the next vector gets.
     pub fn next_id(&self) -> u32 {
-        self.changing.as_ref().map_or(self.manifest.vectors as u32, |changing| changing.now().next())
+        let fixed =
+            || self.opened.in_place().map_or(self.manifest.vectors as u32, |placed| placed.counts().1);
+        self.changing.as_ref().map_or_else(fixed, |changing| changing.now().next())
     }
 
     /// Whether the index holds no vector, since all were deleted.
@@ -442,6 +447,9 @@ impl Index {
         let threads = thread_count(options.threads);
         let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;
         result.notes = notes;
+        if self.opened.in_place().is_some() {
+            result.note_short();
+        }
         result.note_unlike(self.stored.reach(), options.effort);
         Ok(result)
     }

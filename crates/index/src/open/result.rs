@@ -47,7 +47,22 @@ pub struct SearchResult {
     pub notes: Vec<String>,
 }
 
+/// In the place of an id where a query has fewer neighbours than were asked for, which happens to indexes that others change.
+pub const NO_ID: u32 = u32::MAX;
+
 impl SearchResult {
+    /// Notes queries with fewer neighbours than were asked for.
+    pub(super) fn note_short(&mut self) {
+        let short = self.ids.chunks(self.k.max(1)).filter(|ids| ids.last() == Some(&NO_ID)).count();
+        if short > 0 {
+            let what = format!(
+                "{short} queries have fewer than {} neighbours: the index holds no more vectors",
+                self.k
+            );
+            self.notes.push(what);
+        }
+    }
+
     /// Notes queries to whom the calibration, whose own were so far away (`measured`), cannot promise the recall asked for.
     pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
         let (asked, ratio) = match effort {

@@ -50,7 +50,7 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 44] = [
+pub const TARGETS: [Target; 45] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
@@ -89,6 +89,7 @@ pub const TARGETS: [Target; 44] = [
     Target { name: "spann_manifest", seeds: lists::manifests, read: manifest_content },
     Target { name: "partitioned_manifest", seeds: partitions::manifests, read: manifest_content },
     Target { name: "subindex", seeds: partitions::subindexes, read: partitions::subindex },
+    Target { name: "partition_group", seeds: partitions::groups, read: partitions::group },
     Target { name: "partition_table", seeds: partitions::tables, read: partitions::table },
     Target { name: "manifest_of_version_1", seeds: first_manifests, read: manifest_content },
     Target { name: "list_table", seeds: lists::tables, read: lists::table },

@@ -41,6 +41,18 @@ impl Assigned {
         self.starts.len() - 1
     }
 
+    /// The partition of each of `count` vectors, which are in one.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn partitions_of(&self, count: usize) -> Result<Vec<u32>, IndexError> {
+        let mut partitions = zeros("the partitions of vectors", count)?;
+        for partition in 0..self.count() {
+            self.members(partition).iter().for_each(|id| partitions[*id as usize] = partition as u32);
+        }
+        Ok(partitions)
+    }
+
     /// Vectors of all partitions, as often as they are in one.
     pub(super) fn copies(&self) -> u64 {
         self.members.len() as u64

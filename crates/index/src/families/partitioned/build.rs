@@ -3,11 +3,14 @@
 use super::assign::{self, Assigned};
 use super::balance;
 use super::calibrate::{self, Measurer, Measuring};
+use super::growth::laying::Laying;
 use super::hnsw::{Hnsw, arrange};
 use super::meta::{self, Meta};
 use super::options::{PartitionedOptions, Pivots};
 use super::plan::{self, READY};
-use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
+use super::section::{
+    FILE_NAME, GrowthEntry, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME,
+};
 use super::subindex::Parts;
 use super::table::{ALIGNMENT, Entry};
 use crate::build::journal;
@@ -107,6 +110,8 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
         copies: assigned.copies(),
         most_vectors: written.most_vectors,
         longest_bytes: written.longest_bytes,
+        growth: written.growth,
+        read_bytes: 0,
         calibration: calibration.unwrap_or_default(),
     };
     let mut manifest = least_manifest(data, options, identity);
@@ -166,6 +171,7 @@ struct Written {
     table: FileEntry,
     most_vectors: u32,
     longest_bytes: u32,
+    growth: Option<GrowthEntry>,
 }
 
 /// A stage: a sub-index for each partition.
@@ -185,25 +191,37 @@ impl Building<'_> {
         work.progress.stage("building sub-indexes", self.assigned.copies());
         let mut file = Appender::create(work.directory, FILE_NAME)?;
         let (mut table, mut most_vectors, mut longest_bytes, mut done) = (Vec::new(), 0, 0, 0);
+        let mut laying = Laying::new(work.own, work.identity, partitions, work.data.row_bytes());
         let at_once = work.threads.max(1) * READY;
         for first in (0..partitions).step_by(at_once) {
             let some = first..partitions.min(first + at_once);
             for (partition, bytes) in some.clone().zip(self.some(some)?) {
                 let vectors = self.assigned.members(partition).len() as u32;
-                let end = file.written().bytes;
-                let offset = end.next_multiple_of(ALIGNMENT);
-                file.append(&vec![0; (offset - end) as usize])?;
-                file.append(&bytes)?;
                 let length = bytes.len() as u32;
-                Entry { offset, bytes: length, vectors }.encode(&mut table);
                 (most_vectors, longest_bytes) = (vectors.max(most_vectors), length.max(longest_bytes));
                 done += u64::from(vectors);
+                match &mut laying {
+                    Some(laying) => laying.push(&mut file, bytes, vectors, &mut table)?,
+                    None => {
+                        let end = file.written().bytes;
+                        let offset = end.next_multiple_of(ALIGNMENT);
+                        file.append(&vec![0; (offset - end) as usize])?;
+                        file.append(&bytes)?;
+                        Entry { offset, bytes: length, vectors }.encode(&mut table);
+                    }
+                }
             }
             work.progress.advance(done);
         }
+        let mut growth = None;
+        if let Some(laying) = laying {
+            let (entry, longest) =
+                laying.finish(&mut file, &mut table, &self.assigned.partitions_of(work.rows)?)?;
+            (growth, longest_bytes) = (Some(entry), longest);
+        }
         let mut table_file = Appender::create(work.directory, TABLE_NAME)?;
         table_file.append(&table)?;
-        Ok(Written { file: file.finish()?, table: table_file.finish()?, most_vectors, longest_bytes })
+        Ok(Written { file: file.finish()?, table: table_file.finish()?, most_vectors, longest_bytes, growth })
     }
 
     /// The sub-indexes of some partitions.

@@ -2,11 +2,12 @@
 //! over the first vectors of the one below it.
 
 use super::options::PartitionedOptions;
-use super::subindex::MOST_LAYERS;
+use super::subindex::{MOST_LAYERS, SubIndex};
 use crate::error::IndexError;
 use crate::families::graph::GraphOptions;
 use crate::families::graph::adjacency::Adjacency;
 use crate::families::graph::grow::Growth;
+use crate::families::graph::walk::Links;
 use crate::partition::space::Space;
 use bathyal_vectors::progress::{Progress, Unheard};
 use rand::rngs::StdRng;
@@ -69,6 +70,32 @@ impl<'a> Hnsw<'a> {
             let graph = hnsw.insert(graph, degree, order.get(1..).unwrap_or(&[]), &order)?;
             hnsw.layers.push(graph);
         }
+        Ok(hnsw)
+    }
+
+    /// Grows one further that was read: over its vectors, which `space` begins with, and all others, which are in the bottom layer
+    /// alone.
+    pub(super) fn extend(
+        space: &'a Space,
+        grown: &SubIndex<'_>,
+        own: &'a PartitionedOptions,
+        progress: &'a dyn Progress,
+    ) -> Result<Hnsw<'a>, IndexError> {
+        let mut hnsw = Hnsw { space, own, progress: Unheard(progress), layers: Vec::new() };
+        for number in 0..grown.layers() {
+            let layer = grown.layer(number);
+            let count = if number == 0 { space.count() } else { layer.count() };
+            let degree = if number == 0 { 2 * own.links } else { own.links };
+            let graph = Adjacency::new(count, degree)?;
+            let mut links: Vec<u32> = Vec::new();
+            for vector in 0..layer.count() as u32 {
+                links.clear();
+                links.extend(layer.links(vector).take(degree as usize));
+                graph.lock(vector).set(links.iter().copied());
+            }
+            hnsw.layers.push(graph);
+        }
+        hnsw.complete(grown.count())?;
         Ok(hnsw)
     }
 

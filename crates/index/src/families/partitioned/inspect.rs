@@ -18,6 +18,18 @@ pub(super) fn describe(manifest: &Manifest, entry: &PartitionedEntry) -> Descrip
         entry.copies as f64 / manifest.vectors as f64,
         entry.replicas
     );
+    let growth = entry.growth.as_ref();
+    let takes = growth.map(|growth| {
+        let takes = format!(
+            "{} ids in all, {} vectors and deletions before two partitions are made anew; room for {} bytes of partitions, built \
+             in {}",
+            growth.ids,
+            growth.overflow_vectors,
+            u64::from(growth.units) * growth.unit_bytes,
+            u64::from(growth.built_units) * growth.unit_bytes
+        );
+        ("inserts", takes)
+    });
     Description {
         kind: format!("partitions, each with an HNSW ({} pivots)", entry.pivots),
         built_with: format!(
@@ -27,19 +39,23 @@ pub(super) fn describe(manifest: &Manifest, entry: &PartitionedEntry) -> Descrip
         read_bytes: mean,
         records_per_page: 0,
         // What is neither a vector nor its id: links.
-        padding_share: (1.0 - (rows + 4.0 * entry.copies as f64) / entry.file.bytes as f64).max(0.0),
+        padding_share: (1.0 - (rows + 4.0 * entry.copies as f64) / entry.read_bytes as f64).max(0.0),
         facts: vec![
             Fact::new("partitions", entry.partitions),
             Fact::new("copies", entry.copies),
             Fact::new("most_vectors", entry.most_vectors),
             Fact::new("longest_bytes", entry.longest_bytes),
             Fact::new("meta_bytes", entry.meta.bytes),
+            Fact::new("ids_at_most", growth.map_or(manifest.vectors, |growth| u64::from(growth.ids))),
         ],
-        lines: vec![
+        lines: [
             ("partitions", of_partitions),
             ("copies", copies),
             ("meta index", format!("{} bytes in memory while searching", entry.meta.bytes)),
-        ],
+        ]
+        .into_iter()
+        .chain(takes)
+        .collect(),
         histogram: Vec::new(),
         calibration: entry.calibration.lines("partitions"),
     }

@@ -10,6 +10,7 @@ mod balance;
 mod build;
 mod calibrate;
 mod cost;
+mod growth;
 mod hnsw;
 mod inspect;
 mod meta;
@@ -27,10 +28,11 @@ pub use options::{
     DEFAULT_CONSTRUCTION_LIST, DEFAULT_LINKS, DEFAULT_PARTITION_VECTORS, DEFAULT_PROBES, DEFAULT_REPLICAS,
     PartitionedOptions, Pivots,
 };
-pub use section::PartitionedEntry;
+pub use section::{GrowthEntry, PartitionedEntry};
 
 use crate::families::graph::walk::Walk;
 use crate::family::Family;
+use crate::format::identity::Identity;
 
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
@@ -62,5 +64,14 @@ pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<()
 /// # Errors
 /// A sentence.
 pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
-    table::Table::from_bytes(bytes, file_bytes).map(|_| ()).map_err(|unread| unread.to_string())
+    table::Table::from_bytes(bytes).map_err(|unread| unread.to_string())?.check(file_bytes)
+}
+
+/// Reads the bytes of the first group of partitions that take inserts, of vectors of `row_bytes` bytes, as a search and a writer do,
+/// and says what is wrong with them.
+///
+/// # Errors
+/// A sentence.
+pub fn check_group(bytes: &[u8], row_bytes: usize, slots: u32, identity: Identity) -> Result<(), String> {
+    growth::reading::check_group(bytes, row_bytes, slots, identity)
 }

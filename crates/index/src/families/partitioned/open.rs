@@ -1,5 +1,6 @@
 //! Opening partitions: the meta index and the table stay in memory, and the shelf begins empty.
 
+use super::growth::{self, Growth};
 use super::inspect;
 use super::options::DEFAULT_PROBES;
 use super::search::{self, Partitions, Place};
@@ -11,8 +12,8 @@ use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place as PageTier, Stored, VerifyReport,
-    Verifying,
+    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Paused, Place as PageTier, Stored,
+    VerifyReport, Verifying,
 };
 use crate::format::loading::load;
 use crate::format::manifest::{FileEntry, Manifest};
@@ -48,7 +49,14 @@ impl StoredPartitions {
     /// Bytes of the shelf at least.
     fn least_kept(&self) -> u64 {
         let longest = u64::from(self.entry.longest_bytes) + SLOT_BYTES;
-        (LEAST_KEPT * longest).min(self.entry.file.bytes + SLOT_BYTES * u64::from(self.entry.partitions))
+        let all = self.entry.read_bytes.max(longest) + SLOT_BYTES * u64::from(self.entry.partitions);
+        (LEAST_KEPT * longest).min(all)
+    }
+
+    /// Bytes of what stands for partitions.
+    fn meta_bytes(&self) -> u64 {
+        let growth = if self.entry.growth.is_some() { Growth::planned_bytes(&self.entry) } else { 0 };
+        self.entry.meta.bytes + growth
     }
 }
 
@@ -74,12 +82,11 @@ impl Stored for StoredPartitions {
 
     fn needs(&self, _manifest: &Manifest, place: PageTier) -> Needs {
         let table = self.entry.table.bytes + SLOT_BYTES * u64::from(self.entry.partitions);
-        let least =
-            MemorySplit { centroids: self.entry.meta.bytes, offsets: table, ..MemorySplit::default() };
+        let least = MemorySplit { centroids: self.meta_bytes(), offsets: table, ..MemorySplit::default() };
         let keeping = |cache| MemorySplit { cache, ..least };
         let choices = match place {
             PageTier::File => {
-                let share = (self.entry.file.bytes / KEPT_SHARE).max(self.least_kept());
+                let share = (self.entry.read_bytes / KEPT_SHARE).max(self.least_kept());
                 vec![keeping(share), keeping(self.least_kept())]
             }
             _ => vec![least],
@@ -115,23 +122,36 @@ impl Stored for StoredPartitions {
     }
 
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
-        let Loading { directory, manifest, split, profile, .. } = *loading;
-        let mut partitions = open(directory, manifest, &self.entry)?;
+        let Loading { directory, manifest, split, profile, shared, .. } = *loading;
+        let mut partitions = open(directory, manifest, &self.entry, shared)?;
         if !profile.addressable {
-            let lengths = partitions.table.entries().iter().map(|entry| entry.bytes);
-            partitions.place = Place::Here(Shelf::new(lengths, split.cache.max(self.least_kept())));
+            let lengths = (0..self.entry.partitions).map(|partition| partitions.span(partition).len);
+            let budget = split.cache.max(self.least_kept());
+            partitions.place = Place::Here(Shelf::new(lengths, self.entry.longest_bytes, budget));
         }
         Ok(Arc::new(partitions))
     }
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
-        match open(verifying.directory, verifying.manifest, &self.entry) {
+        match open(verifying.directory, verifying.manifest, &self.entry, false) {
             Ok(partitions) => verify::verify(verifying, &partitions, report),
             Err(damage) => {
                 report.fault(damage.to_string());
                 Ok(())
             }
         }
+    }
+
+    fn pause(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Paused>>, IndexError> {
+        if self.entry.growth.is_none() {
+            return Ok(None);
+        }
+        let partitions = open(directory, manifest, &self.entry, true)?;
+        partitions.growth.map_or(Ok(None), |growth| growth::pause(growth, partitions.set.file))
     }
 
     fn describe(
@@ -149,13 +169,26 @@ pub(super) fn open(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &PartitionedEntry,
+    shared: bool,
 ) -> Result<Partitions, IndexError> {
     let address = |file: &FileEntry| directory.address().join(&file.name);
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-    let set = VectorSet::of(directory, manifest, &entry.file)?;
+    let mut set = VectorSet::of(directory, manifest, &entry.file)?;
     let identity = manifest.identity().map_err(wrong)?;
-    let table = Table::from_bytes(&load(directory, manifest, &entry.table)?, entry.file.bytes)
+    let table = Table::from_bytes(&load(directory, manifest, &entry.table)?)
         .map_err(|unread| unread.at(address(&entry.table), "the table"))?;
+    let growth = match entry.layout(set.row_bytes()) {
+        Some(layout) => {
+            set.ids_end = layout.ids;
+            let object = manifest.open_file(directory, &entry.file)?;
+            Some(Growth::open(object, (layout, identity), (entry, &set), &table, shared)?)
+        }
+        None => {
+            let checked = table.check(entry.file.bytes);
+            checked.map_err(|reason| IndexError::damaged(address(&entry.table), "the table", reason))?;
+            None
+        }
+    };
     let meta = load(directory, manifest, &entry.meta)?;
     let sound = || {
         subindex::check_bytes(&meta, identity, META)?;
@@ -169,7 +202,7 @@ pub(super) fn open(
     };
     sound().map_err(|reason| IndexError::damaged(address(&entry.meta), "the meta index", reason))?;
     let longest = table.entries().iter().map(|entry| entry.bytes).max();
-    if longest != Some(entry.longest_bytes) {
+    if growth.is_none() && longest != Some(entry.longest_bytes) {
         return Err(wrong(format!(
             "the longest sub-index has {longest:?} bytes, not {}",
             entry.longest_bytes
@@ -184,6 +217,7 @@ pub(super) fn open(
         identity,
         meta,
         table,
+        growth,
         place,
         stored,
         walks: Mutex::default(),

@@ -15,6 +15,12 @@ pub const DEFAULT_REPLICAS: u32 = 1;
 pub const DEFAULT_LINKS: u32 = 16;
 /// Candidates while an HNSW is grown (efConstruction in HNSW): a sub-index is small, so that more find nothing more.
 pub const DEFAULT_CONSTRUCTION_LIST: u32 = 100;
+/// The part of two partitions that their overflow has room for, unless it is told: an eighth of their vectors.
+const OVERFLOW_SHARE: u32 = 8;
+/// Vectors that may come to an index, as a multiple of those that it is built with.
+const GROWTH: std::ops::RangeInclusive<f32> = 0.0..=100.0;
+/// Vectors and deletions that an overflow has room for at most.
+const OVERFLOW_VECTORS: std::ops::RangeInclusive<u32> = 0..=1_000_000;
 /// Partitions that a search of a named candidate list looks at.
 pub const DEFAULT_PROBES: u32 = 4;
 /// Most partitions that a vector is in.
@@ -77,6 +83,10 @@ pub struct PartitionedOptions {
     pub links: u32,
     /// Candidates while an HNSW is grown (efConstruction in HNSW).
     pub construction_list: u32,
+    /// Vectors that may be inserted where the index lies, as a multiple of those that it is built with; 0 for none.
+    pub growth: f32,
+    /// Vectors that two partitions take together before they are made anew; 0 is an eighth of what they hold.
+    pub overflow_vectors: u32,
 }
 
 impl Default for PartitionedOptions {
@@ -87,6 +97,8 @@ impl Default for PartitionedOptions {
             replicas: DEFAULT_REPLICAS,
             links: DEFAULT_LINKS,
             construction_list: DEFAULT_CONSTRUCTION_LIST,
+            growth: 0.0,
+            overflow_vectors: 0,
         }
     }
 }
@@ -119,6 +131,18 @@ pub(super) const DOCS: &[OptionDoc] = &[
         value: "CANDIDATES",
         help: "candidates while an HNSW is grown (efConstruction), 8 to 4096 [default: 100]",
     },
+    OptionDoc {
+        name: "growth",
+        value: "TIMES",
+        help: "room for vectors that are inserted later, in the memory of a node: as many times those of the build, 0 to 100; \
+               the index then has room for itself and so many times itself, and a quarter [default: 0, no inserts]",
+    },
+    OptionDoc {
+        name: "overflow_vectors",
+        value: "VECTORS",
+        help: "vectors that are inserted into two partitions before their graphs are made anew; read with either of them, \
+               wants growth [default: an eighth of the two]",
+    },
 ];
 
 pub(super) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
@@ -145,7 +169,42 @@ impl PartitionedOptions {
         )?;
         within("replicas", self.replicas, 1..=MOST_REPLICAS, "1 puts each vector into one partition")?;
         within("links", self.links, LINKS, "16 suits most vectors")?;
-        within("construction_list", self.construction_list, CONSTRUCTION_LIST, "100 suits most vectors")
+        within("construction_list", self.construction_list, CONSTRUCTION_LIST, "100 suits most vectors")?;
+        within(
+            "overflow_vectors",
+            self.overflow_vectors,
+            OVERFLOW_VECTORS,
+            "it is read with each partition",
+        )?;
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if !GROWTH.contains(&self.growth) {
+            let (least, most) = (GROWTH.start(), GROWTH.end());
+            return refuse(format!("growth is {}; it must be between {least} and {most}", self.growth));
+        }
+        if self.growth == 0.0 && self.overflow_vectors > 0 {
+            return refuse("overflow_vectors is for an index that takes inserts: give growth, too".into());
+        }
+        if self.growth > 0.0 && self.replicas > 1 {
+            return refuse(format!(
+                "growth wants replicas 1, which is {}: a vector that is inserted is in one partition",
+                self.replicas
+            ));
+        }
+        Ok(())
+    }
+
+    /// Vectors and deletions that an overflow has room for, of an index that takes inserts.
+    pub(super) fn overflow(&self) -> Option<u32> {
+        let usual = 2 * self.partition_vectors / OVERFLOW_SHARE;
+        let given = if self.overflow_vectors > 0 { self.overflow_vectors } else { usual };
+        (self.growth > 0.0).then_some(given.max(1))
+    }
+
+    /// Vectors of a partition at most once some were inserted: beyond, they go to the next one.
+    pub(super) fn most_grown(&self, most_built: u32) -> u32 {
+        let average = f64::from(self.partition_vectors) * (1.0 + f64::from(self.growth));
+        let most = (2.0 * average).min(self.most_vectors() as f64).max(f64::from(most_built));
+        most as u32 + self.overflow().unwrap_or(0)
     }
 
     /// Most vectors that a partition holds, copies included: it is read at once, whatever the data.

@@ -36,5 +36,7 @@ pub(super) fn planned_bytes(data: &Source<'_>, own: &PartitionedOptions, options
     let one = space + Hnsw::planned_bytes(most, own) + 2 * bytes;
     let building = threads.min(all) * (one + READY as u64 * bytes);
     let queries = 1000 * (data.given_row_bytes() as u64 + 8 * data.dim() as u64 + 192 * 8);
+    // Which partition each is in, at the end, once nothing is built any more.
+    let assigned = assigned + if own.growth > 0.0 { 4 * count } else { 0 };
     fixed + assigned + building + queries + TRUTH_BYTES + threads * TRUTH_BYTES
 }

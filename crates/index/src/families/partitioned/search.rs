@@ -1,9 +1,12 @@
 //! The searcher: the nearest partitions by the meta index, each walked once it is there.
 
 use super::cost::PartitionShape;
+use super::growth::Growth;
+use super::growth::overflow::{Late, Unread};
+use super::growth::reading::{Fetching, Held, Next};
 use super::meta;
 use super::section::PartitionedEntry;
-use super::shelf::{Asked, Held, Shelf, Wants};
+use super::shelf::{Asked, Shelf, Wants};
 use super::subindex::{self, SubIndex};
 use super::table::Table;
 use crate::calibrate::probed;
@@ -12,7 +15,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
-use crate::family::{Scanned, Searcher};
+use crate::family::{InPlace, Scanned, Searcher};
 use crate::format::identity::Identity;
 use crate::format::stored::StoredEntry;
 use crate::query::set::VectorSet;
@@ -37,6 +40,8 @@ pub(crate) struct Partitions {
     /// The bytes of the meta index.
     pub(super) meta: Vec<u8>,
     pub(super) table: Table,
+    /// Of partitions that take inserts.
+    pub(super) growth: Option<Growth>,
     pub(super) place: Place,
     /// How vectors are stored, where not as they were given.
     pub(super) stored: Option<StoredEntry>,
@@ -50,6 +55,14 @@ pub(super) enum Place {
     There(Vec<AtomicBool>),
     /// Here, once they were read.
     Here(Shelf),
+}
+
+/// A partition that a query reads.
+#[derive(Default)]
+struct Asking {
+    partition: u32,
+    /// Of an index that takes inserts.
+    fetching: Option<Fetching>,
 }
 
 /// Memory of one running query, reused from query to query.
@@ -128,26 +141,55 @@ impl Partitions {
         sound().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
     }
 
-    /// Walks a sub-index and offers the query what it finds.
-    fn walk(&self, bytes: &[u8], list: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
-        let index = SubIndex::read(bytes, self.set.row_bytes()).map_err(IndexError::Internal)?;
+    /// Vectors that there may be.
+    fn vectors(&self) -> u64 {
+        self.growth.as_ref().map_or(u64::from(self.set.vectors), Growth::most)
+    }
+
+    /// What is read of a partition.
+    pub(super) fn span(&self, partition: u32) -> Span {
+        let fixed = || self.table.entry(partition).span();
+        self.growth.as_ref().map_or_else(fixed, |growth| growth.reading.span(partition))
+    }
+
+    /// Walks a sub-index, looks at what came later, and offers the query what it finds.
+    fn walk(
+        &self,
+        subindex: &[u8],
+        late: &Late,
+        list: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
         let Scratch { query, offered, .. } = scratch;
         let Query { bytes: vector, found, stats, .. } = query;
         let doubles = self.entry.copies > u64::from(self.set.vectors);
-        self.with_walk(|walk| {
-            let score =
-                |ids: &[u32], scores: &mut [f32]| self.set.exact.score_some(vector, index.rows, ids, scores);
-            stats.full_distances += index.search(walk, list, score) as u32;
-            for near in walk.found() {
-                if near.distance > found.threshold() {
-                    break;
+        // One whose vectors were all deleted has no bytes.
+        if !subindex.is_empty() {
+            let index = SubIndex::read(subindex, self.set.row_bytes()).map_err(IndexError::Internal)?;
+            self.with_walk(|walk| {
+                let score = |ids: &[u32], scores: &mut [f32]| {
+                    self.set.exact.score_some(vector, index.rows, ids, scores);
+                };
+                stats.full_distances += index.search(walk, list, score) as u32;
+                for near in walk.found() {
+                    if near.distance > found.threshold() {
+                        break;
+                    }
+                    let id = index.id(near.id);
+                    if (!doubles || offered.insert(id)) && !late.has_deleted(id) {
+                        found.push(id, near.distance);
+                    }
                 }
-                let id = index.id(near.id);
-                if !doubles || offered.insert(id) {
-                    found.push(id, near.distance);
-                }
+            });
+        }
+        if !late.ids.is_empty() {
+            let mut scores = vec![0.0; late.ids.len()];
+            self.set.exact.score_block(vector, &late.rows, &mut scores);
+            stats.full_distances += scores.len() as u32;
+            for (id, distance) in late.ids.iter().zip(&scores) {
+                found.push(*id, *distance);
             }
-        });
+        }
         stats.own[0] += 1;
         query.clock.spent(Phase::Rerank);
         Ok(())
@@ -164,7 +206,7 @@ impl Partitions {
         let wanted = probes.min(scratch.near.len());
         let alignment = cx.alignment();
         for partition in &scratch.near[..wanted] {
-            let span = self.table.entry(partition.id).span();
+            let span = self.span(partition.id);
             scratch.query.stats.reads += 1;
             scratch.query.stats.bytes += span.aligned_len(alignment);
             scratch.searched.push(partition.id);
@@ -188,17 +230,36 @@ impl Partitions {
     ) -> Result<(), IndexError> {
         for at in 0..wanted {
             let partition = scratch.near[at].id;
-            let span: [Span; 1] = [self.table.entry(partition).span()];
+            let span: [Span; 1] = [self.span(partition)];
             let batch = cx.read(&span).await.map_err(|source| self.set.failed(source))?;
             scratch.query.clock.spent(Phase::Read);
             // What lies in memory stays as it was found.
-            if !sound[partition as usize].load(Ordering::Relaxed) {
-                self.check(partition, batch.bytes(0))?;
-                sound[partition as usize].store(true, Ordering::Relaxed);
+            let checked = sound[partition as usize].load(Ordering::Relaxed);
+            match &self.growth {
+                None if checked => {}
+                None => self.check(partition, batch.bytes(0))?,
+                Some(growth) => {
+                    let (subindex, late) = growth
+                        .reading
+                        .in_place(partition, batch.bytes(0), checked)
+                        .map_err(|unread| self.unread(partition, unread))?;
+                    self.walk(subindex, &late, list, scratch)?;
+                }
             }
-            self.walk(batch.bytes(0), list, scratch)?;
+            sound[partition as usize].store(true, Ordering::Relaxed);
+            if self.growth.is_none() {
+                self.walk(batch.bytes(0), &Late::default(), list, scratch)?;
+            }
         }
         Ok(())
+    }
+
+    fn unread(&self, partition: u32, unread: Unread) -> IndexError {
+        let reason = match unread {
+            Unread::Torn(reason) => reason,
+            Unread::Moved => "its overflow is none of its group".into(),
+        };
+        self.set.damaged(format!("partition {partition}"), reason)
     }
 
     /// Searches partitions as they come to the shelf, whoever reads them.
@@ -210,10 +271,12 @@ impl Partitions {
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let mut wants = Wants::new(shelf, scratch.near[..wanted].iter().map(|partition| partition.id));
+        // Nothing is older than the query, where others change it.
+        let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| shelf.now());
+        let mut wants = Wants::new(shelf, since, scratch.near[..wanted].iter().map(|partition| partition.id));
         let mut stream = cx.stream();
         // By the numbers of the stream's reads.
-        let mut asked: Vec<u32> = Vec::new();
+        let mut asked: Vec<Asking> = Vec::new();
         loop {
             self.ask(cx, &mut wants, &mut stream, &mut asked, list, scratch)?;
             let Some(arrived) = stream.next().await else {
@@ -226,15 +289,42 @@ impl Partitions {
             };
             scratch.query.clock.spent(Phase::Read);
             let arrived = arrived.map_err(|source| self.set.failed(source))?;
-            let partition = asked[arrived.place as usize];
-            self.check(partition, arrived.bytes())?;
-            let held = Arc::new(Held::copy(arrived.bytes()));
+            let mut asking = std::mem::take(&mut asked[arrived.place as usize]);
+            let partition = asking.partition;
+            let next = self.take(&mut asking, arrived.bytes())?;
             drop(arrived);
+            let held = match next {
+                Next::Here(held) => Arc::new(held),
+                Next::Read(span) => {
+                    stream.push(span);
+                    asked.push(asking);
+                    continue;
+                }
+                Next::Moved => {
+                    wants.again(partition);
+                    continue;
+                }
+            };
             wants.loads.retain(|other| *other != partition);
             shelf.put(partition, held.clone());
-            let walked = self.walk(held.bytes(), list, scratch);
+            let walked = self.walk(held.subindex.bytes(), &held.late, list, scratch);
             shelf.searched(partition);
             walked?;
+        }
+    }
+
+    /// What becomes of the bytes of a read.
+    fn take(&self, asking: &mut Asking, bytes: &[u8]) -> Result<Next, IndexError> {
+        let partition = asking.partition;
+        match (&mut asking.fetching, &self.growth) {
+            (Some(fetching), Some(growth)) => {
+                let next = fetching.arrived(&growth.reading, bytes);
+                next.map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
+            }
+            _ => {
+                self.check(partition, bytes)?;
+                Ok(Next::Here(Held::fixed(bytes)))
+            }
         }
     }
 
@@ -244,28 +334,32 @@ impl Partitions {
         cx: &Cx,
         wants: &mut Wants<'_>,
         stream: &mut Stream,
-        asked: &mut Vec<u32>,
+        asked: &mut Vec<Asking>,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let Wants { shelf, left, loads } = wants;
+        let Wants { shelf, since, left, loads } = wants;
         let mut here = Vec::new();
-        left.retain(|partition| match shelf.ask(*partition, || cx.task_waker()) {
-            Asked::Here(held) => {
-                here.push((*partition, held));
-                false
+        let mut begin = |partition: u32, kept: Option<&Held>| {
+            let begun = self.growth.as_ref().map(|growth| growth.reading.begin(partition, kept));
+            let span = begun.as_ref().map_or_else(|| self.span(partition), |(_, span)| *span);
+            stream.push(span);
+            asked.push(Asking { partition, fetching: begun.map(|(fetching, _)| fetching) });
+            loads.push(partition);
+        };
+        left.retain(|partition| {
+            let len = self.span(*partition).len;
+            match shelf.ask(*partition, len, *since, || cx.task_waker()) {
+                Asked::Here(held) => here.push((*partition, held)),
+                Asked::Check(held) => begin(*partition, Some(&held)),
+                Asked::Load => begin(*partition, None),
+                Asked::Wait => return true,
             }
-            Asked::Load => {
-                stream.push(self.table.entry(*partition).span());
-                asked.push(*partition);
-                loads.push(*partition);
-                false
-            }
-            Asked::Wait => true,
+            false
         });
         let mut outcome = Ok(());
         for (partition, held) in here {
-            outcome = outcome.and_then(|()| self.walk(held.bytes(), list, scratch));
+            outcome = outcome.and_then(|()| self.walk(held.subindex.bytes(), &held.late, list, scratch));
             drop(held);
             shelf.searched(partition);
         }
@@ -286,7 +380,7 @@ impl Searcher for Partitions {
         scratch.query.begin(&self.set, query, &params);
         scratch.searched.clear();
         scratch.offered.clear();
-        let (all, wanted) = (self.table.count(), params.k.min(self.set.vectors as usize));
+        let (all, wanted) = (self.table.count(), params.k.min(self.vectors() as usize));
         let mut probes = params.probes.clamp(1, all);
         self.rank(probes, scratch)?;
         loop {
@@ -323,6 +417,10 @@ impl Searcher for Partitions {
             out.resize(start + dim, 0.0);
             to_f32(self.set.element, &index.rows[number * row_bytes..][..row_bytes], &mut out[start..]);
         }
+    }
+
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        self.growth.as_ref().map(|_| self as &dyn InPlace)
     }
 
     fn kept(&self) -> Option<CacheCounters> {

@@ -1,5 +1,6 @@
 //! What a manifest says of partitions.
 
+use super::growth::layout::{Layout, MOST_UNITS};
 use super::options::MOST_REPLICAS;
 use super::table::ENTRY_BYTES;
 use crate::calibrate::probed::ProbedPoint;
@@ -32,6 +33,9 @@ pub struct PartitionedEntry {
     /// The meta index.
     #[serde(skip)]
     pub meta: FileEntry,
+    /// Bytes that reading all partitions takes, as they were built.
+    #[serde(skip)]
+    pub read_bytes: u64,
     /// Number of partitions.
     pub partitions: u32,
     /// Vectors of a partition on average, as asked for.
@@ -48,8 +52,11 @@ pub struct PartitionedEntry {
     pub copies: u64,
     /// Vectors of the largest partition.
     pub most_vectors: u32,
-    /// Bytes of the longest sub-index.
+    /// Bytes of the longest sub-index; of partitions that take inserts, of the longest that is ever read with its overflow.
     pub longest_bytes: u32,
+    /// Of partitions that take inserts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<GrowthEntry>,
     /// Recall against partitions that are read and candidates of the walk through each.
     pub calibration: Calibration<ProbedPoint>,
 }
@@ -67,6 +74,14 @@ impl PartitionedEntry {
             *file = manifest.file(name)?.clone();
         }
         entry.check(manifest)?;
+        let layout = entry.layout(manifest.stored_row_bytes()?);
+        entry.read_bytes = match (&entry.growth, layout) {
+            (Some(growth), Some(layout)) => {
+                let groups = u64::from(growth.built_units) * growth.unit_bytes;
+                groups + u64::from(layout.groups()) * layout.overflow_bytes()
+            }
+            _ => entry.file.bytes,
+        };
         Ok(entry)
     }
 
@@ -75,9 +90,17 @@ impl PartitionedEntry {
         [&self.file, &self.table, &self.meta].map(FileEntry::clone).to_vec()
     }
 
-    /// Bytes of a sub-index on average.
+    /// Bytes that are read of a partition on average, as it was built.
     pub fn mean_bytes(&self) -> f64 {
-        self.file.bytes as f64 / f64::from(self.partitions)
+        self.read_bytes as f64 / f64::from(self.partitions)
+    }
+
+    /// Where everything lies, of partitions that take inserts.
+    pub(super) fn layout(&self, row_bytes: usize) -> Option<Layout> {
+        let longest = self.longest_bytes;
+        self.growth
+            .as_ref()
+            .map(|growth| Layout { longest, ..Layout::new(self.partitions, row_bytes, growth) })
     }
 
     fn check(&self, manifest: &Manifest) -> Result<(), String> {
@@ -101,8 +124,48 @@ impl PartitionedEntry {
             "most_vectors is out of range",
         )?;
         require((2..=1024).contains(&self.links), "links is out of range")?;
+        if let Some(growth) = &self.growth {
+            growth.check(self, manifest)?;
+        }
         let series = Some(|point: &ProbedPoint| point.probes);
         let limits = Limits { vectors: manifest.vectors, probes: self.partitions, series };
         calibrate::check(&self.calibration, &limits)
+    }
+}
+
+/// What a manifest says of partitions that take inserts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrowthEntry {
+    /// Vectors and deletions that the overflow of two partitions has room for.
+    pub overflow_vectors: u32,
+    /// Bytes of a unit: what groups take is a multiple.
+    pub unit_bytes: u64,
+    /// Units in all, and those that groups were built in.
+    pub units: u32,
+    /// See above.
+    pub built_units: u32,
+    /// Ids are below it.
+    pub ids: u32,
+    /// Vectors of a partition at most.
+    pub most_vectors: u32,
+}
+
+impl GrowthEntry {
+    fn check(&self, entry: &PartitionedEntry, manifest: &Manifest) -> Result<(), String> {
+        require(entry.replicas == 1, "partitions that take inserts have a vector in one of them")?;
+        let slots = u64::from(self.overflow_vectors);
+        require((1..=1_000_000).contains(&slots), "overflow_vectors is out of range")?;
+        require(
+            self.unit_bytes.is_power_of_two() && (4096..=1 << 31).contains(&self.unit_bytes),
+            "unit_bytes is out of range",
+        )?;
+        require((1..MOST_UNITS).contains(&u64::from(self.units)), "units is out of range")?;
+        require(self.built_units <= self.units, "built_units is out of range")?;
+        require(u64::from(self.ids) >= manifest.vectors, "ids is out of range")?;
+        require(self.most_vectors >= entry.most_vectors, "a partition has more than most_vectors")?;
+        let layout = Layout::new(entry.partitions, manifest.stored_row_bytes()?, self);
+        let bytes = (layout.file_bytes(), entry.file.bytes);
+        require(bytes.0 == bytes.1, "the file does not have the units that are said of it")
     }
 }

@@ -5,42 +5,22 @@
 //! partition once. Then it is idle, and the one that was idle for longest makes room for another. Where nothing is idle
 //! partitions stand in a line. Nobody who waits holds anything, so that the line always moves.
 
+use super::growth::reading::{ALIGNMENT, Held};
 use bathyal_tier::TaskWaker;
 use bathyal_tier::layer::cache::CacheCounters;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a partition takes here besides its sub-index.
-pub(super) const SLOT_BYTES: u64 = 96;
-/// Where the bytes of a sub-index begin: at a cache line, as their vectors then do.
-const ALIGNMENT: usize = 64;
-
-/// The bytes of a sub-index.
-#[derive(Debug)]
-pub(super) struct Held {
-    bytes: Vec<u8>,
-    lead: usize,
-}
-
-impl Held {
-    /// A copy of `bytes`.
-    pub(super) fn copy(from: &[u8]) -> Held {
-        let mut bytes: Vec<u8> = Vec::with_capacity(from.len() + ALIGNMENT);
-        let lead = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        bytes.resize(lead, 0);
-        bytes.extend_from_slice(from);
-        Held { bytes, lead }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[self.lead..]
-    }
-}
+/// Bytes that a partition takes here besides what is read of it.
+pub(super) const SLOT_BYTES: u64 = 160;
 
 /// What somebody hears who asks for a partition.
 pub(super) enum Asked {
     /// Here it is.
     Here(Arc<Held>),
+    /// Here it is as it was: whoever asked has to look whether that is all, and then to [`Shelf::put`] what is or to
+    /// [`Shelf::fail`].
+    Check(Arc<Held>),
     /// Whoever asked has to read it, and then to [`Shelf::put`] it or to [`Shelf::fail`].
     Load,
     /// Somebody else reads it, or there is no room: whoever asked is woken when that changes.
@@ -59,6 +39,8 @@ enum Stage {
     /// Somebody reads it.
     Loading,
     Here(Arc<Held>),
+    /// It is here, and somebody looks whether that is all.
+    Checking,
 }
 
 #[derive(Default)]
@@ -70,6 +52,8 @@ struct Slot {
     idle_since: Option<u64>,
     waiting: Vec<TaskWaker>,
     bytes: u64,
+    /// When what is here was asked for.
+    since: u64,
 }
 
 #[derive(Default)]
@@ -91,12 +75,11 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// A shelf of `budget` bytes for sub-indexes of these lengths; the longest has to fit.
-    pub(super) fn new(lengths: impl Iterator<Item = u32>, budget: u64) -> Shelf {
+    /// A shelf of `budget` bytes for partitions of these lengths; the longest that there may be has to fit.
+    pub(super) fn new(lengths: impl Iterator<Item = u32>, longest: u32, budget: u64) -> Shelf {
         let slot = |bytes: u32| Slot { bytes: u64::from(bytes) + ALIGNMENT as u64, ..Slot::default() };
         let state = State { slots: lengths.map(slot).collect(), ..State::default() };
-        let longest = state.slots.iter().map(|slot| slot.bytes).max().unwrap_or(0);
-        Shelf { state: Mutex::new(state), budget: budget.max(longest) }
+        Shelf { state: Mutex::new(state), budget: budget.max(u64::from(longest) + ALIGNMENT as u64) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,32 +117,51 @@ impl Shelf {
         state.serve(self.budget);
     }
 
-    /// Asks for a partition that was wanted before.
-    pub(super) fn ask(&self, partition: u32, waker: impl FnOnce() -> TaskWaker) -> Asked {
+    /// This moment: what is asked for from now on is younger.
+    pub(super) fn now(&self) -> u64 {
+        self.state().tick()
+    }
+
+    /// Asks for a partition that was wanted before, of `len` bytes if it has to be read; as it was `since` a moment or later, if
+    /// that counts.
+    pub(super) fn ask(
+        &self,
+        partition: u32,
+        len: u32,
+        since: Option<u64>,
+        waker: impl FnOnce() -> TaskWaker,
+    ) -> Asked {
         let state = &mut *self.state();
+        let now = state.tick();
+        state.measure(partition, u64::from(len) + ALIGNMENT as u64);
         let room = matches!(state.slots[partition as usize].stage, Stage::Away)
             && state.room(partition, self.budget);
         let slot = &mut state.slots[partition as usize];
         match &slot.stage {
             Stage::Here(held) => {
+                let held = held.clone();
                 state.counts.hits += 1;
                 state.counts.hit_bytes += slot.bytes;
-                return Asked::Here(held.clone());
+                if since.is_none_or(|since| slot.since >= since) {
+                    return Asked::Here(held);
+                }
+                (slot.stage, slot.since) = (Stage::Checking, now);
+                return Asked::Check(held);
             }
             Stage::Away if room => {
                 state.used += slot.bytes;
-                slot.stage = Stage::Loading;
+                (slot.stage, slot.since) = (Stage::Loading, now);
                 return Asked::Load;
             }
             Stage::Offered => {
-                slot.stage = Stage::Loading;
+                (slot.stage, slot.since) = (Stage::Loading, now);
                 return Asked::Load;
             }
             Stage::Away => {
                 slot.stage = Stage::InLine;
                 state.line.push_back(partition);
             }
-            Stage::InLine | Stage::Loading => {}
+            Stage::InLine | Stage::Loading | Stage::Checking => {}
         }
         let waker = waker();
         if !slot.waiting.iter().any(|other| other.is_same(&waker)) {
@@ -168,14 +170,17 @@ impl Shelf {
         Asked::Wait
     }
 
-    /// Brings a partition that was to be read.
+    /// Brings a partition that was to be read or looked at.
     pub(super) fn put(&self, partition: u32, held: Arc<Held>) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
-        debug_assert!(matches!(slot.stage, Stage::Loading), "a partition that nobody was to read");
+        let read = matches!(slot.stage, Stage::Loading);
+        debug_assert!(read || matches!(slot.stage, Stage::Checking), "a partition that nobody was to read");
         slot.stage = Stage::Here(held);
-        state.counts.misses += 1;
-        state.counts.miss_bytes += slot.bytes;
+        if read {
+            state.counts.misses += 1;
+            state.counts.miss_bytes += slot.bytes;
+        }
         slot.waiting.drain(..).for_each(|waker| waker.wake());
         if slot.wanted == 0 {
             state.rest(partition);
@@ -183,7 +188,7 @@ impl Shelf {
         }
     }
 
-    /// Gives up reading a partition: the next who asks tries it.
+    /// Gives up reading a partition or looking at it: the next who asks reads it.
     pub(super) fn fail(&self, partition: u32) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
@@ -209,11 +214,30 @@ impl Shelf {
 }
 
 impl State {
+    /// The next moment.
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Notes what a partition takes here once it is read, if nobody has begun to.
+    fn measure(&mut self, partition: u32, bytes: u64) {
+        let slot = &mut self.slots[partition as usize];
+        match slot.stage {
+            Stage::Away | Stage::InLine => slot.bytes = bytes,
+            Stage::Offered if slot.bytes != bytes => {
+                self.used -= slot.bytes;
+                (slot.stage, slot.bytes) = (Stage::Away, bytes);
+            }
+            _ => {}
+        }
+    }
+
     /// Notes that nobody wants a partition that is here.
     fn rest(&mut self, partition: u32) {
-        self.clock += 1;
-        self.slots[partition as usize].idle_since = Some(self.clock);
-        self.idle.insert(self.clock, partition);
+        let now = self.tick();
+        self.slots[partition as usize].idle_since = Some(now);
+        self.idle.insert(now, partition);
     }
 
     /// Makes room for a partition by letting idle ones go; false where there are not enough of them.
@@ -253,16 +277,29 @@ impl State {
 /// What a query still wants: whatever is left of it when the query ends is wanted no more.
 pub(super) struct Wants<'a> {
     pub(super) shelf: &'a Shelf,
+    /// Nothing that was asked for before counts.
+    pub(super) since: Option<u64>,
     pub(super) left: Vec<u32>,
     /// Of these, the ones that it reads itself.
     pub(super) loads: Vec<u32>,
 }
 
 impl<'a> Wants<'a> {
-    pub(super) fn new(shelf: &'a Shelf, partitions: impl Iterator<Item = u32>) -> Wants<'a> {
+    pub(super) fn new(
+        shelf: &'a Shelf,
+        since: Option<u64>,
+        partitions: impl Iterator<Item = u32>,
+    ) -> Wants<'a> {
         let left: Vec<u32> = partitions.collect();
         shelf.want(left.iter().copied());
-        Wants { shelf, left, loads: Vec::new() }
+        Wants { shelf, since, left, loads: Vec::new() }
+    }
+
+    /// Begins again with a partition that it was reading.
+    pub(super) fn again(&mut self, partition: u32) {
+        self.loads.retain(|other| *other != partition);
+        self.shelf.fail(partition);
+        self.left.push(partition);
     }
 }
 

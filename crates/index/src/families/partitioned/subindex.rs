@@ -73,6 +73,16 @@ impl Parts<'_> {
     }
 }
 
+/// Bytes that a sub-index of so many vectors takes at most.
+pub(super) fn most_bytes(vectors: u64, row_bytes: usize, links: u32) -> u64 {
+    let (link_bytes, links) = (if vectors > SHORT_LINKS as u64 { 4 } else { 2 }, u64::from(links));
+    let bottom = vectors * (4 + link_bytes * 2 * links);
+    // Each upper layer has a part of the one below it, of which links is more than 3; what chance adds is left.
+    let upper = (vectors / 2 + 64) * (4 + link_bytes * links);
+    let heads = (HEAD_BYTES + MOST_LAYERS * (8 + 4 + 4) + ROWS_ALIGNMENT) as u64;
+    heads + bottom + upper + vectors * (4 + row_bytes as u64)
+}
+
 /// Compares the checksum of the sub-index of a partition, and its number.
 ///
 /// # Errors
@@ -172,6 +182,11 @@ impl<'a> SubIndex<'a> {
         word(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
     }
 
+    /// Number of layers.
+    pub(super) fn layers(&self) -> usize {
+        self.layers
+    }
+
     /// A layer; 0 is the bottom.
     pub(super) fn layer(&self, wanted: usize) -> Layer<'a> {
         let mut at = HEAD_BYTES + 8 * self.layers;
@@ -263,7 +278,7 @@ impl<'a> SubIndex<'a> {
 
 impl Layer<'_> {
     /// Number of vectors.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         (self.starts.len() / 4).saturating_sub(1)
     }
 

@@ -47,31 +47,39 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads the bytes of the table's file; the sub-indexes are in one of `file_bytes` bytes.
+    /// Reads the bytes of the table's file.
     ///
     /// # Errors
-    /// A sentence where they are not one after the other in it; no memory.
-    pub(super) fn from_bytes(bytes: &[u8], file_bytes: u64) -> Result<Table, Unreadable> {
+    /// A sentence where they are none; no memory.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Table, Unreadable> {
         let (found, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if found.is_empty() || !rest.is_empty() {
             return Err(format!("{} bytes are no table", bytes.len()).into());
         }
         let mut entries = room("the table of partitions", found.len())?;
+        entries.extend(found.iter().map(Entry::decode));
+        Ok(Table { entries })
+    }
+
+    /// Looks whether the sub-indexes follow each other in a file of `file_bytes` bytes.
+    ///
+    /// # Errors
+    /// A sentence where they do not.
+    pub(super) fn check(&self, file_bytes: u64) -> Result<(), String> {
         let mut end = 0_u64;
-        for (number, entry) in found.iter().map(Entry::decode).enumerate() {
+        for (number, entry) in self.entries.iter().enumerate() {
             if entry.offset != end.next_multiple_of(ALIGNMENT) || entry.bytes == 0 || entry.vectors == 0 {
-                return Err(format!("partition {number} is no part of the file behind the others").into());
+                return Err(format!("partition {number} is no part of the file behind the others"));
             }
             end = entry.offset.saturating_add(u64::from(entry.bytes));
             if end > file_bytes {
-                return Err(format!("partition {number} ends at {end} of {file_bytes} bytes").into());
+                return Err(format!("partition {number} ends at {end} of {file_bytes} bytes"));
             }
-            entries.push(entry);
         }
         if end != file_bytes {
-            return Err(format!("the partitions end at {end} of {file_bytes} bytes").into());
+            return Err(format!("the partitions end at {end} of {file_bytes} bytes"));
         }
-        Ok(Table { entries })
+        Ok(())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -100,16 +108,20 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.encode(&mut bytes));
-        let table = Table::from_bytes(&bytes, 193).expect("sound");
+        let read = |bytes: &[u8], file_bytes: u64| {
+            let table = Table::from_bytes(bytes).map_err(|unread| unread.to_string())?;
+            table.check(file_bytes).map(|()| table)
+        };
+        let table = read(&bytes, 193).expect("sound");
         assert_eq!((table.count(), table.entries()), (3, &entries[..]));
         for file_bytes in [0, 192, 194, u64::MAX] {
-            assert!(Table::from_bytes(&bytes, file_bytes).is_err());
+            assert!(read(&bytes, file_bytes).is_err());
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0x80;
-            let _ = Table::from_bytes(&changed, 193);
-            assert!(Table::from_bytes(&bytes[..at], 193).is_err());
+            let _ = read(&changed, 193);
+            assert!(read(&bytes[..at], 193).is_err());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Every byte of partitions, looked at: checksums, links, ids, vectors.
 
+use super::growth::verifying;
 use super::search::Partitions;
 use super::subindex::{self, SubIndex};
 use crate::error::IndexError;
@@ -13,6 +14,9 @@ pub(super) fn verify(
     partitions: &Partitions,
     report: &mut VerifyReport,
 ) -> Result<(), IndexError> {
+    if let Some(growth) = &partitions.growth {
+        return verifying::verify(verifying, partitions, growth, report);
+    }
     let Verifying { object, progress, .. } = *verifying;
     let (entry, mut crc, mut end) = (&partitions.entry, 0, 0);
     let mut held = Marks::new(u64::from(partitions.set.ids_end))?;

@@ -5,6 +5,7 @@ use super::known::Known;
 use super::tenant::Tenant;
 use crate::error::IndexError;
 use crate::family::QueryState;
+use crate::open::result::NO_ID;
 use crate::query::changes::Changes;
 use crate::query::{Clock, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
@@ -248,18 +249,23 @@ impl Job {
 
     /// Adds an answer to `answers`, and gives the query's memory back for the next.
     pub(in crate::open) fn note(&self, ended: Ended, answers: &mut Answers) -> Result<Scratch, IndexError> {
-        let (found, cost) = (&ended.scratch.found, ended.outcome?);
+        let Ended { mut scratch, outcome, query, latency_ns } = ended;
+        let (found, cost) = (&mut scratch.found, outcome?);
+        if self.plan.is_none() && found.len() < self.params.k && self.known.opened[0].in_place().is_some() {
+            // Nobody knew how many there would be.
+            found.resize(self.params.k, Neighbor { distance: f32::INFINITY, id: NO_ID });
+        }
         if self.plan.is_none() && found.len() != self.params.k {
             let wanted = self.params.k;
             let reason = format!("a search reached only {} vectors of the {wanted} wanted", found.len());
             return Err(IndexError::damaged(self.tenant().file(), "what leads to its vectors", reason));
         }
-        answers.queries.push((ended.query, ended.latency_ns, cost));
+        answers.queries.push((query, latency_ns, cost));
         answers.counts.push(found.len() as u32);
         answers.neighbors.extend_from_slice(found);
-        answers.clock.add(&ended.scratch.state.query().clock);
-        self.known.counters.answered(ended.latency_ns, &cost);
-        Ok(ended.scratch)
+        answers.clock.add(&scratch.state.query().clock);
+        self.known.counters.answered(latency_ns, &cost);
+        Ok(scratch)
     }
 }
 

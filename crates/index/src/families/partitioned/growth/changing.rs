@@ -1,0 +1,464 @@
+//! What an open index of partitions that take inserts knows of them, and its way to make changes.
+
+use super::super::options::PartitionedOptions;
+use super::super::search::Partitions;
+use super::super::section::PartitionedEntry;
+use super::super::subindex::SubIndex;
+use super::super::table::Table;
+use super::layout::{GroupPlace, HEAD_BYTES, Layout, Word, u64_at};
+use super::memory::TierMemory;
+use super::overflow::Change;
+use super::reading::{Places, Reading};
+use super::regroup::Growing;
+use super::writer::{WAITS, Writer};
+use crate::error::IndexError;
+use crate::families::graph::walk::Walk;
+use crate::family::{InPlace, Paused};
+use crate::format::identity::Identity;
+use crate::partition::space::Space;
+use crate::query::set::VectorSet;
+use bathyal_kernels::{Metric, squared_norm};
+use bathyal_store::{Object, StoreError};
+use bathyal_tier::Tier;
+use bathyal_vectors::VectorFile;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of vectors that are inserted under one announcement.
+const AT_ONCE_BYTES: usize = 4 << 20;
+/// Groups that are changed at once.
+const GROUPS_AT_ONCE: usize = 64;
+/// Groups that are worth a thread.
+const LEAST_GROUPS: usize = 4;
+/// Times that a writer begins again for want of room, and how long it waits before: what was given up is free for those who begin
+/// later, once all who began before have ended.
+const ROUNDS: u32 = 40;
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
+/// Partitions that are looked at for one that has room.
+const CONSIDERED: usize = 32;
+/// Rows that an error names.
+const ROWS_NAMED: usize = 10;
+
+/// See the module's description.
+pub(in super::super) struct Growth {
+    pub(in super::super) reading: Reading,
+    /// Whether others may change it at any time.
+    pub(in super::super) shared: bool,
+    growing: Growing,
+    object: Arc<dyn Object>,
+    vectors: AtomicU64,
+    next_id: AtomicU64,
+    /// Held while something is changed.
+    writing: Mutex<Option<Writing>>,
+}
+
+/// What changes are made with.
+struct Writing {
+    tier: Arc<dyn Tier>,
+    /// The place among the writers of the one who is known as this.
+    place: Option<(u64, u32)>,
+    /// What stands for partitions.
+    pivots: Space,
+}
+
+impl Growth {
+    /// Bytes of memory that knowing where groups lie takes, and changing something.
+    pub(in super::super) fn planned_bytes(entry: &PartitionedEntry) -> u64 {
+        2 * entry.meta.bytes + u64::from(entry.partitions) * size_of::<GroupPlace>() as u64 / 2
+    }
+
+    /// Looks where the groups of `object` lie, which were built where the table says.
+    pub(in super::super) fn open(
+        object: Arc<dyn Object>,
+        (layout, identity): (Layout, Identity),
+        (entry, set): (&PartitionedEntry, &VectorSet),
+        table: &Table,
+        shared: bool,
+    ) -> Result<Growth, IndexError> {
+        let damaged = |reason| IndexError::damaged(object.address(), "where the partitions lie", reason);
+        let mut places = layout.built(table.entries()).map_err(damaged)?;
+        let mut words = vec![0; 8 * places.len()];
+        object.read_at(layout.word_at(0), &mut words)?;
+        for (group, place) in places.iter_mut().enumerate() {
+            let word = Word::decode(u64_at(&words, 8 * group));
+            if word == place.word {
+                continue;
+            }
+            if !word.is_within(&layout) {
+                return Err(damaged(format!("the table says that group {group} lies at {word:?}")));
+            }
+            let mut head = [0; HEAD_BYTES as usize];
+            object.read_at(u64::from(word.first) * layout.unit_bytes, &mut head)?;
+            match GroupPlace::from_head(&layout, identity, (group as u32, word), &head) {
+                Ok(found) => *place = found,
+                // It moves at this moment: whoever reads it finds out where to.
+                Err(_) if shared => {}
+                Err(reason) => return Err(damaged(reason)),
+            }
+        }
+        let own = PartitionedOptions {
+            partition_vectors: entry.partition_vectors,
+            links: entry.links,
+            construction_list: entry.construction_list,
+            ..PartitionedOptions::default()
+        };
+        let growing = Growing { own, dim: set.dim, element: set.element, metric: set.metric };
+        let reading = Reading { layout, identity, places: Places::new(places) };
+        let (vectors, next_id, writing) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+        let growth = Growth { reading, shared, growing, object, vectors, next_id, writing };
+        growth.look()?;
+        Ok(growth)
+    }
+
+    /// Looks how many vectors there are; whether that is not what was known.
+    fn look(&self) -> Result<bool, IndexError> {
+        let layout = &self.reading.layout;
+        let mut numbers = [0; 24];
+        self.object.read_at(layout.next_id_at(), &mut numbers)?;
+        let next = u64_at(&numbers, 0).min(u64::from(layout.ids));
+        let vectors = u64_at(&numbers, 16).min(u64::from(layout.ids));
+        let before =
+            (self.next_id.swap(next, Ordering::Relaxed), self.vectors.swap(vectors, Ordering::Relaxed));
+        Ok(before != (next, vectors))
+    }
+
+    /// Vectors that are there, and the id that the next one gets, as far as is known here.
+    pub(in super::super) fn counts(&self) -> (u64, u32) {
+        (self.vectors.load(Ordering::Relaxed), self.next_id.load(Ordering::Relaxed) as u32)
+    }
+
+    /// Vectors that there may be, whatever others have changed.
+    pub(in super::super) fn most(&self) -> u64 {
+        if self.shared { u64::from(self.reading.layout.ids) } else { self.counts().0 }
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Option<Writing>> {
+        // Nothing in there is left half done by a panic.
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nobody changes an index until this is dropped.
+struct Pause {
+    growth: Growth,
+    tier: Arc<dyn Tier>,
+    file: PathBuf,
+}
+
+impl Pause {
+    fn with<T>(
+        &self,
+        work: impl AsyncFnOnce(&Writer<'_, TierMemory<'_>>) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        let tier = self.tier.writable();
+        let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
+        let memory = TierMemory::new(tier, self.file.clone())?;
+        let Growth { reading, growing, .. } = &self.growth;
+        let writer = Writer { memory: &memory, reading, growing, place: Cell::new(None) };
+        memory.block_on(work(&writer))
+    }
+}
+
+impl Paused for Pause {}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        // If that fails, the others find out that whoever has paused is gone.
+        let _ = self.with(async |writer| writer.go_on().await);
+    }
+}
+
+/// Keeps others from changing the index; `None` where nothing is changed where it lies.
+pub(in super::super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paused>>, IndexError> {
+    let tier = match growth.object.changeable() {
+        Err(StoreError::Unchangeable { .. }) => return Ok(None),
+        tier => tier?,
+    };
+    let pause = Pause { growth, tier, file };
+    if pause.with(async |writer| writer.pause().await)? {
+        return Ok(Some(Box::new(pause)));
+    }
+    Err(IndexError::Parameter(format!(
+        "{}: is being copied by somebody else, or changed without an end; try it again later",
+        pause.file.display()
+    )))
+}
+
+impl Partitions {
+    /// Does something with what changes are made with.
+    fn change<T>(
+        &self,
+        growth: &Growth,
+        work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        let mut held = growth.writing();
+        if held.is_none() {
+            let tier = growth.object.changeable().map_err(|error| self.unchangeable(error))?;
+            *held = Some(Writing { tier, place: None, pivots: self.pivots()? });
+        }
+        let done =
+            held.as_mut().map_or(Err(IndexError::Internal("nothing to change it with".into())), |writing| {
+                self.change_with(growth, writing, work)
+            });
+        if done.is_err() {
+            // Another connection the next time: nobody knows what of this one still arrives.
+            *held = None;
+        }
+        done
+    }
+
+    fn change_with<T>(
+        &self,
+        growth: &Growth,
+        writing: &mut Writing,
+        work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        let tier = writing.tier.writable();
+        let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
+        let memory = TierMemory::new(tier, self.set.file.clone())?;
+        let me = tier.holder();
+        let place = Cell::new(writing.place.filter(|(holder, _)| *holder == me).map(|(_, place)| place));
+        let writer = Writer { memory: &memory, reading: &growth.reading, growing: &growth.growing, place };
+        memory.block_on(writer.begin())?;
+        let done = work(&writer, &writing.pivots)?;
+        memory.block_on(writer.end())?;
+        writing.place = writer.place.get().map(|place| (me, place));
+        Ok(done)
+    }
+
+    /// Makes changes to groups; those that there is no room for come back.
+    fn change_groups(
+        &self,
+        writer: &Writer<'_, TierMemory<'_>>,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Change>, IndexError> {
+        let (memory, mut left) = (writer.memory, changes);
+        for round in 0..ROUNDS {
+            if left.is_empty() {
+                break;
+            }
+            if round > 0 {
+                memory.block_on(writer.end())?;
+                std::thread::sleep(Duration::from_millis(1 << round.min(10)).min(LONGEST_WAIT));
+                memory.block_on(writer.begin())?;
+            }
+            let mut groups: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+            for change in left.drain(..) {
+                groups.entry(change.partition / 2).or_default().push(change);
+            }
+            let waits = if round == 0 { WAITS } else { 0 };
+            left = self.on_threads(writer, groups.into_iter().collect(), waits)?;
+        }
+        Ok(left)
+    }
+
+    /// The same on some threads, under the announcement of `writer`.
+    fn on_threads(
+        &self,
+        writer: &Writer<'_, TierMemory<'_>>,
+        groups: Vec<(u32, Vec<Change>)>,
+        waits: u32,
+    ) -> Result<Vec<Change>, IndexError> {
+        let work = |writer: &Writer<'_, TierMemory<'_>>, groups: Vec<(u32, Vec<Change>)>| {
+            let mut left = Vec::new();
+            let tasks = groups.into_iter().map(|(group, changes)| writer.change(group, changes, waits));
+            writer.memory.block(GROUPS_AT_ONCE, tasks, |without_room| {
+                left.extend(without_room);
+                Ok(())
+            })?;
+            Ok::<_, IndexError>(left)
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores.min(groups.len() / LEAST_GROUPS);
+        if threads < 2 {
+            return work(writer, groups);
+        }
+        let Writer { reading, growing, .. } = *writer;
+        let tier = writer.memory.tier();
+        let mut parts: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
+        groups.into_iter().enumerate().for_each(|(at, group)| parts[at % threads].push(group));
+        let work = &work;
+        let done: Vec<Result<Vec<Change>, IndexError>> = std::thread::scope(|scope| {
+            let begun: Vec<_> = parts
+                .into_iter()
+                .map(|part| {
+                    scope.spawn(move || {
+                        let memory = TierMemory::new(tier, self.set.file.clone())?;
+                        work(&Writer { memory: &memory, reading, growing, place: Cell::new(None) }, part)
+                    })
+                })
+                .collect();
+            let panicked = |_| Err(IndexError::Internal("a thread that changes an index panicked".into()));
+            begun.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        });
+        let left: Result<Vec<_>, _> = done.into_iter().collect();
+        Ok(left?.concat())
+    }
+
+    /// The vectors of `rows` as they are stored.
+    fn stored(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
+        let row_bytes = self.set.row_bytes();
+        let mut stored = vec![0; rows.len() * row_bytes];
+        let mut zeros = Vec::new();
+        for (row, out) in rows.zip(stored.chunks_exact_mut(row_bytes)) {
+            if !self.set.form.take(vectors.row(row), out) {
+                zeros.push(row as u64);
+            }
+        }
+        if zeros.is_empty() {
+            return Ok(stored);
+        }
+        let count = zeros.len() as u64;
+        zeros.truncate(ROWS_NAMED);
+        Err(IndexError::ZeroVectors { count, rows: zeros })
+    }
+
+    /// The nearest partition that has room for a vector.
+    fn partition_for(
+        &self,
+        growth: &Growth,
+        (index, pivots): (&SubIndex<'_>, &Space),
+        row: &[u8],
+        walk: &mut Walk,
+    ) -> Result<u32, IndexError> {
+        let layout = &growth.reading.layout;
+        index.search(walk, CONSIDERED, |numbers, scores| pivots.score_row(row, numbers, scores));
+        let has_room = |partition: &u32| {
+            let place = growth.reading.places.get(partition / 2);
+            place.vectors[*partition as usize % 2] + layout.slots <= layout.most_vectors
+        };
+        let found = walk.found().map(|near| near.id).find(has_room);
+        found.ok_or_else(|| {
+            IndexError::Parameter(format!(
+                "{}: the partitions near a vector have {} vectors each, which is as many as they take; build the index anew with \
+                 all vectors",
+                self.set.file.display(),
+                layout.most_vectors - layout.slots
+            ))
+        })
+    }
+
+    fn unchangeable(&self, error: StoreError) -> IndexError {
+        match error {
+            StoreError::Unchangeable { .. } => IndexError::Parameter(format!(
+                "{}: partitions take inserts in the memory of a node alone: copy the index there (`bathyal copy INDEX \
+                 remote://HOST:PORT/NAME`) and change it under that address",
+                self.set.file.display()
+            )),
+            other => other.into(),
+        }
+    }
+
+    /// The vectors that stand for partitions, as vectors are compared with them in a build.
+    fn pivots(&self) -> Result<Space, IndexError> {
+        let row_bytes = self.set.row_bytes();
+        let index = SubIndex::read(&self.meta, row_bytes).map_err(IndexError::Internal)?;
+        let mut space = Space::blank(index.count(), self.set.dim, self.set.element, self.set.metric)?;
+        for (number, row) in (0..).zip(index.rows.chunks_exact(row_bytes)) {
+            space.row_mut(number).copy_from_slice(row);
+        }
+        if self.set.metric == Metric::InnerProduct {
+            let norms = index.rows.chunks_exact(row_bytes).map(|row| squared_norm(self.set.element, row));
+            let longest = norms.fold(0.0_f32, f32::max);
+            space.lift(longest);
+        }
+        Ok(space)
+    }
+}
+
+impl InPlace for Partitions {
+    fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
+        let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
+        let count = vectors.count();
+        if count == 0 {
+            let next = growth.counts().1;
+            return Ok(next..next);
+        }
+        let full = |inserted: usize, first: u32| {
+            IndexError::Parameter(format!(
+                "{}: there is room for {inserted} of these {count} vectors{}; build the index anew with all vectors, or with more \
+                 growth",
+                self.set.file.display(),
+                if inserted > 0 {
+                    format!(", which are there with ids from {first} on")
+                } else {
+                    String::new()
+                }
+            ))
+        };
+        let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
+        // Whatever is wrong with one is found before any is inserted.
+        let at_once = (AT_ONCE_BYTES / self.set.row_bytes()).max(1);
+        for first in (0..count).step_by(at_once) {
+            self.stored(vectors, first..count.min(first + at_once))?;
+        }
+        let mut first_id = None;
+        for first in (0..count).step_by(at_once) {
+            let rows = first..count.min(first + at_once);
+            let stored = self.stored(vectors, rows.clone())?;
+            let missed = self.change(growth, |writer, pivots| {
+                if first_id.is_none() {
+                    first_id = writer.memory.block_on(writer.ids(count as u32))?;
+                }
+                let Some(first_id) = first_id else { return Ok(rows.len()) };
+                let mut walk = Walk::new(0, 0);
+                let changes = rows.clone().zip(stored.chunks_exact(self.set.row_bytes()));
+                let changes: Result<Vec<Change>, IndexError> = changes
+                    .map(|(row, stored)| {
+                        let partition = self.partition_for(growth, (&index, pivots), stored, &mut walk)?;
+                        Ok(Change { partition, id: first_id + row as u32, row: Some(stored.to_vec()) })
+                    })
+                    .collect();
+                self.change_groups(writer, changes?).map(|left| left.len())
+            })?;
+            if missed > 0 {
+                growth.look()?;
+                return Err(full(rows.end - missed, first_id.unwrap_or(0)));
+            }
+        }
+        growth.look()?;
+        let first = first_id.unwrap_or(0);
+        Ok(first..first + count as u32)
+    }
+
+    fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
+        let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
+        let done = self.change(growth, |writer, _| {
+            let mut changes = Vec::new();
+            let found = ids.iter().map(|id| async { Ok((*id, writer.partition_of(*id).await?)) });
+            writer.memory.block(GROUPS_AT_ONCE, found, |(id, partition)| {
+                changes.extend(partition.map(|partition| Change { partition, id, row: None }));
+                Ok(())
+            })?;
+            let there = changes.len();
+            Ok((there, self.change_groups(writer, changes)?.len()))
+        });
+        let (there, missed) = done?;
+        growth.look()?;
+        if missed > 0 {
+            return Err(IndexError::Parameter(format!(
+                "{}: {missed} of {there} vectors were not deleted, for want of room to make their partitions anew; build the index \
+                 anew, or with more growth",
+                self.set.file.display()
+            )));
+        }
+        Ok(there as u64)
+    }
+
+    fn refresh(&self) -> Result<bool, IndexError> {
+        self.growth.as_ref().map_or(Ok(false), Growth::look)
+    }
+
+    fn counts(&self) -> (u64, u32) {
+        self.growth.as_ref().map_or((0, 0), Growth::counts)
+    }
+
+    fn most(&self) -> u64 {
+        self.growth.as_ref().map_or(0, Growth::most)
+    }
+}

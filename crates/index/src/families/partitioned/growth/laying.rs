@@ -1,0 +1,210 @@
+//! Writing partitions that take inserts: groups in their units, room for more, and what writers begin with.
+
+use super::super::options::PartitionedOptions;
+use super::super::section::GrowthEntry;
+use super::super::subindex::most_bytes;
+use super::super::table::Entry;
+use super::layout::{GroupPlace, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS, Word};
+use super::units::{BUILT, FIRST_EPOCH};
+use crate::error::IndexError;
+use crate::format::appender::Appender;
+use crate::format::identity::Identity;
+use crate::format::manifest::MAX_VECTORS;
+
+/// Units of a group on average, as it is built: more waste less at their ends.
+const GROUP_UNITS: u64 = 16;
+const LEAST_UNIT_BYTES: u64 = 4096;
+/// The part of everything that is room besides, so that groups can be made anew out of place.
+const SPARE_SHARE: u64 = 4;
+/// Ids besides those that are needed, for those that are lost with whoever was killed: a part of all, and at least some.
+const LOST_SHARE: u64 = 8;
+const LEAST_LOST: u64 = 1024;
+/// Bytes that are written at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// See the module's description.
+pub(in super::super) struct Laying<'a> {
+    identity: Identity,
+    own: &'a PartitionedOptions,
+    /// What is not known yet is as large as it can be.
+    layout: Layout,
+    /// The first partition of a group that waits for the second: its bytes and vectors.
+    half: Option<(Vec<u8>, u32)>,
+    places: Vec<GroupPlace>,
+    most_vectors: u32,
+}
+
+impl<'a> Laying<'a> {
+    /// Of `partitions` partitions; `None` where they take no inserts.
+    pub(in super::super) fn new(
+        own: &'a PartitionedOptions,
+        identity: Identity,
+        partitions: usize,
+        row_bytes: usize,
+    ) -> Option<Laying<'a>> {
+        let slots = own.overflow()?;
+        let vector = row_bytes as u64 + 8 * u64::from(own.links);
+        let unit_bytes = (2 * u64::from(own.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
+        let layout = Layout {
+            partitions: partitions as u32,
+            row_bytes,
+            slots,
+            unit_bytes: unit_bytes.max(LEAST_UNIT_BYTES),
+            units: MOST_UNITS as u32 - 1,
+            ids: 0,
+            most_vectors: 0,
+            longest: 0,
+        };
+        Some(Laying { identity, own, layout, half: None, places: Vec::new(), most_vectors: 0 })
+    }
+
+    /// Appends a sub-index; where it begins goes into the table.
+    pub(in super::super) fn push(
+        &mut self,
+        file: &mut Appender,
+        bytes: Vec<u8>,
+        vectors: u32,
+        table: &mut Vec<u8>,
+    ) -> Result<(), IndexError> {
+        self.most_vectors = self.most_vectors.max(vectors);
+        match self.half.take() {
+            None => self.half = Some((bytes, vectors)),
+            Some(first) => self.group(file, [first, (bytes, vectors)], table)?,
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        file: &mut Appender,
+        [first, second]: [(Vec<u8>, u32); 2],
+        table: &mut Vec<u8>,
+    ) -> Result<(), IndexError> {
+        let (layout, lengths) = (&self.layout, [first.0.len() as u32, second.0.len() as u32]);
+        let begin = self.places.last().map_or(0, |place| place.word.first + place.word.units);
+        let units = layout.units_of(lengths);
+        if units > MOST_GROUP_UNITS || u64::from(begin) + units >= MOST_UNITS {
+            return Err(IndexError::Parameter(
+                "the partitions do not fit what an index with inserts has room for; raise partition_vectors, or leave out growth"
+                    .into(),
+            ));
+        }
+        let word = Word { version: 1, first: begin, units: units as u32 };
+        let vectors = [first.1, second.1];
+        let place = GroupPlace { group: self.places.len() as u32, word, bytes: lengths, vectors };
+        let mut bytes = place.head(self.identity).to_vec();
+        bytes.extend_from_slice(&first.0);
+        bytes.resize((place.overflow_at(layout) - place.start(layout)) as usize, 0);
+        bytes.extend([0; 8]);
+        bytes.extend(place.tag().to_le_bytes());
+        bytes.resize((place.overflow(layout).end() - place.start(layout)) as usize, 0);
+        bytes.extend_from_slice(&second.0);
+        bytes.resize((units * layout.unit_bytes) as usize, 0);
+        file.append(&bytes)?;
+        for side in 0..2 {
+            if lengths[side] > 0 {
+                let offset = place.span(layout, side).offset + place.parts(layout, side)[0].start as u64;
+                Entry { offset, bytes: lengths[side], vectors: vectors[side] }.encode(table);
+            }
+        }
+        self.places.push(place);
+        Ok(())
+    }
+
+    /// Ends the file: room for more, and what writers begin with; `partition_of` are the partitions of all vectors. Returns what
+    /// the manifest says of it, and the length of the longest read.
+    pub(in super::super) fn finish(
+        mut self,
+        file: &mut Appender,
+        table: &mut Vec<u8>,
+        partition_of: &[u32],
+    ) -> Result<(GrowthEntry, u32), IndexError> {
+        if let Some(first) = self.half.take() {
+            self.group(file, [first, (Vec::new(), 0)], table)?;
+        }
+        let built = self.places.last().map_or(0, |place| place.word.first + place.word.units);
+        let most_vectors = self.own.most_grown(self.most_vectors);
+        let most = most_bytes(u64::from(most_vectors), self.layout.row_bytes, self.own.links);
+        let longest = most.next_multiple_of(HEAD_BYTES) + self.layout.overflow_bytes();
+        let too_long = || {
+            IndexError::Parameter(
+                "a partition may grow to more bytes than one read brings; lower partition_vectors".into(),
+            )
+        };
+        let longest =
+            u32::try_from(longest).ok().filter(|longest| *longest < 1 << 31).ok_or_else(too_long)?;
+        let grown = (f64::from(built) * (1.0 + f64::from(self.own.growth))).ceil() as u64;
+        let largest = self.layout.units_of([most as u32; 2]);
+        let units = grown + (grown / SPARE_SHARE).max(2 * largest);
+        let vectors = partition_of.len() as u64;
+        let ids = vectors + (vectors as f64 * f64::from(self.own.growth)).ceil() as u64;
+        let ids = (ids + (ids / LOST_SHARE).max(LEAST_LOST)).min(MAX_VECTORS) as u32;
+        if units >= MOST_UNITS || largest > MOST_GROUP_UNITS {
+            return Err(IndexError::Parameter("so much growth does not fit an index; lower growth".into()));
+        }
+        let entry = GrowthEntry {
+            overflow_vectors: self.layout.slots,
+            unit_bytes: self.layout.unit_bytes,
+            units: units as u32,
+            built_units: built,
+            ids,
+            most_vectors,
+        };
+        let layout = Layout::new(self.layout.partitions, self.layout.row_bytes, &entry);
+        let mut writing = Writing { file, bytes: Vec::with_capacity(AT_ONCE) };
+        let spare = (units - u64::from(built)) * layout.unit_bytes;
+        writing.zeros(spare)?;
+        for number in [vectors, FIRST_EPOCH, vectors] {
+            writing.put(&number.to_le_bytes())?;
+        }
+        writing.zeros(layout.word_at(0) - layout.control_at() - 24)?;
+        for place in &self.places {
+            writing.put(&place.word.encode().to_le_bytes())?;
+        }
+        for unit in 0..units {
+            let word = if unit < u64::from(built) { BUILT } else { 0 };
+            writing.put(&word.to_le_bytes())?;
+        }
+        for partition in partition_of {
+            writing.put(&(partition + 1).to_le_bytes())?;
+        }
+        writing.zeros(layout.file_bytes() - layout.place_at(vectors as u32))?;
+        writing.flush()?;
+        Ok((entry, longest))
+    }
+}
+
+/// Small pieces on their way to a file.
+struct Writing<'a> {
+    file: &'a mut Appender,
+    bytes: Vec<u8>,
+}
+
+impl Writing<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
+        if self.bytes.len() + bytes.len() > AT_ONCE {
+            self.flush()?;
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn zeros(&mut self, count: u64) -> Result<(), IndexError> {
+        self.flush()?;
+        self.bytes.resize(AT_ONCE, 0);
+        let mut left = count;
+        while left > 0 {
+            let some = left.min(AT_ONCE as u64);
+            self.file.append(&self.bytes[..some as usize])?;
+            left -= some;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IndexError> {
+        self.file.append(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Memory that several processes change at once, as writers use it: some operations at a time, and one awaits them.
+
+use crate::error::IndexError;
+use bathyal_tier::contract::{Action, Operation, WriteQueue, WriteTier};
+use bathyal_tier::{Completion, ReadError, ReadFault};
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Operations in flight at most, and the longest chain.
+const DEPTH: u32 = 64;
+/// The longest wait for a completion before tasks are looked at again.
+const WAIT: Duration = Duration::from_millis(5);
+/// How long a writer waits before it looks again at what another one is to change.
+const PAUSE: Duration = Duration::from_micros(500);
+/// What the number of an operation in its batch has room in.
+const PLACE_BITS: u32 = 24;
+
+/// What is done at an offset.
+#[derive(Debug)]
+pub(in super::super) enum What {
+    /// Reads as many bytes as there are.
+    Read(Vec<u8>),
+    /// Writes these.
+    Write(Vec<u8>),
+    /// Replaces a number if it is the expected one.
+    Swap { expected: u64, new: u64 },
+    /// Adds to a number.
+    Add(u64),
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(in super::super) struct Operate {
+    pub(in super::super) offset: u64,
+    pub(in super::super) what: What,
+    /// The next one begins when this one has ended.
+    pub(in super::super) linked: bool,
+    /// The number that was there, of one on a number.
+    pub(in super::super) old: u64,
+}
+
+impl Operate {
+    pub(in super::super) fn new(offset: u64, what: What) -> Operate {
+        Operate { offset, what, linked: false, old: 0 }
+    }
+
+    pub(in super::super) fn linked(offset: u64, what: What) -> Operate {
+        Operate { linked: true, ..Operate::new(offset, what) }
+    }
+
+    /// The bytes that it moves.
+    pub(in super::super) fn bytes(&self) -> &[u8] {
+        match &self.what {
+            What::Read(bytes) | What::Write(bytes) => bytes,
+            What::Swap { .. } | What::Add(_) => &[],
+        }
+    }
+}
+
+/// See the module's description.
+pub(in super::super) trait Memory {
+    /// Carries operations out and returns them with what they have read; chains in order, others in any.
+    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError>;
+
+    /// Waits a little for others.
+    async fn pause(&self);
+
+    /// What this writer is known by: never 0.
+    fn me(&self) -> u64;
+
+    /// Those who may still be changing something; `None` where nobody knows.
+    fn holders(&self) -> Result<Option<Vec<u64>>, IndexError>;
+}
+
+/// Reads some bytes.
+pub(in super::super) async fn read<M: Memory>(
+    memory: &M,
+    offset: u64,
+    len: usize,
+) -> Result<Vec<u8>, IndexError> {
+    let done = memory.run(vec![Operate::new(offset, What::Read(vec![0; len]))]).await?;
+    Ok(done.into_iter().next().map_or_else(Vec::new, |one| match one.what {
+        What::Read(bytes) => bytes,
+        _ => Vec::new(),
+    }))
+}
+
+/// Carries out one operation on a number; the number that was there.
+pub(in super::super) async fn number<M: Memory>(
+    memory: &M,
+    offset: u64,
+    what: What,
+) -> Result<u64, IndexError> {
+    let done = memory.run(vec![Operate::new(offset, what)]).await?;
+    Ok(done.first().map_or(0, |one| one.old))
+}
+
+/// Operations that are awaited together. What they point to stays where it is.
+struct Batch {
+    operations: Vec<Operate>,
+    left: usize,
+    failed: Option<(u64, u32, ReadFault)>,
+    /// Nobody awaits them any more.
+    orphaned: bool,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    batches: HashMap<u64, Batch>,
+    waiting: VecDeque<Operation>,
+    in_flight: usize,
+    done: Vec<Completion>,
+}
+
+/// A tier, of one thread.
+pub(in super::super) struct TierMemory<'a> {
+    /// Before what it writes into.
+    queue: RefCell<Box<dyn WriteQueue>>,
+    state: RefCell<State>,
+    tier: &'a dyn WriteTier,
+    file: PathBuf,
+    me: u64,
+}
+
+impl<'a> TierMemory<'a> {
+    pub(in super::super) fn new(
+        tier: &'a dyn WriteTier,
+        file: PathBuf,
+    ) -> Result<TierMemory<'a>, IndexError> {
+        let (queue, me) = (RefCell::new(tier.open_write(DEPTH)?), tier.holder());
+        Ok(TierMemory { queue, state: RefCell::default(), tier, file, me })
+    }
+
+    pub(in super::super) fn tier(&self) -> &'a dyn WriteTier {
+        self.tier
+    }
+
+    /// Runs tasks to their ends, some at a time, and returns what came of each; stops at the first that fails.
+    pub(in super::super) fn block<T, F: Future<Output = Result<T, IndexError>>>(
+        &self,
+        at_once: usize,
+        mut tasks: impl Iterator<Item = F>,
+        mut each: impl FnMut(T) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let mut running: Vec<Pin<Box<F>>> = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            while running.len() < at_once.max(1)
+                && let Some(task) = tasks.next()
+            {
+                running.push(Box::pin(task));
+            }
+            if running.is_empty() {
+                return Ok(());
+            }
+            let (before, mut at) = (running.len(), 0);
+            while at < running.len() {
+                match running[at].as_mut().poll(&mut context) {
+                    Poll::Ready(outcome) => {
+                        each(outcome?)?;
+                        drop(running.swap_remove(at));
+                    }
+                    Poll::Pending => at += 1,
+                }
+            }
+            // Whoever has ended makes room for another one.
+            self.advance(running.len() == before)?;
+        }
+    }
+
+    /// Runs one task to its end.
+    pub(in super::super) fn block_on<T>(
+        &self,
+        task: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, IndexError> {
+        let mut task = pin!(task);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(outcome) = task.as_mut().poll(&mut context) {
+                return outcome;
+            }
+            self.advance(true)?;
+        }
+    }
+
+    fn failed(&self, (offset, len, fault): (u64, u32, ReadFault)) -> IndexError {
+        let source = ReadError::Device { offset, len, kind: fault.kind, errno: fault.errno };
+        IndexError::Read { file: self.file.clone(), source }
+    }
+
+    /// Hands over what waits, and takes what is done.
+    fn advance(&self, wait: bool) -> Result<(), IndexError> {
+        let (mut queue, state) = (self.queue.borrow_mut(), &mut *self.state.borrow_mut());
+        if !state.waiting.is_empty() {
+            let waiting = state.waiting.make_contiguous();
+            // SAFETY: what the operations point to is in a batch, which stays until all of them have completed; the queue is
+            // dropped before the batches.
+            let taken = unsafe { queue.submit_operations(waiting)? };
+            state.waiting.drain(..taken);
+            state.in_flight += taken;
+        }
+        if state.in_flight == 0 {
+            if wait {
+                // All tasks wait for somebody else.
+                std::thread::sleep(PAUSE);
+            }
+            return Ok(());
+        }
+        queue.reap(&mut state.done, wait.then_some(WAIT))?;
+        for Completion { id, result } in state.done.drain(..) {
+            state.in_flight -= 1;
+            let number = id >> PLACE_BITS;
+            let Some(batch) = state.batches.get_mut(&number) else { continue };
+            batch.left -= 1;
+            let one = &batch.operations[(id & ((1 << PLACE_BITS) - 1)) as usize];
+            let wanted = match &one.what {
+                What::Swap { .. } | What::Add(_) => 8,
+                _ => one.bytes().len() as u32,
+            };
+            let short = |got: u32| (got < wanted).then(|| ReadFault::system(libc::EINVAL));
+            let fault = result.map_or_else(Some, short);
+            batch.failed = batch.failed.or(fault.map(|fault| (one.offset, wanted, fault)));
+            if batch.left == 0 && batch.orphaned {
+                state.batches.remove(&number);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Memory for TierMemory<'_> {
+    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError> {
+        Running { memory: self, number: self.begin(operations) }.await
+    }
+
+    async fn pause(&self) {
+        let until = Instant::now() + PAUSE;
+        std::future::poll_fn(|_| if Instant::now() >= until { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    fn me(&self) -> u64 {
+        self.me
+    }
+
+    fn holders(&self) -> Result<Option<Vec<u64>>, IndexError> {
+        Ok(self.tier.holders()?)
+    }
+}
+
+impl TierMemory<'_> {
+    fn begin(&self, operations: Vec<Operate>) -> u64 {
+        let state = &mut *self.state.borrow_mut();
+        state.next += 1;
+        let number = state.next;
+        let mut batch = Batch { left: operations.len(), operations, failed: None, orphaned: false };
+        for (place, one) in (0..).zip(&mut batch.operations) {
+            let old = &raw mut one.old;
+            let action = match &mut one.what {
+                What::Read(bytes) => Action::Read { into: bytes.as_mut_ptr(), len: bytes.len() as u32 },
+                What::Write(bytes) => Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 },
+                What::Swap { expected, new } => {
+                    Action::CompareAndSwap { expected: *expected, new: *new, old }
+                }
+                What::Add(by) => Action::FetchAndAdd { by: *by, old },
+            };
+            let (id, linked) = (number << PLACE_BITS | place, one.linked);
+            state.waiting.push_back(Operation { id, offset: one.offset, action, linked });
+        }
+        state.batches.insert(number, batch);
+        number
+    }
+}
+
+/// A batch on its way.
+struct Running<'a, 'b> {
+    memory: &'a TierMemory<'b>,
+    number: u64,
+}
+
+impl Future for Running<'_, '_> {
+    type Output = Result<Vec<Operate>, IndexError>;
+
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
+        let state = &mut *self.memory.state.borrow_mut();
+        if state.batches.get(&self.number).is_some_and(|batch| batch.left > 0) {
+            return Poll::Pending;
+        }
+        let Some(batch) = state.batches.remove(&self.number) else { return Poll::Pending };
+        Poll::Ready(match batch.failed {
+            Some(failed) => Err(self.memory.failed(failed)),
+            None => Ok(batch.operations),
+        })
+    }
+}
+
+impl Drop for Running<'_, '_> {
+    fn drop(&mut self) {
+        // What is under way writes into it.
+        if let Ok(mut state) = self.memory.state.try_borrow_mut()
+            && let Some(batch) = state.batches.get_mut(&self.number)
+        {
+            batch.orphaned = true;
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What was changed of the partitions of a group since it was written: a slot for each vector that was inserted and for each
+//! that was deleted, in the overflow of the group (d-HNSW, section 3.2).
+//!
+//! A slot is taken by adding to the overflow's first number, filled, and then published by its flag, which has the checksum of
+//! what is in it: whoever reads while that is written sees whole slots or none.
+
+use super::layout::{GroupPlace, Layout, u32_at, u64_at};
+use crate::format::identity::Identity;
+
+/// Of a flag: the slot can be read.
+const PUBLISHED: u64 = 1 << 32;
+/// The flag of a slot that nobody may publish any more.
+pub(in super::super) const DEAD: u64 = 1 << 33;
+/// In the place of the partition: the vector is deleted.
+const DELETED: u32 = 1 << 31;
+
+/// A vector that is inserted into a partition, or deleted from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Change {
+    pub(in super::super) partition: u32,
+    pub(in super::super) id: u32,
+    /// As it is stored; none of one that is deleted.
+    pub(in super::super) row: Option<Vec<u8>>,
+}
+
+impl Change {
+    /// Appends the bytes of its slot.
+    pub(in super::super) fn encode(&self, layout: &Layout, out: &mut Vec<u8>) {
+        let end = out.len() + layout.slot_bytes() as usize;
+        out.extend(self.id.to_le_bytes());
+        let mark = if self.row.is_some() { 0 } else { DELETED };
+        out.extend((self.partition | mark).to_le_bytes());
+        out.extend(self.row.iter().flatten());
+        out.resize(end, 0);
+    }
+}
+
+/// The flag of a slot that holds `bytes`.
+pub(in super::super) fn flag(identity: Identity, place: &GroupPlace, slot: u32, bytes: &[u8]) -> u64 {
+    let mut sealed = Vec::with_capacity(12 + bytes.len());
+    sealed.extend(place.tag().to_le_bytes());
+    sealed.extend(slot.to_le_bytes());
+    sealed.extend_from_slice(bytes);
+    PUBLISHED | u64::from(identity.checksum(&sealed))
+}
+
+/// Why an overflow is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) enum Unread {
+    /// What lies there is none of this version of the group: it has moved.
+    Moved,
+    /// A slot is not what its flag says: it was read while it was written, unless it is damaged.
+    Torn(String),
+}
+
+/// An overflow that was read.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Overflow<'a> {
+    bytes: &'a [u8],
+    layout: &'a Layout,
+}
+
+impl<'a> Overflow<'a> {
+    /// The one of a group whose head and flags, at least, are `bytes`.
+    ///
+    /// # Errors
+    /// [`Unread::Moved`].
+    pub(in super::super) fn read(
+        layout: &'a Layout,
+        place: &GroupPlace,
+        bytes: &'a [u8],
+    ) -> Result<Overflow<'a>, Unread> {
+        if bytes.len() < layout.slots_at() as usize || u64_at(bytes, 8) != place.tag() {
+            return Err(Unread::Moved);
+        }
+        Ok(Overflow { bytes, layout })
+    }
+
+    /// Slots that were taken, up to as many as there are.
+    pub(in super::super) fn taken(&self) -> u32 {
+        u64_at(self.bytes, 0).min(u64::from(self.layout.slots)) as u32
+    }
+
+    /// Whether nobody can take a slot any more: the group may have moved.
+    pub(in super::super) fn is_full(&self) -> bool {
+        self.taken() == self.layout.slots
+    }
+
+    /// The flags of the slots that were taken; 0 of one that nobody has published yet.
+    pub(in super::super) fn flags(&self) -> impl Iterator<Item = u64> + 'a {
+        let bytes = self.bytes;
+        (0..self.taken() as usize)
+            .map(move |slot| u64_at(bytes, super::layout::HEAD_BYTES as usize + 8 * slot))
+    }
+
+    /// Tells `each` of all changes that are published: partition, id, and the vector, unless that is deleted.
+    ///
+    /// # Errors
+    /// [`Unread::Torn`].
+    pub(in super::super) fn changes(
+        &self,
+        identity: Identity,
+        place: &GroupPlace,
+        mut each: impl FnMut(u32, u32, Option<&'a [u8]>),
+    ) -> Result<(), Unread> {
+        let (slots_at, slot_bytes) = (self.layout.slots_at() as usize, self.layout.slot_bytes() as usize);
+        for (slot, found) in (0..).zip(self.flags()) {
+            if found & PUBLISHED == 0 {
+                continue;
+            }
+            let start = slots_at + slot as usize * slot_bytes;
+            let bytes = self.bytes.get(start..start + slot_bytes).unwrap_or_default();
+            let torn = |what: &str| Unread::Torn(format!("slot {slot} of group {}: {what}", place.group));
+            if flag(identity, place, slot, bytes) != found {
+                return Err(torn("its checksum is not the one of its flag"));
+            }
+            let (id, partition) = (u32_at(bytes, 0), u32_at(bytes, 4));
+            if partition / 2 % (DELETED / 2) != place.group || id >= self.layout.ids {
+                return Err(torn("it holds what does not belong there"));
+            }
+            let row = (partition & DELETED == 0).then(|| &bytes[8..8 + self.layout.row_bytes]);
+            each(partition & !DELETED, id, row);
+        }
+        Ok(())
+    }
+}
+
+/// What the overflow says of one partition of a group.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(in super::super) struct Late {
+    /// Vectors that were inserted and are not deleted.
+    pub(in super::super) ids: Vec<u32>,
+    /// Those vectors, one after the other.
+    pub(in super::super) rows: Vec<u8>,
+    /// Vectors that were deleted, of the sub-index or of these, rising.
+    pub(in super::super) deleted: Vec<u32>,
+}
+
+impl Late {
+    /// That of a partition.
+    ///
+    /// # Errors
+    /// [`Unread::Torn`].
+    pub(in super::super) fn read(
+        overflow: &Overflow<'_>,
+        identity: Identity,
+        place: &GroupPlace,
+        partition: u32,
+    ) -> Result<Late, Unread> {
+        let mut late = Late::default();
+        overflow.changes(identity, place, |of, id, row| match row {
+            _ if of != partition => {}
+            Some(row) => {
+                late.ids.push(id);
+                late.rows.extend_from_slice(row);
+            }
+            None => late.deleted.push(id),
+        })?;
+        late.deleted.sort_unstable();
+        late.deleted.dedup();
+        late.forget();
+        Ok(late)
+    }
+
+    /// Whether a vector was deleted.
+    #[inline]
+    pub(in super::super) fn has_deleted(&self, id: u32) -> bool {
+        !self.deleted.is_empty() && self.deleted.binary_search(&id).is_ok()
+    }
+
+    /// Takes out the vectors that were inserted and deleted again.
+    fn forget(&mut self) {
+        if self.deleted.is_empty() || self.ids.is_empty() {
+            return;
+        }
+        let row_bytes = self.rows.len() / self.ids.len();
+        let mut kept = 0;
+        for at in 0..self.ids.len() {
+            if self.deleted.binary_search(&self.ids[at]).is_err() {
+                self.ids[kept] = self.ids[at];
+                self.rows.copy_within(at * row_bytes..(at + 1) * row_bytes, kept * row_bytes);
+                kept += 1;
+            }
+        }
+        self.ids.truncate(kept);
+        self.rows.truncate(kept * row_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Word;
+    use super::*;
+
+    fn place() -> (Layout, GroupPlace) {
+        let layout = Layout {
+            partitions: 4,
+            row_bytes: 3,
+            slots: 6,
+            unit_bytes: 1024,
+            units: 8,
+            ids: 50,
+            most_vectors: 9,
+            longest: 1 << 20,
+        };
+        let word = Word { version: 2, first: 1, units: 1 };
+        (layout, GroupPlace { group: 1, word, bytes: [0, 0], vectors: [0, 0] })
+    }
+
+    /// An overflow with these changes in its slots.
+    fn filled(layout: &Layout, place: &GroupPlace, changes: &[Option<Change>]) -> Vec<u8> {
+        let mut bytes = vec![0; layout.overflow_bytes() as usize];
+        bytes[..8].copy_from_slice(&(changes.len() as u64).to_le_bytes());
+        bytes[8..16].copy_from_slice(&place.tag().to_le_bytes());
+        for (slot, change) in changes.iter().enumerate() {
+            let Some(change) = change else { continue };
+            let mut held = Vec::new();
+            change.encode(layout, &mut held);
+            let sealed = flag(Identity::NONE, place, slot as u32, &held);
+            bytes[64 + 8 * slot..][..8].copy_from_slice(&sealed.to_le_bytes());
+            bytes[layout.slots_at() as usize + slot * held.len()..][..held.len()].copy_from_slice(&held);
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_was_published_is_read() {
+        let (layout, place) = place();
+        let insert = |partition, id, value: u8| Some(Change { partition, id, row: Some(vec![value; 3]) });
+        let delete = |partition, id| Some(Change { partition, id, row: None });
+        let changes =
+            [insert(2, 30, 1), insert(3, 31, 2), None, delete(2, 4), insert(2, 33, 3), delete(2, 30)];
+        let mut bytes = filled(&layout, &place, &changes);
+        let late = |bytes: &[u8], partition| {
+            let overflow = Overflow::read(&layout, &place, bytes)?;
+            Late::read(&overflow, Identity::NONE, &place, partition)
+        };
+        let first = Late { ids: vec![33], rows: vec![3; 3], deleted: vec![4, 30] };
+        let second = Late { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
+        assert_eq!((late(&bytes, 2), late(&bytes, 3)), (Ok(first.clone()), Ok(second)));
+        assert!(first.has_deleted(4) && !first.has_deleted(33));
+        // Whatever byte changes behind the number of slots: it is seen, or is one that says nothing.
+        for at in 8..bytes.len() {
+            bytes[at] ^= 4;
+            match late(&bytes, 2) {
+                Ok(read) => assert_eq!(read, first, "{at}"),
+                Err(Unread::Moved) => assert!((8..16).contains(&at), "{at}"),
+                Err(Unread::Torn(_)) => assert!(at >= 64, "{at}"),
+            }
+            bytes[at] ^= 4;
+        }
+        let moved = GroupPlace { word: Word { version: 3, ..place.word }, ..place };
+        assert!(Overflow::read(&layout, &moved, &bytes).is_err());
+        assert!(Overflow::read(&layout, &place, &bytes[..100]).is_err());
+    }
+
+    #[test]
+    fn slots_that_nobody_publishes_are_passed_over() {
+        let (layout, place) = place();
+        let mut bytes = filled(&layout, &place, &[None, None]);
+        bytes[64..72].copy_from_slice(&DEAD.to_le_bytes());
+        let overflow = Overflow::read(&layout, &place, &bytes).unwrap();
+        assert_eq!((overflow.taken(), overflow.is_full()), (2, false));
+        assert_eq!(overflow.flags().collect::<Vec<_>>(), [DEAD, 0]);
+        assert_eq!(Late::read(&overflow, Identity::NONE, &place, 2), Ok(Late::default()));
+        // More were asked for than there are.
+        bytes[..8].copy_from_slice(&900_u64.to_le_bytes());
+        assert_eq!(Overflow::read(&layout, &place, &bytes).unwrap().taken(), 6);
+    }
+}

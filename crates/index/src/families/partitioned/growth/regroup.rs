@@ -1,0 +1,222 @@
+//! Making a group anew whose overflow is full: out of place, with what was inserted in its graphs and what was deleted gone, and then
+//! in its place by a swing of its word in the table.
+
+use super::super::hnsw::{Hnsw, arrange};
+use super::super::options::PartitionedOptions;
+use super::super::subindex::{Parts, SubIndex};
+use super::layout::{GroupPlace, HEAD_BYTES, MOST_GROUP_UNITS, MOST_VERSIONS, Word};
+use super::memory::{Memory, Operate, What, number, read};
+use super::overflow::{DEAD, Late, Overflow, Unread};
+use super::reading::Reading;
+use super::units;
+use crate::error::IndexError;
+use crate::partition::space::Space;
+use bathyal_kernels::{Element, Metric, squared_norm};
+use bathyal_vectors::progress::Silent;
+
+/// Bytes that are written at once.
+const AT_ONCE: usize = 1 << 20;
+/// Times that an overflow is read before it is damaged.
+const MOST_TRIES: u32 = 16;
+
+/// How sub-indexes are grown.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Growing {
+    pub(in super::super) own: PartitionedOptions,
+    pub(in super::super) dim: usize,
+    /// Of stored vectors.
+    pub(in super::super) element: Element,
+    pub(in super::super) metric: Metric,
+}
+
+/// What came of making a group anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Made {
+    /// It lies elsewhere now, whoever did that.
+    Moved,
+    /// There is no room for it.
+    NoRoom,
+}
+
+impl Growing {
+    /// The bytes of a sub-index over some vectors; none of none. The first of them have one already, where it is given.
+    pub(super) fn subindex(
+        &self,
+        reading: &Reading,
+        partition: u32,
+        (ids, rows): (&[u32], &[u8]),
+        grown: Option<&SubIndex<'_>>,
+    ) -> Result<Vec<u8>, IndexError> {
+        let mut bytes = Vec::new();
+        if ids.is_empty() {
+            return Ok(bytes);
+        }
+        let row_bytes = reading.layout.row_bytes;
+        let mut order: Vec<u32> = (0..ids.len() as u32).collect();
+        let sizes = match grown {
+            Some(_) => Vec::new(),
+            None => arrange(&mut order, |_| false, &self.own, u64::from(partition)),
+        };
+        let mut space = Space::blank(ids.len(), self.dim, self.element, self.metric)?;
+        let row = |number: u32| &rows[number as usize * row_bytes..][..row_bytes];
+        for (to, from) in (0..).zip(&order) {
+            space.row_mut(to).copy_from_slice(row(*from));
+        }
+        if self.metric == Metric::InnerProduct {
+            let norms = (0..ids.len() as u32).map(|number| squared_norm(self.element, space.row(number)));
+            let longest = norms.fold(0.0_f32, f32::max);
+            space.lift(longest);
+        }
+        let hnsw = match grown {
+            Some(grown) => Hnsw::extend(&space, grown, &self.own, &Silent)?,
+            None => Hnsw::grow(&space, &sizes, 0, &self.own, &Silent)?,
+        };
+        let ids: Vec<u32> = order.iter().map(|from| ids[*from as usize]).collect();
+        let parts = Parts { number: partition, layers: &hnsw.layers, ids: &ids };
+        parts.encode(reading.identity, |number| space.row(number), &mut bytes);
+        Ok(bytes)
+    }
+}
+
+/// Makes the group at `place` anew, whose overflow is full.
+pub(in super::super) async fn regroup<M: Memory>(
+    memory: &M,
+    reading: &Reading,
+    growing: &Growing,
+    place: GroupPlace,
+) -> Result<Made, IndexError> {
+    let layout = &reading.layout;
+    let damaged =
+        |reason: String| IndexError::Internal(format!("group {} cannot be made anew: {reason}", place.group));
+    if place.word.version == MOST_VERSIONS {
+        return Err(damaged("it has moved as often as it can; build the index anew".into()));
+    }
+    let Some(bytes) = resolved(memory, reading, &place).await? else { return Ok(Made::Moved) };
+    let mut made = [Vec::new(), Vec::new()];
+    let mut counts = [0_u32; 2];
+    for side in 0..2 {
+        let partition = 2 * place.group + side as u32;
+        let from = place.span(layout, side).offset - place.start(layout);
+        let [subindex, overflow] = place.parts(layout, side);
+        let part = |range: std::ops::Range<usize>| &bytes[from as usize..][range];
+        let subindex = part(subindex);
+        let found = vectors(reading, &place, partition, subindex, part(overflow)).map_err(damaged)?;
+        let Vectors { ids, rows, deleted } = found;
+        counts[side] = ids.len() as u32;
+        // As long as nothing is gone its graph is good for more.
+        let goes_on = !deleted && !subindex.is_empty();
+        let grown = if goes_on { SubIndex::read(subindex, layout.row_bytes).ok() } else { None };
+        made[side] = growing.subindex(reading, partition, (&ids, &rows), grown.as_ref())?;
+    }
+    drop(bytes);
+    let lengths = [made[0].len() as u32, made[1].len() as u32];
+    let wanted = layout.units_of(lengths);
+    if wanted > MOST_GROUP_UNITS {
+        return Ok(Made::NoRoom);
+    }
+    let longest = |place: &GroupPlace| place.span(layout, 0).len.max(place.span(layout, 1).len);
+    if longest(&GroupPlace { bytes: lengths, ..place }) > layout.longest {
+        return Err(damaged(format!("its sub-indexes have {lengths:?} bytes, more than are read at once")));
+    }
+    let Some(taken) = units::take(memory, layout, wanted as u32).await? else { return Ok(Made::NoRoom) };
+    let word = Word { version: place.word.version + 1, first: taken.first, units: taken.units };
+    let new = GroupPlace { group: place.group, word, bytes: lengths, vectors: counts };
+    let mut bytes = new.head(reading.identity).to_vec();
+    bytes.extend_from_slice(&made[0]);
+    bytes.resize((new.overflow_at(layout) - new.start(layout)) as usize, 0);
+    bytes.extend([0; 8]);
+    bytes.extend(new.tag().to_le_bytes());
+    // Slots are what they are until their flags say something.
+    bytes.resize((new.flags(layout).end() - new.start(layout)) as usize, 0);
+    write(memory, new.start(layout), &bytes).await?;
+    write(memory, new.overflow(layout).end(), &made[1]).await?;
+    let swing = What::Swap { expected: place.word.encode(), new: new.word.encode() };
+    let there = number(memory, layout.word_at(place.group), swing).await?;
+    if there == place.word.encode() {
+        reading.places.set(new);
+        units::give_up(memory, layout, place.word).await?;
+    } else {
+        units::give_back(memory, layout, taken).await?;
+    }
+    Ok(Made::Moved)
+}
+
+async fn write<M: Memory>(memory: &M, offset: u64, bytes: &[u8]) -> Result<(), IndexError> {
+    for (at, some) in (0..).step_by(AT_ONCE).zip(bytes.chunks(AT_ONCE)) {
+        memory.run(vec![Operate::new(offset + at, What::Write(some.to_vec()))]).await?;
+    }
+    Ok(())
+}
+
+/// The bytes of a group, of whose slots none will be published any more; `None` where it has moved.
+async fn resolved<M: Memory>(
+    memory: &M,
+    reading: &Reading,
+    place: &GroupPlace,
+) -> Result<Option<Vec<u8>>, IndexError> {
+    let layout = &reading.layout;
+    let (start, len) = (place.start(layout), (place.end(layout) - place.start(layout)) as usize);
+    let overflow_at = (place.overflow_at(layout) - start) as usize;
+    let mut bytes = read(memory, start, len).await?;
+    for _ in 0..MOST_TRIES {
+        let overflow = place.overflow(layout);
+        let found = Overflow::read(layout, place, &bytes[overflow_at..][..overflow.len as usize]);
+        // Nothing of it is used for another group while this writer is under way, so that it is another one for good.
+        let Ok(found) = found else { return Ok(None) };
+        let waiting: Vec<u32> =
+            (0..).zip(found.flags()).filter(|(_, flag)| *flag == 0).map(|(slot, _)| slot).collect();
+        let torn = matches!(found.changes(reading.identity, place, |_, _, _| ()), Err(Unread::Torn(_)));
+        if waiting.is_empty() && !torn {
+            return Ok(Some(bytes));
+        }
+        let kill = |slot: &u32| {
+            let at = place.overflow_at(layout) + HEAD_BYTES + 8 * u64::from(*slot);
+            Operate::new(at, What::Swap { expected: 0, new: DEAD })
+        };
+        memory.run(waiting.iter().map(kill).collect()).await?;
+        let again = read(memory, overflow.offset, overflow.len as usize).await?;
+        bytes[overflow_at..][..again.len()].copy_from_slice(&again);
+    }
+    Err(IndexError::Internal(format!("the overflow of group {} is damaged", place.group)))
+}
+
+/// The vectors of a partition that are not deleted, those of its sub-index first.
+struct Vectors {
+    ids: Vec<u32>,
+    rows: Vec<u8>,
+    /// Whether some of the sub-index are.
+    deleted: bool,
+}
+
+fn vectors(
+    reading: &Reading,
+    place: &GroupPlace,
+    partition: u32,
+    subindex: &[u8],
+    overflow: &[u8],
+) -> Result<Vectors, String> {
+    let layout = &reading.layout;
+    let reason = |unread| match unread {
+        Unread::Torn(reason) => reason,
+        Unread::Moved => "it has moved".into(),
+    };
+    let overflow = Overflow::read(layout, place, overflow).map_err(reason)?;
+    let late = Late::read(&overflow, reading.identity, place, partition).map_err(reason)?;
+    reading.check(place, partition, subindex)?;
+    let mut found = Vectors { ids: Vec::new(), rows: Vec::new(), deleted: false };
+    if !subindex.is_empty() {
+        let index = SubIndex::read(subindex, layout.row_bytes)?;
+        for at in 0..index.count() {
+            let id = index.id(at as u32);
+            if late.has_deleted(id) {
+                found.deleted = true;
+            } else {
+                found.ids.push(id);
+                found.rows.extend_from_slice(&index.rows[at * layout.row_bytes..][..layout.row_bytes]);
+            }
+        }
+    }
+    found.ids.extend_from_slice(&late.ids);
+    found.rows.extend_from_slice(&late.rows);
+    Ok(found)
+}

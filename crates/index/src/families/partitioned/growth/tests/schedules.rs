@@ -1,0 +1,391 @@
+//! See the module above.
+
+use super::super::layout::{GroupPlace, Layout, Word, u64_at};
+use super::super::memory::read;
+use super::super::overflow::Change;
+use super::super::reading::{Held, Next, Places, Reading};
+use super::super::regroup::Growing;
+use super::super::units::{BUILT, FIRST_EPOCH, is_free, take};
+use super::super::writer::Writer;
+use super::history::{Act, Event, History};
+use super::world::{Reached, Task, World, step};
+use crate::families::partitioned::options::PartitionedOptions;
+use crate::families::partitioned::subindex::SubIndex;
+use crate::format::identity::Identity;
+use bathyal_kernels::{Element, Metric};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const DIM: usize = 4;
+const PARTITIONS: u32 = 3;
+/// Vectors of each at first.
+const BUILT_VECTORS: u32 = 2;
+const CLIENTS: u64 = 3;
+/// Times that a writer begins again for want of room.
+const ROUNDS: usize = 12;
+
+fn growing() -> Growing {
+    let own = PartitionedOptions { links: 4, construction_list: 8, ..PartitionedOptions::default() };
+    Growing { own, dim: DIM, element: Element::U8, metric: Metric::L2 }
+}
+
+fn row(id: u32) -> Vec<u8> {
+    (0..DIM as u32).map(|at| (id * 37 + at * 11) as u8).collect()
+}
+
+/// The partition that a vector belongs to.
+fn partition(id: u32) -> u32 {
+    (id * 7 / 3) % PARTITIONS
+}
+
+/// An index as it is built, with `units` for its groups and what becomes of them.
+fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
+    let layout = Layout {
+        partitions: PARTITIONS,
+        row_bytes: DIM,
+        slots,
+        unit_bytes: 256,
+        units,
+        ids: 400,
+        most_vectors: 100,
+        longest: 1 << 20,
+    };
+    let mut bytes = vec![0; layout.file_bytes() as usize];
+    let put =
+        |bytes: &mut Vec<u8>, at: u64, some: &[u8]| bytes[at as usize..][..some.len()].copy_from_slice(some);
+    let reading = Reading { layout, identity: Identity::NONE, places: Places::new(Vec::new()) };
+    let (mut first, mut places) = (0, Vec::new());
+    for group in 0..layout.groups() {
+        let mut made = [Vec::new(), Vec::new()];
+        let mut vectors = [0; 2];
+        for side in 0..2 {
+            let partition = 2 * group + side as u32;
+            if partition < PARTITIONS {
+                let ids: Vec<u32> = (0..BUILT_VECTORS).map(|at| partition * BUILT_VECTORS + at).collect();
+                let rows: Vec<u8> = ids.iter().flat_map(|id| row(*id)).collect();
+                made[side] = growing().subindex(&reading, partition, (&ids, &rows), None).unwrap();
+                vectors[side] = BUILT_VECTORS;
+                for id in ids {
+                    put(&mut bytes, layout.place_at(id), &(partition + 1).to_le_bytes());
+                }
+            }
+        }
+        let lengths = [made[0].len() as u32, made[1].len() as u32];
+        let units = layout.units_of(lengths) as u32;
+        let place = GroupPlace { group, word: Word { version: 1, first, units }, bytes: lengths, vectors };
+        put(&mut bytes, place.start(&layout), &place.head(Identity::NONE));
+        put(&mut bytes, place.start(&layout) + 64, &made[0]);
+        put(&mut bytes, place.overflow_at(&layout) + 8, &place.tag().to_le_bytes());
+        put(&mut bytes, place.overflow(&layout).end(), &made[1]);
+        put(&mut bytes, layout.word_at(group), &place.word.encode().to_le_bytes());
+        (first..first + units).for_each(|unit| put(&mut bytes, layout.unit_at(unit), &BUILT.to_le_bytes()));
+        first += units;
+        places.push(place);
+    }
+    put(&mut bytes, layout.next_id_at(), &u64::from(PARTITIONS * BUILT_VECTORS).to_le_bytes());
+    put(&mut bytes, layout.epoch_at(), &FIRST_EPOCH.to_le_bytes());
+    (layout, bytes, places)
+}
+
+/// A client: what it knows, and what it has done.
+struct Client {
+    memory: Reached,
+    reading: Reading,
+    growing: Growing,
+    history: Rc<RefCell<History>>,
+    /// Vectors that somebody has inserted.
+    known: Rc<RefCell<Vec<u32>>>,
+    held: RefCell<Vec<Option<Held>>>,
+    /// What it began and has not ended.
+    begun: RefCell<Vec<(u32, Act, u64)>>,
+    refused: Cell<u32>,
+}
+
+impl Client {
+    fn now(&self) -> u64 {
+        let world = &mut *self.memory.world.borrow_mut();
+        world.clock += 1;
+        world.clock
+    }
+
+    /// One search: all vectors that are there.
+    async fn see(&self) -> Vec<u32> {
+        let mut seen = Vec::new();
+        for partition in 0..PARTITIONS {
+            let held = self.partition(partition).await;
+            if !held.subindex.bytes().is_empty() {
+                let index = SubIndex::read(held.subindex.bytes(), DIM).unwrap();
+                let ids = (0..index.count() as u32)
+                    .map(|at| (index.id(at), &index.rows[at as usize * DIM..][..DIM]));
+                for (id, found) in ids.filter(|(id, _)| !held.late.has_deleted(*id)) {
+                    assert_eq!(found, row(id));
+                    seen.push(id);
+                }
+            }
+            assert_eq!(held.late.rows, held.late.ids.iter().flat_map(|id| row(*id)).collect::<Vec<_>>());
+            seen.extend_from_slice(&held.late.ids);
+        }
+        seen
+    }
+
+    async fn partition(&self, partition: u32) -> Held {
+        let kept = self.held.borrow()[partition as usize].clone();
+        let (mut fetching, mut span) = self.reading.begin(partition, kept.as_ref());
+        loop {
+            let bytes = read(&self.memory, span.offset, span.len as usize).await.unwrap();
+            match fetching.arrived(&self.reading, &bytes).unwrap() {
+                Next::Read(next) => span = next,
+                Next::Moved => (fetching, span) = self.reading.begin(partition, None),
+                Next::Here(held) => {
+                    self.held.borrow_mut()[partition as usize] = Some(held.clone());
+                    return held;
+                }
+            }
+        }
+    }
+
+    async fn search(&self) {
+        let begin = self.now();
+        let seen = self.see().await;
+        let end = Some(self.now());
+        let mut sorted = seen.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), seen.len(), "a vector twice: {seen:?}");
+        let mut history = self.history.borrow_mut();
+        // Of all vectors that anybody knows of, and those that will be.
+        for id in 0..self.reading.layout.ids.min(80) {
+            history.add(id, Event { act: Act::See(seen.contains(&id)), begin, end });
+        }
+    }
+
+    /// Makes changes to vectors, each as a whole.
+    async fn change(&self, writer: &Writer<'_, Reached>, changes: Vec<Change>) {
+        let begin = self.now();
+        let act = |change: &Change| if change.row.is_some() { Act::Insert } else { Act::Delete };
+        let all: Vec<(u32, Act)> = changes.iter().map(|change| (change.id, act(change))).collect();
+        self.begun.borrow_mut().extend(all.iter().map(|(id, act)| (*id, *act, begin)));
+        let group = changes[0].partition / 2;
+        let mut left = changes;
+        for round in 0..ROUNDS {
+            if round > 0 {
+                writer.end().await.unwrap();
+                writer.begin().await.unwrap();
+            }
+            left = writer.change(group, left, if round == 0 { 50 } else { 0 }).await.unwrap();
+            if left.is_empty() {
+                break;
+            }
+        }
+        let end = Some(self.now());
+        let mut history = self.history.borrow_mut();
+        self.begun.borrow_mut().clear();
+        for (id, act) in all {
+            if left.iter().any(|change| change.id == id) {
+                self.refused.set(self.refused.get() + 1);
+                continue;
+            }
+            if act == Act::Insert {
+                self.known.borrow_mut().push(id);
+            }
+            history.add(id, Event { act, begin, end });
+        }
+    }
+
+    async fn insert(&self, writer: &Writer<'_, Reached>, count: u32) {
+        writer.begin().await.unwrap();
+        let first = writer.ids(count).await.unwrap().unwrap();
+        for group in 0..self.reading.layout.groups() {
+            let of_group = (first..first + count).filter(|id| partition(*id) / 2 == group);
+            let changes: Vec<Change> =
+                of_group.map(|id| Change { partition: partition(id), id, row: Some(row(id)) }).collect();
+            if !changes.is_empty() {
+                self.change(writer, changes).await;
+            }
+        }
+        writer.end().await.unwrap();
+    }
+
+    async fn delete(&self, writer: &Writer<'_, Reached>, id: u32) {
+        writer.begin().await.unwrap();
+        if let Some(partition) = writer.partition_of(id).await.unwrap() {
+            self.change(writer, vec![Change { partition, id, row: None }]).await;
+        }
+        writer.end().await.unwrap();
+    }
+
+    /// Keeps the others from changing anything: nothing changes then.
+    async fn copy(&self, writer: &Writer<'_, Reached>) {
+        let (memory, layout) = (&self.memory, &self.reading.layout);
+        if !writer.pause().await.unwrap() {
+            return;
+        }
+        // What writers and readers go by; whoever was killed has left what is neither.
+        let table = async || read(memory, layout.word_at(0), 8 * layout.groups() as usize).await.unwrap();
+        let before = (table().await, self.see().await);
+        let after = (table().await, self.see().await);
+        assert_eq!(before, after, "something was changed while that was paused");
+        writer.go_on().await.unwrap();
+    }
+
+    /// What a client does, of a seed.
+    async fn live(&self, seed: u64, acts: usize) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let place = Cell::new(None);
+        let writer = Writer { memory: &self.memory, reading: &self.reading, growing: &self.growing, place };
+        for _ in 0..acts {
+            match random.random_range(0..10) {
+                0..5 => self.insert(&writer, random.random_range(1..6)).await,
+                5..7 => {
+                    let id = {
+                        let known = self.known.borrow();
+                        known[random.random_range(0..known.len())]
+                    };
+                    self.delete(&writer, id).await;
+                }
+                7 => self.copy(&writer).await,
+                _ => self.search().await,
+            }
+        }
+    }
+}
+
+/// What a schedule came to: how often groups moved, and how much was refused for want of room.
+struct Outcome {
+    moves: u32,
+    refused: u32,
+    killed: u32,
+}
+
+/// Runs one schedule.
+fn schedule(seed: u64) -> Outcome {
+    let mut random = StdRng::seed_from_u64(seed);
+    let (layout, bytes, places) = built([10, 14, 40][seed as usize % 3], 3 + seed as u32 % 4);
+    let world = World::new(bytes, seed ^ 1);
+    let built: Vec<u32> = (0..PARTITIONS * BUILT_VECTORS).collect();
+    let history = Rc::new(RefCell::new(History { built: built.clone(), ..History::default() }));
+    let known = Rc::new(RefCell::new(built));
+    let client = |number: u64| {
+        world.borrow_mut().holders.push(number);
+        let reading = Reading { layout, identity: Identity::NONE, places: Places::new(places.clone()) };
+        Client {
+            memory: Reached { world: world.clone(), client: number },
+            reading,
+            growing: growing(),
+            history: history.clone(),
+            known: known.clone(),
+            held: RefCell::new(vec![None; PARTITIONS as usize]),
+            begun: RefCell::default(),
+            refused: Cell::new(0),
+        }
+    };
+    let clients: Vec<Client> = (1..=CLIENTS).map(client).collect();
+    let mut tasks: Vec<(usize, Task<'_>)> = clients
+        .iter()
+        .enumerate()
+        .map(|(at, client)| (at, Box::pin(client.live(seed * 10 + at as u64, 8)) as Task<'_>))
+        .collect();
+    let (mut steps, mut thaw, mut killed, mut unfenced) = (0_u64, 0, 0, Vec::new());
+    while !tasks.is_empty() {
+        steps += 1;
+        assert!(steps < 2_000_000, "seed {seed}: nothing goes on");
+        if steps > thaw {
+            // Somebody is slow for a while: all that he has begun is as it was when he goes on.
+            thaw = steps + random.random_range(0..4000);
+            let slow = random.random_range(0..2 * CLIENTS);
+            world.borrow_mut().frozen = (slow > 0 && slow <= CLIENTS).then_some(slow);
+        }
+        let acted = random.random_range(0..4) > 0 && world.borrow_mut().act();
+        if !acted {
+            let at = random.random_range(0..tasks.len());
+            if world.borrow().frozen == Some(tasks[at].0 as u64 + 1) {
+                continue;
+            }
+            if step(&mut tasks[at].1) {
+                drop(tasks.swap_remove(at));
+                continue;
+            }
+        }
+        if tasks.len() > 1 && random.random_range(0..1500) == 0 {
+            let (at, task) = tasks.swap_remove(random.random_range(0..tasks.len()));
+            drop(task);
+            killed += 1;
+            for (id, act, begin) in clients[at].begun.take() {
+                history.borrow_mut().add(id, Event { act, begin, end: None });
+            }
+            unfenced.push(at as u64 + 1);
+        }
+        if !unfenced.is_empty() && random.random_range(0..100) == 0 {
+            world.borrow_mut().fence(unfenced.swap_remove(0));
+        }
+    }
+    drop(tasks);
+    world.borrow_mut().frozen = None;
+    unfenced.into_iter().for_each(|client| world.borrow_mut().fence(client));
+    while world.borrow_mut().act() {}
+    // What is there at the end, for somebody who has seen nothing before.
+    let last = client(CLIENTS + 1);
+    run(&last, async {
+        last.search().await;
+        free_units(&last, seed).await;
+    });
+    let history = history.borrow();
+    if let Some((id, events)) = history.wrong() {
+        panic!("seed {seed}: vector {id}: {events:?}");
+    }
+    let words = (0..layout.groups())
+        .map(|group| Word::decode(u64_at(&world.borrow().bytes, layout.word_at(group) as usize)));
+    let refused = clients.iter().map(|client| client.refused.get()).sum();
+    Outcome { moves: words.map(|word| word.version - 1).sum(), refused, killed }
+}
+
+/// Runs a task alone.
+fn run(client: &Client, task: impl Future<Output = ()>) {
+    let mut task: Task<'_> = Box::pin(task);
+    while !step(&mut task) {
+        client.memory.world.borrow_mut().act();
+    }
+}
+
+/// Nothing is held that no group lies in, once nobody is there any more.
+async fn free_units(client: &Client, seed: u64) {
+    let Client { memory, reading, .. } = client;
+    let layout = &reading.layout;
+    memory.world.borrow_mut().holders.retain(|holder| *holder == memory.client);
+    for _ in 0..3 {
+        assert_eq!(take(memory, layout, layout.units + 1).await.unwrap(), None);
+    }
+    let held = (0..layout.units)
+        .filter(|unit| !is_free(u64_at(&memory.world.borrow().bytes, layout.unit_at(*unit) as usize)));
+    let words = (0..layout.groups())
+        .map(|group| u64_at(&memory.world.borrow().bytes, layout.word_at(group) as usize));
+    let used: u32 = words.map(|word| Word::decode(word).units).sum();
+    assert_eq!(held.count() as u32, used, "seed {seed}: units that nobody uses are not free");
+}
+
+/// Runs schedules from a seed on, and looks whether they came to what they are for.
+fn schedules(count: u64) {
+    let (mut moves, mut refused, mut killed) = (0, 0, 0);
+    for seed in 0..count {
+        let outcome = schedule(seed);
+        moves += u64::from(outcome.moves);
+        refused += u64::from(outcome.refused);
+        killed += u64::from(outcome.killed);
+    }
+    assert!(moves > count && killed > count / 4, "{moves} moves, {killed} killed");
+    assert!(refused > 0 && refused < 10 * count, "{refused} refused");
+}
+
+#[test]
+fn what_writers_and_readers_see_at_once_is_what_one_after_the_other_could_have_seen() {
+    schedules(500);
+}
+
+/// As the one before, ten thousand of them.
+#[test]
+#[ignore = "takes minutes: make check-histories"]
+fn ten_thousand_schedules() {
+    schedules(10_000);
+}

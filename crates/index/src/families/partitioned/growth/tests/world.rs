@@ -1,0 +1,185 @@
+//! Memory whose operations take effect piece by piece, in an order that a seed says, and clients that use it.
+
+use super::super::memory::{Memory, Operate, What};
+use crate::error::IndexError;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Operations that one awaits together.
+#[derive(Debug)]
+struct Batch {
+    operations: Vec<Operate>,
+    left: usize,
+}
+
+/// A piece of an operation: bytes of it, or all of one on a number.
+#[derive(Debug)]
+struct Piece {
+    operation: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A chain on its way: the pieces of each operation, whose order does not count.
+#[derive(Debug)]
+struct Chain {
+    client: u64,
+    batch: Rc<RefCell<Batch>>,
+    operations: VecDeque<Vec<Piece>>,
+}
+
+/// The memory, and what is on its way to it.
+pub(super) struct World {
+    pub(super) bytes: Vec<u8>,
+    chains: Vec<Chain>,
+    pub(super) holders: Vec<u64>,
+    pub(super) random: StdRng,
+    pub(super) clock: u64,
+    /// Of whom nothing takes effect for now.
+    pub(super) frozen: Option<u64>,
+}
+
+impl World {
+    pub(super) fn new(bytes: Vec<u8>, seed: u64) -> Rc<RefCell<World>> {
+        let random = StdRng::seed_from_u64(seed);
+        Rc::new(RefCell::new(World {
+            bytes,
+            chains: Vec::new(),
+            holders: Vec::new(),
+            random,
+            clock: 0,
+            frozen: None,
+        }))
+    }
+
+    fn begin(&mut self, client: u64, operations: Vec<Operate>) -> Rc<RefCell<Batch>> {
+        let mut chains: Vec<VecDeque<Vec<Piece>>> = vec![VecDeque::new()];
+        let count = operations.len();
+        for (number, one) in operations.iter().enumerate() {
+            let pieces = self.pieces(number, one.offset as usize, one.bytes().len());
+            if let Some(chain) = chains.last_mut() {
+                chain.push_back(pieces);
+            }
+            if !one.linked && number + 1 < count {
+                chains.push(VecDeque::new());
+            }
+        }
+        let batch = Rc::new(RefCell::new(Batch { operations, left: count }));
+        let begun = chains.into_iter().filter(|chain| !chain.is_empty());
+        self.chains.extend(begun.map(|operations| Chain { client, batch: batch.clone(), operations }));
+        batch
+    }
+
+    /// Some pieces of so many bytes, cut where memory is; one of none.
+    fn pieces(&mut self, operation: usize, offset: usize, len: usize) -> Vec<Piece> {
+        let mut cuts = vec![0, len];
+        for _ in 0..self.random.random_range(0..3) {
+            let cut = self.random.random_range(0..=len);
+            cuts.push(((offset + cut) & !7).saturating_sub(offset));
+        }
+        cuts.sort_unstable();
+        let piece = |pair: &[usize]| Piece { operation, from: pair[0], to: pair[1] };
+        let mut pieces: Vec<Piece> = cuts.windows(2).filter(|pair| pair[0] < pair[1]).map(piece).collect();
+        if pieces.is_empty() {
+            pieces.push(Piece { operation, from: 0, to: 0 });
+        }
+        pieces
+    }
+
+    /// Lets one piece of something take effect; false where nothing is on its way.
+    pub(super) fn act(&mut self) -> bool {
+        if self.chains.is_empty() {
+            return false;
+        }
+        let at = self.random.random_range(0..self.chains.len());
+        let World { bytes, chains, random, .. } = self;
+        let chain = &mut chains[at];
+        if self.frozen == Some(chain.client) {
+            return false;
+        }
+        let mut batch = chain.batch.borrow_mut();
+        let Some(pieces) = chain.operations.front_mut() else { return false };
+        let piece = pieces.swap_remove(random.random_range(0..pieces.len()));
+        let one = &mut batch.operations[piece.operation];
+        let offset = one.offset as usize;
+        let place = offset + piece.from..offset + piece.to;
+        match &mut one.what {
+            What::Read(into) => into[piece.from..piece.to].copy_from_slice(&bytes[place]),
+            What::Write(from) => bytes[place].copy_from_slice(&from[piece.from..piece.to]),
+            what @ (What::Swap { .. } | What::Add(_)) => {
+                assert_eq!(offset % 8, 0, "a number at {offset}");
+                let number = &mut bytes[offset..offset + 8];
+                one.old = u64::from_le_bytes(number.try_into().unwrap());
+                let new = match what {
+                    What::Swap { expected, new } if one.old == *expected => *new,
+                    What::Add(by) => one.old.wrapping_add(*by),
+                    _ => one.old,
+                };
+                number.copy_from_slice(&new.to_le_bytes());
+            }
+        }
+        if pieces.is_empty() {
+            chain.operations.pop_front();
+            batch.left -= 1;
+        }
+        drop(batch);
+        if self.chains[at].operations.is_empty() {
+            self.chains.swap_remove(at);
+        }
+        true
+    }
+
+    /// Takes away what of a client is on its way: it is not connected any more.
+    pub(super) fn fence(&mut self, client: u64) {
+        self.chains.retain(|chain| chain.client != client);
+        self.holders.retain(|holder| *holder != client);
+    }
+}
+
+/// The memory as one client reaches it.
+#[derive(Clone)]
+pub(super) struct Reached {
+    pub(super) world: Rc<RefCell<World>>,
+    pub(super) client: u64,
+}
+
+impl Memory for Reached {
+    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError> {
+        let batch = self.world.borrow_mut().begin(self.client, operations);
+        std::future::poll_fn(|_| if batch.borrow().left == 0 { Poll::Ready(()) } else { Poll::Pending })
+            .await;
+        let mut batch = batch.borrow_mut();
+        Ok(std::mem::take(&mut batch.operations))
+    }
+
+    async fn pause(&self) {
+        let mut passed = false;
+        std::future::poll_fn(|_| match std::mem::replace(&mut passed, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    fn me(&self) -> u64 {
+        self.client
+    }
+
+    fn holders(&self) -> Result<Option<Vec<u64>>, IndexError> {
+        Ok(Some(self.world.borrow().holders.clone()))
+    }
+}
+
+/// What a client is doing.
+pub(super) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Goes on with a task; whether it has ended.
+pub(super) fn step(task: &mut Task<'_>) -> bool {
+    task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}

@@ -1,0 +1,188 @@
+//! The units that groups lie in: how a writer takes some for a group that it makes anew, and how they come back.
+//!
+//! Each unit has a word: 0 while it is free; while it is held, a number that is nobody else's, the epoch at which it was taken; once it is
+//! given up, the epoch of that. Readers hold nothing: they see whether what they read is what they wanted. Writers do, since what
+//! a writer still sends may arrive at any time. So each announces the epoch at which it has begun before it looks where groups lie,
+//! and a unit is free again when no writer is left that began before it was given up. One that was killed is left out
+//! of account when it is known that nothing of it can arrive any more ([`Memory::holders`]).
+
+use super::layout::{Layout, WRITERS, Word, u64_at};
+use super::memory::{Memory, Operate, What, number, read};
+use crate::error::IndexError;
+
+/// The kind of a unit's word is above its epoch.
+const KIND_BITS: u32 = 62;
+const HELD: u64 = 1 << KIND_BITS;
+const GIVEN_UP: u64 = 2 << KIND_BITS;
+/// Words that are changed at once.
+const AT_ONCE: usize = 32;
+/// Times that others are faster.
+const MOST_TRIES: u32 = 1000;
+
+/// Units that a writer has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Taken {
+    pub(in super::super) first: u32,
+    pub(in super::super) units: u32,
+    epoch: u64,
+}
+
+/// The word of a unit that a built group lies in.
+pub(in super::super) const BUILT: u64 = HELD | 1;
+/// The epoch that an index begins with.
+pub(in super::super) const FIRST_EPOCH: u64 = 2;
+
+/// Whether a word of a unit says that it is free.
+pub(in super::super) fn is_free(word: u64) -> bool {
+    word == 0
+}
+
+/// Raises the epoch; the new one.
+async fn rise<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+    Ok(number(memory, layout.epoch_at(), What::Add(1)).await? + 1)
+}
+
+/// Takes `wanted` units in a row; `None` if there are no such. What is found to be held for nothing is then free for those who
+/// begin later.
+pub(in super::super) async fn take<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    wanted: u32,
+) -> Result<Option<Taken>, IndexError> {
+    let (mut swept, mut seed) = (false, memory.me());
+    for _ in 0..MOST_TRIES {
+        let words = words(memory, layout).await?;
+        let Some(first) = run(&words, wanted, seed) else {
+            if swept {
+                return Ok(None);
+            }
+            sweep(memory, layout, &words).await?;
+            swept = true;
+            continue;
+        };
+        let taken = Taken { first, units: wanted, epoch: rise(memory, layout).await? };
+        let swaps = (first..first + wanted).map(|unit| (unit, 0, HELD | taken.epoch)).collect();
+        let lost = swap(memory, layout, swaps).await?;
+        if lost.is_empty() {
+            return Ok(Some(taken));
+        }
+        let back = (first..first + wanted).filter(|unit| !lost.contains(unit));
+        swap(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
+        // Somewhere else, so that two do not hinder each other for ever.
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    }
+    Ok(None)
+}
+
+/// Gives units back that nobody else has heard of.
+pub(in super::super) async fn give_back<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    taken: Taken,
+) -> Result<(), IndexError> {
+    let units = taken.first..taken.first + taken.units;
+    swap(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
+}
+
+/// Gives up units that a group lay in, which has moved since this writer has begun: they are free once nobody can write to them
+/// any more.
+pub(in super::super) async fn give_up<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    word: Word,
+) -> Result<(), IndexError> {
+    let bytes = read(memory, layout.unit_at(word.first), 8 * word.units as usize).await?;
+    let given_up = GIVEN_UP | rise(memory, layout).await?;
+    let held = (word.first..).zip(bytes.chunks_exact(8).map(|word| u64_at(word, 0)));
+    // Others may have found out before.
+    let swaps = held.filter(|(_, word)| *word & HELD != 0).map(|(unit, word)| (unit, word, given_up));
+    swap(memory, layout, swaps.collect()).await.map(|_| ())
+}
+
+/// The words of all units.
+async fn words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
+    let bytes = read(memory, layout.unit_at(0), 8 * layout.units as usize).await?;
+    Ok((0..layout.units as usize).map(|unit| u64_at(&bytes, 8 * unit)).collect())
+}
+
+/// The first of `wanted` free units in a row, looked for from somewhere on.
+fn run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
+    let (count, wanted) = (words.len(), wanted as usize);
+    let start = (seed >> 33) as usize % count.max(1);
+    let find = |from: usize, to: usize| {
+        let mut free = 0;
+        for (unit, word) in words.iter().enumerate().take(to).skip(from) {
+            free = if is_free(*word) { free + 1 } else { 0 };
+            if free == wanted {
+                return Some(unit + 1 - wanted);
+            }
+        }
+        None
+    };
+    find(start, count).or_else(|| find(0, count)).map(|first| first as u32)
+}
+
+/// Replaces words of units; those that were not as expected.
+async fn swap<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    swaps: Vec<(u32, u64, u64)>,
+) -> Result<Vec<u32>, IndexError> {
+    let mut lost = Vec::new();
+    for some in swaps.chunks(AT_ONCE) {
+        let operation = |(unit, expected, new): &(u32, u64, u64)| {
+            Operate::new(layout.unit_at(*unit), What::Swap { expected: *expected, new: *new })
+        };
+        let done = memory.run(some.iter().map(operation).collect()).await?;
+        let missed = done.iter().zip(some).filter(|(one, (_, expected, _))| one.old != *expected);
+        lost.extend(missed.map(|(_, (unit, ..))| *unit));
+    }
+    Ok(lost)
+}
+
+/// The epoch that the earliest of the writers under way has announced; the largest number if there is none.
+pub(super) async fn earliest<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+    let span = layout.writers();
+    let bytes = read(memory, span.offset, span.len as usize).await?;
+    // Afterwards: who is not there any more cannot have begun meanwhile.
+    let holders = memory.holders()?;
+    let writers =
+        (0..WRITERS as usize).map(|writer| (u64_at(&bytes, 16 * writer), u64_at(&bytes, 16 * writer + 8)));
+    let under_way = writers.filter(|(owner, epoch)| {
+        let there = holders.as_ref().is_none_or(|holders| holders.contains(owner));
+        *owner != 0 && *epoch != 0 && there
+    });
+    Ok(under_way.map(|(_, epoch)| epoch).min().unwrap_or(u64::MAX))
+}
+
+/// Gives up what is held for nothing, and frees what was given up and nobody can write to any more; `words` are those of the
+/// units, read before.
+async fn sweep<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
+    // In this order: whoever took a unit before it was looked at and is not under way now has made it part of a group, which
+    // the table then says, or never will.
+    let earliest = earliest(memory, layout).await?;
+    let groups = layout.groups() as usize;
+    let table = read(memory, layout.word_at(0), 8 * groups).await?;
+    let mut used = vec![false; layout.units as usize];
+    for word in (0..groups).map(|group| Word::decode(u64_at(&table, 8 * group))) {
+        if word.is_within(layout) {
+            used[word.first as usize..(word.first + word.units) as usize].fill(true);
+        }
+    }
+    let epoch_of = |word: u64| word & (HELD - 1);
+    let in_vain: Vec<_> = (0..)
+        .zip(words)
+        .filter(|(unit, word)| *word & HELD != 0 && !used[*unit as usize] && epoch_of(**word) < earliest)
+        .collect();
+    let free: Vec<_> = (0..)
+        .zip(words)
+        .filter(|(_, word)| *word & GIVEN_UP != 0 && epoch_of(**word) <= earliest)
+        .map(|(unit, word)| (unit, *word, 0))
+        .collect();
+    if !in_vain.is_empty() {
+        let given_up = GIVEN_UP | rise(memory, layout).await?;
+        swap(memory, layout, in_vain.into_iter().map(|(unit, word)| (unit, *word, given_up)).collect())
+            .await?;
+    }
+    swap(memory, layout, free).await.map(|_| ())
+}

@@ -1,0 +1,169 @@
+//! Every byte of partitions that take inserts, looked at: groups where the table says, what is in their overflows, and whether each
+//! vector is where its place says.
+
+use super::super::search::Partitions;
+use super::super::subindex::SubIndex;
+use super::Growth;
+use super::layout::{GroupPlace, HEAD_BYTES, u32_at, u64_at};
+use super::overflow::{Late, Overflow, Unread};
+use super::units::{FIRST_EPOCH, is_free};
+use crate::error::IndexError;
+use crate::family::{VerifyReport, Verifying};
+use crate::format::walk::Marks;
+use bathyal_kernels::first_non_finite;
+
+/// Bytes that are read at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// Checks the file of partitions; what is wrong goes into `report`.
+pub(in super::super) fn verify(
+    verifying: &Verifying<'_>,
+    partitions: &Partitions,
+    growth: &Growth,
+    report: &mut VerifyReport,
+) -> Result<(), IndexError> {
+    let Verifying { object, progress, .. } = *verifying;
+    let (entry, layout) = (&partitions.entry, &growth.reading.layout);
+    let (mut crc, mut at, mut bytes) = (0, 0, vec![0; AT_ONCE]);
+    while at < entry.file.bytes {
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let some = &mut bytes[..(entry.file.bytes - at).min(AT_ONCE as u64) as usize];
+        object.read_at(at, some)?;
+        crc = crc32c::crc32c_append(crc, some);
+        at += some.len() as u64;
+        progress.advance(at);
+    }
+    report.bytes += entry.file.bytes;
+    let mut control = vec![0; (layout.file_bytes() - layout.control_at()) as usize];
+    object.read_at(layout.control_at(), &mut control)?;
+    // Whoever changes it leaves another epoch there, or another id.
+    let in_control = |at: u64| (at - layout.control_at()) as usize;
+    let numbers = [layout.next_id_at(), layout.epoch_at()].map(|at| u64_at(&control, in_control(at)));
+    let untouched = numbers == [u64::from(partitions.set.vectors), FIRST_EPOCH]
+        && control[in_control(layout.writers().offset)..in_control(layout.word_at(0))]
+            .iter()
+            .all(|byte| *byte == 0);
+    if untouched && crc != entry.file.crc32c {
+        let (name, said) = (&entry.file.name, entry.file.crc32c);
+        report.fault(format!("{name}: checksum {crc:08x}, the manifest says {said:08x}"));
+    }
+    let mut found = Found {
+        partitions,
+        growth,
+        held: Marks::new(u64::from(layout.ids))?,
+        vectors: 0,
+        used: vec![false; layout.units as usize],
+        control: &control,
+    };
+    for group in 0..layout.groups() {
+        if progress.cancelled() {
+            return Err(IndexError::Cancelled);
+        }
+        let place = growth.reading.places.get(group);
+        let mut bytes = vec![0; (place.end(layout) - place.start(layout)) as usize];
+        object.read_at(place.start(layout), &mut bytes)?;
+        if let Err(reason) = found.group(&place, &bytes, report)? {
+            report.fault(format!("group {group}: {reason}"));
+        }
+    }
+    let (vectors, ids) = (found.vectors, found.held.count());
+    if report.sound && ids != vectors {
+        report.fault(format!("{vectors} vectors have {ids} ids: some are there twice"));
+    }
+    let said = u64::from(partitions.set.vectors);
+    if report.sound && untouched && vectors != said {
+        report.fault(format!("{vectors} of {said} vectors are in a partition"));
+    }
+    report.vectors += vectors;
+    Ok(())
+}
+
+/// What was found so far.
+struct Found<'a> {
+    partitions: &'a Partitions,
+    growth: &'a Growth,
+    held: Marks,
+    vectors: u64,
+    used: Vec<bool>,
+    control: &'a [u8],
+}
+
+impl Found<'_> {
+    /// Looks at a group; a sentence where it is wrong.
+    fn group(
+        &mut self,
+        place: &GroupPlace,
+        bytes: &[u8],
+        report: &mut VerifyReport,
+    ) -> Result<Result<(), String>, IndexError> {
+        let reading = &self.growth.reading;
+        let layout = &reading.layout;
+        if bytes[..HEAD_BYTES as usize] != place.head(reading.identity) {
+            return Ok(Err("its head is that of something else".into()));
+        }
+        for unit in place.word.first..place.word.first + place.word.units {
+            let word = u64_at(self.control, (layout.unit_at(unit) - layout.control_at()) as usize);
+            if is_free(word) || std::mem::replace(&mut self.used[unit as usize], true) {
+                return Ok(Err(format!("it lies in unit {unit}, which is free or another group's")));
+            }
+        }
+        for side in 0..2 {
+            let partition = 2 * place.group + side as u32;
+            let from = (place.span(layout, side).offset - place.start(layout)) as usize;
+            let [subindex, overflow] = place.parts(layout, side).map(|part| &bytes[from..][part]);
+            let late = Overflow::read(layout, place, overflow)
+                .and_then(|overflow| Late::read(&overflow, reading.identity, place, partition));
+            let late = match late {
+                Ok(late) => late,
+                Err(Unread::Torn(reason)) => return Ok(Err(reason)),
+                Err(Unread::Moved) => return Ok(Err("its overflow is none of it".into())),
+            };
+            if let Err(reason) = self.side(partition, place, (subindex, &late), report)? {
+                return Ok(Err(format!("partition {partition}: {reason}")));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn side(
+        &mut self,
+        partition: u32,
+        place: &GroupPlace,
+        (subindex, late): (&[u8], &Late),
+        report: &mut VerifyReport,
+    ) -> Result<Result<(), String>, IndexError> {
+        let (reading, set) = (&self.growth.reading, &self.partitions.set);
+        if let Err(reason) = reading.check(place, partition, subindex) {
+            return Ok(Err(reason));
+        }
+        let mut ids = late.ids.clone();
+        if !subindex.is_empty() {
+            let index = SubIndex::read(subindex, set.row_bytes()).map_err(IndexError::Internal)?;
+            if first_non_finite(set.element, index.rows).is_some() {
+                return Ok(Err("a vector is not finite".into()));
+            }
+            report.links += index.check(set.ids_end).map_err(IndexError::Internal)?;
+            let unreached = index.unreached()?;
+            if unreached > 0 {
+                report.unlinked += unreached as u64;
+                return Ok(Err(format!("{unreached} vectors have no way to them")));
+            }
+            let built = (0..index.count() as u32).map(|at| index.id(at));
+            ids.extend(built.filter(|id| !late.has_deleted(*id)));
+        }
+        if first_non_finite(set.element, &late.rows).is_some() {
+            return Ok(Err("a vector that was inserted is not finite".into()));
+        }
+        self.vectors += ids.len() as u64;
+        for id in ids {
+            self.held.mark(id);
+            let at = reading.layout.place_at(id) - reading.layout.control_at();
+            if u32_at(self.control, at as usize) != partition + 1 {
+                return Ok(Err(format!("vector {id} is in it, but not by its place")));
+            }
+        }
+        Ok(Ok(()))
+    }
+}

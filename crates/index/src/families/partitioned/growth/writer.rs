@@ -1,0 +1,268 @@
+//! A writer of an index of partitions, of which there may be several on several machines: inserts and deletes vectors.
+//!
+//! A vector is in the index once the flag of its slot is published, at one moment for all; nobody has to be asked, and a writer that
+//! is killed between any two steps leaves nothing that others wait for: a slot that it has taken is passed over, units that it
+//! has taken come back.
+
+use super::layout::{GroupPlace, HEAD_BYTES, WRITERS, Word, u32_at, u64_at};
+use super::memory::{Memory, Operate, What, number, read};
+use super::overflow::{Change, flag};
+use super::reading::Reading;
+use super::regroup::{Growing, Made, regroup};
+use super::units;
+use crate::error::IndexError;
+use std::cell::Cell;
+
+/// Slots that are published by one chain of operations.
+const CHAIN: usize = 4;
+/// Times that a writer waits for another one that makes a group anew, before it does so itself.
+pub(in super::super) const WAITS: u32 = 2000;
+/// Times that one who was kept from changing anything, or keeps others from it, looks whether that is over: about a minute.
+const PAUSED_WAITS: u32 = 100_000;
+/// Times that others are faster.
+const MOST_TRIES: u32 = 1000;
+
+/// See the module's description.
+pub(in super::super) struct Writer<'a, M> {
+    pub(in super::super) memory: &'a M,
+    pub(in super::super) reading: &'a Reading,
+    pub(in super::super) growing: &'a Growing,
+    /// Its place among the writers, once it has one.
+    pub(in super::super) place: Cell<Option<u32>>,
+}
+
+impl<M: Memory> Writer<'_, M> {
+    /// Announces that it is under way, from now on until [`Writer::end`]. Where somebody keeps all others from changing anything it
+    /// waits for the end of that.
+    pub(in super::super) async fn begin(&self) -> Result<(), IndexError> {
+        let (memory, layout) = (self.memory, &self.reading.layout);
+        let writer = match self.place.get() {
+            Some(writer) => writer,
+            None => self.enrol().await?,
+        };
+        self.place.set(Some(writer));
+        for _ in 0..PAUSED_WAITS {
+            let epoch = read(memory, layout.epoch_at(), 8).await?;
+            let announce = What::Write(epoch);
+            memory.run(vec![Operate::new(layout.writer_at(writer) + 8, announce)]).await?;
+            // In this order: whoever pauses looks afterwards who is under way.
+            let paused = u64_at(&read(memory, layout.paused_at(), 8).await?, 0);
+            if paused == 0 {
+                return Ok(());
+            }
+            self.end().await?;
+            if memory.holders()?.is_some_and(|holders| !holders.contains(&paused)) {
+                // Whoever paused is gone.
+                number(memory, layout.paused_at(), What::Swap { expected: paused, new: 0 }).await?;
+            } else {
+                memory.pause().await;
+            }
+        }
+        Err(IndexError::Parameter(
+            "the index is being copied, and takes no changes until that is done; try it again then".into(),
+        ))
+    }
+
+    /// Keeps all others from changing anything until [`Writer::go_on`], once those who are under way have ended; false where somebody
+    /// else does, or they do not end.
+    pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
+        let (memory, layout) = (self.memory, &self.reading.layout);
+        for _ in 0..PAUSED_WAITS {
+            let claim = What::Swap { expected: 0, new: memory.me() };
+            let there = number(memory, layout.paused_at(), claim).await?;
+            if there == 0 {
+                break;
+            }
+            if there == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&there)) {
+                return Ok(false);
+            }
+            number(memory, layout.paused_at(), What::Swap { expected: there, new: 0 }).await?;
+        }
+        for _ in 0..PAUSED_WAITS {
+            if units::earliest(memory, layout).await? == u64::MAX {
+                return Ok(true);
+            }
+            memory.pause().await;
+        }
+        self.go_on().await?;
+        Ok(false)
+    }
+
+    /// Lets others change again what they were kept from.
+    pub(in super::super) async fn go_on(&self) -> Result<(), IndexError> {
+        let back = What::Swap { expected: self.memory.me(), new: 0 };
+        number(self.memory, self.reading.layout.paused_at(), back).await.map(|_| ())
+    }
+
+    /// Announces that nothing is under way any more.
+    pub(in super::super) async fn end(&self) -> Result<(), IndexError> {
+        let Some(writer) = self.place.get() else { return Ok(()) };
+        let at = self.reading.layout.writer_at(writer) + 8;
+        self.memory.run(vec![Operate::new(at, What::Write(vec![0; 8]))]).await.map(|_| ())
+    }
+
+    /// Finds a place among the writers: one that is free, or that of one who is gone.
+    async fn enrol(&self) -> Result<u32, IndexError> {
+        let (memory, layout) = (self.memory, &self.reading.layout);
+        let span = layout.writers();
+        for _ in 0..MOST_TRIES {
+            let bytes = read(memory, span.offset, span.len as usize).await?;
+            let holders = memory.holders()?;
+            let free = (0..WRITERS).map(|writer| (writer, u64_at(&bytes, 16 * writer as usize))).find(
+                |(_, owner)| *owner == 0 || holders.as_ref().is_some_and(|holders| !holders.contains(owner)),
+            );
+            let Some((writer, owner)) = free else {
+                return Err(IndexError::Parameter(format!(
+                    "{WRITERS} others are changing the index, and there is room for no more; try it again when one of them has \
+                     closed it"
+                )));
+            };
+            let claim = What::Swap { expected: owner, new: memory.me() };
+            if number(memory, layout.writer_at(writer), claim).await? == owner {
+                return Ok(writer);
+            }
+        }
+        Err(IndexError::Internal("others were always faster".into()))
+    }
+
+    /// Where a group lies now.
+    pub(in super::super) async fn group(&self, group: u32) -> Result<GroupPlace, IndexError> {
+        let (memory, reading) = (self.memory, self.reading);
+        for _ in 0..MOST_TRIES {
+            let known = reading.places.get(group);
+            let word = Word::decode(u64_at(&read(memory, reading.layout.word_at(group), 8).await?, 0));
+            if word == known.word {
+                return Ok(known);
+            }
+            if !word.is_within(&reading.layout) {
+                return Err(IndexError::Internal(format!(
+                    "the table says that group {group} lies at {word:?}"
+                )));
+            }
+            let start = u64::from(word.first) * reading.layout.unit_bytes;
+            let head = read(memory, start, HEAD_BYTES as usize).await?;
+            let place = GroupPlace::from_head(&reading.layout, reading.identity, (group, word), &head);
+            reading.places.set(place.map_err(IndexError::Internal)?);
+        }
+        Err(IndexError::Internal(format!("group {group} was always being moved")))
+    }
+
+    /// Ids for `count` vectors; the first of them, which is none if there are not as many left.
+    pub(in super::super) async fn ids(&self, count: u32) -> Result<Option<u32>, IndexError> {
+        let layout = &self.reading.layout;
+        let add = |by: u64| number(self.memory, layout.next_id_at(), What::Add(by));
+        let first = add(u64::from(count)).await?;
+        if first + u64::from(count) <= u64::from(layout.ids) {
+            return Ok(Some(first as u32));
+        }
+        // Back again, so that fewer may still fit.
+        add(u64::from(count).wrapping_neg()).await?;
+        Ok(None)
+    }
+
+    /// The partition that a vector was inserted into, or built; `None` if there is none of this id.
+    pub(in super::super) async fn partition_of(&self, id: u32) -> Result<Option<u32>, IndexError> {
+        let bytes = read(self.memory, self.reading.layout.place_at(id), 4).await?;
+        Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reading.layout.partitions))
+    }
+
+    /// Makes changes to a group, in any order; those that there is no room for come back. Where another writer has to make the
+    /// group anew it is waited for `waits` times.
+    pub(in super::super) async fn change(
+        &self,
+        group: u32,
+        mut changes: Vec<Change>,
+        waits: u32,
+    ) -> Result<Vec<Change>, IndexError> {
+        let slots = u64::from(self.reading.layout.slots);
+        while !changes.is_empty() {
+            let place = self.group(group).await?;
+            let (at, wanted) = (place.overflow_at(&self.reading.layout), changes.len() as u64);
+            let first = number(self.memory, at, What::Add(wanted)).await?;
+            let fit = slots.saturating_sub(first).min(wanted) as usize;
+            let left = changes.split_off(fit);
+            changes = self.publish(&place, first as u32, changes).await?;
+            let in_time = fit as u64 == wanted && changes.is_empty();
+            changes.extend(left);
+            if in_time {
+                break;
+            }
+            // Whoever took the slot behind the last one makes the group anew; the others wait for that, for a while.
+            let own = first <= slots && first + wanted > slots;
+            if !own && self.moves(&place, waits).await? {
+                continue;
+            }
+            if regroup(self.memory, self.reading, self.growing, place).await? == Made::NoRoom {
+                return Ok(changes);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Waits for somebody else to move a group; whether it has moved.
+    async fn moves(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
+        let at = self.reading.layout.word_at(place.group);
+        for _ in 0..waits {
+            if Word::decode(u64_at(&read(self.memory, at, 8).await?, 0)) != place.word {
+                return Ok(true);
+            }
+            self.memory.pause().await;
+        }
+        Ok(false)
+    }
+
+    /// Fills slots from `first` on and publishes them; returns what somebody has kept from being published.
+    async fn publish(
+        &self,
+        place: &GroupPlace,
+        first: u32,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Change>, IndexError> {
+        let (layout, identity) = (&self.reading.layout, self.reading.identity);
+        let slot_bytes = layout.slot_bytes() as usize;
+        let mut operations = Vec::new();
+        for (some, slot) in changes.chunks(CHAIN).zip((first..).step_by(CHAIN)) {
+            let mut bytes = Vec::with_capacity(some.len() * slot_bytes);
+            some.iter().for_each(|change| change.encode(layout, &mut bytes));
+            let flags: Vec<u64> = bytes
+                .chunks(slot_bytes)
+                .zip(slot..)
+                .map(|(bytes, slot)| flag(identity, place, slot, bytes))
+                .collect();
+            let at = place.overflow_at(layout) + layout.slots_at() + u64::from(slot) * slot_bytes as u64;
+            operations.push(Operate::linked(at, What::Write(bytes)));
+            for change in some.iter().filter(|change| change.row.is_some()) {
+                let told = (change.partition + 1).to_le_bytes().to_vec();
+                operations.push(Operate::linked(layout.place_at(change.id), What::Write(told)));
+            }
+            for (flag, slot) in flags.into_iter().zip(slot..) {
+                let at = place.overflow_at(layout) + HEAD_BYTES + 8 * u64::from(slot);
+                operations.push(Operate::linked(at, What::Swap { expected: 0, new: flag }));
+            }
+            operations.last_mut().into_iter().for_each(|last| last.linked = false);
+        }
+        let done = self.memory.run(operations).await?;
+        let mut published = done.iter().filter_map(|one| match one.what {
+            What::Swap { .. } => Some(one.old == 0),
+            _ => None,
+        });
+        let (mut kept, mut more, mut told) = (Vec::new(), 0_u64, Vec::new());
+        for change in changes {
+            match (published.next(), &change.row) {
+                (Some(true), Some(_)) => more = more.wrapping_add(1),
+                (Some(true), None) => {
+                    more = more.wrapping_sub(1);
+                    told.push(Operate::new(layout.place_at(change.id), What::Write(vec![0; 4])));
+                }
+                _ => kept.push(change),
+            }
+        }
+        if more != 0 {
+            told.push(Operate::new(layout.vectors_at(), What::Add(more)));
+        }
+        if !told.is_empty() {
+            self.memory.run(told).await?;
+        }
+        Ok(kept)
+    }
+}

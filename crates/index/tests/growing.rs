@@ -1,0 +1,294 @@
+//! Partitions that take inserts, in the memory of a node: whoever inserts or deletes, all who search see it at once.
+
+mod clustered;
+#[path = "../src/families/partitioned/growth/tests/history.rs"]
+mod history;
+
+use bathyal_index::{
+    BuildOptions, CopyOptions, Effort, Index, IndexError, NO_ID, OpenOptions, PartitionedOptions,
+    SearchOptions, TierChoice, build, copy, find, verify, verify_in,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_object::StoreOptions;
+use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::{exact_neighbors, recall};
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+use history::{Act, Event, History};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An index in the memory of a node.
+struct Remote {
+    node: Node,
+    address: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+fn growing() -> PartitionedOptions {
+    PartitionedOptions {
+        partition_vectors: 50,
+        links: 8,
+        construction_list: 40,
+        growth: 1.0,
+        overflow_vectors: 12,
+        ..PartitionedOptions::default()
+    }
+}
+
+impl Remote {
+    /// The index of `data` on a node.
+    fn new(data: &VectorFile, own: PartitionedOptions, metric: Metric) -> Remote {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        build(data, &path, &BuildOptions { threads: 2, metric, ..BuildOptions::of(own) }, &Silent).unwrap();
+        let listen = ([127, 0, 0, 1], 0).into();
+        let node =
+            Node::start(&NodeOptions { listen, capacity_bytes: 1 << 28 }, Identity::new().unwrap()).unwrap();
+        let address = PathBuf::from(format!("remote://{}/index", node.address()));
+        let remote = Remote { node, address, folder };
+        let to = remote.store("tcp");
+        copy(&path, &remote.address, &CopyOptions { to, ..CopyOptions::default() }, &Silent).unwrap();
+        remote
+    }
+
+    fn store(&self, transport: &str) -> StoreOptions {
+        let Credentials { token, peer_key } = self.node.credentials();
+        let scratch = self.folder.path().join("scratch");
+        let said = [("token", token.as_str()), ("peer_key", peer_key.as_str()), ("transport", transport)];
+        StoreOptions::new(said.into_iter().chain([("scratch", scratch.to_str().unwrap())])).unwrap()
+    }
+
+    fn open(&self, transport: &str) -> Index {
+        let options = OpenOptions { store: self.store(transport), ..OpenOptions::default() };
+        Index::open(&self.address, &options).unwrap_or_else(|e| panic!("{e}"))
+    }
+}
+
+/// A search that looks at every partition.
+fn all() -> SearchOptions {
+    SearchOptions {
+        k: 1,
+        effort: Effort::SearchList(60),
+        probes: Some(10_000),
+        threads: 1,
+        ..SearchOptions::default()
+    }
+}
+
+fn rows(data: &VectorFile, rows: std::ops::Range<usize>) -> VectorFile {
+    let bytes = rows.flat_map(|row| data.row(row).to_vec()).collect();
+    VectorFile::from_rows(data.element(), data.dim(), bytes).unwrap()
+}
+
+/// The ids that a search finds first, and how far away.
+fn nearest(index: &Index, queries: &VectorFile) -> Vec<(u32, f32)> {
+    let found = index.search(queries, &all(), Control::default()).unwrap();
+    found.ids.into_iter().zip(found.distances).collect()
+}
+
+/// Inserts rows, some at a time; the rows with their ids.
+fn insert(index: &Index, data: &VectorFile, some: std::ops::Range<usize>) -> Vec<(usize, u32)> {
+    let mut ids = Vec::new();
+    for first in some.step_by(50) {
+        let inserted = index.insert(&rows(data, first..first + 50)).unwrap();
+        assert_eq!(inserted.len(), 50);
+        ids.extend((first..first + 50).zip(inserted));
+    }
+    ids
+}
+
+#[test]
+fn what_one_inserts_all_find() {
+    for (element, metric) in
+        [(Element::U8, Metric::L2), (Element::F32, Metric::InnerProduct), (Element::F32, Metric::Cosine)]
+    {
+        let data = vectors(element, 2000, 24, 3);
+        let remote = Remote::new(&rows(&data, 0..1000), growing(), metric);
+        let (one, other) = (remote.open("tcp"), remote.open("shm"));
+        let reader = remote.open("tcp");
+        let ids = std::thread::scope(|scope| {
+            let first = scope.spawn(|| insert(&one, &data, 1000..1500));
+            let second = scope.spawn(|| insert(&other, &data, 1500..2000));
+            [first.join().unwrap(), second.join().unwrap()].concat()
+        });
+        assert_eq!(ids.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>().len(), 1000);
+        for index in [&one, &other, &reader, &remote.open("shm")] {
+            let found = nearest(index, &rows(&data, 1000..2000));
+            // Under the inner product a longer one is nearer than the vector itself.
+            if metric != Metric::InnerProduct {
+                let missed = ids.iter().filter(|(row, id)| found[row - 1000].0 != *id).count();
+                assert!(missed < 10, "{missed} of {} are not found as {metric}", ids.len());
+            }
+        }
+        // Over all 2,000 it finds what a comparison with each of them finds.
+        let queries = rows(&data, 0..200);
+        let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
+        let row_of: BTreeMap<u32, u32> = ids.iter().map(|(row, id)| (*id, *row as u32)).collect();
+        let found = reader.search(&queries, &SearchOptions { k: 10, ..all() }, Control::default()).unwrap();
+        let found: Vec<u32> = found.ids.iter().map(|id| row_of.get(id).copied().unwrap_or(*id)).collect();
+        let reached = recall(&truth, &found, 10, 200).unwrap();
+        assert!(reached > 0.98, "{reached} as {metric}");
+        reader.refresh().unwrap();
+        assert_eq!((reader.len(), reader.next_id()), (2000, 2000));
+    }
+}
+
+/// The ids of a set that an index finds, nearest first.
+fn found(index: &Index, queries: &VectorFile, k: usize) -> Vec<u32> {
+    index.search(queries, &SearchOptions { k, ..all() }, Control::default()).unwrap().ids
+}
+
+#[test]
+fn what_is_deleted_nobody_finds() {
+    let data = vectors(Element::U8, 1200, 24, 5);
+    let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
+    let (one, other) = (remote.open("tcp"), remote.open("shm"));
+    let ids = insert(&one, &data, 1000..1200);
+    // Half of what was built, half of what came, and some of them twice.
+    let gone: Vec<u32> = (0..1000).step_by(2).chain(ids.iter().step_by(2).map(|(_, id)| *id)).collect();
+    assert_eq!(other.delete(&gone).unwrap(), 600);
+    assert_eq!(one.delete(&gone[..50]).unwrap(), 0);
+    assert_eq!((one.len(), other.len()), (600, 600));
+    for index in [&one, &other, &remote.open("tcp")] {
+        let ids = found(index, &rows(&data, 0..100), 10);
+        assert!(ids.len() == 1000 && ids.iter().all(|id| !gone.contains(id)));
+    }
+    // None left: an answer without any.
+    let left: Vec<u32> = (0..1200).filter(|id| !gone.contains(id)).collect();
+    assert_eq!(one.delete(&left).unwrap(), 600);
+    other.refresh().unwrap();
+    assert!(one.is_empty() && other.is_empty());
+    let nothing =
+        other.search(&rows(&data, 0..3), &SearchOptions { k: 5, ..all() }, Control::default()).unwrap();
+    assert!(nothing.ids.iter().all(|id| *id == NO_ID) && nothing.notes.len() == 1, "{:?}", nothing.notes);
+    // And it takes more.
+    let again = insert(&other, &data, 1000..1050);
+    assert_eq!(nearest(&one, &rows(&data, 1000..1050)).iter().map(|(id, _)| *id).collect::<Vec<_>>(), {
+        again.iter().map(|(_, id)| *id).collect::<Vec<_>>()
+    });
+    assert!(matches!(one.delete(&[1_000_000]), Err(IndexError::Parameter(_))));
+}
+
+#[test]
+fn a_copy_has_what_was_changed() {
+    let data = vectors(Element::F32, 1500, 16, 6);
+    let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
+    let index = remote.open("tcp");
+    insert(&index, &data, 1000..1500);
+    index.delete(&(100..200).collect::<Vec<_>>()).unwrap();
+    let queries = rows(&data, 0..200);
+    let wanted = found(&index, &queries, 10);
+    let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
+    let report = verify_in(there.as_ref(), &Silent).unwrap();
+    assert!(report.sound && report.vectors == 1400, "{report:?}");
+    let path = remote.folder.path().join("copy");
+    let from = CopyOptions { from: remote.store("tcp"), ..CopyOptions::default() };
+    copy(&remote.address, &path, &from, &Silent).unwrap();
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.sound && report.vectors == 1400, "{report:?}");
+    let kinds = [TierChoice::File, TierChoice::Dram, "mapped".parse().unwrap()];
+    for tier in kinds {
+        let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+        assert_eq!((index.len(), index.next_id()), (1400, 1500));
+        assert_eq!(found(&index, &queries, 10), wanted);
+        let refused = index.insert(&queries).unwrap_err().to_string();
+        assert!(refused.contains("remote://"), "{refused}");
+    }
+    // Copied to a node again, it goes on from there.
+    let again = PathBuf::from(remote.address.to_str().unwrap().replace("/index", "/again"));
+    let to = remote.store("tcp");
+    copy(&path, &again, &CopyOptions { to, ..CopyOptions::default() }, &Silent).unwrap();
+    let options = OpenOptions { store: remote.store("shm"), ..OpenOptions::default() };
+    let again = Index::open(&again, &options).unwrap();
+    assert_eq!(again.insert(&rows(&data, 100..200)).unwrap(), 1500..1600);
+    assert_eq!(found(&again, &rows(&data, 100..200), 1), (1500..1600).collect::<Vec<_>>());
+    assert!(index.insert(&queries).is_ok());
+}
+
+#[test]
+fn what_there_is_no_room_for_is_refused() {
+    let data = vectors(Element::U8, 3000, 16, 7);
+    let own = PartitionedOptions { growth: 0.1, ..growing() };
+    let remote = Remote::new(&rows(&data, 0..500), own, Metric::L2);
+    let index = remote.open("tcp");
+    let refused = index.insert(&rows(&data, 500..3000)).unwrap_err().to_string();
+    assert!(refused.contains("growth"), "{refused}");
+    // Whatever is there is found, and stays as it was.
+    let before = index.len();
+    assert!(before >= 500);
+    let ids = found(&index, &rows(&data, 0..500), 1);
+    assert_eq!(ids.iter().zip(0..).filter(|(id, row)| *id != row).count(), 0);
+    let remote = Remote::new(
+        &rows(&data, 0..500),
+        PartitionedOptions { growth: 0.0, overflow_vectors: 0, ..growing() },
+        Metric::L2,
+    );
+    let refused = remote.open("tcp").insert(&rows(&data, 0..1)).unwrap_err().to_string();
+    assert!(refused.contains("does not change"), "{refused}");
+}
+
+/// Several machines insert, delete and search at once, each by its own connections: what they have seen is what one after the other
+/// could have seen.
+#[test]
+fn histories_are_linearizable() {
+    let data = vectors(Element::U8, 600, 16, 9);
+    let own = PartitionedOptions { partition_vectors: 30, overflow_vectors: 4, growth: 4.0, ..growing() };
+    let remote = Remote::new(&rows(&data, 0..100), own, Metric::L2);
+    let (clock, next) = (AtomicU64::new(0), AtomicU64::new(100));
+    let now = || clock.fetch_add(1, Ordering::SeqCst);
+    // By row: its id once it is known, and what was done to it. A row is looked for only by those who know its id.
+    let history = Mutex::new(History { built: (0..100).collect(), ..History::default() });
+    let known: Mutex<Vec<(u32, u32)>> = Mutex::new((0..100).map(|row| (row, row)).collect());
+    let client = |seed: u64, transport: &str| {
+        let index = remote.open(transport);
+        let mut random = seed;
+        let mut draw = |end: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % end
+        };
+        for _ in 0..120 {
+            match draw(10) {
+                0..3 => {
+                    let row = next.fetch_add(1, Ordering::SeqCst) as u32;
+                    let begin = now();
+                    let ids = index.insert(&rows(&data, row as usize..row as usize + 1)).unwrap();
+                    let event = Event { act: Act::Insert, begin, end: Some(now()) };
+                    history.lock().unwrap().add(ids.start, event);
+                    known.lock().unwrap().push((row, ids.start));
+                }
+                3 => {
+                    let (_, id) = *known.lock().unwrap().get(draw(100)).unwrap();
+                    let begin = now();
+                    index.delete(&[id]).unwrap();
+                    history.lock().unwrap().add(id, Event { act: Act::Delete, begin, end: Some(now()) });
+                }
+                _ => {
+                    let (row, id) = {
+                        let known = known.lock().unwrap();
+                        // Mostly of what has just come.
+                        known[if draw(2) == 0 { draw(known.len()) } else { known.len() - 1 - draw(10) }]
+                    };
+                    let begin = now();
+                    let found = found(&index, &rows(&data, row as usize..row as usize + 1), 5);
+                    let event = Event { act: Act::See(found.contains(&id)), begin, end: Some(now()) };
+                    history.lock().unwrap().add(id, event);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for (seed, transport) in [(1, "tcp"), (2, "shm"), (3, "tcp")] {
+            let client = &client;
+            scope.spawn(move || client(seed, transport));
+        }
+    });
+    let history = history.into_inner().unwrap();
+    assert!(history.wrong().is_none(), "{:?}", history.wrong());
+    let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
+    assert!(verify_in(there.as_ref(), &Silent).unwrap().sound);
+}
