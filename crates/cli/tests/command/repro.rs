@@ -355,6 +355,11 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
     let asked = told["asked"].as_array().unwrap();
     assert_eq!(asked.len(), 5 * 3);
     assert!(asked.iter().all(|one| of(one, "alone_p50_us") > 0.0 && of(one, "kept_bytes") > 0.0));
+    let grown = told["grown"].as_array().unwrap();
+    let vectors: Vec<u64> = grown.iter().map(|row| row["vectors"].as_u64().unwrap()).collect();
+    assert_eq!(vectors, [2000, 2500, 3000, 3500, 4000]);
+    assert!(grown.iter().all(|row| of(row, "recall") > 0.85), "{grown:?}");
+    assert!(grown[1..].iter().all(|row| of(row, "inserts_a_second") > 0.0 && of(row, "insert_p50_us") > 0.0));
     let findings = told["findings"].as_array().unwrap();
     assert!(findings.iter().any(|found| found["what"] == "reads, naive over d-HNSW"), "{findings:?}");
     let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();

@@ -5,13 +5,13 @@ use bathyal_index::{Effort, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_tier::layer::delay::DelayProfile;
 use bathyal_tier::layer::doorbell::DoorbellCounts;
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::Progress;
+use bathyal_vectors::{IdFile, VectorFile};
 
 use super::arguments::DhnswArguments;
 use super::node::{Keep, Opened, Served};
-use super::rows::{Asked, Cost, Of, Row, median_us, phase_ns};
+use super::rows::{Asked, Cost, Grown, Of, Row, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
 use super::sets::Set;
 use super::subjects::{ALL, PAPER, Subject};
@@ -19,7 +19,7 @@ use super::subjects::{ALL, PAPER, Subject};
 /// Recalls that indexes are asked for.
 pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
 /// Queries that are answered one at a time for their median.
-const ALONE: usize = 500;
+pub(super) const ALONE: usize = 500;
 
 /// Where everything is measured.
 pub(super) struct Lab<'a> {
@@ -33,16 +33,17 @@ pub(super) struct Lab<'a> {
 pub(super) struct Measured {
     pub rows: Vec<Row>,
     pub asked: Vec<Asked>,
+    pub grown: Vec<Grown>,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }
 
 /// What batches cost, summed up.
 #[derive(Default)]
-struct Sum {
+pub(super) struct Sum {
     ids: Vec<u32>,
-    latencies_ns: Vec<u64>,
-    seconds: f64,
+    pub(super) latencies_ns: Vec<u64>,
+    pub(super) seconds: f64,
     meta_ns: u64,
     subindex_ns: u64,
     wanted: u64,
@@ -52,7 +53,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn cost(&self, set: &Set, card: &DelayProfile) -> Result<Cost, Failure> {
+    pub(super) fn cost(&self, exact: &IdFile, card: &DelayProfile) -> Result<Cost, Failure> {
         let queries = self.latencies_ns.len();
         let each = |total: f64| total / queries.max(1) as f64;
         let (wall_us, meta_us) = (each(self.seconds * 1e6), each(self.meta_ns as f64 / 1e3));
@@ -64,7 +65,7 @@ impl Sum {
             _ => 0.0,
         };
         Ok(Cost {
-            recall: recall(&set.asked.exact, &self.ids, self.found, queries)?,
+            recall: recall(exact, &self.ids, self.found, queries)?,
             queries,
             wall_us,
             network_us: (wall_us - meta_us - subindex_us).max(0.0),
@@ -102,7 +103,7 @@ impl Lab<'_> {
             let size = manifest.index_bytes();
             self.recalls(set, subject, (&opened, size), &progress, measured)?;
         }
-        Ok(())
+        self.inserts(set, &mut measured.grown)
     }
 
     /// Figure 6, and what is varied beside it.
@@ -173,7 +174,7 @@ impl Lab<'_> {
             doorbell: setup.doorbell.map(Into::into),
             cache_bytes,
             cache_share: cache_bytes as f64 / served.paged_bytes().max(1) as f64,
-            cost: sum.cost(set, &self.arguments.emulate)?,
+            cost: sum.cost(&set.asked.exact, &self.arguments.emulate)?,
         })
     }
 
@@ -215,7 +216,7 @@ impl Lab<'_> {
                 kept_bytes: opened.kept_bytes(),
                 index_bytes,
                 whole_in_memory: opened.index.memory_split().pages > 0,
-                cost: sum.cost(set, &self.arguments.emulate)?,
+                cost: sum.cost(&set.asked.exact, &self.arguments.emulate)?,
                 alone_p50_us: median_us(alone.latencies_ns),
                 alone_round_trips: each(alone.counts.doorbells),
                 alone_bytes: each(alone.counts.bytes),
@@ -232,12 +233,12 @@ impl Lab<'_> {
         Ok(())
     }
 
-    fn options(&self, k: u32, in_flight: Option<usize>) -> SearchOptions {
+    pub(super) fn options(&self, k: u32, in_flight: Option<usize>) -> SearchOptions {
         SearchOptions { k: k as usize, threads: 1, in_flight, timed: true, ..SearchOptions::default() }
     }
 
     /// Answers all queries in batches of so many, one after the other; of one query at a time there are no batches.
-    fn batches(
+    pub(super) fn batches(
         &self,
         opened: &Opened,
         queries: &VectorFile,
@@ -277,7 +278,7 @@ fn of(set: &Set, subject: Subject) -> Of {
 }
 
 /// So many rows from the row `first` on.
-fn rows_of(file: &VectorFile, first: usize, rows: usize) -> Result<VectorFile, Failure> {
+pub(super) fn rows_of(file: &VectorFile, first: usize, rows: usize) -> Result<VectorFile, Failure> {
     let mut bytes = Vec::with_capacity(rows * file.row_bytes());
     (first..first + rows).for_each(|row| bytes.extend_from_slice(file.row(row)));
     Ok(VectorFile::from_rows(file.element(), file.dim(), bytes)?)

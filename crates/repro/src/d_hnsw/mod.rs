@@ -3,6 +3,7 @@
 
 pub mod arguments;
 mod findings;
+mod inserts;
 mod measure;
 mod node;
 mod report;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::findings::{Finding, Findings};
 use super::measure::{Lab, Measured};
-use super::rows::{Asked, Row};
+use super::rows::{Asked, Grown, Row};
 use super::scheme::SCHEMES;
 use super::sets::Set;
 use crate::document::{Document, command, machine};
@@ -36,6 +36,7 @@ struct Answer<'a> {
     findings: &'a [Finding],
     records: &'a [Row],
     asked: &'a [Asked],
+    grown: &'a [Grown],
     notes: &'a [String],
     files: Vec<String>,
 }
@@ -46,13 +47,14 @@ struct Answer<'a> {
 enum Record<'a> {
     Row(&'a Row),
     Asked(&'a Asked),
+    Grown(&'a Grown),
     Finding(&'a Finding),
 }
 
 impl Report<'_> {
     /// Writes the report and answers with what it says.
     pub(super) fn write(&self) -> Result<(), Failure> {
-        let Measured { rows, asked, notes } = self.measured;
+        let Measured { rows, asked, grown, notes } = self.measured;
         let sets: Vec<Findings<'_>> =
             self.sets.iter().map(|set| Findings::of(&set.name, rows, asked)).collect();
         let findings: Vec<Finding> = sets.iter().flat_map(Findings::all).collect();
@@ -64,6 +66,7 @@ impl Report<'_> {
             self.breakdown(&mut document.text, set);
             self.varied(&mut document.text, set);
             self.recalls(&mut document.text, set);
+            self.grown(&mut document, set.set, grown)?;
         }
         if !notes.is_empty() {
             document.text += "\n## Notes\n\n";
@@ -71,6 +74,7 @@ impl Report<'_> {
         }
         let mut records: Vec<Record<'_>> = rows.iter().map(Record::Row).collect();
         records.extend(asked.iter().map(Record::Asked));
+        records.extend(grown.iter().map(Record::Grown));
         records.extend(findings.iter().map(Record::Finding));
         let (path, files) = document.write(&records)?;
         let answer = Answer {
@@ -80,6 +84,7 @@ impl Report<'_> {
             findings: &findings,
             records: rows,
             asked,
+            grown,
             notes,
             files: files.iter().map(|file| file.display().to_string()).collect(),
         };
@@ -232,6 +237,51 @@ impl Report<'_> {
                 asked.alone_round_trips,
             );
         }
+    }
+}
+
+impl Report<'_> {
+    /// Inserts, and what they do to searches.
+    fn grown(&self, document: &mut Document<'_>, set: &str, all: &[Grown]) -> Result<(), Failure> {
+        let rows: Vec<&Grown> = all.iter().filter(|row| row.set == set).collect();
+        let Some(first) = rows.first() else { return Ok(()) };
+        let text = &mut document.text;
+        let _ = write!(text, "\n## `{set}`: inserts until there are twice as many vectors (section 3.2)\n");
+        let _ = write!(
+            text,
+            "\nAn index of the first half (balanced pivots, room for as many again); the other half is inserted, by one machine, in calls of a\n\
+             thousand vectors, and searches by another have the effort that recall 0.95 took at first: {} candidates in each of {} sub-indexes.\n\
+             Inserts change memory that is shared with the node: **their times are of this machine's processors and are not emulated**; graphs\n\
+             are made anew by the inserting process. *While inserting* is a query alone while calls of a thousand go on, on the same cores.\n",
+            first.search_list, first.probes
+        );
+        *text += &self.label();
+        *text += "| vectors | inserts/s | one insert, p50 us | recall | us a query | bytes | alone, p50 us | alone while inserting, p50 us |\n\
+                  |---:|---:|---:|---:|---:|---:|---:|---:|\n";
+        let or_none = |value: f64| if value > 0.0 { format!("{value:.0}") } else { "-".to_owned() };
+        for row in &rows {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {:.3} | {:.1} | {:.0} | {:.0} | {} |",
+                row.vectors,
+                or_none(row.inserts_a_second),
+                or_none(row.insert_p50_us),
+                row.cost.recall,
+                row.cost.wall_us,
+                row.cost.bytes,
+                row.alone_p50_us,
+                or_none(row.alone_while_inserting_p50_us),
+            );
+        }
+        let curve = |name: &str, of: fn(&Grown) -> f64| Curve {
+            name: name.to_owned(),
+            points: rows.iter().map(|row| (row.vectors as f64, of(row))).collect(),
+            pen: Pen::Marks,
+        };
+        let title = format!("{set}, inserts, emulated {}", self.lab.arguments.emulate.name);
+        let axes = Axes { title: &title, x: "vectors", y: "us a query" };
+        let curves = [curve("in batches", |row| row.cost.wall_us), curve("alone", |row| row.alone_p50_us)];
+        document.plot(&format!("inserts-{set}.svg"), &axes, &curves)
     }
 }
 

@@ -85,6 +85,26 @@ pub(super) struct Asked {
     pub alone_bytes: f64,
 }
 
+/// An index that vectors were inserted into, on the same network; the times of inserts are not emulated.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Grown {
+    pub emulated: bool,
+    pub set: String,
+    /// Vectors that are there.
+    pub vectors: usize,
+    pub search_list: u32,
+    pub probes: u32,
+    #[serde(flatten)]
+    pub cost: Cost,
+    pub alone_p50_us: f64,
+    /// Since the row before, in calls of a thousand; 0 of the first row.
+    pub inserts_a_second: f64,
+    /// Of one vector by a call of its own.
+    pub insert_p50_us: f64,
+    /// Of a query alone while others insert.
+    pub alone_while_inserting_p50_us: f64,
+}
+
 /// Nanoseconds of a phase, of all queries together.
 pub(super) fn phase_ns(result: &SearchResult, name: &str) -> u64 {
     result.phases.iter().filter(|phase| phase.phase == name).map(|phase| phase.ns).sum()
