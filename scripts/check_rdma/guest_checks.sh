@@ -94,6 +94,24 @@ indexes_are_built_by_verbs() {
     search built /run /run/built.ibin --tier dram && same_as_dram built $by_verbs
 }
 
+# By two processes at once; what is there then is what a copy in DRAM has.
+indexes_take_inserts_by_verbs() {
+    bathyal build /data/base.f16bin "$remote/grown.index" --metric cosine --family partitioned --partition-vectors 100 \
+        --growth 2 --overflow-vectors 20 $by_verbs --store-option scratch=/run/scratch || return
+    bathyal insert "$remote/grown.index" /data/base.f16bin $by_verbs > /run/inserting 2>&1 &
+    inserting=$!
+    bathyal insert "$remote/grown.index" "$queries" $by_verbs
+    second=$?
+    wait "$inserting"
+    first=$?
+    cat /run/inserting
+    [ "$first" = 0 ] && [ "$second" = 0 ] || return
+    bathyal delete "$remote/grown.index" --ids 0,1,2,3 $by_verbs || return
+    bathyal verify "$remote/grown.index" $by_verbs \
+        && bathyal copy "$remote/grown.index" /run/grown.index --from-store-option transport=verbs \
+        && search grown /run /run/grown.ibin --tier dram && same_as_dram grown $by_verbs
+}
+
 # What sessions have left in the kernel: nothing.
 ended_sessions_leave_nothing() {
     for _ in $(seq 100); do
@@ -167,6 +185,7 @@ check little_locked_memory_is_enough
 check two_processes_at_once
 check indexes_are_pushed_by_verbs
 check indexes_are_built_by_verbs
+check indexes_take_inserts_by_verbs
 check ended_sessions_leave_nothing
 check silent_network_is_an_error
 check killed_node_is_an_error
