@@ -79,8 +79,9 @@ def build(
         options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
             ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,
             ``search_list``, ``alpha``, ``code_bytes``, ``code_kind``. ``spann``: ``layout``, ``centroid_share``,
-            ``replicas``, ``list_limit``, ``alpha``, ``code_bytes``, ``code_kind``. An option of another family is
-            refused.
+            ``replicas``, ``list_limit``, ``alpha``, ``code_bytes``, ``code_kind``. ``partitioned``:
+            ``partition_vectors``, ``pivots``, ``replicas``, ``links``, ``construction_list``, ``growth``,
+            ``overflow_vectors``. An option of another family is refused.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.

@@ -272,6 +272,10 @@ class Index:
         inserted or none. One process at a time changes an index, the first to do so until it closes the index;
         others see what it did when they open the index or :meth:`refresh`.
 
+        An index of the family ``partitioned`` that was built with ``growth`` takes inserts in the memory of a node
+        (``remote://``), from any number of machines at once: all searches see them from then on, whatever machine
+        they are of. They are gone with the node's memory.
+
         Args:
             vectors: ``vectors x dim``, or one vector of ``dim``, or the path of a file, converted as
                 :meth:`search` converts queries.
@@ -301,7 +305,8 @@ class Index:
         return range(*self._handle.insert(rows))
 
     def delete(self, ids: ArrayLike) -> int:
-        """Deletes vectors from an index of the family ``lsh`` by their ids, and returns how many there were.
+        """Deletes vectors from an index of a family that takes inserts (see :meth:`insert`) by their ids, and returns
+        how many there were.
 
         No search that begins after this finds them. Ids are not given again; those that were deleted before are
         passed over. The space comes back with :func:`bathyal.compact`.

@@ -5,18 +5,25 @@ use bathyal_index::{Index, IndexError, OpenOptions, compact_in, holding};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
+use std::time::{Duration, Instant};
 
 use crate::arguments::InsertArguments;
 
-/// Bytes of vectors that are inserted at once: each time waits for the disk, and between two Ctrl-C is looked at.
+/// Bytes of vectors that are inserted at once, at first and at most: each time waits for the disk or for a node, and between two
+/// Ctrl-C is looked at.
+const FIRST_BYTES: usize = 64 << 10;
 const BATCH_BYTES: usize = 2 << 20;
+/// As long as that a call may take.
+const BATCH_TIME: Duration = Duration::from_millis(40);
 
 #[derive(Serialize)]
 struct Answer {
     index: String,
     inserted: usize,
-    /// The id of the first; the others follow.
+    /// The id of the first; the others follow, unless others insert at the same time.
     first_id: u32,
+    /// The ids of all, in the order of the file: first, and one past the last.
+    ids: Vec<(u32, u32)>,
     /// Vectors that the index holds now.
     vectors: usize,
     /// Times that it was compacted on the way.
@@ -31,8 +38,9 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
     let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
     let open = || Index::open(&arguments.index, &options);
     let mut index = open()?;
-    let at_once = (BATCH_BYTES / data.row_bytes()).max(1);
-    let (mut done, mut first_id, mut compactions) = (0, None, 0);
+    let most = (BATCH_BYTES / data.row_bytes()).max(1);
+    let mut at_once = (FIRST_BYTES / data.row_bytes()).max(1);
+    let (mut done, mut ids, mut compactions) = (0, Vec::<(u32, u32)>::new(), 0);
     progress.stage("inserting", data.count() as u64);
     while done < data.count() {
         if progress.cancelled() {
@@ -42,11 +50,17 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
         let mut bytes = Vec::with_capacity(rows.len() * data.row_bytes());
         rows.clone().for_each(|row| bytes.extend_from_slice(data.row(row)));
         let some = VectorFile::from_rows(data.element(), data.dim(), bytes)?;
+        let started = Instant::now();
         match index.insert(&some) {
-            Ok(ids) => {
-                first_id.get_or_insert(ids.start);
+            Ok(given) => {
+                match ids.last_mut() {
+                    Some(last) if last.1 == given.start => last.1 = given.end,
+                    _ => ids.push((given.start, given.end)),
+                }
                 done = rows.end;
                 progress.advance(done as u64);
+                let quick = started.elapsed() < BATCH_TIME;
+                at_once = if quick { most.min(2 * at_once) } else { (at_once / 2).max(1) };
             }
             // Full: what is there becomes part of the index, and there is room again.
             Err(IndexError::Memory { .. }) if index.changed().inserted > 0 => {
@@ -65,16 +79,18 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
     let answer = Answer {
         index: arguments.index.display().to_string(),
         inserted: done,
-        first_id: first_id.unwrap_or(0),
+        first_id: ids.first().map_or(0, |(first, _)| *first),
+        ids,
         vectors: index.len(),
         compactions,
     };
-    let Answer { first_id, vectors, .. } = answer;
+    let Answer { ids, vectors, .. } = &answer;
+    let named: Vec<String> = ids.iter().map(|(first, end)| format!("{first} to {}", end - 1)).collect();
     let compacted = if compactions > 0 { format!(", compacted {compactions} times") } else { String::new() };
     let text = format!(
-        "{}: {done} vectors inserted as {first_id} to {}, {vectors} are there{compacted}",
+        "{}: {done} vectors inserted as {}, {vectors} are there{compacted}",
         answer.index,
-        first_id as usize + done - 1
+        named.join(", ")
     );
     console.answer(&answer, &text)
 }

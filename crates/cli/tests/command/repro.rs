@@ -379,7 +379,7 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
         assert!(report.contains(plot) && folder.path().join("report").join(plot).exists(), "{plot}");
     }
     let lines = std::fs::read_to_string(folder.path().join("report/records.jsonl")).unwrap();
-    assert_eq!(lines.lines().count(), records.len() + asked.len() + findings.len());
+    assert_eq!(lines.lines().count(), records.len() + asked.len() + grown.len() + findings.len());
 
     // What is there is of other vectors than those that are asked for.
     bathyal(folder.path(), &format!("{line} --vectors 300"))

@@ -300,6 +300,12 @@ impl Index {
     pub(super) fn changing(&self) -> Result<&Changing, IndexError> {
         self.changing.as_ref().ok_or_else(|| {
             let family = &self.manifest.family;
+            if self.opened.in_place().is_some() {
+                return IndexError::Parameter(format!(
+                    "{}: is changed where it lies, without a log that would have to be compacted; what was inserted is part of it",
+                    self.directory.display()
+                ));
+            }
             IndexError::Parameter(format!(
                 "{}: an index of the family {family} does not change after its build; build it again with all vectors, or build \
                  one of the family lsh, which takes inserts and deletes",

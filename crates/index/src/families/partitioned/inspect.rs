@@ -4,8 +4,12 @@ use super::section::PartitionedEntry;
 use crate::family::{Description, Fact};
 use crate::format::manifest::Manifest;
 
-/// Describes an index of partitions.
-pub(super) fn describe(manifest: &Manifest, entry: &PartitionedEntry) -> Description {
+/// Describes an index of partitions; of one that takes inserts how many vectors there are now, and the next id.
+pub(super) fn describe(
+    manifest: &Manifest,
+    entry: &PartitionedEntry,
+    counts: Option<(u64, u64)>,
+) -> Description {
     let mean = entry.mean_bytes() as usize;
     let rows = entry.copies as f64 * manifest.data_bytes as f64 / manifest.vectors as f64;
     let mean_vectors = entry.copies as f64 / f64::from(entry.partitions);
@@ -19,14 +23,11 @@ pub(super) fn describe(manifest: &Manifest, entry: &PartitionedEntry) -> Descrip
         entry.replicas
     );
     let growth = entry.growth.as_ref();
-    let takes = growth.map(|growth| {
+    let takes = growth.zip(counts).map(|(growth, (vectors, next))| {
         let takes = format!(
-            "{} ids in all, {} vectors and deletions before two partitions are made anew; room for {} bytes of partitions, built \
-             in {}",
-            growth.ids,
-            growth.overflow_vectors,
-            u64::from(growth.units) * growth.unit_bytes,
-            u64::from(growth.built_units) * growth.unit_bytes
+            "{vectors} vectors are there, room for some {} more; {} fit the overflow of two partitions",
+            u64::from(growth.ids).saturating_sub(next),
+            growth.overflow_vectors
         );
         ("inserts", takes)
     });
@@ -46,6 +47,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &PartitionedEntry) -> Descrip
             Fact::new("most_vectors", entry.most_vectors),
             Fact::new("longest_bytes", entry.longest_bytes),
             Fact::new("meta_bytes", entry.meta.bytes),
+            Fact::new("vectors_now", counts.map_or(manifest.vectors, |(vectors, _)| vectors)),
             Fact::new("ids_at_most", growth.map_or(manifest.vectors, |growth| u64::from(growth.ids))),
         ],
         lines: [

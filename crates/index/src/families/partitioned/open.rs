@@ -156,11 +156,18 @@ impl Stored for StoredPartitions {
 
     fn describe(
         &self,
-        _directory: &dyn Generation,
+        directory: &dyn Generation,
         manifest: &Manifest,
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
-        Ok(inspect::describe(manifest, &self.entry))
+        let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+        let row_bytes = manifest.stored_row_bytes().map_err(wrong)?;
+        let layout = self.entry.layout(row_bytes);
+        let counts = layout.map(|layout| {
+            let object = manifest.open_file(directory, &self.entry.file)?;
+            growth::counts(object.as_ref(), &layout)
+        });
+        Ok(inspect::describe(manifest, &self.entry, counts.transpose()?))
     }
 }
 

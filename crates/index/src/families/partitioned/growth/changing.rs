@@ -66,6 +66,14 @@ struct Writing {
     pivots: Space,
 }
 
+/// Vectors that there are in an object, and the id that the next one gets.
+pub(in super::super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64), IndexError> {
+    let mut numbers = [0; 24];
+    object.read_at(layout.next_id_at(), &mut numbers)?;
+    let number = |at: usize| u64_at(&numbers, at).min(u64::from(layout.ids));
+    Ok((number(16), number(0)))
+}
+
 impl Growth {
     /// Bytes of memory that knowing where groups lie takes, and changing something.
     pub(in super::super) fn planned_bytes(entry: &PartitionedEntry) -> u64 {
@@ -117,11 +125,7 @@ impl Growth {
 
     /// Looks how many vectors there are; whether that is not what was known.
     fn look(&self) -> Result<bool, IndexError> {
-        let layout = &self.reading.layout;
-        let mut numbers = [0; 24];
-        self.object.read_at(layout.next_id_at(), &mut numbers)?;
-        let next = u64_at(&numbers, 0).min(u64::from(layout.ids));
-        let vectors = u64_at(&numbers, 16).min(u64::from(layout.ids));
+        let (vectors, next) = counts(self.object.as_ref(), &self.reading.layout)?;
         let before =
             (self.next_id.swap(next, Ordering::Relaxed), self.vectors.swap(vectors, Ordering::Relaxed));
         Ok(before != (next, vectors))

@@ -17,4 +17,4 @@ mod units;
 pub(super) mod verifying;
 mod writer;
 
-pub(super) use changing::{Growth, pause};
+pub(super) use changing::{Growth, counts, pause};
