@@ -26,6 +26,17 @@ struct Quick {
     partition_vectors: u32,
 }
 
+/// A part of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Latency over recall of the paper's schemes and ours; batches, doorbells, caches.
+    Schemes,
+    /// Sub-indexes and other families, asked for recalls.
+    Families,
+    /// Inserts until there are twice as many vectors.
+    Inserts,
+}
+
 /// `bathyal repro d-hnsw`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -88,12 +99,20 @@ pub struct DhnswArguments {
     /// Times that each cell is measured; the one of median time is reported [default: 3]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     pub repeats: Option<u32>,
+    /// What is measured: the paper's schemes, other families on the same network, inserts [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum)]
+    pub parts: Vec<Part>,
     /// Everything on little data for a moment, to see that it works
     #[arg(long)]
     pub quick: bool,
 }
 
 impl DhnswArguments {
+    /// Whether a part is measured.
+    pub(super) fn has(&self, part: Part) -> bool {
+        self.parts.is_empty() || self.parts.contains(&part)
+    }
+
     /// Vectors of a set, at most; all where nothing is said.
     pub(super) fn most_vectors(&self) -> Option<u32> {
         self.vectors.or(self.quick.then_some(QUICK.vectors))

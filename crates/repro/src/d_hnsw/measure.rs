@@ -9,7 +9,7 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{IdFile, VectorFile};
 
-use super::arguments::DhnswArguments;
+use super::arguments::{DhnswArguments, Part};
 use super::node::{Keep, Opened, Served};
 use super::rows::{Asked, Cost, Grown, Of, Row, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
@@ -85,12 +85,20 @@ impl Lab<'_> {
     /// Everything of a set.
     pub(super) fn measure(&self, set: &Set, measured: &mut Measured) -> Result<(), Failure> {
         let mut kept = 0;
+        let families = self.arguments.has(Part::Families);
         for subject in ALL {
+            let schemes = subject == PAPER && self.arguments.has(Part::Schemes);
+            if !families && !schemes {
+                continue;
+            }
             let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
             let served = Served::copy(&path, &manifest, self.console)?;
             let progress = self.console.progress();
-            if subject == PAPER {
+            if schemes {
                 self.schemes(set, &served, &progress, measured)?;
+            }
+            if !families {
+                continue;
             }
             let keep = match subject.shares() {
                 true => Keep::Share(self.arguments.cache_share),
@@ -103,7 +111,7 @@ impl Lab<'_> {
             let size = manifest.index_bytes();
             self.recalls(set, subject, (&opened, size), &progress, measured)?;
         }
-        self.inserts(set, &mut measured.grown)
+        if self.arguments.has(Part::Inserts) { self.inserts(set, &mut measured.grown) } else { Ok(()) }
     }
 
     /// Figure 6, and what is varied beside it.

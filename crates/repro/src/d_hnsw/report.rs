@@ -60,12 +60,18 @@ impl Report<'_> {
         let findings: Vec<Finding> = sets.iter().flat_map(Findings::all).collect();
         let mut document = Document::new(&self.lab.arguments.output);
         document.text = self.head();
-        self.found(&mut document.text, &findings);
+        if !findings.is_empty() {
+            self.found(&mut document.text, &findings);
+        }
         for set in &sets {
-            self.curves(&mut document, set)?;
-            self.breakdown(&mut document.text, set);
-            self.varied(&mut document.text, set);
-            self.recalls(&mut document.text, set);
+            if !set.rows.is_empty() {
+                self.curves(&mut document, set)?;
+                self.breakdown(&mut document.text, set);
+                self.varied(&mut document.text, set);
+            }
+            if !set.asked.is_empty() {
+                self.recalls(&mut document.text, set);
+            }
             self.grown(&mut document, set.set, grown)?;
         }
         if !notes.is_empty() {

@@ -149,15 +149,20 @@ impl<M: Memory> Writer<'_, M> {
 
     /// Ids for `count` vectors; the first of them, which is none if there are not as many left.
     pub(in super::super) async fn ids(&self, count: u32) -> Result<Option<u32>, IndexError> {
-        let layout = &self.reading.layout;
-        let add = |by: u64| number(self.memory, layout.next_id_at(), What::Add(by));
-        let first = add(u64::from(count)).await?;
-        if first + u64::from(count) <= u64::from(layout.ids) {
-            return Ok(Some(first as u32));
+        let (layout, count) = (&self.reading.layout, u64::from(count));
+        let mut first = u64_at(&read(self.memory, layout.next_id_at(), 8).await?, 0);
+        for _ in 0..MOST_TRIES {
+            if first + count > u64::from(layout.ids) {
+                return Ok(None);
+            }
+            let take = What::Swap { expected: first, new: first + count };
+            let there = number(self.memory, layout.next_id_at(), take).await?;
+            if there == first {
+                return Ok(Some(first as u32));
+            }
+            first = there;
         }
-        // Back again, so that fewer may still fit.
-        add(u64::from(count).wrapping_neg()).await?;
-        Ok(None)
+        Err(IndexError::Internal("others were always faster".into()))
     }
 
     /// The partition that a vector was inserted into, or built; `None` if there is none of this id.
