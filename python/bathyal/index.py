@@ -305,8 +305,8 @@ class Index:
         return range(*self._handle.insert(rows))
 
     def delete(self, ids: ArrayLike) -> int:
-        """Deletes vectors from an index of a family that takes inserts (see :meth:`insert`) by their ids, and returns
-        how many there were.
+        """Deletes vectors from an index that takes inserts (see :meth:`insert`) by their ids, and returns how many
+        there were.
 
         No search that begins after this finds them. Ids are not given again; those that were deleted before are
         passed over. The space comes back with :func:`bathyal.compact`.
