@@ -9,6 +9,7 @@
 use super::layout::{Layout, WRITERS, Word, u64_at};
 use super::memory::{Memory, Operate, What, number, read};
 use crate::error::IndexError;
+use std::ops::Range;
 
 /// The kind of a unit's word is above its epoch.
 const KIND_BITS: u32 = 62;
@@ -60,6 +61,13 @@ pub(in super::super) async fn take<M: Memory>(
             swept = true;
             continue;
         };
+        if let Some(group) = lying_in(memory, layout, first..first + wanted).await? {
+            return Err(IndexError::Internal(format!(
+                "what says which units are free is damaged: group {group} lies in one of {first} to {}; nothing was written there, \
+                 and searches go on, but the index has to be built anew before more is inserted",
+                first + wanted - 1
+            )));
+        }
         let taken = Taken { first, units: wanted, epoch: rise(memory, layout).await? };
         let swaps = (first..first + wanted).map(|unit| (unit, 0, HELD | taken.epoch)).collect();
         let lost = swap(memory, layout, swaps).await?;
@@ -70,6 +78,28 @@ pub(in super::super) async fn take<M: Memory>(
         swap(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
         // Somewhere else, so that two do not hinder each other for ever.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    }
+    Ok(None)
+}
+
+/// A group that lies in units which are free.
+async fn lying_in<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    units: Range<u32>,
+) -> Result<Option<u32>, IndexError> {
+    let table = read(memory, layout.word_at(0), 8 * layout.groups() as usize).await?;
+    for group in 0..layout.groups() {
+        let word = Word::decode(u64_at(&table, 8 * group as usize));
+        let (from, to) = (word.first.max(units.start), (word.first + word.units).min(units.end));
+        for unit in from..to {
+            // It may have come there since it was free.
+            let now = read(memory, layout.unit_at(unit), 8).await?;
+            let still = Word::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
+            if is_free(u64_at(&now, 0)) && still {
+                return Ok(Some(group));
+            }
+        }
     }
     Ok(None)
 }

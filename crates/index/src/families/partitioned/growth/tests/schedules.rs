@@ -9,6 +9,7 @@ use super::super::units::{BUILT, FIRST_EPOCH, is_free, take};
 use super::super::writer::Writer;
 use super::history::{Act, Event, History};
 use super::world::{Reached, Task, World, step};
+use crate::error::IndexError;
 use crate::families::partitioned::options::PartitionedOptions;
 use crate::families::partitioned::subindex::SubIndex;
 use crate::format::identity::Identity;
@@ -363,6 +364,33 @@ async fn free_units(client: &Client, seed: u64) {
         .map(|group| u64_at(&memory.world.borrow().bytes, layout.word_at(group) as usize));
     let used: u32 = words.map(|word| Word::decode(word).units).sum();
     assert_eq!(held.count() as u32, used, "seed {seed}: units that nobody uses are not free");
+}
+
+/// Units that are called free and are not: nothing is written there.
+#[test]
+fn a_damaged_word_of_a_unit_loses_nothing() {
+    let (layout, mut bytes, places) = built(14, 3);
+    for place in &places {
+        let at = layout.unit_at(place.word.first) as usize;
+        bytes[at..at + 8 * place.word.units as usize].fill(0);
+    }
+    // Nowhere else.
+    let used: u32 = places.iter().map(|place| place.word.units).sum();
+    for unit in used..14 {
+        bytes[layout.unit_at(unit) as usize] = 1;
+    }
+    let world = World::new(bytes.clone(), 5);
+    let memory = Reached { world: world.clone(), client: 1 };
+    let mut outcome = None;
+    let mut task: Task<'_> = Box::pin(async {
+        outcome = Some(take(&memory, &layout, 1).await);
+    });
+    while !step(&mut task) {
+        world.borrow_mut().act();
+    }
+    drop(task);
+    assert!(matches!(outcome, Some(Err(IndexError::Internal(_)))), "{outcome:?}");
+    assert_eq!(world.borrow().bytes, bytes);
 }
 
 /// Runs schedules from a seed on, and looks whether they came to what they are for.
