@@ -21,7 +21,6 @@ use bathyal_kernels::{Metric, squared_norm};
 use bathyal_store::{Object, StoreError};
 use bathyal_tier::Tier;
 use bathyal_vectors::VectorFile;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -163,7 +162,7 @@ impl Pause {
         let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
         let memory = TierMemory::new(tier, self.file.clone())?;
         let Growth { reading, growing, .. } = &self.growth;
-        let writer = Writer { memory: &memory, reading, growing, place: Cell::new(None) };
+        let writer = Writer::new(&memory, reading, growing, None);
         memory.block_on(work(&writer))
     }
 }
@@ -226,8 +225,8 @@ impl Partitions {
         let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
         let memory = TierMemory::new(tier, self.set.file.clone())?;
         let me = tier.holder();
-        let place = Cell::new(writing.place.filter(|(holder, _)| *holder == me).map(|(_, place)| place));
-        let writer = Writer { memory: &memory, reading: &growth.reading, growing: &growth.growing, place };
+        let place = writing.place.filter(|(holder, _)| *holder == me).map(|(_, place)| place);
+        let writer = Writer::new(&memory, &growth.reading, &growth.growing, place);
         memory.block_on(writer.begin())?;
         let done = work(&writer, &writing.pivots)?;
         memory.block_on(writer.end())?;
@@ -293,7 +292,7 @@ impl Partitions {
                 .map(|part| {
                     scope.spawn(move || {
                         let memory = TierMemory::new(tier, self.set.file.clone())?;
-                        work(&Writer { memory: &memory, reading, growing, place: Cell::new(None) }, part)
+                        work(&Writer::new(&memory, reading, growing, None), part)
                     })
                 })
                 .collect();

@@ -12,6 +12,7 @@ use super::regroup::{Growing, Made, regroup};
 use super::units;
 use crate::error::IndexError;
 use std::cell::Cell;
+use std::task::Poll;
 
 /// Slots that are published by one chain of operations.
 const CHAIN: usize = 4;
@@ -29,6 +30,34 @@ pub(in super::super) struct Writer<'a, M> {
     pub(in super::super) growing: &'a Growing,
     /// Its place among the writers, once it has one.
     pub(in super::super) place: Cell<Option<u32>>,
+    /// Whether a task of it makes a group anew: one at a time, since that takes memory for all that is in the group.
+    pub(in super::super) making: Cell<bool>,
+}
+
+/// The turn to make a group anew.
+struct Turn<'a>(&'a Cell<bool>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl<'a, M> Writer<'a, M> {
+    pub(in super::super) fn new(
+        memory: &'a M,
+        reading: &'a Reading,
+        growing: &'a Growing,
+        place: Option<u32>,
+    ) -> Writer<'a, M> {
+        Writer { memory, reading, growing, place: Cell::new(place), making: Cell::new(false) }
+    }
+
+    /// Waits until no other task makes a group anew.
+    async fn turn(&self) -> Turn<'_> {
+        let take = || if self.making.replace(true) { Poll::Pending } else { Poll::Ready(Turn(&self.making)) };
+        std::future::poll_fn(|_| take()).await
+    }
 }
 
 impl<M: Memory> Writer<'_, M> {
@@ -195,6 +224,11 @@ impl<M: Memory> Writer<'_, M> {
             // Whoever took the slot behind the last one makes the group anew; the others wait for that, for a while.
             let own = first <= slots && first + wanted > slots;
             if !own && self.moves(&place, waits).await? {
+                continue;
+            }
+            let _turn = self.turn().await;
+            if self.group(group).await?.word != place.word {
+                // Somebody else was faster.
                 continue;
             }
             if regroup(self.memory, self.reading, self.growing, place).await? == Made::NoRoom {

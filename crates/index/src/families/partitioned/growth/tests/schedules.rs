@@ -234,8 +234,7 @@ impl Client {
     /// What a client does, of a seed.
     async fn live(&self, seed: u64, acts: usize) {
         let mut random = StdRng::seed_from_u64(seed);
-        let place = Cell::new(None);
-        let writer = Writer { memory: &self.memory, reading: &self.reading, growing: &self.growing, place };
+        let writer = Writer::new(&self.memory, &self.reading, &self.growing, None);
         for _ in 0..acts {
             match random.random_range(0..10) {
                 0..5 => self.insert(&writer, random.random_range(1..6)).await,
