@@ -161,7 +161,7 @@ check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulate
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
 
 check-histories: ## ten thousand random schedules of writers and readers of the same partitions; minutes
-	$(CARGO) test --release --locked -p bathyal-index --lib ten_thousand_schedules -- --ignored
+	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-index --lib what_writers_and_readers_see
 
 check-rdma: ## the command and a memory node in a guest with an RDMA device, emulated; minutes, 120 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_rdma/run.sh

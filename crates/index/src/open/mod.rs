@@ -40,7 +40,7 @@ pub use options::{
 };
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
-pub use result::{NO_ID, SearchResult};
+pub use result::SearchResult;
 pub use searching::Searching;
 pub use stats::{CacheStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;

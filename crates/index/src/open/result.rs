@@ -7,6 +7,7 @@ use super::pool::Answers;
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
+use crate::query::NO_ID;
 use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals};
 use bathyal_store::Requests;
 
@@ -46,9 +47,6 @@ pub struct SearchResult {
     /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
     pub notes: Vec<String>,
 }
-
-/// In the place of an id where a query has fewer neighbours than were asked for, which happens to indexes that others change.
-pub const NO_ID: u32 = u32::MAX;
 
 impl SearchResult {
     /// Notes queries with fewer neighbours than were asked for.

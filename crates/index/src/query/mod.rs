@@ -13,6 +13,9 @@ use bathyal_tier::{TierProfile, thread_ns};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
+/// In the place of an id where a query has fewer neighbours than were asked for, which happens to indexes that others change.
+pub const NO_ID: u32 = u32::MAX;
+
 /// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
 pub const DEFAULT_BEAM_WIDTH: u32 = 4;
 /// The same of a tier that is far away, where a hop is a wait of milliseconds (cloud-native-vector-search, section 5.1).

@@ -3,16 +3,15 @@
 use super::assign::{self, Assigned};
 use super::balance;
 use super::calibrate::{self, Measurer, Measuring};
+use super::growth::entry::GrowthEntry;
 use super::growth::laying::Laying;
-use super::hnsw::{Hnsw, arrange};
 use super::meta::{self, Meta};
-use super::options::{PartitionedOptions, Pivots};
 use super::plan::{self, READY};
-use super::section::{
-    FILE_NAME, GrowthEntry, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME,
-};
+use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
 use super::subindex::Parts;
-use super::table::{ALIGNMENT, Entry};
+use super::subindex::hnsw::{Hnsw, arrange};
+use super::subindex::options::{PartitionedOptions, Pivots};
+use super::subindex::table::{ALIGNMENT, Entry};
 use crate::build::journal;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};

@@ -2,7 +2,7 @@
 //! counted on: how much that is depends on these.
 
 use super::meta::navigation_list;
-use super::table::ALIGNMENT;
+use super::subindex::table::ALIGNMENT;
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
 

@@ -2,7 +2,7 @@
 //! partition's.
 
 use super::build::Work;
-use super::hnsw::{Hnsw, arrange};
+use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::{META, Parts, SubIndex};
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;

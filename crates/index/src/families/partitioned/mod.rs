@@ -11,24 +11,24 @@ mod build;
 mod calibrate;
 mod cost;
 mod growth;
-mod hnsw;
+mod inserts;
 mod inspect;
 mod meta;
 mod open;
-mod options;
 mod plan;
 mod search;
 mod section;
 mod shelf;
 mod subindex;
-mod table;
 mod verify;
+mod verify_groups;
 
-pub use options::{
+pub use growth::entry::GrowthEntry;
+pub use section::PartitionedEntry;
+pub use subindex::options::{
     DEFAULT_CONSTRUCTION_LIST, DEFAULT_LINKS, DEFAULT_PARTITION_VECTORS, DEFAULT_PROBES, DEFAULT_REPLICAS,
     PartitionedOptions, Pivots,
 };
-pub use section::{GrowthEntry, PartitionedEntry};
 
 use crate::families::graph::walk::Walk;
 use crate::family::Family;
@@ -38,10 +38,10 @@ use crate::format::identity::Identity;
 pub static FAMILY: Family = Family {
     name: section::NAME,
     about: "partitions with a graph each, read whole and kept for the next queries (d-HNSW): for memory of another machine",
-    options: options::DOCS,
+    options: subindex::options::DOCS,
     counters: search::COUNTERS,
     striped: section::STRIPED,
-    parse: options::parse,
+    parse: subindex::options::parse,
     read: |manifest| Ok(Box::new(open::StoredPartitions::read(manifest)?)),
 };
 
@@ -64,7 +64,7 @@ pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<()
 /// # Errors
 /// A sentence.
 pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
-    table::Table::from_bytes(bytes).map_err(|unread| unread.to_string())?.check(file_bytes)
+    subindex::table::Table::from_bytes(bytes).map_err(|unread| unread.to_string())?.check(file_bytes)
 }
 
 /// Reads the bytes of the first group of partitions that take inserts, of vectors of `row_bytes` bytes, as a search and a writer do,

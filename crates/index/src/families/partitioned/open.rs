@@ -1,13 +1,13 @@
 //! Opening partitions: the meta index and the table stay in memory, and the shelf begins empty.
 
-use super::growth::{self, Growth};
+use super::inserts::{self, Growth};
 use super::inspect;
-use super::options::DEFAULT_PROBES;
 use super::search::{self, Partitions, Place};
 use super::section::PartitionedEntry;
 use super::shelf::{SLOT_BYTES, Shelf};
+use super::subindex::options::DEFAULT_PROBES;
+use super::subindex::table::Table;
 use super::subindex::{self, META, SubIndex};
-use super::table::Table;
 use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
@@ -151,7 +151,7 @@ impl Stored for StoredPartitions {
             return Ok(None);
         }
         let partitions = open(directory, manifest, &self.entry, true)?;
-        partitions.growth.map_or(Ok(None), |growth| growth::pause(growth, partitions.set.file))
+        partitions.growth.map_or(Ok(None), |growth| inserts::pause(growth, partitions.set.file))
     }
 
     fn describe(
@@ -165,7 +165,7 @@ impl Stored for StoredPartitions {
         let layout = self.entry.layout(row_bytes);
         let counts = layout.map(|layout| {
             let object = manifest.open_file(directory, &self.entry.file)?;
-            growth::counts(object.as_ref(), &layout)
+            inserts::counts(object.as_ref(), &layout)
         });
         Ok(inspect::describe(manifest, &self.entry, counts.transpose()?))
     }

@@ -1,9 +1,9 @@
 //! The memory that a build of partitions takes: each stage at its peak.
 
 use super::assign::Assigned;
-use super::hnsw::Hnsw;
 use super::meta::Meta;
-use super::options::PartitionedOptions;
+use super::subindex::hnsw::Hnsw;
+use super::subindex::options::PartitionedOptions;
 use crate::build::options::BuildOptions;
 use crate::form::source::Source;
 use crate::partition::space::Space;

@@ -1,14 +1,14 @@
 //! The searcher: the nearest partitions by the meta index, each walked once it is there.
 
 use super::cost::PartitionShape;
-use super::growth::Growth;
 use super::growth::overflow::{Late, Unread};
 use super::growth::reading::{Fetching, Held, Next};
+use super::inserts::Growth;
 use super::meta;
 use super::section::PartitionedEntry;
 use super::shelf::{Asked, Shelf, Wants};
+use super::subindex::table::Table;
 use super::subindex::{self, SubIndex};
-use super::table::Table;
 use crate::calibrate::probed;
 use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;

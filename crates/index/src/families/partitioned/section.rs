@@ -1,8 +1,9 @@
 //! What a manifest says of partitions.
 
-use super::growth::layout::{Layout, MOST_UNITS};
-use super::options::MOST_REPLICAS;
-use super::table::ENTRY_BYTES;
+use super::growth::entry::{Built, GrowthEntry};
+use super::growth::layout::Layout;
+use super::subindex::options::MOST_REPLICAS;
+use super::subindex::table::ENTRY_BYTES;
 use crate::calibrate::probed::ProbedPoint;
 use crate::calibrate::{self, Calibration, Limits};
 use crate::format::manifest::{FileEntry, Manifest, require};
@@ -125,47 +126,18 @@ impl PartitionedEntry {
         )?;
         require((2..=1024).contains(&self.links), "links is out of range")?;
         if let Some(growth) = &self.growth {
-            growth.check(self, manifest)?;
+            let built = Built {
+                partitions: self.partitions,
+                most_vectors: self.most_vectors,
+                file_bytes: self.file.bytes,
+                vectors: manifest.vectors,
+                row_bytes: manifest.stored_row_bytes()?,
+            };
+            require(self.replicas == 1, "partitions that take inserts have a vector in one of them")?;
+            growth.check(&built)?;
         }
         let series = Some(|point: &ProbedPoint| point.probes);
         let limits = Limits { vectors: manifest.vectors, probes: self.partitions, series };
         calibrate::check(&self.calibration, &limits)
-    }
-}
-
-/// What a manifest says of partitions that take inserts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GrowthEntry {
-    /// Vectors and deletions that the overflow of two partitions has room for.
-    pub overflow_vectors: u32,
-    /// Bytes of a unit: what groups take is a multiple.
-    pub unit_bytes: u64,
-    /// Units in all, and those that groups were built in.
-    pub units: u32,
-    /// See above.
-    pub built_units: u32,
-    /// Ids are below it.
-    pub ids: u32,
-    /// Vectors of a partition at most.
-    pub most_vectors: u32,
-}
-
-impl GrowthEntry {
-    fn check(&self, entry: &PartitionedEntry, manifest: &Manifest) -> Result<(), String> {
-        require(entry.replicas == 1, "partitions that take inserts have a vector in one of them")?;
-        let slots = u64::from(self.overflow_vectors);
-        require((1..=1_000_000).contains(&slots), "overflow_vectors is out of range")?;
-        require(
-            self.unit_bytes.is_power_of_two() && (4096..=1 << 31).contains(&self.unit_bytes),
-            "unit_bytes is out of range",
-        )?;
-        require((1..MOST_UNITS).contains(&u64::from(self.units)), "units is out of range")?;
-        require(self.built_units <= self.units, "built_units is out of range")?;
-        require(u64::from(self.ids) >= manifest.vectors, "ids is out of range")?;
-        require(self.most_vectors >= entry.most_vectors, "a partition has more than most_vectors")?;
-        let layout = Layout::new(entry.partitions, manifest.stored_row_bytes()?, self);
-        let bytes = (layout.file_bytes(), entry.file.bytes);
-        require(bytes.0 == bytes.1, "the file does not have the units that are said of it")
     }
 }

@@ -1,8 +1,8 @@
 //! Every byte of partitions, looked at: checksums, links, ids, vectors.
 
-use super::growth::verifying;
 use super::search::Partitions;
 use super::subindex::{self, SubIndex};
+use super::verify_groups;
 use crate::error::IndexError;
 use crate::family::{VerifyReport, Verifying};
 use crate::format::walk::Marks;
@@ -15,7 +15,7 @@ pub(super) fn verify(
     report: &mut VerifyReport,
 ) -> Result<(), IndexError> {
     if let Some(growth) = &partitions.growth {
-        return verifying::verify(verifying, partitions, growth, report);
+        return verify_groups::verify(verifying, partitions, growth, report);
     }
     let Verifying { object, progress, .. } = *verifying;
     let (entry, mut crc, mut end) = (&partitions.entry, 0, 0);

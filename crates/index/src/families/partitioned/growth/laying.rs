@@ -1,9 +1,9 @@
 //! Writing partitions that take inserts: groups in their units, room for more, and what writers begin with.
 
-use super::super::options::PartitionedOptions;
-use super::super::section::GrowthEntry;
 use super::super::subindex::most_bytes;
-use super::super::table::Entry;
+use super::super::subindex::options::PartitionedOptions;
+use super::super::subindex::table::Entry;
+use super::entry::GrowthEntry;
 use super::layout::{GroupPlace, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS, Word};
 use super::units::{BUILT, FIRST_EPOCH};
 use crate::error::IndexError;

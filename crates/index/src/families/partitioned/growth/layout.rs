@@ -2,8 +2,8 @@
 //! the overflow that they share between them (d-HNSW, section 3.2), each in a run of units; behind the units what writers
 //! agree by.
 
-use super::super::section::GrowthEntry;
-use super::super::table::Entry;
+use super::super::subindex::table::Entry;
+use super::entry::GrowthEntry;
 use crate::format::identity::Identity;
 use bathyal_tier::Span;
 use std::ops::Range;

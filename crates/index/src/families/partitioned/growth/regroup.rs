@@ -1,8 +1,8 @@
 //! Making a group anew whose overflow is full: out of place, with what was inserted in its graphs and what was deleted gone, and then
 //! in its place by a swing of its word in the table.
 
-use super::super::hnsw::{Hnsw, arrange};
-use super::super::options::PartitionedOptions;
+use super::super::subindex::hnsw::{Hnsw, arrange};
+use super::super::subindex::options::PartitionedOptions;
 use super::super::subindex::{Parts, SubIndex};
 use super::layout::{GroupPlace, HEAD_BYTES, MOST_GROUP_UNITS, MOST_VERSIONS, Word};
 use super::memory::{Memory, Operate, What, number, read};

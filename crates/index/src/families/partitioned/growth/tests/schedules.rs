@@ -10,8 +10,8 @@ use super::super::writer::Writer;
 use super::history::{Act, Event, History};
 use super::world::{Reached, Task, World, step};
 use crate::error::IndexError;
-use crate::families::partitioned::options::PartitionedOptions;
 use crate::families::partitioned::subindex::SubIndex;
+use crate::families::partitioned::subindex::options::PartitionedOptions;
 use crate::format::identity::Identity;
 use bathyal_kernels::{Element, Metric};
 use rand::rngs::StdRng;
@@ -405,14 +405,9 @@ fn schedules(count: u64) {
     assert!(refused > 0 && refused < 10 * count, "{refused} refused");
 }
 
+/// As many as `BATHYAL_SCHEDULES` says, or some hundreds (`make check-histories`: ten thousand).
 #[test]
 fn what_writers_and_readers_see_at_once_is_what_one_after_the_other_could_have_seen() {
-    schedules(500);
-}
-
-/// As the one before, ten thousand of them.
-#[test]
-#[ignore = "takes minutes: make check-histories"]
-fn ten_thousand_schedules() {
-    schedules(10_000);
+    let said = std::env::var("BATHYAL_SCHEDULES").ok();
+    schedules(said.map_or(500, |count| count.parse().expect("a number of schedules")));
 }

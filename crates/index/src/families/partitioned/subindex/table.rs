@@ -6,25 +6,25 @@ use crate::room::room;
 use bathyal_tier::Span;
 
 /// Bytes of an entry: offset, bytes, vectors.
-pub(super) const ENTRY_BYTES: usize = 16;
+pub(in super::super) const ENTRY_BYTES: usize = 16;
 /// Where a sub-index begins is a multiple of this.
-pub(super) const ALIGNMENT: u64 = 64;
+pub(in super::super) const ALIGNMENT: u64 = 64;
 
 /// A line of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) offset: u64,
-    pub(super) bytes: u32,
+pub(in super::super) struct Entry {
+    pub(in super::super) offset: u64,
+    pub(in super::super) bytes: u32,
     /// Vectors in the partition, copies included.
-    pub(super) vectors: u32,
+    pub(in super::super) vectors: u32,
 }
 
 impl Entry {
-    pub(super) fn span(&self) -> Span {
+    pub(in super::super) fn span(&self) -> Span {
         Span::at(self.offset, self.bytes)
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(in super::super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.offset.to_le_bytes());
         out.extend(self.bytes.to_le_bytes());
         out.extend(self.vectors.to_le_bytes());
@@ -42,7 +42,7 @@ impl Entry {
 
 /// The table.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(in super::super) struct Table {
     entries: Vec<Entry>,
 }
 
@@ -51,7 +51,7 @@ impl Table {
     ///
     /// # Errors
     /// A sentence where they are none; no memory.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Table, Unreadable> {
+    pub(in super::super) fn from_bytes(bytes: &[u8]) -> Result<Table, Unreadable> {
         let (found, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if found.is_empty() || !rest.is_empty() {
             return Err(format!("{} bytes are no table", bytes.len()).into());
@@ -65,7 +65,7 @@ impl Table {
     ///
     /// # Errors
     /// A sentence where they do not.
-    pub(super) fn check(&self, file_bytes: u64) -> Result<(), String> {
+    pub(in super::super) fn check(&self, file_bytes: u64) -> Result<(), String> {
         let mut end = 0_u64;
         for (number, entry) in self.entries.iter().enumerate() {
             if entry.offset != end.next_multiple_of(ALIGNMENT) || entry.bytes == 0 || entry.vectors == 0 {
@@ -82,15 +82,15 @@ impl Table {
         Ok(())
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in super::super) fn count(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn entry(&self, partition: u32) -> Entry {
+    pub(in super::super) fn entry(&self, partition: u32) -> Entry {
         self.entries[partition as usize]
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(in super::super) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 }

@@ -1,16 +1,16 @@
 //! What an open index of partitions that take inserts knows of them, and its way to make changes.
 
-use super::super::options::PartitionedOptions;
-use super::super::search::Partitions;
-use super::super::section::PartitionedEntry;
-use super::super::subindex::SubIndex;
-use super::super::table::Table;
-use super::layout::{GroupPlace, HEAD_BYTES, Layout, Word, u64_at};
-use super::memory::TierMemory;
-use super::overflow::Change;
-use super::reading::{Places, Reading};
-use super::regroup::Growing;
-use super::writer::{WAITS, Writer};
+use super::growth::layout::{GroupPlace, HEAD_BYTES, Layout, Word, u64_at};
+use super::growth::memory::TierMemory;
+use super::growth::overflow::Change;
+use super::growth::reading::{Places, Reading};
+use super::growth::regroup::Growing;
+use super::growth::writer::{WAITS, Writer};
+use super::search::Partitions;
+use super::section::PartitionedEntry;
+use super::subindex::SubIndex;
+use super::subindex::options::PartitionedOptions;
+use super::subindex::table::Table;
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::family::{InPlace, Paused};
@@ -44,10 +44,10 @@ const CONSIDERED: usize = 32;
 const ROWS_NAMED: usize = 10;
 
 /// See the module's description.
-pub(in super::super) struct Growth {
-    pub(in super::super) reading: Reading,
+pub(super) struct Growth {
+    pub(super) reading: Reading,
     /// Whether others may change it at any time.
-    pub(in super::super) shared: bool,
+    pub(super) shared: bool,
     growing: Growing,
     object: Arc<dyn Object>,
     vectors: AtomicU64,
@@ -66,7 +66,7 @@ struct Writing {
 }
 
 /// Vectors that there are in an object, and the id that the next one gets.
-pub(in super::super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64), IndexError> {
+pub(super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64), IndexError> {
     let mut numbers = [0; 24];
     object.read_at(layout.next_id_at(), &mut numbers)?;
     let number = |at: usize| u64_at(&numbers, at).min(u64::from(layout.ids));
@@ -75,12 +75,12 @@ pub(in super::super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(
 
 impl Growth {
     /// Bytes of memory that knowing where groups lie takes, and changing something.
-    pub(in super::super) fn planned_bytes(entry: &PartitionedEntry) -> u64 {
+    pub(super) fn planned_bytes(entry: &PartitionedEntry) -> u64 {
         2 * entry.meta.bytes + u64::from(entry.partitions) * size_of::<GroupPlace>() as u64 / 2
     }
 
     /// Looks where the groups of `object` lie, which were built where the table says.
-    pub(in super::super) fn open(
+    pub(super) fn open(
         object: Arc<dyn Object>,
         (layout, identity): (Layout, Identity),
         (entry, set): (&PartitionedEntry, &VectorSet),
@@ -131,12 +131,12 @@ impl Growth {
     }
 
     /// Vectors that are there, and the id that the next one gets, as far as is known here.
-    pub(in super::super) fn counts(&self) -> (u64, u32) {
+    pub(super) fn counts(&self) -> (u64, u32) {
         (self.vectors.load(Ordering::Relaxed), self.next_id.load(Ordering::Relaxed) as u32)
     }
 
     /// Vectors that there may be, whatever others have changed.
-    pub(in super::super) fn most(&self) -> u64 {
+    pub(super) fn most(&self) -> u64 {
         if self.shared { u64::from(self.reading.layout.ids) } else { self.counts().0 }
     }
 
@@ -177,7 +177,7 @@ impl Drop for Pause {
 }
 
 /// Keeps others from changing the index; `None` where nothing is changed where it lies.
-pub(in super::super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paused>>, IndexError> {
+pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paused>>, IndexError> {
     let tier = match growth.object.changeable() {
         Err(StoreError::Unchangeable { .. }) => return Ok(None),
         tier => tier?,

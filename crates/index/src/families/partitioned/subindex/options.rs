@@ -24,7 +24,7 @@ const OVERFLOW_VECTORS: std::ops::RangeInclusive<u32> = 0..=1_000_000;
 /// Partitions that a search of a named candidate list looks at.
 pub const DEFAULT_PROBES: u32 = 4;
 /// Most partitions that a vector is in.
-pub(super) const MOST_REPLICAS: u32 = 8;
+pub(in super::super) const MOST_REPLICAS: u32 = 8;
 /// Fewest vectors of a partition on average, and most: a sub-index is read at once.
 const PARTITION_VECTORS: std::ops::RangeInclusive<u32> = 8..=1_000_000;
 /// Links that make a graph, and as many as a list of the bottom layer has room for.
@@ -104,7 +104,7 @@ impl Default for PartitionedOptions {
 }
 
 /// The same for people.
-pub(super) const DOCS: &[OptionDoc] = &[
+pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "partition_vectors",
         value: "VECTORS",
@@ -145,13 +145,13 @@ pub(super) const DOCS: &[OptionDoc] = &[
     },
 ];
 
-pub(super) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
+pub(in super::super) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
     typed::<PartitionedOptions>(given).map(FamilyOptions::from)
 }
 
 impl PartitionedOptions {
     /// Refuses numbers that make no index.
-    pub(super) fn check(&self) -> Result<(), IndexError> {
+    pub(in super::super) fn check(&self) -> Result<(), IndexError> {
         let within = |name: &str, given: u32, range: std::ops::RangeInclusive<u32>, why: &str| {
             if range.contains(&given) {
                 return Ok(());
@@ -194,21 +194,21 @@ impl PartitionedOptions {
     }
 
     /// Vectors and deletions that an overflow has room for, of an index that takes inserts.
-    pub(super) fn overflow(&self) -> Option<u32> {
+    pub(in super::super) fn overflow(&self) -> Option<u32> {
         let usual = 2 * self.partition_vectors / OVERFLOW_SHARE;
         let given = if self.overflow_vectors > 0 { self.overflow_vectors } else { usual };
         (self.growth > 0.0).then_some(given.max(1))
     }
 
     /// Vectors of a partition at most once some were inserted: beyond, they go to the next one.
-    pub(super) fn most_grown(&self, most_built: u32) -> u32 {
+    pub(in super::super) fn most_grown(&self, most_built: u32) -> u32 {
         let average = f64::from(self.partition_vectors) * (1.0 + f64::from(self.growth));
         let most = (2.0 * average).min(self.most_vectors() as f64).max(f64::from(most_built));
         most as u32 + self.overflow().unwrap_or(0)
     }
 
     /// Most vectors that a partition holds, copies included: it is read at once, whatever the data.
-    pub(super) fn most_vectors(&self) -> usize {
+    pub(in super::super) fn most_vectors(&self) -> usize {
         /// Copies at borders, and what is dense where pivots were sampled; beyond, vectors go to the next partition.
         const MOST: usize = 4;
         MOST * self.partition_vectors as usize

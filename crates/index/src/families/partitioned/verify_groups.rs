@@ -1,12 +1,12 @@
 //! Every byte of partitions that take inserts, looked at: groups where the table says, what is in their overflows, and whether each
 //! vector is where its place says.
 
-use super::super::search::Partitions;
-use super::super::subindex::SubIndex;
-use super::Growth;
-use super::layout::{GroupPlace, HEAD_BYTES, u32_at, u64_at};
-use super::overflow::{Late, Overflow, Unread};
-use super::units::{FIRST_EPOCH, is_free};
+use super::growth::layout::{GroupPlace, HEAD_BYTES, u32_at, u64_at};
+use super::growth::overflow::{Late, Overflow, Unread};
+use super::growth::units::{FIRST_EPOCH, is_free};
+use super::inserts::Growth;
+use super::search::Partitions;
+use super::subindex::SubIndex;
 use crate::error::IndexError;
 use crate::family::{VerifyReport, Verifying};
 use crate::format::walk::Marks;
@@ -16,7 +16,7 @@ use bathyal_kernels::first_non_finite;
 const AT_ONCE: usize = 1 << 20;
 
 /// Checks the file of partitions; what is wrong goes into `report`.
-pub(in super::super) fn verify(
+pub(super) fn verify(
     verifying: &Verifying<'_>,
     partitions: &Partitions,
     growth: &Growth,

@@ -2,6 +2,10 @@
 //!
 //! Vectors of upper layers come first, so that each layer is a prefix of the one below it and a vector has one number in all.
 
+pub(super) mod hnsw;
+pub(super) mod options;
+pub(super) mod table;
+
 use crate::error::IndexError;
 use crate::families::graph::adjacency::Adjacency;
 use crate::families::graph::walk::{Links, Walk};

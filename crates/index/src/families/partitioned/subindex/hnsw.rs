@@ -2,7 +2,7 @@
 //! over the first vectors of the one below it.
 
 use super::options::PartitionedOptions;
-use super::subindex::{MOST_LAYERS, SubIndex};
+use super::{MOST_LAYERS, SubIndex};
 use crate::error::IndexError;
 use crate::families::graph::GraphOptions;
 use crate::families::graph::adjacency::Adjacency;
@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 
 /// Puts those of `members` first that are in upper layers, and those that are `held` back last; otherwise they stay in
 /// order. Returns how many vectors each layer has, the bottom first (HNSW, algorithm 1, line 4).
-pub(super) fn arrange(
+pub(in super::super) fn arrange(
     members: &mut [u32],
     held: impl Fn(u32) -> bool,
     own: &PartitionedOptions,
@@ -38,24 +38,24 @@ pub(super) fn arrange(
 }
 
 /// The layers of an HNSW while it grows, of a single thread.
-pub(super) struct Hnsw<'a> {
+pub(in super::super) struct Hnsw<'a> {
     space: &'a Space,
     own: &'a PartitionedOptions,
     progress: Unheard<'a>,
     /// The bottom first.
-    pub(super) layers: Vec<Adjacency>,
+    pub(in super::super) layers: Vec<Adjacency>,
 }
 
 impl<'a> Hnsw<'a> {
     /// Bytes of memory that one over `count` vectors takes, besides these.
-    pub(super) fn planned_bytes(count: u64, own: &PartitionedOptions) -> u64 {
+    pub(in super::super) fn planned_bytes(count: u64, own: &PartitionedOptions) -> u64 {
         // The upper layers are a geometric series of at most half of it.
         2 * Adjacency::planned_bytes(count, 2 * own.links) + Growth::planned_bytes(count, 1)
     }
 
     /// Grows one over the vectors of `space`, of which the layers of `sizes` take the first each, and the bottom layer all
     /// but the last `held`.
-    pub(super) fn grow(
+    pub(in super::super) fn grow(
         space: &'a Space,
         sizes: &[usize],
         held: usize,
@@ -75,7 +75,7 @@ impl<'a> Hnsw<'a> {
 
     /// Grows one further that was read: over its vectors, which `space` begins with, and all others, which are in the bottom layer
     /// alone.
-    pub(super) fn extend(
+    pub(in super::super) fn extend(
         space: &'a Space,
         grown: &SubIndex<'_>,
         own: &'a PartitionedOptions,
@@ -100,7 +100,7 @@ impl<'a> Hnsw<'a> {
     }
 
     /// Inserts what was held back: all of the bottom layer from the number `first` on.
-    pub(super) fn complete(&mut self, first: usize) -> Result<(), IndexError> {
+    pub(in super::super) fn complete(&mut self, first: usize) -> Result<(), IndexError> {
         let Some(bottom) = self.layers.first_mut() else { return Ok(()) };
         let bottom = std::mem::replace(bottom, Adjacency::new(0, 1)?);
         let order: Vec<u32> = (0..bottom.count() as u32).collect();

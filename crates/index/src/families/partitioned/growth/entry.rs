@@ -1,0 +1,53 @@
+//! What a manifest says of partitions that take inserts.
+
+use super::layout::{Layout, MOST_UNITS};
+use crate::format::manifest::require;
+use serde::{Deserialize, Serialize};
+
+/// What a manifest says of partitions that take inserts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrowthEntry {
+    /// Vectors and deletions that the overflow of two partitions has room for.
+    pub overflow_vectors: u32,
+    /// Bytes of a unit: what groups take is a multiple.
+    pub unit_bytes: u64,
+    /// Units in all, and those that groups were built in.
+    pub units: u32,
+    /// See above.
+    pub built_units: u32,
+    /// Ids are below it.
+    pub ids: u32,
+    /// Vectors of a partition at most.
+    pub most_vectors: u32,
+}
+
+/// What else the manifest says of them.
+pub(in super::super) struct Built {
+    pub(in super::super) partitions: u32,
+    /// Of the largest partition.
+    pub(in super::super) most_vectors: u32,
+    pub(in super::super) file_bytes: u64,
+    pub(in super::super) vectors: u64,
+    pub(in super::super) row_bytes: usize,
+}
+
+impl GrowthEntry {
+    pub(in super::super) fn check(&self, built: &Built) -> Result<(), String> {
+        let slots = u64::from(self.overflow_vectors);
+        require((1..=1_000_000).contains(&slots), "overflow_vectors is out of range")?;
+        require(
+            self.unit_bytes.is_power_of_two() && (4096..=1 << 31).contains(&self.unit_bytes),
+            "unit_bytes is out of range",
+        )?;
+        require((1..MOST_UNITS).contains(&u64::from(self.units)), "units is out of range")?;
+        require(self.built_units <= self.units, "built_units is out of range")?;
+        require(u64::from(self.ids) >= built.vectors, "ids is out of range")?;
+        require(self.most_vectors >= built.most_vectors, "a partition has more than most_vectors")?;
+        let layout = Layout::new(built.partitions, built.row_bytes, self);
+        require(
+            layout.file_bytes() == built.file_bytes,
+            "the file does not have the units that are said of it",
+        )
+    }
+}
