@@ -1,4 +1,4 @@
-//! Objects that lie in parts on several disks, unit after unit in turn.
+//! Objects that lie in parts on several disks, or in several stores, unit after unit in turn.
 //!
 //! Which objects of a draft are striped, and over which folders, is said when a store is made ([`Striping`]). The folder
 //! of such a generation holds a *table* (`table`) that says where the parts of its objects lie; each part begins with a
@@ -9,16 +9,18 @@
 //! knows the folder that it was written into, so that a copy of that folder is not taken for the owner of the parts.
 
 mod header;
+mod part_file;
 mod parts;
 mod table;
 
 pub use header::HEADER_BYTES;
 pub use parts::Parts;
-pub use table::TABLE_NAME;
-pub(crate) use table::{Table, remove_parts};
+pub(crate) use table::remove_parts;
+pub use table::{TABLE_NAME, Table};
 
 use crate::disk::{Disk, Kind};
 use crate::error::StoreError;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a unit where nobody says otherwise: pages of 4 KB never cross units, and lists of 48 KB do so in less than one read
@@ -59,11 +61,7 @@ impl Striping {
                 }
             ));
         }
-        if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(UNIT_STEP) || stripe_bytes > MOST_STRIPE_BYTES {
-            return refuse(format!(
-                "a unit of {stripe_bytes} bytes is no multiple of {UNIT_STEP} up to {MOST_STRIPE_BYTES}"
-            ));
-        }
+        check_unit(stripe_bytes)?;
         let mut named: Vec<String> = Vec::new();
         for folder in folders {
             let absolute = std::path::absolute(folder).map_err(|e| StoreError::io("find", folder, e))?;
@@ -79,9 +77,29 @@ impl Striping {
         Ok(Striping { folders: named, stripe_bytes, objects })
     }
 
+    /// The objects `objects` in units of `stripe_bytes`, in turn in the stores at `addresses`, which were found to be different
+    /// ones.
+    ///
+    /// # Errors
+    /// As [`Striping::new`].
+    pub fn over_stores(
+        addresses: Vec<String>,
+        stripe_bytes: u32,
+        objects: &[&str],
+    ) -> Result<Striping, StoreError> {
+        check_unit(stripe_bytes)?;
+        let objects = objects.iter().map(ToString::to_string).collect();
+        Ok(Striping { folders: addresses, stripe_bytes, objects })
+    }
+
     /// The folders, in the order of the parts.
     pub fn folders(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.folders.iter().map(Path::new)
+    }
+
+    /// What is striped.
+    pub fn objects(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.objects.iter().map(String::as_str)
     }
 
     /// Refuses folders that cannot hold the parts of a generation at `target`.
@@ -124,9 +142,18 @@ impl Striping {
     }
 }
 
+fn check_unit(stripe_bytes: u32) -> Result<(), StoreError> {
+    if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(UNIT_STEP) || stripe_bytes > MOST_STRIPE_BYTES {
+        let reason =
+            format!("a unit of {stripe_bytes} bytes is no multiple of {UNIT_STEP} up to {MOST_STRIPE_BYTES}");
+        return Err(StoreError::Striping { reason });
+    }
+    Ok(())
+}
+
 /// How bytes are dealt out to parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Deal {
+pub struct Deal {
     /// Bytes of a unit.
     pub(crate) unit: u64,
     /// Number of parts.
@@ -134,17 +161,40 @@ pub(crate) struct Deal {
 }
 
 impl Deal {
-    /// Bytes of an object of `total` bytes that part number `part` holds.
-    pub(crate) fn share(self, total: u64, part: usize) -> u64 {
+    /// Number of parts.
+    pub fn parts(self) -> usize {
+        self.parts as usize
+    }
+
+    /// Bytes of a unit.
+    pub fn stripe_bytes(self) -> u64 {
+        self.unit
+    }
+
+    /// Bytes of an object of `total` bytes that part number `part` holds. Of the bytes from `a` to `b` of any object it holds
+    /// those from `share(a)` to `share(b)`, back to back.
+    pub fn share(self, total: u64, part: usize) -> u64 {
         let (units, rest, part) = (total / self.unit, total % self.unit, part as u64);
         let whole = units / self.parts + u64::from(part < units % self.parts);
         whole * self.unit + if part == units % self.parts { rest } else { 0 }
     }
 
     /// The part that holds `offset`, where in it, and how many bytes follow there.
-    pub(crate) fn locate(self, offset: u64) -> (usize, u64, u64) {
+    pub fn locate(self, offset: u64) -> (usize, u64, u64) {
         let (number, within) = (offset / self.unit, offset % self.unit);
         ((number % self.parts) as usize, number / self.parts * self.unit + within, self.unit - within)
+    }
+
+    /// Which part holds which of the `len` bytes from `offset` on, in their order: places among these bytes.
+    pub fn runs(self, offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let mut start = 0_usize;
+        std::iter::from_fn(move || {
+            let (part, _, run) = self.locate(offset + start as u64);
+            let end = len.min(start.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
+            let range = start..end;
+            start = end;
+            (!range.is_empty()).then_some((part, range))
+        })
     }
 }
 
@@ -165,6 +215,16 @@ mod tests {
                 }
                 let shares: Vec<u64> = (0..parts as usize).map(|part| deal.share(total, part)).collect();
                 assert_eq!(shares, dealt, "{total} bytes in {parts} parts");
+                for from in [0, 7, 10, 25] {
+                    let mut after: Vec<u64> =
+                        (0..parts as usize).map(|part| deal.share(from, part)).collect();
+                    for (part, range) in deal.runs(from, total.saturating_sub(from) as usize) {
+                        let (owner, at, _) = deal.locate(from + range.start as u64);
+                        assert_eq!((owner, at), (part, after[part]), "back to back");
+                        after[part] += range.len() as u64;
+                    }
+                    assert!(total < from || after == shares, "{from} to {total} in {parts} parts");
+                }
                 let reach = bathyal_tier::layer::stripe::StripeTier::reach(shares.into_iter(), 10);
                 assert_eq!(reach, total);
             }

@@ -2,12 +2,13 @@
 
 use super::Deal;
 use super::header::HEADER_BYTES;
+use super::part_file::PartFile;
 use super::table::{Table, read_header};
-use crate::disk::{Disk, DiskFile, read_exact};
+use crate::contract::Object;
+use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 use bathyal_tier::Tier;
-use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::file::{FileOptions, FileTier};
+use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::layer::stripe::StripeTier;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,7 @@ pub struct Parts {
 
 #[derive(Debug, Clone)]
 struct Part {
-    path: PathBuf,
-    file: Arc<dyn DiskFile>,
+    object: Arc<dyn Object>,
     /// Bytes behind the header.
     len: u64,
 }
@@ -49,20 +49,43 @@ impl Parts {
         object: &str,
         moved: &[PathBuf],
     ) -> Result<Parts, StoreError> {
-        let deal = table.deal();
-        let open = |part: usize| {
+        let open = |part: usize| -> Result<Arc<dyn Object>, StoreError> {
             let search = Search { disk, table, object, part, moved };
             let (path, file) = search.find()?;
-            let len = file.length().map_err(|e| StoreError::io("read the length of", &path, e))?;
-            Ok(Part { path, file, len: len.saturating_sub(HEADER_BYTES) })
+            Ok(Arc::new(PartFile::new(path, file)?))
         };
-        let parts = (0..deal.parts as usize).map(open).collect::<Result<Vec<Part>, StoreError>>()?;
+        let parts = (0..table.deal().parts()).map(open).collect::<Result<Vec<_>, StoreError>>()?;
+        Ok(Parts::over(table, folder.join(object), parts))
+    }
+
+    /// The parts of `object`, which are objects of other stores, each found to begin as the table says. `address` is where the
+    /// object would be if it were not striped.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`] that names the first that is none, and says what to do: `advice`.
+    pub fn of(
+        table: &Table,
+        object: &str,
+        address: PathBuf,
+        parts: Vec<Arc<dyn Object>>,
+        advice: &str,
+    ) -> Result<Parts, StoreError> {
+        for (number, part) in parts.iter().enumerate() {
+            table.check_part(object, number, part.as_ref(), advice)?;
+        }
+        Ok(Parts::over(table, address, parts))
+    }
+
+    fn over(table: &Table, address: PathBuf, objects: Vec<Arc<dyn Object>>) -> Parts {
+        let part = |object: Arc<dyn Object>| Part { len: object.len().saturating_sub(HEADER_BYTES), object };
+        let (deal, parts) = (table.deal(), objects.into_iter().map(part).collect::<Vec<Part>>());
         let len = StripeTier::reach(parts.iter().map(|part| part.len), deal.unit);
-        Ok(Parts { address: folder.join(object), key: table.key(), deal, parts, len, checksums: None })
+        Parts { address, key: table.key(), deal, parts, len, checksums: None }
     }
 
     /// With the checksums of the first `len` bytes of each, where they are known already.
-    pub(crate) fn known(mut self, len: u64, checksums: Vec<u32>) -> Parts {
+    #[must_use]
+    pub fn known(mut self, len: u64, checksums: Vec<u32>) -> Parts {
         if len == self.len {
             self.checksums = Some(checksums);
         }
@@ -91,7 +114,7 @@ impl Parts {
 
     /// Where each part is.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
-        self.parts.iter().map(|part| part.path.as_path())
+        self.parts.iter().map(|part| part.object.address())
     }
 
     /// Bytes of the object that each part holds, as far as it goes.
@@ -102,7 +125,7 @@ impl Parts {
     /// The part that holds all of the `len` bytes at `offset`; `None` if they are in several, or beyond the end.
     pub fn holder(&self, offset: u64, len: u64) -> Option<&Path> {
         let (part, _, run) = self.deal.locate(offset);
-        (len <= run && offset < self.len).then_some(&*self.parts[part].path)
+        (len <= run && offset < self.len).then(|| self.parts[part].object.address())
     }
 
     /// An error unless each part holds what it should of an object of `len` bytes.
@@ -118,7 +141,7 @@ impl Parts {
                 let reason = format!(
                     "has {found} bytes instead of {wanted}: {how}; restore it from a copy or build the index again"
                 );
-                return Err(StoreError::Part { path: part.path.clone(), reason });
+                return Err(StoreError::Part { path: part.object.address().to_path_buf(), reason });
             }
         }
         Ok(())
@@ -127,7 +150,7 @@ impl Parts {
     /// Reads as many bytes as `out` has from `offset` on.
     ///
     /// # Errors
-    /// [`StoreError::Short`] if not all of them lie within the object.
+    /// [`StoreError::Short`] if not all of them lie within the object, or of a part that was cut since.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let wanted = out.len() as u64;
         let short = |len| StoreError::Short { path: self.address.clone(), offset, wanted, len };
@@ -138,19 +161,7 @@ impl Parts {
         while done < out.len() {
             let (number, at, run) = self.deal.locate(offset + done as u64);
             let end = out.len().min(done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
-            let part = &self.parts[number];
-            read_exact(part.file.as_ref(), &mut out[done..end], HEADER_BYTES + at).map_err(|e| {
-                match (e.kind(), part.file.length()) {
-                    // It was cut since.
-                    (ErrorKind::UnexpectedEof, Ok(len)) => StoreError::Short {
-                        path: part.path.clone(),
-                        offset: HEADER_BYTES + at,
-                        wanted: (end - done) as u64,
-                        len,
-                    },
-                    _ => StoreError::io("read", &part.path, e),
-                }
-            })?;
+            self.parts[number].object.read_at(HEADER_BYTES + at, &mut out[done..end])?;
             done = end;
         }
         Ok(())
@@ -169,14 +180,17 @@ impl Parts {
     }
 
     /// The CRC-32C of the first `len` bytes that part number `part` holds.
-    pub(crate) fn checksum(&self, part: usize, len: u64) -> Result<u32, StoreError> {
-        let Part { path, file, .. } = &self.parts[part];
-        let mut buffer = vec![0; READ_BYTES.min(len) as usize];
+    ///
+    /// # Errors
+    /// As [`Parts::read_at`].
+    pub fn checksum(&self, part: usize, len: u64) -> Result<u32, StoreError> {
+        let object = &self.parts[part].object;
+        let piece = READ_BYTES.max(object.piece_bytes() as u64);
+        let mut buffer = vec![0; piece.min(len) as usize];
         let (mut crc, mut at) = (0, 0);
         while at < len {
-            let bytes = &mut buffer[..READ_BYTES.min(len - at) as usize];
-            read_exact(file.as_ref(), bytes, HEADER_BYTES + at)
-                .map_err(|e| StoreError::io("read", path, e))?;
+            let bytes = &mut buffer[..piece.min(len - at) as usize];
+            object.read_at(HEADER_BYTES + at, bytes)?;
             crc = crc32c::crc32c_append(crc, bytes);
             at += bytes.len() as u64;
         }
@@ -188,17 +202,19 @@ impl Parts {
     /// # Errors
     /// [`StoreError`].
     pub fn tier(&self, options: FileOptions) -> Result<Arc<StripeTier>, StoreError> {
-        let member = |part: &Part| -> Result<Arc<dyn Tier>, StoreError> {
-            if part.file.file().is_some() {
-                return Ok(Arc::new(FileTier::open(&part.path, options)?));
-            }
-            let mut bytes = vec![0; (HEADER_BYTES + part.len) as usize];
-            read_exact(part.file.as_ref(), &mut bytes, 0)
-                .map_err(|e| StoreError::io("read", &part.path, e))?;
-            Ok(Arc::new(DramTier::new(bytes)))
-        };
-        let members = self.parts.iter().map(member).collect::<Result<Vec<_>, StoreError>>()?;
+        let members = self.parts.iter().map(|part| part.object.tier(options));
+        let members = members.collect::<Result<Vec<Arc<dyn Tier>>, StoreError>>()?;
         Ok(Arc::new(StripeTier::behind(members, self.stripe_bytes(), HEADER_BYTES as u32)?))
+    }
+
+    /// What the parts are.
+    pub fn objects(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Object>> {
+        self.parts.iter().map(|part| &part.object)
+    }
+
+    /// How bytes are dealt out to the parts.
+    pub fn deal(&self) -> Deal {
+        self.deal
     }
 }
 

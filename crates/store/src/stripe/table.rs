@@ -1,7 +1,8 @@
-//! Where the parts of a generation's objects lie: a file in its folder, written before any part is.
+//! Where the parts of a generation's objects lie: a file in its folder, or an object of it, written before any part is.
 
 use super::header::{HEADER_BYTES, Header};
 use super::{Deal, MOST_PARTS, MOST_STRIPE_BYTES, Striping, UNIT_STEP};
+use crate::contract::Object;
 use crate::disk::{Disk, DiskFile, read_exact, write_all};
 use crate::error::StoreError;
 use serde::{Deserialize, Serialize};
@@ -17,21 +18,27 @@ pub const TABLE_NAME: &str = "stripe.json";
 const LARGEST: u64 = 1 << 20;
 const VERSION: u32 = 1;
 
-/// Where parts lie.
+/// Where parts lie: in folders of this machine, or at addresses of stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Table {
+pub struct Table {
     version: u32,
     /// The number of the draft, as sixteen hexadecimal digits.
     key: String,
-    /// The file system's number of the folder that the table was written into. A copy of the folder has another one.
+    /// The file system's number of the folder that the table was written into. A copy of the folder has another one. 0 of parts
+    /// that lie at addresses.
     owner: u64,
     /// What the names of parts begin with.
     name: String,
     stripe_bytes: u32,
-    /// By part.
+    /// By part; all are absolute, or all are addresses.
     folders: Vec<String>,
     /// What is striped, as far as there is such an object.
     objects: Vec<String>,
+}
+
+/// Whether a text names a store and not a folder of this machine.
+fn is_address(text: &str) -> bool {
+    text.contains("://")
 }
 
 /// Any number, another one each time.
@@ -40,6 +47,32 @@ fn random() -> u64 {
 }
 
 impl Table {
+    /// The table of a new draft, which will be called `name`; each has a key of its own.
+    pub fn new(name: &str, striping: &Striping) -> Table {
+        Table {
+            version: VERSION,
+            key: format!("{:016x}", random()),
+            owner: 0,
+            name: name.to_string(),
+            stripe_bytes: striping.stripe_bytes,
+            folders: striping.folders.clone(),
+            objects: striping.objects.clone(),
+        }
+    }
+
+    /// What [`Table::parse`] reads: JSON, and a line with its checksum.
+    ///
+    /// # Errors
+    /// [`StoreError::Irregular`] of what cannot be written.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
+        let failed = |e: serde_json::Error| StoreError::Irregular {
+            path: PathBuf::from(TABLE_NAME),
+            reason: e.to_string(),
+        };
+        let json = serde_json::to_vec_pretty(self).map_err(failed)?;
+        Ok([&json[..], format!("\ncrc32c {:08x}\n", crc32c::crc32c(&json)).as_bytes()].concat())
+    }
+
     /// Writes the table of a new draft, which will be called `name`, into its folder of objects. When this returns, it outlives
     /// the machine.
     pub(crate) fn begin(
@@ -51,24 +84,14 @@ impl Table {
         let path = folder.join(TABLE_NAME);
         let failed = |e| StoreError::io("write", &path, e);
         let owner = disk.stat(folder).map_err(|e| StoreError::io("look at", folder, e))?.identity.1;
-        let mut table = Table {
-            version: VERSION,
-            key: String::new(),
-            owner,
-            name: name.to_string(),
-            stripe_bytes: striping.stripe_bytes,
-            folders: striping.folders.clone(),
-            objects: striping.objects.clone(),
-        };
         // Never a file that is there already, whoever put it there.
-        loop {
-            table.key = format!("{:016x}", random());
+        let table = loop {
+            let table = Table { owner, ..Table::new(name, striping) };
             if table.paths().all(|path| disk.stat(&path).is_err()) {
-                break;
+                break table;
             }
-        }
-        let json = serde_json::to_vec_pretty(&table).map_err(|e| failed(e.into()))?;
-        let text = [&json[..], format!("\ncrc32c {:08x}\n", crc32c::crc32c(&json)).as_bytes()].concat();
+        };
+        let text = table.to_bytes()?;
         let file = disk.create(&path).map_err(failed)?;
         write_all(file.as_ref(), &text, 0).map_err(failed)?;
         file.sync().map_err(failed)?;
@@ -102,7 +125,11 @@ impl Table {
         Table::parse(&bytes).map(Some).map_err(damaged)
     }
 
-    fn parse(bytes: &[u8]) -> Result<Table, String> {
+    /// Reads what [`Table::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// A sentence when it is damaged.
+    pub fn parse(bytes: &[u8]) -> Result<Table, String> {
         let cut = || "it does not end with a checksum".to_string();
         let lines = bytes.strip_suffix(b"\n").ok_or_else(cut)?;
         let split = lines.iter().rposition(|byte| *byte == b'\n').ok_or_else(cut)?;
@@ -116,7 +143,8 @@ impl Table {
             && table.key.len() == 16
             && u64::from_str_radix(&table.key, 16).is_ok()
             && (2..=MOST_PARTS).contains(&table.folders.len())
-            && table.folders.iter().all(|folder| Path::new(folder).is_absolute())
+            && (table.folders.iter().all(|folder| Path::new(folder).is_absolute())
+                || table.folders.iter().all(|folder| is_address(folder)))
             && [&table.name].into_iter().chain(&table.objects).all(|name| !name.contains(['/', '\0']))
             && unit > 0
             && unit.is_multiple_of(UNIT_STEP)
@@ -125,27 +153,34 @@ impl Table {
     }
 
     /// Whether a draft with this table is what `striping` asks for.
-    pub(crate) fn is_of(&self, striping: &Striping) -> bool {
+    pub fn is_of(&self, striping: &Striping) -> bool {
         (&self.folders, self.stripe_bytes, &self.objects)
             == (&striping.folders, striping.stripe_bytes, &striping.objects)
     }
 
+    /// What the generation is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether the object `name` is striped.
-    pub(crate) fn names(&self, name: &str) -> bool {
+    pub fn names(&self, name: &str) -> bool {
         self.objects.iter().any(|object| object == name)
     }
 
     /// What is striped, as far as there is such an object.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = &str> {
+    pub fn objects(&self) -> impl Iterator<Item = &str> {
         self.objects.iter().map(String::as_str)
     }
 
-    pub(crate) fn key(&self) -> u64 {
+    /// What tells the parts of one build from those of all others.
+    pub fn key(&self) -> u64 {
         // Checked when it was read.
         u64::from_str_radix(&self.key, 16).unwrap_or(0)
     }
 
-    pub(crate) fn deal(&self) -> Deal {
+    /// How bytes are dealt out to the parts.
+    pub fn deal(&self) -> Deal {
         Deal { unit: u64::from(self.stripe_bytes), parts: self.folders.len() as u64 }
     }
 
@@ -160,14 +195,44 @@ impl Table {
         }
     }
 
-    /// The folders, by part.
-    pub(crate) fn folders(&self) -> impl ExactSizeIterator<Item = &Path> + Clone {
+    /// The bytes that part `part` of `object` begins with.
+    pub fn header_bytes(&self, object: &str, part: usize) -> Vec<u8> {
+        self.header(object, part).encode()
+    }
+
+    /// Refuses what is not part `part` of `object`.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`], with what to do: `advice`.
+    pub(crate) fn check_part(
+        &self,
+        object: &str,
+        part: usize,
+        found: &dyn Object,
+        advice: &str,
+    ) -> Result<(), StoreError> {
+        let mut bytes = vec![0; HEADER_BYTES.min(found.len()) as usize];
+        found.read_at(0, &mut bytes)?;
+        let checked = Header::decode(&bytes).and_then(|header| self.header(object, part).compare(&header));
+        checked.map_err(|what| StoreError::Part {
+            path: found.address().to_path_buf(),
+            reason: format!("{what}; {advice}"),
+        })
+    }
+
+    /// The folders, or the addresses, by part.
+    pub fn folders(&self) -> impl ExactSizeIterator<Item = &Path> + Clone {
         self.folders.iter().map(Path::new)
     }
 
     /// The file name of a part.
     pub(crate) fn file_name(&self, object: &str, part: usize) -> String {
         format!("{}-{}-{object}.part{}", self.name, self.key, part + 1)
+    }
+
+    /// What the generation is called that has part `part` of every object, in a store of generations.
+    pub fn part_name(&self, part: usize) -> String {
+        format!("{}-{}.part{}", self.name, self.key, part + 1)
     }
 
     /// Where part `part` of `object` was put.
