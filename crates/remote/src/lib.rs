@@ -14,6 +14,6 @@ mod node;
 mod verbs;
 pub mod wire;
 
-pub use client::{DEFAULT_PORT, NodeStore, RemoteOptions, RemoteUrl, Transport};
+pub use client::{DEFAULT_PORT, NodeStore, RemoteOptions, RemoteUrl, SpreadStore, Transport};
 pub use identity::{Credentials, Identity, LEAST_TOKEN_CHARS, client_file, keys_folder};
 pub use node::{Node, NodeOptions, NodeStatus};

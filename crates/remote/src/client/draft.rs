@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that are pushed at once, by a connection of their own.
-const LEAST_PIECE_BYTES: usize = 4 << 20;
+pub(super) const LEAST_PIECE_BYTES: usize = 4 << 20;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -42,6 +42,24 @@ struct Held {
     session: Arc<Session>,
     source: Arc<Source>,
     number: u64,
+}
+
+/// An object that is being written into the node's memory.
+#[derive(Debug)]
+pub(super) struct Placing {
+    object: NodeObject,
+    entry: ObjectEntry,
+    at: u64,
+}
+
+impl Placing {
+    /// Writes what follows.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.object.write_at(self.at, bytes)?;
+        self.entry.crc32c = crc32c::crc32c_append(self.entry.crc32c, bytes);
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
 }
 
 impl NodeDraft {
@@ -100,27 +118,35 @@ impl NodeDraft {
         from: &dyn Object,
         attend: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), StoreError> {
-        let path = self.path.join(name);
-        let held = self.held()?;
         let bytes = from.len();
-        let region = held.session.allocate(held.number, name, bytes).map_err(|e| e.at("write", &path))?;
-        let mut entry = ObjectEntry { name: name.to_owned(), bytes, region, crc32c: 0 };
-        let object = NodeObject::new(path, held.source.clone(), &entry, true)?;
+        let mut placing = self.place(name, bytes)?;
         let mut piece = vec![0; from.piece_bytes().max(LEAST_PIECE_BYTES).min(bytes as usize)];
-        let mut offset = 0;
-        while offset < bytes {
-            let now = (bytes - offset).min(piece.len() as u64);
+        while placing.at < bytes {
+            let now = (bytes - placing.at).min(piece.len() as u64);
             let part = &mut piece[..now as usize];
-            from.read_at(offset, part)?;
-            entry.crc32c = crc32c::crc32c_append(entry.crc32c, part);
-            object.write_at(offset, part)?;
-            offset += now;
+            from.read_at(placing.at, part)?;
+            placing.append(part)?;
             if !attend(now) {
                 return Err(StoreError::Cancelled);
             }
         }
-        self.pushed().objects.insert(name.to_owned(), entry);
+        self.placed(placing);
         Ok(())
+    }
+
+    /// Takes memory for an object of so many bytes, which are then written from front to back.
+    pub(super) fn place(&self, name: &str, bytes: u64) -> Result<Placing, StoreError> {
+        let path = self.path.join(name);
+        let held = self.held()?;
+        let region = held.session.allocate(held.number, name, bytes).map_err(|e| e.at("write", &path))?;
+        let entry = ObjectEntry { name: name.to_owned(), bytes, region, crc32c: 0 };
+        let object = NodeObject::new(path, held.source, &entry, true)?;
+        Ok(Placing { object, entry, at: 0 })
+    }
+
+    /// Counts an object of which all bytes were written among those that are there.
+    pub(super) fn placed(&self, whole: Placing) {
+        self.pushed().objects.insert(whole.entry.name.clone(), whole.entry);
     }
 
     /// Where it is in the node's memory: from when something is pushed on, which may be hours after it was begun.

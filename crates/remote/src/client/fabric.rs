@@ -213,7 +213,8 @@ mod tests {
 
         fn open(&self, write: bool) -> Reader {
             let url = self.url();
-            let peer = Peer { host: url.host.clone(), path: PathBuf::from("index"), options: self.options() };
+            let peer =
+                Peer { host: url.hosts[0].clone(), path: PathBuf::from("index"), options: self.options() };
             let (source, objects) = Source::open(peer.begin(write).unwrap(), &url).unwrap();
             let data = objects.iter().find(|object| object.name == "data").unwrap();
             let fabric = Fabric::new(&source, data.region, data.bytes).unwrap();

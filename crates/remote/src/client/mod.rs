@@ -2,6 +2,7 @@
 
 mod draft;
 mod fabric;
+mod nodes;
 mod object;
 mod options;
 mod patient;
@@ -10,9 +11,13 @@ mod rdma_queue;
 mod reaching;
 mod session;
 mod source;
+mod spread_draft;
+mod spread_object;
+mod spread_store;
 mod store;
 mod tier;
 mod transfer;
 
 pub use options::{DEFAULT_PORT, RemoteOptions, RemoteUrl, Transport};
+pub use spread_store::SpreadStore;
 pub use store::NodeStore;

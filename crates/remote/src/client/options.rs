@@ -2,6 +2,7 @@
 
 use crate::identity::{Credentials, client_file, is_peer_key, keys_folder};
 use bathyal_store::StoreError;
+use bathyal_store::stripe::MOST_PARTS;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 const SCHEME: &str = "remote://";
 /// The port of a node if none is named.
 pub const DEFAULT_PORT: u16 = 7730;
+/// The keys whose values may differ from node to node.
+const SECRETS: [&str; 3] = ["keys", "token", "peer_key"];
 /// The file with a node's credentials, in the environment.
 const KEYS_VARIABLE: &str = "BATHYAL_NODE_KEYS";
 /// RDMA operations that a device is told of at once: from some 16 on, what it costs to tell it is a small part of each; and none
@@ -20,11 +23,11 @@ const MOST_DOORBELL: u32 = 1024;
 /// Time after which a node that says nothing counts as lost.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where an index is: `remote://HOST:PORT/NAME`.
+/// Where an index is: `remote://HOST:PORT/NAME`, or over several nodes `remote://HOST1:PORT1,HOST2:PORT2/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
-    /// The node's host and port.
-    pub host: String,
+    /// Host and port of each node, in the order of the parts.
+    pub hosts: Vec<String>,
     /// The index.
     pub name: String,
 }
@@ -44,16 +47,14 @@ impl RemoteUrl {
             |what: &str| StoreError::Address(format!("{}: {what}: {SCHEME}HOST:PORT/NAME", path.display()));
         let rest = path.to_str().and_then(|text| text.strip_prefix(SCHEME));
         let rest = rest.ok_or_else(|| refuse("is no address of a memory node"))?;
-        let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
-        if host.contains('@') {
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+        if hosts.contains('@') {
             // Not repeated: what stands there may be a secret.
             return Err(StoreError::Address(format!(
                 "{SCHEME}: an address has no credentials in it; name the node's file of keys as the store option keys=FILE"
             )));
         }
-        if host.is_empty() {
-            return Err(refuse("names no host"));
-        }
+        let hosts = hosts.split(',').map(host_and_port).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
         let name = name.trim_end_matches('/');
         if name.is_empty() {
             return Err(refuse("names a node, not an index in it"));
@@ -61,27 +62,45 @@ impl RemoteUrl {
         if name.starts_with('.') || name.contains(['/', '\0']) || name.contains(char::is_control) {
             return Err(refuse("a node has no folders; the name of an index begins with no dot"));
         }
-        let (before, port) = host.rsplit_once(':').unwrap_or((host, ""));
-        // The colons of a bare IPv6 address are not those of a port.
-        let has_port = !before.ends_with(':') && (!before.contains(':') || before.ends_with(']'));
-        let host = match (has_port && host.contains(':'), port.parse::<u16>()) {
-            (true, Ok(1..)) => host.to_owned(),
-            (true, _) => return Err(refuse("the port is no number from 1 to 65535")),
-            (false, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{DEFAULT_PORT}"),
-            (false, _) => format!("{host}:{DEFAULT_PORT}"),
-        };
-        Ok(RemoteUrl { host, name: name.to_owned() })
+        if (1..hosts.len()).any(|later| hosts[..later].contains(&hosts[later])) {
+            return Err(refuse("names a node twice; each part of an index needs one of its own"));
+        }
+        if hosts.len() > MOST_PARTS {
+            return Err(refuse("names more than 64 nodes"));
+        }
+        Ok(RemoteUrl { hosts, name: name.to_owned() })
     }
 
-    /// The node, as it is typed.
+    /// The node, or the nodes, as they are typed.
     pub fn node_address(&self) -> PathBuf {
-        PathBuf::from(format!("{SCHEME}{}", self.host))
+        PathBuf::from(format!("{SCHEME}{}", self.hosts.join(",")))
+    }
+
+    /// The same index's address, of each node alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = RemoteUrl> {
+        self.hosts.iter().map(|host| RemoteUrl { hosts: vec![host.clone()], name: self.name.clone() })
     }
 }
 
 impl fmt::Display for RemoteUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{SCHEME}{}/{}", self.host, self.name)
+        write!(formatter, "{}/{}", self.node_address().display(), self.name)
+    }
+}
+
+/// A host with its port, the usual one if none is named, or why it is none.
+fn host_and_port(host: &str) -> Result<String, &'static str> {
+    if host.is_empty() {
+        return Err("names no host");
+    }
+    let (before, port) = host.rsplit_once(':').unwrap_or((host, ""));
+    // The colons of a bare IPv6 address are not those of a port.
+    let has_port = !before.ends_with(':') && (!before.contains(':') || before.ends_with(']'));
+    match (has_port && host.contains(':'), port.parse::<u16>()) {
+        (true, Ok(1..)) => Ok(host.to_owned()),
+        (true, _) => Err("the port is no number from 1 to 65535"),
+        (false, _) if host.contains(':') && !host.starts_with('[') => Ok(format!("[{host}]:{DEFAULT_PORT}")),
+        (false, _) => Ok(format!("{host}:{DEFAULT_PORT}")),
     }
 }
 
@@ -100,7 +119,7 @@ pub enum Transport {
     Verbs,
 }
 
-/// How a node is reached. The keys of [`RemoteOptions::new`]:
+/// How a node is reached. The keys of [`RemoteOptions::new`], and of [`RemoteOptions::each`] for several:
 ///
 /// | key | value |
 /// |---|---|
@@ -134,12 +153,33 @@ impl RemoteOptions {
     /// # Errors
     /// [`StoreError::Address`] for other keys, values that make no sense, or without credentials.
     pub fn new<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Result<RemoteOptions, StoreError> {
+        RemoteOptions::of_one(pairs, |_, value| Ok(value))
+    }
+
+    /// The options of each of `nodes` nodes. What `keys`, `token`, `peer_key` and `BATHYAL_NODE_KEYS` say is one value for all
+    /// nodes, or as many as there are nodes, in their order, with commas between them.
+    ///
+    /// # Errors
+    /// As [`RemoteOptions::new`], and for another number of values.
+    pub fn each(pairs: &[(&str, &str)], nodes: usize) -> Result<Vec<RemoteOptions>, StoreError> {
+        let of = |node| {
+            RemoteOptions::of_one(pairs.iter().copied(), |key, value| value_of(node, nodes, key, value))
+        };
+        (0..nodes).map(of).collect()
+    }
+
+    /// The options of the node whose value `choose` takes from those of a key.
+    fn of_one<'p>(
+        pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
+        choose: impl for<'v> Fn(&str, &'v str) -> Result<&'v str, StoreError>,
+    ) -> Result<RemoteOptions, StoreError> {
         let (mut keys, mut token, mut peer_key) = (None, None, None);
         let (mut transport, mut scratch) = (Transport::Auto, None);
         let mut doorbell = None;
         let (mut timeout, mut wait) = (USUAL_TIMEOUT, Duration::ZERO);
         for (key, value) in pairs {
             let refuse = |what: &str| Err(StoreError::Address(format!("store option {key}: {what}")));
+            let value = if SECRETS.contains(&key) { choose(key, value)? } else { value };
             match key {
                 "keys" => keys = Some(PathBuf::from(value)),
                 "token" => token = Some(value.to_owned()),
@@ -183,7 +223,7 @@ impl RemoteOptions {
         let credentials = match (token, peer_key) {
             (Some(token), Some(peer_key)) => Credentials { token, peer_key },
             (token, peer_key) => {
-                let found = found_credentials(keys)?;
+                let found = found_credentials(keys, choose)?;
                 Credentials {
                     token: token.unwrap_or(found.token),
                     peer_key: peer_key.unwrap_or(found.peer_key),
@@ -194,9 +234,31 @@ impl RemoteOptions {
     }
 }
 
-/// The credentials in the file that is named, or the usual one.
-fn found_credentials(keys: Option<PathBuf>) -> Result<Credentials, StoreError> {
-    let named = keys.or_else(|| std::env::var_os(KEYS_VARIABLE).map(PathBuf::from));
+/// The value of a key for node number `node` of `nodes`.
+fn value_of<'v>(node: usize, nodes: usize, key: &str, value: &'v str) -> Result<&'v str, StoreError> {
+    let values: Vec<&str> = value.split(',').collect();
+    match values.len() {
+        1 => Ok(value),
+        given if given == nodes => Ok(values[node]),
+        given => Err(StoreError::Address(format!(
+            "{key}: has {given} values for {nodes} nodes; give one for all of them, or one for each in their order, with commas \
+             between them"
+        ))),
+    }
+}
+
+/// The credentials in the file that is named, or the usual one; `choose` takes the node's from what the environment says.
+fn found_credentials(
+    keys: Option<PathBuf>,
+    choose: impl for<'v> Fn(&str, &'v str) -> Result<&'v str, StoreError>,
+) -> Result<Credentials, StoreError> {
+    let said = std::env::var_os(KEYS_VARIABLE);
+    let named = match (keys, said.as_ref().map(|said| said.to_str().ok_or(said))) {
+        (Some(keys), _) => Some(keys),
+        (None, Some(Ok(text))) => Some(PathBuf::from(choose(KEYS_VARIABLE, text)?)),
+        (None, Some(Err(said))) => Some(PathBuf::from(said)),
+        (None, None) => None,
+    };
     if let Some(named) = named {
         return Credentials::from_file(&named);
     }
@@ -216,15 +278,16 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written_alike() {
-        for (text, host, name) in [
+        for (text, hosts, name) in [
             ("remote://node:7000/my.index", "node:7000", "my.index"),
             ("remote://node/my.index/", "node:7730", "my.index"),
             ("remote://[::1]:80/x", "[::1]:80", "x"),
             ("remote://[::1]/x", "[::1]:7730", "x"),
             ("remote://::1/x", "[::1]:7730", "x"),
+            ("remote://one:7000,two,[::1]:80,::2/x,y", "one:7000 two:7730 [::1]:80 [::2]:7730", "x,y"),
         ] {
             let url = RemoteUrl::parse(Path::new(text)).unwrap();
-            assert_eq!((url.host.as_str(), url.name.as_str()), (host, name), "{text}");
+            assert_eq!((url.hosts.join(" ").as_str(), url.name.as_str()), (hosts, name), "{text}");
             assert_eq!(RemoteUrl::parse(Path::new(&url.to_string())).unwrap(), url);
         }
         for (text, why) in [
@@ -236,10 +299,32 @@ mod tests {
             ("remote://node/a/b", "no folders"),
             ("remote://node/.x", "no dot"),
             ("remote://me:secret@node/x", "no credentials"),
+            ("remote://one,/x", "names no host"),
+            ("remote://one,two:0/x", "the port"),
+            ("remote://one,two", "not an index"),
+            ("remote://one,two,one:7730/x", "names a node twice"),
+            ("remote://one,me:secret@two/x", "no credentials"),
         ] {
             let refused = RemoteUrl::parse(Path::new(text)).unwrap_err().to_string();
             assert!(refused.contains(why) && !refused.contains("secret"), "{text}: {refused}");
         }
+    }
+
+    #[test]
+    fn nodes_have_values_of_their_own_or_one_for_all() {
+        let [one, two] = ["ab", "cd"].map(|digits| format!("sha256:{}", digits.repeat(32)));
+        let both = format!("{one},{two}");
+        let pairs = [("token", "a secret of theirs"), ("peer_key", both.as_str()), ("timeout", "3")];
+        let options = RemoteOptions::each(&pairs, 2).unwrap();
+        assert_eq!(options.iter().map(|one| &one.credentials.peer_key).collect::<Vec<_>>(), [&one, &two]);
+        assert!(options.iter().all(|one| one.credentials.token == "a secret of theirs"));
+        for nodes in [1, 3] {
+            let refused = RemoteOptions::each(&pairs, nodes).unwrap_err().to_string();
+            assert!(refused.contains("peer_key: ") && !refused.contains("secret"), "{refused}");
+        }
+        // Of one node a comma is a comma.
+        let pairs = [("token", "a secret, of theirs"), ("peer_key", one.as_str())];
+        assert_eq!(RemoteOptions::new(pairs).unwrap().credentials.token, "a secret, of theirs");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The memory of a node as a store of generations.
 
 use super::draft::NodeDraft;
+use super::nodes::{NODES_NAME, address_of, table_in};
 use super::object::NodeObject;
 use super::options::{RemoteOptions, RemoteUrl};
 use super::session::{Peer, Session};
 use super::source::Source;
 use crate::control::ObjectEntry;
 use bathyal_store::local::LocalStore;
+use bathyal_store::stripe::Table;
 use bathyal_store::{Draft, Generation, Object, Replace, Store, StoreError, check_name, usual_folder};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,16 +33,24 @@ impl NodeStore {
     /// Nothing is asked of the node yet.
     ///
     /// # Errors
-    /// [`StoreError::Address`] without a folder for drafts.
+    /// [`StoreError::Address`] without a folder for drafts, and for several nodes.
     pub fn new(url: &RemoteUrl, options: RemoteOptions, mark: &'static str) -> Result<NodeStore, StoreError> {
-        let address = url.node_address();
-        let folder = match &options.scratch {
-            Some(folder) => folder.clone(),
-            None => usual_folder("scratch=FOLDER")?.join("uploads"),
+        let folder = scratch_folder(url, &options)?;
+        NodeStore::drafting_in(folder, url, options, mark)
+    }
+
+    /// The same with drafts that lie in `folder` until they are pushed.
+    pub(super) fn drafting_in(
+        folder: PathBuf,
+        url: &RemoteUrl,
+        options: RemoteOptions,
+        mark: &'static str,
+    ) -> Result<NodeStore, StoreError> {
+        let [host] = url.hosts.as_slice() else {
+            return Err(StoreError::Address(format!("{url}: names several nodes, where one is meant")));
         };
-        let here = xxhash_rust::xxh3::xxh3_64(address.as_os_str().as_encoded_bytes());
-        let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
-        let peer = Peer { host: url.host.clone(), path: address, options };
+        let scratch = LocalStore::new(folder, mark);
+        let peer = Peer { host: host.clone(), path: url.node_address(), options };
         Ok(NodeStore { url: url.clone(), peer, mark, scratch, write: false, asking: Arc::default() })
     }
 
@@ -56,7 +66,7 @@ impl NodeStore {
     }
 
     /// Where the generation `name` is.
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.peer.path.join(name)
     }
 
@@ -71,9 +81,80 @@ impl NodeStore {
         Ok(session)
     }
 
-    fn draft(&self, name: &str, replace: Replace, local: Box<dyn Draft>) -> Box<dyn Draft> {
-        Box::new(NodeDraft::new(self.peer.clone(), self.path(name), (name, self.mark), replace, local))
+    fn draft(&self, name: &str, replace: Replace, local: Box<dyn Draft>) -> NodeDraft {
+        NodeDraft::new(self.peer.clone(), self.path(name), (name, self.mark), replace, local)
     }
+
+    /// The generation `name`, whatever lies elsewhere of what it names.
+    pub(super) fn opened(&self, name: &str) -> Result<Published, StoreError> {
+        check_name(name)?;
+        let url = RemoteUrl { name: name.to_owned(), ..self.url.clone() };
+        let (source, objects) = Source::open(self.peer.begin(self.write)?, &url)?;
+        let objects = objects.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        let (path, source) = (self.path(name), Arc::new(source));
+        Ok(Published { path, source, objects, write: self.write })
+    }
+
+    /// Where the parts lie of what stands under `name`; `None` if it is whole, or if nothing is there.
+    pub(super) fn table_of(&self, name: &str) -> Result<Option<Table>, StoreError> {
+        match self.opened(name) {
+            Ok(found) => found.table(),
+            Err(StoreError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a generation may be begun, whatever its parts.
+    pub(super) fn check_here(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
+        check_name(name)?;
+        let checked = self.asking()?.check(name, replace == Replace::Generation);
+        checked.map_err(|e| e.at("write", &self.path(name)))
+    }
+
+    /// Begins a draft, whatever stands under its name.
+    pub(super) fn begin_here(&self, name: &str, replace: Replace) -> Result<NodeDraft, StoreError> {
+        let local = self.scratch.begin(name, Replace::Never)?;
+        Ok(self.draft(name, replace, local))
+    }
+
+    /// The drafts of `name` that nobody writes any more, whatever stands under it.
+    pub(super) fn abandoned_here(&self, name: &str, replace: Replace) -> Result<Vec<NodeDraft>, StoreError> {
+        let found = self.scratch.abandoned(name, Replace::Never)?.into_iter();
+        Ok(found.map(|local| self.draft(name, replace, local)).collect())
+    }
+
+    /// Removes a generation, and none of its parts.
+    pub(super) fn delete_here(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        self.asking()?.delete(name).map_err(|e| e.at("delete", &self.path(name)))
+    }
+
+    /// Refuses to replace or delete what has parts on other nodes, which this store does not reach.
+    fn check_whole(&self, name: &str) -> Result<(), StoreError> {
+        match self.table_of(name)? {
+            None => Ok(()),
+            Some(table) => Err(StoreError::Irreplaceable { path: self.path(name), reason: over_all(&table) }),
+        }
+    }
+}
+
+/// The folder in which drafts lie until they are pushed to the nodes of `url`.
+///
+/// # Errors
+/// [`StoreError::Address`] without one.
+pub(super) fn scratch_folder(url: &RemoteUrl, options: &RemoteOptions) -> Result<PathBuf, StoreError> {
+    let folder = match &options.scratch {
+        Some(folder) => folder.clone(),
+        None => usual_folder("scratch=FOLDER")?.join("uploads"),
+    };
+    let address = url.node_address();
+    let here = xxhash_rust::xxh3::xxh3_64(address.as_os_str().as_encoded_bytes());
+    Ok(folder.join(format!("{here:016x}")))
+}
+
+/// What to do where one node is named of several.
+fn over_all(table: &Table) -> String {
+    format!("lies over several nodes; name all of them: {}", address_of(table))
 }
 
 impl Store for NodeStore {
@@ -86,45 +167,49 @@ impl Store for NodeStore {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
-        check_name(name)?;
-        let url = RemoteUrl { name: name.to_owned(), ..self.url.clone() };
-        let (source, objects) = Source::open(self.peer.begin(self.write)?, &url)?;
-        let objects = objects.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
-        let (path, source) = (self.path(name), Arc::new(source));
-        Ok(Arc::new(Published { path, source, objects, write: self.write }))
+        let found = self.opened(name)?;
+        if let Some(table) = found.table()? {
+            return Err(StoreError::NoGeneration { path: self.path(name), reason: over_all(&table) });
+        }
+        Ok(Arc::new(found))
     }
 
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
-        check_name(name)?;
-        let checked = self.asking()?.check(name, replace == Replace::Generation);
-        checked.map_err(|e| e.at("write", &self.path(name)))
+        self.check_here(name, replace)?;
+        if replace == Replace::Generation { self.check_whole(name) } else { Ok(()) }
     }
 
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
         self.check(name, replace)?;
-        let local = self.scratch.begin(name, Replace::Never)?;
-        Ok(self.draft(name, replace, local))
+        Ok(Box::new(self.begin_here(name, replace)?))
     }
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
         self.check(name, replace)?;
-        let found = self.scratch.abandoned(name, Replace::Never)?.into_iter();
-        Ok(found.map(|local| self.draft(name, replace, local)).collect())
+        let found = self.abandoned_here(name, replace)?.into_iter();
+        Ok(found.map(|draft| Box::new(draft) as Box<dyn Draft>).collect())
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
-        check_name(name)?;
-        self.asking()?.delete(name).map_err(|e| e.at("delete", &self.path(name)))
+        self.check_whole(name)?;
+        self.delete_here(name)
     }
 }
 
 /// A generation that stands on the node.
 #[derive(Debug)]
-struct Published {
+pub(super) struct Published {
     path: PathBuf,
     source: Arc<Source>,
     objects: BTreeMap<String, ObjectEntry>,
     write: bool,
+}
+
+impl Published {
+    /// Where its parts lie, if it has any.
+    pub(super) fn table(&self) -> Result<Option<Table>, StoreError> {
+        if self.objects.contains_key(NODES_NAME) { table_in(self, &self.path).map(Some) } else { Ok(None) }
+    }
 }
 
 impl Generation for Published {

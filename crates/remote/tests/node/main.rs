@@ -5,4 +5,5 @@ mod faults;
 mod hostile;
 mod place;
 mod rdma;
+mod spread;
 mod stores;

@@ -1,6 +1,8 @@
 //! A node of a test's own.
 
-use bathyal_remote::{Credentials, Identity, Node, NodeOptions, NodeStore, RemoteOptions, RemoteUrl};
+use bathyal_remote::{
+    Credentials, Identity, Node, NodeOptions, NodeStore, RemoteOptions, RemoteUrl, SpreadStore,
+};
 use bathyal_store::{DraftExt, Generation, GenerationExt, Replace, Store};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::FileOptions;
@@ -58,6 +60,21 @@ pub fn store(
     ];
     let options = RemoteOptions::new(said.into_iter().chain(options.iter().copied())).unwrap();
     NodeStore::new(&url, options, MARK).unwrap()
+}
+
+/// The memory of these nodes as one store, where [`DATA`] lies in units of 4,096 bytes; drafts lie in the first one's folder.
+pub fn spread(places: &[&Place], options: &[(&str, &str)]) -> SpreadStore {
+    let hosts: Vec<String> = places.iter().map(|place| place.node.address().to_string()).collect();
+    let credentials = |of: fn(&Credentials) -> &String| {
+        places.iter().map(|place| of(place.node.credentials()).as_str()).collect::<Vec<_>>().join(",")
+    };
+    let url = RemoteUrl::parse(Path::new(&format!("remote://{}/any", hosts.join(",")))).unwrap();
+    let (tokens, keys) = (credentials(|own| &own.token), credentials(|own| &own.peer_key));
+    let scratch = places[0].folder.path().to_str().unwrap();
+    let mut said = vec![("token", tokens.as_str()), ("peer_key", keys.as_str()), ("scratch", scratch)];
+    said.extend(options);
+    let options = RemoteOptions::each(&said, places.len()).unwrap();
+    SpreadStore::new(&url, &options, MARK).unwrap().striped(&[DATA], 4096).unwrap()
 }
 
 /// The object of a generation of [`Place::put`] as a tier.
