@@ -1,11 +1,11 @@
-//! From a path or an address to the store that an index is in: a folder of this machine, a bucket, or the memory of a node.
+//! From a path or an address to the store that an index is in: a folder of this machine, a bucket, or the memory of nodes.
 
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{BucketStore, Cache, ObjectUrl, PruneOptions, Pruned, StoreOptions};
-use bathyal_remote::{NodeStore, RemoteOptions, RemoteUrl};
+use bathyal_remote::{NodeStore, RemoteOptions, RemoteUrl, SpreadStore};
 use bathyal_store::local::LocalStore;
-use bathyal_store::stripe::Striping;
+use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
 use bathyal_store::{Generation, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub fn find(
         }
         None if !stripe.is_empty() => Err(unstriped(path)),
         None if RemoteUrl::is_url(path) => {
-            let (store, name) = node_store(path, options)?;
-            Ok(store.open(&name)?)
+            let held = in_nodes(path, options)?;
+            Ok(held.store().open(&held.name)?)
         }
         None => {
             let url = ObjectUrl::parse(path)?;
@@ -56,6 +56,7 @@ enum Holder {
     Local(LocalStore),
     Bucket(Box<BucketStore>),
     Node(Box<NodeStore>),
+    Nodes(Box<SpreadStore>),
 }
 
 /// The store that the index at `path`, a folder or an address, is in, or would be in.
@@ -70,8 +71,7 @@ pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding
         return Ok(Holding { place: Holder::Local(store), name });
     }
     if RemoteUrl::is_url(path) {
-        let (store, name) = node_store(path, options)?;
-        return Ok(Holding { place: Holder::Node(Box::new(store)), name });
+        return in_nodes(path, options);
     }
     let url = ObjectUrl::parse(path)?;
     let store = BucketStore::new(&url, options, MANIFEST_NAME)?;
@@ -85,6 +85,7 @@ impl Holding {
             Holder::Local(store) => store,
             Holder::Bucket(store) => store.as_ref(),
             Holder::Node(store) => store.as_ref(),
+            Holder::Nodes(store) => store.as_ref(),
         }
     }
 
@@ -99,9 +100,9 @@ impl Holding {
                  s3://BUCKET/NAME",
                 store.address().join(&self.name).display()
             ))),
-            Holder::Node(store) => Err(IndexError::Parameter(format!(
+            Holder::Node(_) | Holder::Nodes(_) => Err(IndexError::Parameter(format!(
                 "{}: is the memory of a node, which gives back what was replaced by itself, once nobody reads it any more",
-                store.address().join(&self.name).display()
+                self.store().address().join(&self.name).display()
             ))),
             Holder::Bucket(store) => Ok(store.prune(&self.name, options)?),
         }
@@ -110,7 +111,7 @@ impl Holding {
     /// The cache that it is read through; `None` without one, and of a folder of this machine.
     pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
         match &self.place {
-            Holder::Local(_) | Holder::Node(_) => None,
+            Holder::Local(_) | Holder::Node(_) | Holder::Nodes(_) => None,
             Holder::Bucket(store) => store.cache(),
         }
     }
@@ -121,22 +122,27 @@ impl Holding {
             Holder::Local(store) => store.address(),
             Holder::Bucket(store) => store.scratch(),
             Holder::Node(store) => store.scratch(),
+            Holder::Nodes(store) => store.scratch(),
         }
     }
 
-    /// The same, with drafts that are striped.
+    /// The same, with drafts that are striped as is asked for, or of which `files` lie over the nodes, where there are several.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for a bucket, if there is something to be striped.
-    pub(crate) fn striped(self, striping: Option<Striping>) -> Result<Holding, IndexError> {
-        match (striping, self.place) {
-            (None, place) => Ok(Holding { place, name: self.name }),
-            (Some(striping), Holder::Local(store)) => {
-                Ok(Holding { place: Holder::Local(store.striped(striping)), name: self.name })
+    /// [`IndexError::Parameter`] for a bucket or nodes, if anything is asked for.
+    pub(crate) fn striped(self, striping: Option<Striping>, files: &[&str]) -> Result<Holding, IndexError> {
+        let place = match (striping, self.place) {
+            (None, Holder::Nodes(store)) => {
+                Holder::Nodes(Box::new(store.striped(files, DEFAULT_STRIPE_BYTES)?))
             }
-            (Some(_), Holder::Bucket(store)) => Err(unstriped(&store.address().join(self.name))),
-            (Some(_), Holder::Node(store)) => Err(unstriped(&store.address().join(self.name))),
-        }
+            (None, place) => place,
+            (Some(striping), Holder::Local(store)) => Holder::Local(store.striped(striping)),
+            (Some(_), place) => {
+                let held = Holding { place, name: self.name };
+                return Err(unstriped(&held.store().address().join(&held.name)));
+            }
+        };
+        Ok(Holding { place, name: self.name })
     }
 }
 
@@ -148,11 +154,17 @@ fn local_path(path: &Path) -> Option<&Path> {
     path.to_str()?.strip_prefix(FILE_SCHEME).map(Path::new)
 }
 
-/// The memory of the node that an address names, and the index's name there.
-fn node_store(path: &Path, options: &StoreOptions) -> Result<(NodeStore, String), IndexError> {
+/// The memory of the node, or of the nodes, that an address names.
+fn in_nodes(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
     let url = RemoteUrl::parse(path)?;
-    let options = RemoteOptions::new(options.plain("a memory node")?)?;
-    Ok((NodeStore::new(&url, options, MANIFEST_NAME)?, url.name))
+    let said: Vec<(&str, &str)> = options.plain("a memory node")?.collect();
+    let place = if url.hosts.len() > 1 {
+        let options = RemoteOptions::each(&said, url.hosts.len())?;
+        Holder::Nodes(Box::new(SpreadStore::new(&url, &options, MANIFEST_NAME)?))
+    } else {
+        Holder::Node(Box::new(NodeStore::new(&url, RemoteOptions::new(said)?, MANIFEST_NAME)?))
+    };
+    Ok(Holding { place, name: url.name })
 }
 
 fn unstriped(path: &Path) -> IndexError {

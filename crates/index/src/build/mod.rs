@@ -43,8 +43,8 @@ pub fn build(
 ) -> Result<BuildReport, IndexError> {
     let holding = holding(target, &options.store)?;
     let files = options.family.builder().striped();
-    let holding =
-        holding.striped(options.stripe.as_ref().map(|stripe| stripe.striping(files)).transpose()?)?;
+    let striping = options.stripe.as_ref().map(|stripe| stripe.striping(files)).transpose()?;
+    let holding = holding.striped(striping, files)?;
     let options = BuildOptions { stripe: None, ..options.clone() };
     build_in(data, holding.store(), &holding.name, &options, progress)
 }

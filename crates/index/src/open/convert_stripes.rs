@@ -56,7 +56,7 @@ pub fn convert_stripes(
     let source = find(source, &options.from, &StoreOptions::default())?;
     let family = families::find(&Manifest::load(source.as_ref())?.family)?;
     let striping = options.stripe.as_ref().map(|stripe| stripe.striping(family.striped)).transpose()?;
-    let target = holding(target, &StoreOptions::default())?.striped(striping)?;
+    let target = holding(target, &StoreOptions::default())?.striped(striping, family.striped)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     convert_stripes_in(source.as_ref(), target.store(), &target.name, replace, progress)
 }

@@ -1,8 +1,10 @@
-//! A copy of an index from any place to any other: folders of this machine and object stores. Every file is the same byte for
+//! A copy of an index from any place to any other: folders of this machine, object stores and nodes. Every file is the same byte for
 //! byte, and is compared with the checksums of the manifest on its way.
 
 use super::convert_stripes::convert_stripes_in;
 use crate::error::IndexError;
+use crate::families;
+use crate::format::manifest::Manifest;
 use crate::locate::{find, holding};
 use bathyal_object::StoreOptions;
 use bathyal_store::Replace;
@@ -43,7 +45,8 @@ pub fn copy(
     progress: &dyn Progress,
 ) -> Result<Copied, IndexError> {
     let source = find(source, &[], &options.from)?;
-    let target = holding(target, &options.to)?;
+    let family = families::find(&Manifest::load(source.as_ref())?.family)?;
+    let target = holding(target, &options.to)?.striped(None, family.striped)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     let made = convert_stripes_in(source.as_ref(), target.store(), &target.name, replace, progress)?;
     Ok(Copied { vectors: made.vectors, index_bytes: made.index_bytes })

@@ -1,9 +1,13 @@
 //! Every tier that an index is searched on.
 
+use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::open::WrapTier;
-use bathyal_index::{CopyOptions, Index, IndexError, OpenOptions, TierChoice, copy};
+use bathyal_index::{
+    CopyOptions, Index, IndexError, OpenOptions, TierChoice, convert_stripes_in, copy, find,
+};
 use bathyal_object::StoreOptions;
-use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
+use bathyal_remote::{Credentials, Identity, Node, NodeOptions, RemoteOptions, RemoteUrl, SpreadStore};
+use bathyal_store::Replace;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimHandle, SimOptions, SimTier};
@@ -19,13 +23,15 @@ pub struct Place {
     pub memory: bool,
     /// Whether reads are cut as those of files are.
     pub cut_as_files: bool,
+    /// Whether indexes lie in parts there.
+    pub in_parts: bool,
     options: fn() -> OpenOptions,
     /// Where an index lies that was built at a path.
     of: fn(&Path) -> PathBuf,
 }
 
 const fn here(name: &'static str, memory: bool, options: fn() -> OpenOptions) -> Place {
-    Place { name, memory, cut_as_files: !memory, options, of: Path::to_path_buf }
+    Place { name, memory, cut_as_files: !memory, in_parts: false, options, of: Path::to_path_buf }
 }
 
 pub static PLACES: [Place; 5] = [
@@ -43,13 +49,19 @@ pub fn some(number: usize) -> [&'static Place; 2] {
 }
 
 /// Variants of these, which only the tests of answers go through.
-pub static VARIANTS: [Place; 6] = [
+pub static VARIANTS: [Place; 7] = [
     here("page cache", false, page_cache),
     here("ssd", false, || delayed(TierChoice::File, DelayProfile::ssd())),
     here("cxl", true, || delayed(TierChoice::Dram, DelayProfile::cxl())),
     Place { cut_as_files: false, of: in_object_store, ..here("object", false, OpenOptions::default) },
     Place { cut_as_files: false, of: in_a_node, ..here("remote, TCP", false, || of_the_node("tcp")) },
     Place { cut_as_files: false, of: in_a_node, ..here("remote, shared", false, || of_the_node("shm")) },
+    Place {
+        cut_as_files: false,
+        in_parts: true,
+        of: in_three_nodes,
+        ..here("three nodes", false, of_all_nodes)
+    },
 ];
 
 impl Place {
@@ -101,32 +113,67 @@ fn in_object_store(path: &Path) -> PathBuf {
     address
 }
 
-/// A node that has room for a copy of every index of these tests.
-fn node() -> &'static Node {
-    static NODE: OnceLock<Node> = OnceLock::new();
-    NODE.get_or_init(|| {
-        let listen = ([127, 0, 0, 1], 0).into();
-        Node::start(&NodeOptions { listen, capacity_bytes: 1 << 30 }, Identity::new().unwrap()).unwrap()
+/// A node that has room for a copy of every index of these tests, and two more.
+fn nodes() -> &'static [Node; 3] {
+    static NODES: OnceLock<[Node; 3]> = OnceLock::new();
+    NODES.get_or_init(|| {
+        [(); 3].map(|()| {
+            let listen = ([127, 0, 0, 1], 0).into();
+            Node::start(&NodeOptions { listen, capacity_bytes: 1 << 30 }, Identity::new().unwrap()).unwrap()
+        })
     })
 }
 
-fn node_options(more: [(&str, &str); 1]) -> StoreOptions {
-    let Credentials { token, peer_key } = node().credentials();
-    let said = [("token", token.as_str()), ("peer_key", peer_key.as_str())];
-    StoreOptions::new(said.into_iter().chain(more)).unwrap()
+/// What is said to reach these nodes.
+fn said(nodes: &[Node]) -> [(&'static str, String); 2] {
+    let joined = |of: fn(&Credentials) -> &String| {
+        nodes.iter().map(|node| of(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
+    };
+    [("token", joined(|own| &own.token)), ("peer_key", joined(|own| &own.peer_key))]
+}
+
+fn node_options(nodes: &[Node], more: [(&str, &str); 1]) -> StoreOptions {
+    let said = said(nodes);
+    StoreOptions::new(said.iter().map(|(key, value)| (*key, value.as_str())).chain(more)).unwrap()
 }
 
 fn of_the_node(transport: &str) -> OpenOptions {
-    OpenOptions { store: node_options([("transport", transport)]), ..OpenOptions::default() }
+    let store = node_options(&nodes()[..1], [("transport", transport)]);
+    OpenOptions { store, ..OpenOptions::default() }
+}
+
+fn of_all_nodes() -> OpenOptions {
+    OpenOptions { store: node_options(nodes(), [("transport", "tcp")]), ..OpenOptions::default() }
+}
+
+/// The address of a copy of the index at `path` in these nodes.
+fn address(nodes: &[Node], path: &Path) -> PathBuf {
+    let hosts: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let name = path.display().to_string().replace('/', "-");
+    PathBuf::from(format!("remote://{}/{}", hosts.join(","), name.trim_start_matches('-')))
 }
 
 /// A copy of the index at `path` in the memory of a node.
 fn in_a_node(path: &Path) -> PathBuf {
-    let name = path.display().to_string().replace('/', "-");
-    let address = PathBuf::from(format!("remote://{}/{}", node().address(), name.trim_start_matches('-')));
+    let address = address(&nodes()[..1], path);
     let scratch = tempfile::tempdir().unwrap();
-    let to = node_options([("scratch", scratch.path().to_str().unwrap())]);
+    let to = node_options(&nodes()[..1], [("scratch", scratch.path().to_str().unwrap())]);
     copy(path, &address, &CopyOptions { to, overwrite: true, ..CopyOptions::default() }, &Silent).unwrap();
+    address
+}
+
+/// The same in the memory of three, whose parts change after as few bytes as they may.
+fn in_three_nodes(path: &Path) -> PathBuf {
+    let address = address(nodes(), path);
+    let (scratch, said, url) =
+        (tempfile::tempdir().unwrap(), said(nodes()), RemoteUrl::parse(&address).unwrap());
+    let mut said: Vec<(&str, &str)> = said.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    said.push(("scratch", scratch.path().to_str().unwrap()));
+    let options = RemoteOptions::each(&said, nodes().len()).unwrap();
+    let source = find(path, &[], &StoreOptions::default()).unwrap();
+    let paged = Manifest::load(source.as_ref()).unwrap().paged_file().name.clone();
+    let store = SpreadStore::new(&url, &options, MANIFEST_NAME).unwrap().striped(&[&paged], 4096).unwrap();
+    convert_stripes_in(source.as_ref(), &store, &url.name, Replace::Generation, &Silent).unwrap();
     address
 }
 
