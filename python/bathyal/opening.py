@@ -27,7 +27,8 @@ def open(
 ) -> Index:
     """Opens the index in the directory ``path``, or at an address in an object store: ``"s3://bucket/my.index"``,
     ``"gs://..."``, ``"az://..."``, or ``"memory://..."``, a store that is gone with the process; or in the memory
-    of a node (``bathyal memory-node``): ``"remote://host:port/my.index"``. An address is a str.
+    of a node (``bathyal memory-node``): ``"remote://host:port/my.index"``, or of several:
+    ``"remote://host1:port1,host2:port2/my.index"``. An address is a str.
 
     Args:
         tier: ``"file"`` reads vectors and links from their file, past the page cache; ``"dram"`` loads it now;

@@ -113,7 +113,7 @@ pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
     pub data: PathBuf,
     /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME) or in the memory of a node
-    /// (remote://HOST:PORT/NAME)
+    /// (remote://HOST:PORT/NAME) or of several (remote://HOST1:PORT1,HOST2:PORT2/NAME)
     pub index: PathBuf,
     /// What near means: l2 (Euclidean), ip (inner product) or cosine
     #[arg(long)]
@@ -458,6 +458,7 @@ Examples:
   bathyal copy s3://bucket/my.index my.index --overwrite
   bathyal copy s3://here/my.index gs://there/my.index
   bathyal copy my.index remote://10.0.0.7:7730/my.index
+  bathyal copy my.index remote://10.0.0.7,10.0.0.8/my.index --store-option keys=a.json,b.json
 
 Every byte is compared with the checksums of the index. A copy that was killed goes on where it was when the same command is
 given again.")]

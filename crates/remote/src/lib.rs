@@ -6,6 +6,8 @@
 //!
 //! A node is known by its key and knows its peers by a token; both are said on a control connection, which is TLS. Data
 //! connections are not encrypted, as those of RDMA are not: they belong on a network whose machines are trusted.
+//!
+//! An index that one node has not the memory for lies over several ([`SpreadStore`]), in parts as striped over disks.
 
 mod client;
 mod control;

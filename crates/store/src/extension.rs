@@ -2,7 +2,11 @@
 
 use crate::contract::{Attend, Draft, Generation, Object, Replace, Store};
 use crate::error::StoreError;
+use crate::stripe::PartBytes;
+use bathyal_tier::Tier;
+use bathyal_tier::backend::file::FileOptions;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Convenience for every [`Store`].
@@ -96,6 +100,33 @@ pub trait ObjectExt: Object {
 }
 
 impl<T: Object + ?Sized> ObjectExt for T {}
+
+/// An object of any store may be a part of a striped one.
+impl PartBytes for Arc<dyn Object> {
+    fn address(&self) -> &Path {
+        self.as_ref().address()
+    }
+
+    fn len(&self) -> u64 {
+        self.as_ref().len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.as_ref().is_empty()
+    }
+
+    fn piece_bytes(&self) -> usize {
+        self.as_ref().piece_bytes()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.as_ref().read_at(offset, out)
+    }
+
+    fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
+        self.as_ref().tier(options)
+    }
+}
 
 /// Bytes that are copied at once.
 const COPIED_BYTES: u64 = 4 << 20;
@@ -194,10 +225,7 @@ mod tests {
     use super::*;
     use crate::contract::Backing;
     use crate::memory::MemoryStore;
-    use bathyal_tier::Tier;
-    use bathyal_tier::backend::file::FileOptions;
     use std::io::Read;
-    use std::path::Path;
 
     /// As long as a file can say that it is.
     #[derive(Debug)]

@@ -10,7 +10,8 @@ pub struct StoreArguments {
     /// How the store of s3://, gs:// or az:// is reached (may be repeated): region, endpoint, access_key_id and whatever else
     /// the environment could say; max_requests, hedge, scratch, profile, price_reads, price_gigabyte, emulate; cache=FOLDER,
     /// cache_memory=SIZE, cache_disk=SIZE, cache_policy to keep on this machine what was read; of remote://, keys, token,
-    /// peer_key, transport, doorbell, timeout, wait and scratch [default: as the environment says]
+    /// peer_key (of several nodes one each, with commas between them), transport, doorbell, timeout, wait and scratch [default:
+    /// as the environment says]
     #[arg(long = "store-option", value_name = "KEY=VALUE")]
     pub store_options: Vec<String>,
 }

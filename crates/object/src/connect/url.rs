@@ -43,8 +43,8 @@ pub struct ObjectUrl {
     pub name: String,
 }
 
-const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, remote://HOST:PORT/NAME, memory://NAME, or a folder of this \
-     machine";
+const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, remote://HOST:PORT/NAME (or HOST:PORT,HOST:PORT), \
+     memory://NAME, or a folder of this machine";
 
 impl ObjectUrl {
     /// Whether a path is meant as an address and not as a folder.

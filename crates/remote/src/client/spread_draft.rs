@@ -2,7 +2,7 @@
 //! published before what says where they are, so that nobody sees a generation that is not whole.
 
 use super::draft::{LEAST_PIECE_BYTES, NodeDraft};
-use super::nodes::{ADVICE, NODES_NAME};
+use super::nodes::NODES_NAME;
 use super::spread_object::{MOST_AT_ONCE, SpreadObject};
 use super::spread_store::SpreadStore;
 use bathyal_store::stripe::{Deal, HEADER_BYTES, Parts, Table};
@@ -59,7 +59,7 @@ impl SpreadDraft {
             StoreError::Missing { what, .. } => StoreError::Missing { what, path: path.clone() },
             error => error,
         })?;
-        let parts = Parts::of(&self.table, name, path, objects, ADVICE)?;
+        let parts = SpreadObject::parts(&self.table, name, &path, objects)?;
         Ok(match self.written().get(name) {
             Some(written) => parts.known(written.len, written.parts.clone()),
             None => parts,

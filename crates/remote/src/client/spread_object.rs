@@ -1,7 +1,8 @@
 //! An object that lies in parts on several nodes.
 
 use super::draft::LEAST_PIECE_BYTES;
-use bathyal_store::stripe::{HEADER_BYTES, Parts};
+use super::nodes::ADVICE;
+use bathyal_store::stripe::{HEADER_BYTES, PartBytes, Parts, Table};
 use bathyal_store::{Backing, Object, StoreError};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::FileOptions;
@@ -24,11 +25,25 @@ impl SpreadObject {
         SpreadObject { path, parts }
     }
 
+    /// The parts of the object `name` at `path`, which are these, found to be what `table` says.
+    ///
+    /// # Errors
+    /// [`StoreError::Part`] that names the first that is not.
+    pub(super) fn parts(
+        table: &Table,
+        name: &str,
+        path: &Path,
+        objects: Vec<Arc<dyn Object>>,
+    ) -> Result<Parts, StoreError> {
+        let bytes = objects.into_iter().map(|object| Arc::new(object) as Arc<dyn PartBytes>).collect();
+        Parts::of(table, name, path.to_path_buf(), bytes, ADVICE)
+    }
+
     /// Fills `out` from `offset` on with one read of each part.
     fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let (deal, end) = (self.parts.deal(), offset + out.len() as u64);
         let mut own = Vec::new();
-        for (number, part) in self.parts.objects().enumerate() {
+        for (number, part) in self.parts.each().enumerate() {
             let (from, to) = (deal.share(offset, number), deal.share(end, number));
             let mut bytes = vec![0; (to - from) as usize];
             part.read_at(HEADER_BYTES + from, &mut bytes)?;
@@ -54,7 +69,7 @@ impl Object for SpreadObject {
     }
 
     fn piece_bytes(&self) -> usize {
-        LEAST_PIECE_BYTES * self.parts.objects().len().min(MOST_AT_ONCE)
+        LEAST_PIECE_BYTES * self.parts.each().len().min(MOST_AT_ONCE)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {

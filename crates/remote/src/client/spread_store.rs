@@ -10,7 +10,7 @@ use super::options::{RemoteOptions, RemoteUrl};
 use super::spread_draft::{SpreadDraft, check_object};
 use super::spread_object::SpreadObject;
 use super::store::{NodeStore, Published, scratch_folder};
-use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, MOST_PARTS, Parts, Striping, Table};
+use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, MOST_PARTS, Striping, Table};
 use bathyal_store::{Draft, Generation, Object, Replace, Store, StoreError, check_name};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -316,7 +316,7 @@ impl Generation for Spread {
         }
         let objects = self.parts.iter().map(|part| part.get(name)).collect::<Result<Vec<_>, _>>()?;
         let path = self.path.join(name);
-        let parts = Parts::of(&self.table, name, path.clone(), objects, ADVICE)?;
+        let parts = SpreadObject::parts(&self.table, name, &path, objects)?;
         Ok(Arc::new(SpreadObject::new(path, parts)))
     }
 }

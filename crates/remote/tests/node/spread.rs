@@ -4,7 +4,7 @@ use crate::conformance::CAPACITY;
 use crate::faults::{content, read_parts};
 use crate::place::{DATA, MARK, Place, bytes, spread, tier};
 use bathyal_remote::{Identity, Node, NodeOptions, SpreadStore};
-use bathyal_store::{Backing, Draft, DraftExt, ObjectExt, Replace, Store, StoreError, StoreExt};
+use bathyal_store::{Backing, Draft, DraftExt, Replace, Store, StoreError, StoreExt};
 use bathyal_tier::FaultKind;
 use bathyal_tier::conformance::{Capabilities, check};
 use std::net::SocketAddr;
@@ -182,7 +182,10 @@ fn parts_that_are_missing_or_of_another_index_are_named() {
 fn part_bytes(store: &SpreadStore, name: &str, part: usize) -> Vec<u8> {
     let found = store.open(name).unwrap().get(DATA).unwrap();
     let Backing::Parts(parts) = found.backing().unwrap() else { panic!("is whole") };
-    parts.objects().nth(part).unwrap().read_all().unwrap()
+    let part = parts.each().nth(part).unwrap();
+    let mut bytes = vec![0; part.len() as usize];
+    part.read_at(0, &mut bytes).unwrap();
+    bytes
 }
 
 /// A node that is the same again when it is started again.

@@ -9,11 +9,12 @@
 //! knows the folder that it was written into, so that a copy of that folder is not taken for the owner of the parts.
 
 mod header;
-mod part_file;
+mod part;
 mod parts;
 mod table;
 
 pub use header::HEADER_BYTES;
+pub use part::PartBytes;
 pub use parts::Parts;
 pub(crate) use table::remove_parts;
 pub use table::{TABLE_NAME, Table};

@@ -2,9 +2,8 @@
 
 use super::Deal;
 use super::header::HEADER_BYTES;
-use super::part_file::PartFile;
+use super::part::{PartBytes, PartFile};
 use super::table::{Table, read_header};
-use crate::contract::Object;
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 use bathyal_tier::Tier;
@@ -13,9 +12,6 @@ use bathyal_tier::layer::stripe::StripeTier;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Bytes of a part that are read at once.
-const READ_BYTES: u64 = 1 << 20;
 
 /// The parts of an object, open, and each found to be what it should be.
 #[derive(Debug, Clone)]
@@ -31,7 +27,7 @@ pub struct Parts {
 
 #[derive(Debug, Clone)]
 struct Part {
-    object: Arc<dyn Object>,
+    bytes: Arc<dyn PartBytes>,
     /// Bytes behind the header.
     len: u64,
 }
@@ -49,7 +45,7 @@ impl Parts {
         object: &str,
         moved: &[PathBuf],
     ) -> Result<Parts, StoreError> {
-        let open = |part: usize| -> Result<Arc<dyn Object>, StoreError> {
+        let open = |part: usize| -> Result<Arc<dyn PartBytes>, StoreError> {
             let search = Search { disk, table, object, part, moved };
             let (path, file) = search.find()?;
             Ok(Arc::new(PartFile::new(path, file)?))
@@ -58,7 +54,7 @@ impl Parts {
         Ok(Parts::over(table, folder.join(object), parts))
     }
 
-    /// The parts of `object`, which are objects of other stores, each found to begin as the table says. `address` is where the
+    /// The parts of `object`, which lie in other stores, each found to begin as the table says. `address` is where the
     /// object would be if it were not striped.
     ///
     /// # Errors
@@ -67,7 +63,7 @@ impl Parts {
         table: &Table,
         object: &str,
         address: PathBuf,
-        parts: Vec<Arc<dyn Object>>,
+        parts: Vec<Arc<dyn PartBytes>>,
         advice: &str,
     ) -> Result<Parts, StoreError> {
         for (number, part) in parts.iter().enumerate() {
@@ -76,9 +72,9 @@ impl Parts {
         Ok(Parts::over(table, address, parts))
     }
 
-    fn over(table: &Table, address: PathBuf, objects: Vec<Arc<dyn Object>>) -> Parts {
-        let part = |object: Arc<dyn Object>| Part { len: object.len().saturating_sub(HEADER_BYTES), object };
-        let (deal, parts) = (table.deal(), objects.into_iter().map(part).collect::<Vec<Part>>());
+    fn over(table: &Table, address: PathBuf, parts: Vec<Arc<dyn PartBytes>>) -> Parts {
+        let part = |bytes: Arc<dyn PartBytes>| Part { len: bytes.len().saturating_sub(HEADER_BYTES), bytes };
+        let (deal, parts) = (table.deal(), parts.into_iter().map(part).collect::<Vec<Part>>());
         let len = StripeTier::reach(parts.iter().map(|part| part.len), deal.unit);
         Parts { address, key: table.key(), deal, parts, len, checksums: None }
     }
@@ -114,7 +110,7 @@ impl Parts {
 
     /// Where each part is.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
-        self.parts.iter().map(|part| part.object.address())
+        self.parts.iter().map(|part| part.bytes.address())
     }
 
     /// Bytes of the object that each part holds, as far as it goes.
@@ -125,7 +121,7 @@ impl Parts {
     /// The part that holds all of the `len` bytes at `offset`; `None` if they are in several, or beyond the end.
     pub fn holder(&self, offset: u64, len: u64) -> Option<&Path> {
         let (part, _, run) = self.deal.locate(offset);
-        (len <= run && offset < self.len).then(|| self.parts[part].object.address())
+        (len <= run && offset < self.len).then(|| self.parts[part].bytes.address())
     }
 
     /// An error unless each part holds what it should of an object of `len` bytes.
@@ -141,7 +137,7 @@ impl Parts {
                 let reason = format!(
                     "has {found} bytes instead of {wanted}: {how}; restore it from a copy or build the index again"
                 );
-                return Err(StoreError::Part { path: part.object.address().to_path_buf(), reason });
+                return Err(StoreError::Part { path: part.bytes.address().to_path_buf(), reason });
             }
         }
         Ok(())
@@ -161,7 +157,7 @@ impl Parts {
         while done < out.len() {
             let (number, at, run) = self.deal.locate(offset + done as u64);
             let end = out.len().min(done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
-            self.parts[number].object.read_at(HEADER_BYTES + at, &mut out[done..end])?;
+            self.parts[number].bytes.read_at(HEADER_BYTES + at, &mut out[done..end])?;
             done = end;
         }
         Ok(())
@@ -184,13 +180,13 @@ impl Parts {
     /// # Errors
     /// As [`Parts::read_at`].
     pub fn checksum(&self, part: usize, len: u64) -> Result<u32, StoreError> {
-        let object = &self.parts[part].object;
-        let piece = READ_BYTES.max(object.piece_bytes() as u64);
+        let own = &self.parts[part].bytes;
+        let piece = own.piece_bytes() as u64;
         let mut buffer = vec![0; piece.min(len) as usize];
         let (mut crc, mut at) = (0, 0);
         while at < len {
             let bytes = &mut buffer[..piece.min(len - at) as usize];
-            object.read_at(HEADER_BYTES + at, bytes)?;
+            own.read_at(HEADER_BYTES + at, bytes)?;
             crc = crc32c::crc32c_append(crc, bytes);
             at += bytes.len() as u64;
         }
@@ -202,14 +198,14 @@ impl Parts {
     /// # Errors
     /// [`StoreError`].
     pub fn tier(&self, options: FileOptions) -> Result<Arc<StripeTier>, StoreError> {
-        let members = self.parts.iter().map(|part| part.object.tier(options));
+        let members = self.parts.iter().map(|part| part.bytes.tier(options));
         let members = members.collect::<Result<Vec<Arc<dyn Tier>>, StoreError>>()?;
         Ok(Arc::new(StripeTier::behind(members, self.stripe_bytes(), HEADER_BYTES as u32)?))
     }
 
-    /// What the parts are.
-    pub fn objects(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Object>> {
-        self.parts.iter().map(|part| &part.object)
+    /// The bytes of each.
+    pub fn each(&self) -> impl ExactSizeIterator<Item = &Arc<dyn PartBytes>> {
+        self.parts.iter().map(|part| &part.bytes)
     }
 
     /// How bytes are dealt out to the parts.

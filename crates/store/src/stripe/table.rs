@@ -1,8 +1,8 @@
 //! Where the parts of a generation's objects lie: a file in its folder, or an object of it, written before any part is.
 
 use super::header::{HEADER_BYTES, Header};
+use super::part::PartBytes;
 use super::{Deal, MOST_PARTS, MOST_STRIPE_BYTES, Striping, UNIT_STEP};
-use crate::contract::Object;
 use crate::disk::{Disk, DiskFile, read_exact, write_all};
 use crate::error::StoreError;
 use serde::{Deserialize, Serialize};
@@ -208,7 +208,7 @@ impl Table {
         &self,
         object: &str,
         part: usize,
-        found: &dyn Object,
+        found: &dyn PartBytes,
         advice: &str,
     ) -> Result<(), StoreError> {
         let mut bytes = vec![0; HEADER_BYTES.min(found.len()) as usize];

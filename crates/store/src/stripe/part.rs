@@ -1,16 +1,46 @@
-//! A part of a striped object that is a file.
+//! What a part of a striped object is: bytes of whatever store, or a file.
 
-use crate::contract::{Backing, Object};
 use crate::disk::{DiskFile, read_exact};
 use crate::error::StoreError;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
+use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// See the module's description.
+/// Bytes of a file that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// The bytes of a part, with those of its header.
+pub trait PartBytes: Debug + Send + Sync {
+    /// Where it is, for messages.
+    fn address(&self) -> &Path;
+
+    /// Its length in bytes when it was opened.
+    fn len(&self) -> u64;
+
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> bool;
+
+    /// Bytes that are best read at once by one who wants all of them.
+    fn piece_bytes(&self) -> usize;
+
+    /// Reads as many bytes as `out` has from `offset` on.
+    ///
+    /// # Errors
+    /// [`StoreError::Short`] if not all of them lie within it.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Its bytes as a tier that queries read; `options` are for files.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError>;
+}
+
+/// A part that is a file.
 #[derive(Debug)]
 pub(super) struct PartFile {
     path: PathBuf,
@@ -25,13 +55,21 @@ impl PartFile {
     }
 }
 
-impl Object for PartFile {
+impl PartBytes for PartFile {
     fn address(&self) -> &Path {
         &self.path
     }
 
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn piece_bytes(&self) -> usize {
+        READ_BYTES
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
@@ -43,12 +81,6 @@ impl Object for PartFile {
             }
             _ => StoreError::io("read", &self.path, e),
         })
-    }
-
-    fn backing(&self) -> Result<Backing, StoreError> {
-        let Some(file) = self.file.file() else { return Ok(Backing::Elsewhere) };
-        let file = file.try_clone().map_err(|e| StoreError::io("open", &self.path, e))?;
-        Ok(Backing::File(file))
     }
 
     fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
