@@ -98,6 +98,43 @@ fn indexes_in_a_nodes_memory_are_searched_like_others() {
 }
 
 #[test]
+fn an_index_over_two_nodes_is_named_by_one_address() {
+    let folder = copy();
+    let folder = folder.path();
+    // Of one user, whose nodes are known by one key.
+    let nodes = [0, 1].map(|_| Running::new(folder, "--capacity 64MiB", 1));
+    let url = format!("remote://{},{}/idx", nodes[0].address, nodes[1].address);
+    let said = bathyal(folder, &format!("copy idx {url} {KEYS} --json")).json();
+    assert!(said["index_bytes"].as_u64().unwrap() > 0, "{said}");
+    let search = "queries.fbin -k 5 --search-list 40 --groundtruth gt.ibin --json";
+    let here = bathyal(folder, &format!("search idx {search}")).json();
+    let keys = "--store-option keys=keys/client.json,keys/client.json";
+    let there = bathyal(folder, &format!("search {url} {search} {keys}")).json();
+    for key in ["recall", "hops", "code_distances"] {
+        assert_eq!(there[key], here[key], "{key}");
+    }
+    let parts = there["parts"].as_array().unwrap();
+    assert!(parts.len() == 2 && parts[1]["path"].as_str().unwrap().contains(&nodes[1].address), "{parts:?}");
+    let described = bathyal(folder, &format!("inspect {url} {KEYS} --json")).json();
+    assert!(described["parts"].as_array().unwrap().len() >= 2, "{described}");
+    assert_eq!(bathyal(folder, &format!("verify {url} {KEYS} --json")).json()["sound"], true);
+    bathyal(folder, &format!("copy {url} back --json --from-store-option keys=keys/client.json")).json();
+    bathyal(folder, &format!("build base.fbin {url} --metric l2 {KEYS}")).fails(1, &["already exists"]);
+    bathyal(folder, &format!("build base.fbin {url} --metric l2 --overwrite {KEYS} --json")).json();
+    let layout = format!("convert-layout graph.idx {url}2 --layout csr {KEYS}");
+    bathyal(folder, &layout).fails(1, &["bathyal copy", &nodes[1].address]);
+    let one = format!("remote://{}/idx", nodes[0].address);
+    bathyal(folder, &format!("search {one} queries.fbin {KEYS}")).fails(1, &["name all of them", &url]);
+    let three = "--store-option keys=a,b,c";
+    bathyal(folder, &format!("search {url} queries.fbin {three}")).fails(1, &["3 values for 2 nodes"]);
+    let [first, second] = nodes;
+    let gone = second.address.clone();
+    second.stop();
+    bathyal(folder, &format!("search {url} queries.fbin {KEYS}")).fails(1, &["does not answer", &gone]);
+    first.stop();
+}
+
+#[test]
 fn a_node_says_what_it_does_not_do() {
     let folder = copy();
     let folder = folder.path();

@@ -150,7 +150,8 @@ impl SpreadStore {
 
     /// What stands under `name` on the first node, which has to be the first of an index over all of these.
     fn opened(&self, name: &str) -> Result<(Published, Table), StoreError> {
-        let refuse = |reason: String| Err(StoreError::NoGeneration { path: self.path(name), reason });
+        let refuse =
+            |reason: String| Err(StoreError::Address(format!("{}: {reason}", self.path(name).display())));
         let found = match self.first.opened(name) {
             Err(StoreError::Missing { what, .. }) => {
                 let here = |node: &&NodeStore| node.table_of(name).is_ok_and(|table| table.is_some());

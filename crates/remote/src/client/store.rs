@@ -169,7 +169,7 @@ impl Store for NodeStore {
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         let found = self.opened(name)?;
         if let Some(table) = found.table()? {
-            return Err(StoreError::NoGeneration { path: self.path(name), reason: over_all(&table) });
+            return Err(StoreError::Address(format!("{}: {}", self.path(name).display(), over_all(&table))));
         }
         Ok(Arc::new(found))
     }
