@@ -174,6 +174,23 @@ fn what_is_deleted_nobody_finds() {
     assert!(matches!(one.delete(&[1_000_000]), Err(IndexError::Parameter(_))));
 }
 
+/// Whatever was nearest is gone: what is next is found as if it had never been.
+#[test]
+fn what_is_deleted_hides_nothing() {
+    let data = vectors(Element::U8, 3000, 24, 8);
+    let own = PartitionedOptions { partition_vectors: 500, overflow_vectors: 400, ..growing() };
+    let remote = Remote::new(&data, own, Metric::L2);
+    let index = remote.open("tcp");
+    let query = rows(&data, 7..8);
+    let truth = exact_neighbors(&data, &query, Metric::L2, 210, None, &Silent).unwrap();
+    let (gone, next) = truth.ids(0).split_at(200);
+    assert_eq!(index.delete(gone).unwrap(), 200);
+    let options = SearchOptions { k: 10, effort: Effort::SearchList(20), ..all() };
+    let found = index.search(&query, &options, Control::default()).unwrap().ids;
+    let hits = found.iter().filter(|id| next.contains(id)).count();
+    assert!(hits >= 9, "{found:?} instead of {next:?}");
+}
+
 #[test]
 fn a_copy_has_what_was_changed() {
     let data = vectors(Element::F32, 1500, 16, 6);

@@ -170,7 +170,19 @@ impl Partitions {
                 let score = |ids: &[u32], scores: &mut [f32]| {
                     self.set.exact.score_some(vector, index.rows, ids, scores);
                 };
-                stats.full_distances += index.search(walk, list, score) as u32;
+                // Candidates that are deleted are none: as many more are looked at.
+                let mut reach = list;
+                loop {
+                    stats.full_distances += index.search(walk, reach, score) as u32;
+                    let gone = match late.deleted.is_empty() {
+                        true => 0,
+                        false => walk.found().filter(|near| late.has_deleted(index.id(near.id))).count(),
+                    };
+                    if reach - gone >= list || reach >= index.count() {
+                        break;
+                    }
+                    reach = list + 2 * gone;
+                }
                 for near in walk.found() {
                     if near.distance > found.threshold() {
                         break;
