@@ -263,6 +263,8 @@ impl Store for SpreadStore {
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
         self.check(name, replace)?;
+        self.remove_left(name)?;
+        let standing = self.standing(name)?;
         let mut drafts = Vec::new();
         for first in self.first.abandoned_here(name, replace)? {
             let Ok(table) = table_in(&first, first.address()) else { continue };
@@ -271,7 +273,9 @@ impl Store for SpreadStore {
                 let found = node.abandoned_here(&table.part_name(number), Replace::Generation)?;
                 parts.extend(found.into_iter().next());
             }
-            if parts.len() == self.nodes.len() && table.is_of(&self.striping) {
+            // One that was killed after it had its name has nothing left to do, and another one is not to take its key.
+            let is_done = standing.as_ref() == Some(&table);
+            if !is_done && parts.len() == self.nodes.len() && table.is_of(&self.striping) {
                 drafts.push(self.draft(name, replace, table, (first, parts)));
             }
         }

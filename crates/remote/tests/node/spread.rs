@@ -8,6 +8,7 @@ use bathyal_store::{Backing, Draft, DraftExt, Replace, Store, StoreError, StoreE
 use bathyal_tier::FaultKind;
 use bathyal_tier::conformance::{Capabilities, check};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -247,6 +248,56 @@ fn parts_that_nothing_names_any_more_are_removed_by_the_next_build() {
     assert!(left.len() == 1 && left[0].starts_with("other-"), "{left:?}");
     draft.put(DATA, &content()).unwrap();
     draft.put(MARK, b"{}").unwrap();
+    draft.publish(&[DATA, MARK], "").unwrap();
+    assert!(opened(&store, "index").unwrap() == content());
+}
+
+/// Copies a folder and all in it.
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_was_killed_as_he_gave_names_is_followed_by_one_who_does_so() {
+    let places = [lasting(), Place::new(CAPACITY)];
+    let scratches = tempfile::tempdir().unwrap();
+    // What the writer who is killed leaves on his own disk.
+    let left = scratches.path().join("left");
+    let scratch = |number: u32| {
+        let folder = scratches.path().join(number.to_string());
+        if !folder.exists() && left.exists() {
+            copy_folder(&left, &folder);
+        }
+        folder.to_str().unwrap().to_owned()
+    };
+    let judge = |draft: &dyn Draft| Some(draft.get(DATA).ok()?.len());
+    let store = spread(&[&places[0], &places[1]], &[("scratch", &scratch(0))]);
+    write(&store, "index", &content()).leave().unwrap();
+    copy_folder(Path::new(&scratch(0)), &left);
+    let (draft, _) = store.resume("index", Replace::Never, judge).unwrap();
+    draft.publish(&[DATA, MARK], "").unwrap();
+
+    // Killed after the last name was given: there is nothing to go on with, and what stands is not replaced by itself.
+    let store = spread(&[&places[0], &places[1]], &[("scratch", &scratch(1))]);
+    let (draft, found) = store.resume("index", Replace::Generation, judge).unwrap();
+    assert_eq!(found, None);
+    drop(draft);
+    assert!(opened(&store, "index").unwrap() == content());
+
+    // Killed before the last one: the parts of the same key make room for those that are brought again.
+    let [first, second] = places;
+    let first = restarted(first);
+    let store = spread(&[&first, &second], &[("scratch", &scratch(2))]);
+    let (draft, found) = store.resume("index", Replace::Never, judge).unwrap();
+    assert_eq!((found, standing(&second).len()), (Some(content().len() as u64), 0));
     draft.publish(&[DATA, MARK], "").unwrap();
     assert!(opened(&store, "index").unwrap() == content());
 }
