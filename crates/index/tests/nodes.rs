@@ -241,3 +241,19 @@ fn what_nodes_cannot_do_is_refused_with_what_to_do() {
     let error = convert_stripes(Path::new("nowhere"), &address, &missing, &Silent).map(drop).unwrap_err();
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
+
+#[test]
+fn partitions_with_room_for_more_are_searched_over_nodes_and_take_nothing_there() {
+    let (nodes, alone) = (Nodes::new(&[64 << 20, 64 << 20]), Nodes::new(&[64 << 20]));
+    let family =
+        || PartitionedOptions { partition_vectors: 300, growth: 0.2, ..PartitionedOptions::default() };
+    let data = data();
+    let [found, expected] = [&nodes, &alone].map(|nodes| {
+        nodes.build("index", &data, family()).unwrap();
+        search(&nodes.open("index").unwrap()).unwrap()
+    });
+    assert_eq!((found.ids, found.distances), (expected.ids, expected.distances));
+    let index = nodes.open("index").unwrap();
+    let error = index.insert(&vectors(Element::F32, 5, DIM, 3)).map(drop).unwrap_err().to_string();
+    assert!(error.contains("bathyal copy") && error.contains("remote://"), "{error}");
+}
