@@ -19,6 +19,7 @@ pub use code::block::{GroupScan, SCAN_BLOCK};
 use code::bytes::{Reader, Writer};
 pub use code::{CodeKind, MAX_DIM, QuantizeError};
 use planes::{GroupQuery, PlaneQuantizer, PlaneQuery, PlaneScratch};
+pub use planes::{PlaneCodes, PlaneNumbers};
 use pq::{ProductQuantizer, ProductQuery};
 pub use scan::ScanCodes;
 use scan::ScanTables;
@@ -141,6 +142,14 @@ impl Codec {
     /// The metric whose distance [`CodeQuery::score`] estimates.
     pub fn metric(&self) -> Metric {
         self.metric
+    }
+
+    /// How codes of bit planes lie, for whoever scores them elsewhere than here; `None` of product codes.
+    pub fn plane_codes(&self) -> Option<PlaneCodes> {
+        match &self.body {
+            Body::Product(_) => None,
+            Body::Planes(quantizer) => Some(quantizer.plane_codes()),
+        }
     }
 
     /// Encodes `n x dim` row-major `vectors` into `n x code_bytes` bytes; callers split rows over threads, each
@@ -328,6 +337,11 @@ impl CodeQuery {
 }
 
 impl CodeQuery {
+    /// What scores codes of bit planes by this query, once a codec of these has prepared it.
+    pub fn plane_numbers(&self) -> PlaneNumbers<'_> {
+        self.planes.numbers()
+    }
+
     /// [`CodeQuery::score`], and how far each score may be off: `bounds[i]` is three standard deviations of the error.
     ///
     /// For RaBitQ that holds for at least 99% of rotations (SIGMOD'24, theorem 3.2), for `axes` it assumes errors as

@@ -8,6 +8,7 @@
 mod axes;
 mod bound;
 mod eigen;
+mod elsewhere;
 mod encode;
 #[cfg(target_arch = "x86_64")]
 mod encode_avx512;
@@ -31,6 +32,7 @@ mod shorten;
 mod tests;
 mod train;
 
+pub use elsewhere::{PlaneCodes, PlaneNumbers};
 pub(super) use encode::PlaneScratch;
 pub(super) use group::GroupQuery;
 pub(super) use quantizer::PlaneQuantizer;

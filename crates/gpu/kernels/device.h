@@ -1,0 +1,24 @@
+// What the kernels are written in: the words of CUDA C++, for NVRTC as they are, and for the host's compiler as functions of
+// `crates/simt` (SIMT), which runs the same sources on threads that it switches between.
+#pragma once
+
+#ifdef SIMT
+#include "simt.h"
+#else
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#define SHARED(name) extern __shared__ __align__(16) u8 name[]
+#define DEVICE __device__ __forceinline__
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+
+// `sum` and the products of four signed bytes each. NVRTC has no body for CUDA's own word for it.
+DEVICE int dot4(u32 a, u32 b, int sum) {
+  int out;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+  return out;
+}
+#endif
+
+#define ALL_LANES 0xffffffffu

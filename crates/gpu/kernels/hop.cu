@@ -1,0 +1,259 @@
+// A hop of graph searches, a block a query (GustANN, section 4.2.3): the links of the records that have arrived are scored by
+// their codes, a thread each, sorted, merged into the query's list of candidates and only then freed of duplicates, so that no
+// table of visited vectors is needed; what is expanded next is the answer.
+//
+// A candidate is a key of 64 bits, in the order of distances, then of ids:
+//
+//     (distance as an ordered integer) << 32 | id << 1 | fresh
+//
+// Whatever was expanded is not fresh, and so comes before its duplicate: the first of equal ones is kept, and with it what was done.
+// Estimates are those of a processor, bit for bit: integer sums, then the same operations on floats in the same order.
+#include "device.h"
+
+// Threads of a block, a power of two; links that are scored at a time.
+#define HOP_THREADS 128
+// No vector.
+#define NO_ID 0xffffffffu
+#define NO_KEY 0xffffffffffffffffull
+
+// One query's part of a launch. As `Work` in src/hops/args.rs.
+struct Work {
+  u32 slot;      // where the card keeps the query
+  u32 first;     // of its ids among all
+  u32 count;     // ids to score
+  u32 query;     // where the query lies in `staged`, in bytes, if it begins with this hop; NO_ID else
+  u32 list;      // candidates that it keeps at most
+  u32 width;     // candidates that it expands next at most
+};
+
+// As `Args` in src/hops/args.rs.
+struct HopArgs {
+  const u8* codes;    // of all vectors, `code_bytes` each, 8 bytes to spare behind the last
+  const u16* planes;  // of each byte of a code behind its factors: plane << 13 | group of 8 dimensions
+  const u8* staged;   // queries that begin
+  const Work* work;   // one a block
+  const u32* ids;
+  u8* queries;        // of each slot, `query_bytes`: QueryHead, low bytes of all dimensions, high bytes if `fine`
+  u64* lists;         // of each slot, 1 + `list_room` keys: how many there are, and they, sorted
+  u32* next;          // of each block, `width_room` ids, NO_ID behind the last
+  u32 code_bytes;
+  u32 factor_bytes;
+  u32 plane_bytes;
+  u32 query_bytes;
+  u32 groups;
+  u32 fine;
+  u32 list_room;
+  u32 width_room;
+};
+
+// What turns the sums over a code into a distance.
+struct QueryHead {
+  float offset, bias, norm_factor, gain_factor;
+};
+
+// The memory that the threads of a block share.
+struct Room {
+  u64* list;    // list_room
+  u64* merged;  // list_room + HOP_THREADS
+  u64* links;   // HOP_THREADS
+  u32* query;   // query_bytes
+  u16* planes;  // plane_bytes
+  u32* counts;  // a warp each
+  u32* held;    // keys in `list`
+};
+
+DEVICE Room carve(u8* pool, const HopArgs& args) {
+  Room room;
+  room.list = (u64*)pool;
+  room.merged = room.list + args.list_room;
+  room.links = room.merged + args.list_room + HOP_THREADS;
+  room.query = (u32*)(room.links + HOP_THREADS);
+  room.counts = room.query + args.query_bytes / 4;
+  room.held = room.counts + HOP_THREADS / 32;
+  room.planes = (u16*)(room.held + 1);
+  return room;
+}
+
+DEVICE u64 key_of(float distance, u32 id) {
+  if (distance != distance) return NO_KEY;
+  // Adding zero turns -0.0 into 0.0, so that the two tie and the id decides.
+  u32 bits = __float_as_uint(__fadd_rn(distance, 0.0f));
+  u32 ordered = bits ^ ((bits & 0x80000000u) ? 0xffffffffu : 0x80000000u);
+  return (u64)ordered << 32 | (u64)id << 1 | 1;
+}
+
+// Factors of a code, finite for any bytes.
+DEVICE float from_half(u32 bits) {
+  return __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
+}
+
+DEVICE float from_float(u32 bits) {
+  return (bits & 0x7f800000u) == 0x7f800000u ? 0.0f : __uint_as_float(bits);
+}
+
+// Four bits as four bytes of 0 or 1.
+DEVICE u32 spread(u32 bits) {
+  return (bits * 0x00204081u) & 0x01010101u;
+}
+
+// The estimated distance of the vector `id`.
+DEVICE float score(const HopArgs& args, const Room& room, u32 id) {
+  const u64 start = (u64)id * args.code_bytes;
+  const u32* words = (const u32*)(args.codes + (start & ~3ull));
+  const u32 shift = (u32)(start & 3) * 8;
+  const u32* low = room.query + sizeof(QueryHead) / 4;
+  const u32* high = low + 2 * args.groups;
+  u32 word = words[0];
+  u32 factors[2] = {0, 0};
+  for (u32 i = 0; i < args.factor_bytes / 4; i++) {
+    u32 after = words[i + 1];
+    factors[i] = __funnelshift_r(word, after, shift);
+    word = after;
+  }
+  words += args.factor_bytes / 4;
+  int low_sum = 0, high_sum = 0;
+  for (u32 i = 0; i < args.plane_bytes; i += 4) {
+    u32 after = words[i / 4 + 1];
+    u32 four = __funnelshift_r(word, after, shift);
+    word = after;
+    for (u32 j = i; j < i + 4 && j < args.plane_bytes; j++, four >>= 8) {
+      u32 group = room.planes[j] & 0x1fff, weight = 1u << (room.planes[j] >> 13);
+      u32 first = spread(four & 15), second = spread(four >> 4 & 15);
+      int sum = dot4(low[2 * group], first, dot4(low[2 * group + 1], second, 0));
+      low_sum += sum * (int)weight;
+      if (args.fine) {
+        sum = dot4(high[2 * group], first, dot4(high[2 * group + 1], second, 0));
+        high_sum += sum * (int)weight;
+      }
+    }
+  }
+  const QueryHead* head = (const QueryHead*)room.query;
+  bool narrow = args.factor_bytes == 4;
+  float norm = narrow ? from_half(factors[0]) : from_float(factors[0]);
+  float gain = narrow ? from_half(factors[0] >> 16) : from_float(factors[1]);
+  float dot = __fadd_rn(__fadd_rn((float)low_sum, __fmul_rn(256.0f, (float)high_sum)), head->offset);
+  float base = __fadd_rn(head->bias, __fmul_rn(head->norm_factor, norm));
+  return __fadd_rn(base, __fmul_rn(head->gain_factor, __fmul_rn(gain, dot)));
+}
+
+// Bitonic sort of a key a thread: strides within a warp by shuffles.
+DEVICE u64 sorted(u64 key, u64* exchange) {
+  const u32 thread = threadIdx.x;
+  for (u32 size = 2; size <= HOP_THREADS; size <<= 1) {
+    for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
+      u64 other;
+      if (stride < 32) {
+        other = __shfl_xor_sync(ALL_LANES, key, stride);
+      } else {
+        exchange[thread] = key;
+        __syncthreads();
+        other = exchange[thread ^ stride];
+        __syncthreads();
+      }
+      bool smaller = ((thread & size) == 0) == ((thread & stride) == 0);
+      key = (key < other) == smaller ? key : other;
+    }
+  }
+  return key;
+}
+
+// How many of the first `count` keys are below `key`.
+DEVICE u32 rank(const u64* keys, u32 count, u64 key) {
+  u32 low = 0, high = count;
+  while (low < high) {
+    u32 middle = (low + high) >> 1;
+    if (keys[middle] < key) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Merges the sorted links into the sorted list. A link equal to a candidate but for what was done with that goes behind it.
+DEVICE void merge(const Room& room, u32 held) {
+  const u32 thread = threadIdx.x;
+  u64 link = room.links[thread];
+  // Equal links (two records may have the same) keep their order by their own places.
+  u32 before = rank(room.list, held, link == NO_KEY ? NO_KEY : link + 1);
+  room.merged[thread + before] = link;
+  for (u32 i = thread; i < held; i += HOP_THREADS) {
+    u64 key = room.list[i];
+    room.merged[i + rank(room.links, HOP_THREADS, key)] = key;
+  }
+}
+
+// The first of each run of equal candidates becomes the list, as many as it holds (equation 2): ballots say how many of a warp
+// come before a thread, counts how many of the warps before.
+DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
+  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  u32 kept = 0;
+  for (u32 first = 0; first < merged && kept < most; first += HOP_THREADS) {
+    u32 i = first + thread;
+    u64 key = i < merged ? room.merged[i] : NO_KEY;
+    bool keep = key != NO_KEY && (i == 0 || room.merged[i - 1] >> 1 != key >> 1);
+    u32 ballot = __ballot_sync(ALL_LANES, keep);
+    if (lane == 0) room.counts[warp] = __popc(ballot);
+    __syncthreads();
+    u32 before = kept + __popc(ballot & ((1u << lane) - 1));
+    for (u32 w = 0; w < HOP_THREADS / 32; w++) {
+      before += w < warp ? room.counts[w] : 0;
+      kept += room.counts[w];
+    }
+    if (keep && before < most) room.list[before] = key;
+    __syncthreads();
+  }
+  return kept < most ? kept : most;
+}
+
+// The nearest fresh candidates, which are expanded from here on; by one warp.
+DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
+  const u32 lane = threadIdx.x;
+  u32 found = 0;
+  for (u32 first = 0; first < held && found < width; first += 32) {
+    u32 i = first + lane;
+    bool fresh = i < held && (room.list[i] & 1);
+    u32 ballot = __ballot_sync(ALL_LANES, fresh);
+    u32 at = found + __popc(ballot & ((1u << lane) - 1));
+    if (fresh && at < width) {
+      next[at] = (u32)room.list[i] >> 1;
+      room.list[i] &= ~1ull;
+    }
+    found += __popc(ballot);
+  }
+}
+
+KERNEL(HOP_THREADS) hop(HopArgs args) {
+  SHARED(pool);
+  const u32 thread = threadIdx.x;
+  const Work work = args.work[blockIdx.x];
+  const Room room = carve(pool, args);
+  u32* own = (u32*)(args.queries + (u64)work.slot * args.query_bytes);
+  u64* list = args.lists + (u64)work.slot * (1 + args.list_room);
+  u32* next = args.next + (u64)blockIdx.x * args.width_room;
+  const bool begins = work.query != NO_ID;
+  for (u32 i = thread; i < args.query_bytes / 4; i += HOP_THREADS) {
+    room.query[i] = begins ? ((const u32*)(args.staged + work.query))[i] : own[i];
+    if (begins) own[i] = room.query[i];
+  }
+  for (u32 i = thread; i < args.plane_bytes; i += HOP_THREADS) room.planes[i] = args.planes[i];
+  u32 held = begins ? 0 : (u32)list[0];
+  for (u32 i = thread; i < held; i += HOP_THREADS) room.list[i] = list[1 + i];
+  for (u32 i = thread; i < args.width_room; i += HOP_THREADS) next[i] = NO_ID;
+  __syncthreads();
+  for (u32 first = 0; first < work.count; first += HOP_THREADS) {
+    u64 key = NO_KEY;
+    if (first + thread < work.count) {
+      u32 id = args.ids[work.first + first + thread];
+      key = key_of(score(args, room, id), id);
+    }
+    key = sorted(key, room.links);
+    room.links[thread] = key;
+    __syncthreads();
+    merge(room, held);
+    __syncthreads();
+    held = unique(room, held + HOP_THREADS, work.list);
+  }
+  if (thread < 32) choose(room, held, work.width, next);
+  __syncthreads();
+  for (u32 i = thread; i < held; i += HOP_THREADS) list[1 + i] = room.list[i];
+  if (thread == 0) list[0] = held;
+}

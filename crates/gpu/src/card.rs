@@ -1,0 +1,198 @@
+//! What a card offers: memory, and queues of copies and launches.
+
+use crate::error::GpuError;
+use std::fmt::{self, Debug};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What searches an index. As text: `cpu`, `gpu`, or `gpu:N` for the driver's card number N.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// This processor.
+    #[default]
+    Cpu,
+    /// The graphics card of this number, where the index is one that cards search.
+    Gpu(u32),
+}
+
+impl DeviceChoice {
+    /// The card, where one was chosen.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn card(self) -> Result<Option<Arc<dyn Card>>, GpuError> {
+        match self {
+            DeviceChoice::Cpu => Ok(None),
+            DeviceChoice::Gpu(ordinal) => open(ordinal).map(Some),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceChoice, String> {
+        let unknown = || format!("unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N)");
+        match text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number))) {
+            ("cpu", None) => Ok(DeviceChoice::Cpu),
+            ("gpu", None) => Ok(DeviceChoice::Gpu(0)),
+            ("gpu", Some(number)) => number.parse().map(DeviceChoice::Gpu).map_err(|_| unknown()),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Cpu => write!(formatter, "cpu"),
+            DeviceChoice::Gpu(0) => write!(formatter, "gpu"),
+            DeviceChoice::Gpu(number) => write!(formatter, "gpu:{number}"),
+        }
+    }
+}
+
+/// A kernel: a function of `kernels/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kernel {
+    /// `kernels/hop.cu`.
+    Hop,
+}
+
+impl Kernel {
+    /// The name of the function.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Hop => "hop",
+        }
+    }
+
+    /// What was made of its source, for the driver.
+    pub fn ptx(self) -> &'static str {
+        match self {
+            Kernel::Hop => include_str!("../kernels/hop.ptx"),
+        }
+    }
+}
+
+/// What is known of a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardProfile {
+    /// As its maker calls it; "emulated" in tests.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes that the threads of a block may share.
+    pub shared_bytes: u32,
+}
+
+/// A launch of blocks of threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// What runs.
+    pub kernel: Kernel,
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Bytes that these share.
+    pub shared_bytes: u32,
+    /// The kernel's one argument, as it lies in memory.
+    pub argument: &'a [u8],
+}
+
+/// Memory of a card, given back when this is dropped.
+pub trait CardMemory: Debug + Send + Sync {
+    /// Where it begins, for kernels: a multiple of 256.
+    fn address(&self) -> u64;
+
+    /// Its bytes.
+    fn bytes(&self) -> u64;
+}
+
+/// A queue: what it is given happens in that order. Of one thread.
+pub trait CardQueue: Debug + Send {
+    /// Copies `bytes` to `to`, from byte `offset` on. They may be changed as soon as this returns.
+    ///
+    /// # Errors
+    /// [`GpuError`]; also of what was queued before.
+    fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// Has a kernel run.
+    ///
+    /// # Errors
+    /// As [`CardQueue::write`].
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), GpuError>;
+
+    /// Waits for all that was queued, and copies what lies in `from` from byte `offset` on.
+    ///
+    /// # Errors
+    /// As [`CardQueue::write`].
+    fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError>;
+}
+
+/// A graphics card.
+pub trait Card: Debug + Send + Sync {
+    /// What is known of it.
+    fn profile(&self) -> &CardProfile;
+
+    /// Takes `bytes` bytes of its memory for `what`.
+    ///
+    /// # Errors
+    /// [`GpuError::Memory`].
+    fn allocate(&self, what: &'static str, bytes: u64) -> Result<Box<dyn CardMemory>, GpuError>;
+
+    /// Opens a queue.
+    ///
+    /// # Errors
+    /// [`GpuError`].
+    fn queue(&self) -> Result<Box<dyn CardQueue>, GpuError>;
+}
+
+/// The card of this number that the driver has.
+///
+/// # Errors
+/// [`GpuError::NoDriver`], [`GpuError::NoCard`], [`GpuError::Driver`].
+pub fn open(ordinal: u32) -> Result<Arc<dyn Card>, GpuError> {
+    Ok(Arc::new(crate::cuda::CudaCard::open(ordinal)?))
+}
+
+/// Checks that `part`, from byte `offset` on, lies within `memory`.
+///
+/// # Errors
+/// [`GpuError::Driver`]: a defect of the caller.
+pub fn check_within(memory: &dyn CardMemory, offset: u64, part: usize) -> Result<(), GpuError> {
+    let end = offset.checked_add(part as u64);
+    if end.is_some_and(|end| end <= memory.bytes()) {
+        return Ok(());
+    }
+    let reason = format!("{part} bytes at byte {offset} of {}", memory.bytes());
+    Err(GpuError::Driver { operation: "copy", reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_as_it_is_written() {
+        for text in ["cpu", "gpu", "gpu:3"] {
+            assert_eq!(text.parse::<DeviceChoice>().map(|device| device.to_string()), Ok(text.into()));
+        }
+        for text in ["", "GPU", "gpu:", "gpu:x", "gpu:-1", "cpu:0", "cuda"] {
+            let error = text.parse::<DeviceChoice>().expect_err(text);
+            assert!(error.contains("gpu:N"), "{error}");
+        }
+    }
+
+    #[test]
+    fn where_no_card_is_that_is_said() {
+        match DeviceChoice::Gpu(99).card() {
+            Err(error @ (GpuError::NoDriver | GpuError::NoCard { .. } | GpuError::Driver { .. })) => {
+                assert!(!error.to_string().is_empty());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

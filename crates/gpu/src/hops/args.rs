@@ -1,0 +1,42 @@
+//! What the kernel is told, as it lies in memory: `HopArgs` and `Work` in `kernels/hop.cu`.
+
+/// No query begins; no vector.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// `HopArgs`.
+pub(super) struct Args {
+    /// codes, planes, staged, work, ids, queries, lists, next.
+    pub(super) addresses: [u64; 8],
+    /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room.
+    pub(super) numbers: [u32; 8],
+}
+
+impl Args {
+    /// As the kernel's parameter lies in memory.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
+        addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
+    }
+}
+
+/// `Work`.
+pub(super) struct Work {
+    pub(super) slot: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    /// Where the query lies among those that begin, in bytes; [`NONE`].
+    pub(super) query: u32,
+    pub(super) list: u32,
+    pub(super) width: u32,
+}
+
+impl Work {
+    pub(super) const BYTES: usize = 24;
+
+    /// Appends it as it lies in memory.
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        for number in [self.slot, self.first, self.count, self.query, self.list, self.width] {
+            out.extend(number.to_le_bytes());
+        }
+    }
+}

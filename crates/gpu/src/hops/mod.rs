@@ -1,0 +1,223 @@
+//! Hops of graph searches on a card (GustANN, section 4.2): the codes of all vectors lie in its memory, and of each query under way
+//! the query and its candidates. A query hands over the links of the records that have arrived ([`Slot::ask`]), parks, and gets the
+//! vectors to expand next.
+//!
+//! There are no mini-batches of queries that wait for each other (section 4.1.3): whatever was handed over while the card was busy is
+//! its next launch, so that a query goes on when its own page is there, and launches grow with the load.
+
+mod args;
+mod conductor;
+mod slot;
+
+pub use slot::Slot;
+
+use crate::card::{Card, CardProfile, Kernel};
+use crate::error::GpuError;
+use args::{Args, Work};
+use conductor::{Conductor, OnCard};
+use slot::Shared;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Threads of a block; `HOP_THREADS` in `kernels/hop.cu`.
+const THREADS: u32 = 128;
+/// Bytes behind the last code that the kernel loads with it.
+const SPARE_BYTES: usize = 8;
+/// Bytes of the four numbers before a query's own bytes.
+const HEAD_BYTES: usize = 16;
+/// Vectors have numbers of 31 bits: a key has a bit for what was done.
+const MOST_VECTORS: u64 = 1 << 31;
+/// Bits of a group's number in [`Shape::planes`].
+const GROUP_BITS: u32 = 13;
+
+/// What hops are like: the codes, and the largest of queries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a code.
+    pub code_bytes: u32,
+    /// Bytes of its two factors: 4 or 8.
+    pub factor_bytes: u32,
+    /// Of each byte behind these the plane (0 to 7) and the group of 8 dimensions: what [`Shape::plane`] makes of them.
+    pub planes: Vec<u16>,
+    /// Groups of 8 dimensions.
+    pub groups: u32,
+    /// Whether queries have 16 bits a dimension, not 8.
+    pub fine: bool,
+    /// Most candidates of a query.
+    pub list: u32,
+    /// Most vectors that it expands at a time.
+    pub width: u32,
+    /// Most ids that it hands over at a time.
+    pub ids: u32,
+    /// Queries under way at most.
+    pub slots: u32,
+}
+
+impl Shape {
+    /// A byte that holds plane `plane` of the dimensions of group `group`; `None` where there are more than a kernel knows.
+    pub fn plane(plane: u8, group: usize) -> Option<u16> {
+        let fits = plane < 8 && group < 1 << GROUP_BITS;
+        fits.then_some(u16::from(plane) << GROUP_BITS | group as u16)
+    }
+
+    /// Bytes of a query on the card.
+    fn query_bytes(&self) -> usize {
+        HEAD_BYTES + 8 * self.groups as usize * if self.fine { 2 } else { 1 }
+    }
+
+    /// Bytes that a query under way takes on the card.
+    pub fn slot_bytes(&self) -> u64 {
+        let kept = self.query_bytes() + 8 * (1 + self.list as usize);
+        let moved = Work::BYTES + 4 * self.ids as usize + self.query_bytes() + 4 * self.width as usize;
+        (kept + moved) as u64
+    }
+
+    /// Bytes that the threads of a block share.
+    fn shared_bytes(&self) -> u64 {
+        let keys = 2 * u64::from(self.list) + 2 * u64::from(THREADS);
+        8 * keys + self.query_bytes() as u64 + 4 * u64::from(THREADS / 32 + 1) + 2 * self.planes.len() as u64
+    }
+
+    fn check(&self, profile: &CardProfile, vectors: u64) -> Result<(), GpuError> {
+        if vectors > MOST_VECTORS {
+            let text = format!("{vectors} vectors are more than a graphics card searches: {MOST_VECTORS}");
+            return Err(GpuError::Unsuited(text));
+        }
+        let shared = self.shared_bytes();
+        if shared > u64::from(profile.shared_bytes) {
+            return Err(GpuError::Unsuited(format!(
+                "a list of {} candidates takes {shared} bytes of what the threads of a block share, which are {} on {}: ask for a \
+                 shorter one, or leave --device gpu out",
+                self.list, profile.shared_bytes, profile.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What a search has done on the card.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HopCounters {
+    /// Launches.
+    pub launches: u64,
+    /// Hops of queries, of which a launch has many.
+    pub hops: u64,
+    /// Bytes that were copied to the card.
+    pub bytes: u64,
+}
+
+/// The hops of an index on a card.
+#[derive(Debug)]
+pub struct Hops {
+    shape: Shape,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    resident_bytes: u64,
+}
+
+impl Hops {
+    /// Copies `codes` to `card` and begins to serve. The codes are not needed any more.
+    ///
+    /// # Errors
+    /// [`GpuError::Memory`] where codes and slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
+    pub fn new(card: &dyn Card, shape: Shape, codes: &[u8]) -> Result<Hops, GpuError> {
+        let vectors = (codes.len() / shape.code_bytes.max(1) as usize) as u64;
+        shape.check(card.profile(), vectors)?;
+        let slots = u64::from(shape.slots);
+        let mut queue = card.queue()?;
+        let of_codes = card.allocate("the codes of the index", (codes.len() + SPARE_BYTES) as u64)?;
+        queue.write(&*of_codes, 0, codes)?;
+        queue.write(&*of_codes, codes.len() as u64, &[0; SPARE_BYTES])?;
+        let planes = card.allocate("the layout of the codes", 2 * shape.planes.len() as u64)?;
+        let layout: Vec<u8> = shape.planes.iter().flat_map(|plane| plane.to_le_bytes()).collect();
+        queue.write(&*planes, 0, &layout)?;
+        let what = "the queries under way";
+        let query_bytes = shape.query_bytes() as u64;
+        let staged = card.allocate(what, slots * query_bytes)?;
+        let work = card.allocate(what, slots * Work::BYTES as u64)?;
+        let ids = card.allocate(what, slots * 4 * u64::from(shape.ids))?;
+        let queries = card.allocate(what, slots * query_bytes)?;
+        let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
+        let next = card.allocate(what, slots * 4 * u64::from(shape.width))?;
+        let args = Args {
+            addresses: [&of_codes, &planes, &staged, &work, &ids, &queries, &lists, &next]
+                .map(|memory| memory.address()),
+            numbers: [
+                shape.code_bytes,
+                shape.factor_bytes,
+                shape.planes.len() as u32,
+                query_bytes as u32,
+                shape.groups,
+                u32::from(shape.fine),
+                shape.list,
+                shape.width,
+            ],
+        };
+        let resident_bytes = of_codes.bytes() + planes.bytes() + slots * shape.slot_bytes();
+        let on_card = OnCard {
+            queue,
+            argument: args.bytes(),
+            shared_bytes: shape.shared_bytes() as u32,
+            width: shape.width as usize,
+            vectors,
+            staged,
+            work,
+            ids,
+            next,
+            kept: [of_codes, planes, queries, lists],
+        };
+        let shared = Arc::new(Shared::new(shape.slots, vectors));
+        let conductor = Conductor::new(shared.clone(), on_card);
+        let started = std::thread::Builder::new().name("bathyal-card".into()).spawn(move || conductor.run());
+        let thread =
+            started.map_err(|e| GpuError::Driver { operation: "start its thread", reason: e.to_string() })?;
+        Ok(Hops { shape, shared, thread: Some(thread), resident_bytes })
+    }
+
+    /// A place for a query, until it is dropped; `None` while as many are under way as there may be.
+    pub fn slot(&self) -> Option<Slot> {
+        Slot::take(&self.shared)
+    }
+
+    /// What hops are like.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Bytes of the card's memory that are taken.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_bytes
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> HopCounters {
+        let counted = &self.shared.counted;
+        HopCounters {
+            launches: counted[0].load(Ordering::Relaxed),
+            hops: counted[1].load(Ordering::Relaxed),
+            bytes: counted[2].load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Hops {
+    fn drop(&mut self) {
+        self.shared.end();
+        if let Some(thread) = self.thread.take() {
+            // What it has panicked of was said.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes a query as the kernel reads it: the numbers that make a distance of the sums, then the low bytes of all dimensions, then the
+/// high ones, if any.
+pub fn write_query(head: [f32; 4], low: &[i8], high: &[i8], out: &mut Vec<u8>) {
+    out.clear();
+    head.iter().for_each(|number| out.extend(number.to_le_bytes()));
+    out.extend(low.iter().chain(high).map(|byte| *byte as u8));
+}
+
+/// The kernel of hops.
+const KERNEL: Kernel = Kernel::Hop;

@@ -1,0 +1,82 @@
+// CUDA's words for the host's compiler: every thread of a block is a fiber, which runs until it meets others at a barrier or in an
+// operation of its warp. The order in which threads go on is drawn from a seed.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef unsigned long long u64;
+
+namespace simt {
+
+// What threads meet for.
+enum class Meeting : u32 { Block, Warp, Ballot, ShuffleXor };
+
+u32 thread_index();
+u32 block_index();
+u8* shared_memory();
+
+// Waits for the others: all of the block, or the lanes of `mask` of the warp. `value` is what this thread brings; what it gets
+// depends on the meeting.
+u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, int line);
+
+// A number of threads or of blocks, as CUDA writes it.
+struct ThreadIndex { struct { operator u32() const { return thread_index(); } } x; };
+struct BlockIndex { struct { operator u32() const { return block_index(); } } x; };
+static const ThreadIndex thread_indices;
+static const BlockIndex block_indices;
+
+template <class T>
+T shuffle(Meeting meeting, u32 mask, T value, u32 argument, const char* file, int line) {
+  u64 given = 0;
+  static_assert(sizeof(T) <= sizeof(given), "a value of one or two registers");
+  memcpy(&given, &value, sizeof(T));
+  u64 got = meet(meeting, mask, given, argument, file, line);
+  memcpy(&value, &got, sizeof(T));
+  return value;
+}
+
+}  // namespace simt
+
+#define DEVICE static inline
+// Kernels have arguments of their own; `simt_launch` finds them by name.
+#define KERNEL(threads) static void
+#define SHARED(name) u8* name = simt::shared_memory()
+#define threadIdx simt::thread_indices
+#define blockIdx simt::block_indices
+
+#define SIMT_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+inline void __syncthreads(SIMT_WHERE) { simt::meet(simt::Meeting::Block, 0, 0, 0, file, line); }
+inline void __syncwarp(u32 mask, SIMT_WHERE) { simt::meet(simt::Meeting::Warp, mask, 0, 0, file, line); }
+inline u32 __ballot_sync(u32 mask, int vote, SIMT_WHERE) {
+  return (u32)simt::meet(simt::Meeting::Ballot, mask, vote != 0, 0, file, line);
+}
+template <class T>
+inline T __shfl_xor_sync(u32 mask, T value, u32 lanes, SIMT_WHERE) {
+  return simt::shuffle(simt::Meeting::ShuffleXor, mask, value, lanes, file, line);
+}
+
+inline int __popc(u32 bits) { return __builtin_popcount(bits); }
+inline u32 __funnelshift_r(u32 low, u32 high, u32 shift) {
+  return (u32)(((u64)high << 32 | low) >> (shift & 31));
+}
+inline int dot4(u32 a, u32 b, int sum) {
+  for (int i = 0; i < 4; i++) sum += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
+  return sum;
+}
+inline u32 __float_as_uint(float value) {
+  u32 bits;
+  memcpy(&bits, &value, 4);
+  return bits;
+}
+inline float __uint_as_float(u32 bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+// Each rounds once: the compiler is told not to contract them.
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }

@@ -1,0 +1,150 @@
+//! Walks through a graph of random vectors, on a card and on this processor.
+
+use bathyal_gpu::hops::{Hops, Shape, Slot, write_query};
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
+use bathyal_kernels::{CandidateList, Metric, Neighbor};
+use bathyal_simt::EmulatedCard;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::{Control, Cx, Engine, EngineOptions};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+const VECTORS: usize = 500;
+const QUERIES: usize = 6;
+/// Slots of the card: fewer than there are queries.
+const SLOTS: u32 = 4;
+
+/// A graph, and what is asked of it.
+pub struct Walks {
+    codec: Codec,
+    codes: Vec<u8>,
+    links: Vec<Vec<u32>>,
+    queries: Vec<Vec<f32>>,
+    list: usize,
+    width: usize,
+}
+
+impl Walks {
+    /// Of codes of `bytes` bytes at most of vectors of `dim` dimensions, and lists of up to `degree` links.
+    pub fn new(kind: &str, bytes: usize, dim: usize, degree: usize, (list, width): (usize, usize)) -> Walks {
+        let mut random = SmallRng::seed_from_u64(7);
+        // Small whole numbers, so that many vectors are the same and as far away as others.
+        let mut row = |_| (0..dim).map(|_| random.random_range(0..3) as f32).collect::<Vec<f32>>();
+        let mut rows: Vec<Vec<f32>> = (0..VECTORS).map(&mut row).collect();
+        let queries = (0..QUERIES).map(&mut row).collect();
+        for at in 0..VECTORS / 4 {
+            rows[VECTORS - 1 - at] = rows[at].clone();
+        }
+        let rows: Vec<f32> = rows.concat();
+        let kind: CodeKind = kind.parse().unwrap();
+        let codec = Codec::train(kind, bytes, Metric::L2, &rows, dim, 1, 1).unwrap();
+        let mut codes = vec![0; VECTORS * codec.code_bytes()];
+        codec.encode(&rows, &mut codes, &mut EncodeScratch::default());
+        let mut list_of = |_| {
+            let degree = random.random_range(0..=degree);
+            (0..degree).map(|_| random.random_range(0..VECTORS as u32)).collect::<Vec<u32>>()
+        };
+        let links = (0..VECTORS).map(&mut list_of).collect();
+        Walks { codec, codes, links, queries, list, width }
+    }
+
+    /// What the card is told.
+    pub fn shape(&self, slots: u32) -> Shape {
+        let codes = self.codec.plane_codes().unwrap();
+        let planes = codes.bytes.iter().map(|(plane, group)| Shape::plane(*plane, *group).unwrap());
+        let degree = self.links.iter().map(Vec::len).max().unwrap_or(0).max(9);
+        Shape {
+            code_bytes: codes.code_bytes as u32,
+            factor_bytes: codes.factor_bytes as u32,
+            planes: planes.collect(),
+            groups: codes.groups as u32,
+            fine: codes.fine,
+            list: self.list as u32,
+            width: self.width as u32,
+            ids: (degree * self.width) as u32,
+            slots,
+        }
+    }
+
+    /// The beams of a walk, as a processor makes them.
+    fn expected(&self, query: &[f32]) -> Vec<Vec<u32>> {
+        let (mut prepared, mut list) = (CodeQuery::new(), CandidateList::new(self.list));
+        self.codec.prepare(query, &mut prepared);
+        let (mut seen, mut ids, mut beams) = (HashSet::new(), self.starts(), Vec::new());
+        loop {
+            ids.retain(|id| seen.insert(*id));
+            let mut scores = vec![0.0; ids.len()];
+            prepared.score(&self.codec, &self.codes, &ids, &mut scores);
+            for (id, distance) in ids.iter().zip(scores) {
+                if distance <= list.threshold() {
+                    list.insert(Neighbor { distance, id: *id });
+                }
+            }
+            let beam: Vec<u32> =
+                (0..self.width).map_while(|_| list.next_unexpanded()).map(|n| n.id).collect();
+            ids = beam.iter().flat_map(|id| self.links[*id as usize].iter().copied()).collect();
+            beams.push(beam);
+            if beams.last().is_some_and(Vec::is_empty) {
+                return beams;
+            }
+        }
+    }
+
+    fn starts(&self) -> Vec<u32> {
+        (0..9).map(|i| i * 53 % VECTORS as u32).collect()
+    }
+
+    async fn walk(&self, cx: Cx, mut slot: Slot, query: &[f32]) -> Result<Vec<Vec<u32>>, String> {
+        let mut prepared = CodeQuery::new();
+        self.codec.prepare(query, &mut prepared);
+        let numbers = prepared.plane_numbers();
+        let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
+        let high = if self.codec.plane_codes().is_some_and(|codes| codes.fine) { numbers.high } else { &[] };
+        slot.begin(self.list as u32, self.width as u32, |bytes| write_query(head, numbers.low, high, bytes));
+        let (mut ids, mut beams, mut next) = (self.starts(), Vec::new(), Vec::new());
+        loop {
+            slot.ask(&ids, cx.task_waker());
+            let answered = loop {
+                match slot.answer(&mut next) {
+                    Some(answered) => break answered,
+                    None => cx.parked().await,
+                }
+            };
+            answered.map_err(|error| error.to_string())?;
+            ids = next.iter().flat_map(|id| self.links[*id as usize].iter().copied()).collect();
+            beams.push(next.clone());
+            // A kernel that is wrong may go round in circles.
+            if next.is_empty() || beams.len() > VECTORS {
+                return Ok(beams);
+            }
+        }
+    }
+
+    /// Whether all walks on `card` are those of this processor; if not, in what.
+    pub fn check(&self, card: &EmulatedCard) -> Result<(), String> {
+        let hops = Hops::new(card, self.shape(SLOTS), &self.codes).map_err(|error| error.to_string())?;
+        let tier = Arc::new(DramTier::new(vec![0; 4096]));
+        let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
+        let (mut queries, mut walked) = (self.queries.iter().enumerate(), Vec::new());
+        let next = |cx: &Cx| {
+            let (number, query) = queries.next()?;
+            let (cx, slot) = (cx.clone(), hops.slot().expect("as many slots as run"));
+            Some(async move { (number, self.walk(cx, slot, query).await) })
+        };
+        engine.run(SLOTS as usize, next, |walk| walked.push(walk), Control::default()).unwrap();
+        for (number, beams) in walked {
+            let (beams, expected) = (beams?, self.expected(&self.queries[number]));
+            if let Some(hop) = (0..expected.len()).find(|hop| beams.get(*hop) != expected.get(*hop)) {
+                let (found, wanted) = (beams.get(hop), &expected[hop]);
+                return Err(format!("query {number}, hop {hop}: {found:?} instead of {wanted:?}"));
+            }
+        }
+        let counted = hops.counters();
+        match counted.hops >= counted.launches && counted.launches > 0 {
+            true => Ok(()),
+            false => Err(format!("{counted:?}")),
+        }
+    }
+}
