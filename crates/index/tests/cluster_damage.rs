@@ -91,6 +91,34 @@ fn missing_and_truncated_files_are_named() {
     answers(&path, &queries, TierChoice::File).unwrap();
 }
 
+/// Searches of files have no use for it; whoever reads vectors alone has, and `verify` is to know before.
+#[test]
+fn damaged_places_are_found_where_nobody_reads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    let file = path.join("places.bin");
+    let original = std::fs::read(&file).unwrap();
+    assert!(verify(&path, &Silent).unwrap().sound);
+    let found = |what: &str| {
+        let report = verify(&path, &Silent);
+        assert!(report.map_or(true, |report| !report.sound), "{what}");
+        answers(&path, &queries, TierChoice::File).unwrap();
+    };
+    for i in 0..60_usize {
+        let bit = (i * 7_919_911 + 13) % (original.len() * 8);
+        let mut bytes = original.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&file, &bytes).unwrap();
+        found(&format!("bit {bit}"));
+    }
+    for len in [0, original.len() - 1] {
+        std::fs::write(&file, &original[..len]).unwrap();
+        found(&format!("{len} bytes"));
+    }
+    std::fs::remove_file(&file).unwrap();
+    found("no file");
+}
+
 /// Changes what the manifest says of the groups, and of their files.
 fn change(manifest: &mut Manifest, change: impl FnOnce(&mut ClusterEntry)) {
     let mut entry = ClusterEntry::read(manifest).unwrap();
@@ -124,7 +152,7 @@ const LIES: [Lie; 24] = [
     |m| m.files.clear(),
     |m| m.files.swap(0, 1),
     |m| m.files[1] = m.files[0].clone(),
-    |m| drop(m.files.pop()),
+    |m| m.files.retain(|file| file.name != "rows.bin"),
 ];
 
 #[test]
@@ -192,6 +220,15 @@ fn groups_that_lie_behind_checksums_that_fit_are_refused() {
     replace(&path, "rows.bin", &bytes);
     assert!(!verify(&path, &Silent).unwrap().sound, "a row and its checksum");
     replace(&path, "rows.bin", &rows);
+    // Places of other vectors than lie there, and a checksum of another: which only the pages tell.
+    let places = std::fs::read(path.join("places.bin")).unwrap();
+    for (what, at, value) in [("an id", 0, places[8]), ("a checksum", 4, !places[4]), ("none", 3, 0xff)] {
+        let mut bytes = places.clone();
+        bytes[at] = value;
+        replace(&path, "places.bin", &bytes);
+        assert!(!verify(&path, &Silent).unwrap().sound, "places: {what}");
+    }
+    replace(&path, "places.bin", &places);
     // Two groups that hold what the other should: the sum fits and the pages do not.
     let mut bytes = centroids.clone();
     let last = counts + 4 * (groups - 1);

@@ -5,18 +5,21 @@ mod clustered;
 
 use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::format::manifest::Manifest;
+use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, ClusterOptions, CopyOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError,
-    OpenOptions, SearchOptions, SearchResult, StoreOptions, StripeConversionOptions, StripeOptions, build,
-    convert_stripes, copy, find, holding, inspect_in, verify, verify_in,
+    OpenOptions, SearchOptions, SearchResult, StoreOptions, StripeConversionOptions, StripeOptions,
+    TierChoice, build, convert_stripes, copy, find, holding, inspect_in, verify, verify_in,
 };
 use bathyal_kernels::Element;
 use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
-use bathyal_tier::Control;
+use bathyal_tier::backend::sim::{FaultRates, SimOptions, SimTier};
+use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 const DIM: usize = 96;
@@ -115,7 +118,10 @@ fn what_lies_over_nodes_is_what_lies_in_a_folder() {
             let here = nodes.path(name);
             build(&data, &here, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
                 .unwrap();
-            let expected = search(&Index::open(&here, &OpenOptions::default()).unwrap()).unwrap();
+            // Of the vectors of a cluster what comes with them is left where it is, as in this machine's memory.
+            let tier = if name == "cluster" { TierChoice::Dram } else { TierChoice::File };
+            let own = OpenOptions { tier, ..OpenOptions::default() };
+            let expected = search(&Index::open(&here, &own).unwrap()).unwrap();
             for nodes in [&nodes, &alone] {
                 let to = CopyOptions { to: nodes.store(), overwrite: true, ..CopyOptions::default() };
                 copy(&here, nodes.address(name), &to, &Silent).unwrap();
@@ -199,6 +205,53 @@ fn an_index_that_no_node_could_hold_lies_over_three() {
     };
     refused(&Nodes::new(&[5 << 20]), 0);
     refused(&Nodes::new(&[64 << 20, 1 << 20]), 1);
+}
+
+#[test]
+fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
+    let nodes = Nodes::new(&[64 << 20]);
+    nodes.build("index", &data(), ClusterOptions::default()).unwrap();
+    let open = |options: OpenOptions| {
+        let store = nodes.store();
+        Index::open(nodes.address("index"), &OpenOptions { store, ..options }).unwrap()
+    };
+    let alone = open(OpenOptions::default());
+    let found = search(&alone).unwrap();
+    let vector_bytes = 4 * DIM as u64;
+    assert!(found.totals.reads > 0 && found.totals.bytes == found.totals.reads * vector_bytes);
+    // Eight bytes for each place: of groups that are not full, too.
+    let places = alone.memory_split().ids;
+    assert!((8 * 6000..9 * 6000).contains(&places), "{places}");
+    let (mut of_vectors, mut of_pages) = (0, 0);
+    for step in 0..40 {
+        let budget = alone.memory_split().fixed() + step * (256 << 10);
+        let Ok(index) = Index::open(
+            nodes.address("index"),
+            &OpenOptions { memory_bytes: Some(budget), store: nodes.store(), ..OpenOptions::default() },
+        ) else {
+            continue;
+        };
+        let (split, found) = (*index.memory_split(), search(&index).unwrap());
+        assert!(split.fixed() <= budget, "{budget}: {split:?}");
+        match split.ids {
+            _ if split.pages > 0 => break,
+            0 => of_pages += u64::from(found.totals.bytes > found.totals.reads * vector_bytes),
+            _ => of_vectors += u64::from(found.totals.bytes == found.totals.reads * vector_bytes),
+        }
+    }
+    assert!(of_pages > 0 && of_vectors > 0, "{of_pages} by pages, {of_vectors} by vectors");
+    for (rates, what) in [
+        (FaultRates { flip: 1.0, ..FaultRates::NONE }, "a flipped bit"),
+        (FaultRates { misdirect: 1.0, ..FaultRates::NONE }, "bytes of another place"),
+        (FaultRates { short: 1.0, ..FaultRates::NONE }, "fewer bytes"),
+    ] {
+        let wrap: WrapTier = Arc::new(move |tier| {
+            let options = SimOptions { rates: rates.clone(), ..SimOptions::default() };
+            Ok(Arc::new(SimTier::over(tier, options)) as Arc<dyn Tier>)
+        });
+        let error = search(&open(OpenOptions { wrap: Some(wrap), ..OpenOptions::default() })).unwrap_err();
+        assert!(matches!(error, IndexError::Damaged { .. } | IndexError::Read { .. }), "{what}: {error}");
+    }
 }
 
 #[test]

@@ -25,6 +25,16 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
+/// From where searches read, as far as memory is concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) place: Place,
+    /// Whether that is a store of another machine, whose requests are counted.
+    pub(crate) far: bool,
+    /// Whether it is memory of another machine: of which a vector comes sooner than the page that it is on.
+    pub(crate) lines: bool,
+}
+
 /// What an open index of a family needs in memory.
 pub(crate) struct Needs {
     /// What it keeps besides pages and searches, the best way first; ways after it take less.
@@ -57,7 +67,8 @@ pub struct MemorySplit {
     /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node, a file, a
     /// device) is not counted.
     pub pages: u64,
-    /// Which vector lies where, of a cluster index whose pages are all in DRAM.
+    /// Which vector lies where, of a cluster index whose pages are all in DRAM, or that is read from the memory of another machine:
+    /// there with their checksums.
     pub ids: u64,
     /// The cache of pages.
     pub cache: u64,
@@ -76,18 +87,19 @@ impl MemorySplit {
         one + self.copies + self.cache + self.changes
     }
 
-    /// Divides `budget`: first what a search cannot do without, then codes, then pages. `elsewhere` says that the pages come from a
-    /// store of another machine.
+    /// Divides `budget`: first what a search cannot do without, then codes, then pages, which come `from` there.
     ///
     /// # Errors
     /// [`IndexError::Memory`] with the smallest budget that will do.
     pub(crate) fn plan(
         manifest: &Manifest,
         stored: &dyn Stored,
-        (place, elsewhere): (Place, bool),
+        from: Origin,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
+        let Origin { place, far, lines } = from;
         let Needs { choices, codes_by, ids, advice } = stored.needs(manifest, place);
+        let places = if lines { stored.places_bytes() } else { 0 };
         let bytes = manifest.paged_file().bytes;
         let all_pages = if place == Place::Dram { bytes } else { 0 };
         let with_pages = |split: &MemorySplit| MemorySplit {
@@ -100,9 +112,9 @@ impl MemorySplit {
         let Some(best) = choices.first().copied() else {
             return Err(IndexError::Internal("a family that needs no memory".into()));
         };
-        let Some(budget) = budget else { return Ok(best) };
+        let Some(budget) = budget else { return Ok(MemorySplit { ids: best.ids.max(places), ..best }) };
         let query = stored.query_bytes(PLANNED_LIST);
-        let frames = stored.buffers().thread_bytes(codes_by.is_some(), elsewhere);
+        let frames = stored.buffers().thread_bytes(codes_by.is_some(), far);
         let one = frames + query;
         let last = choices.len() - 1;
         let spared = |at: usize| if at == last && codes_by.is_some() { choices[at].codes } else { 0 };
@@ -130,13 +142,16 @@ impl MemorySplit {
             left -= resident;
         }
         let more = place == Place::File && split.codes_on_tier == 0;
-        split.spend(left, frames, query, more.then_some((bytes, ids)));
+        // What is read alone was measured with the best codes.
+        let places = if at == 0 { places } else { 0 };
+        split.spend(left, frames, query, more.then_some((bytes, ids, places)));
         Ok(split)
     }
 
     /// Divides what is `left` among searches, of which one takes `frames` bytes of buffers and `query` of its own, and
-    /// pages, if more of these in memory help: their bytes, and what is kept with all of them.
-    fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64)>) {
+    /// pages, if more of these in memory help: their bytes, what is kept with all of them, and what is kept where they are left
+    /// but for single vectors.
+    fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64, u64)>) {
         let one = frames + query;
         let (cores, spare) = (cores(), spare(left, frames, query));
         // A query on each core comes before pages: more memory must not leave fewer cores to search with.
@@ -144,11 +159,14 @@ impl MemorySplit {
         let searches = if each <= left { spare.max(each) } else { spare };
         self.searches = one + searches;
         left -= searches;
-        if let Some((pages, ids)) = pages {
+        if let Some((pages, ids, places)) = pages {
             // What a cache was promised is free where everything is in memory.
             if left + self.cache >= pages + ids {
                 left = left + std::mem::take(&mut self.cache) - pages - ids;
                 (self.pages, self.ids) = (pages, ids);
+            } else if places > 0 && left >= places {
+                // A cache of pages would have to be read by pages.
+                (left, self.ids) = (left - places, places);
             } else if left >= LEAST_CACHE {
                 self.cache += left;
                 left = 0;

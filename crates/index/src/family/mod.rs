@@ -14,7 +14,7 @@ pub mod reports;
 pub use loaded::Arrival;
 pub(crate) use loaded::{InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};
 pub use memory::MemorySplit;
-pub(crate) use memory::{Needs, Place};
+pub(crate) use memory::{Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
 
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc};
@@ -181,6 +181,11 @@ pub(crate) trait Stored: Send + Sync {
 
     /// The candidate list that memory is planned for.
     fn planned_list(&self, params: &SearchParams) -> usize;
+    /// Bytes of what is kept where single vectors are read that nobody has checked before; 0 of a family that reads none.
+    fn places_bytes(&self) -> u64 {
+        0
+    }
+
 
     /// Distances that a query computes, about, in units of one from a code.
     fn query_distances(&self, params: &SearchParams) -> usize;

@@ -3,9 +3,11 @@
 
 use super::{EachVector, VerifyReport, Verifying};
 use crate::cost::demand::moved_bytes;
+use crate::cost::device::Device;
 use crate::error::IndexError;
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::manifest::FileEntry;
+use crate::format::places::Places;
 use crate::format::walk::{Marks, read_through};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
@@ -26,7 +28,9 @@ const VECTORS_AT_ONCE: usize = 128;
 
 /// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
 /// is on them comes for nothing.
-const PAGE_IN_VAIN: usize = 8;
+const PAGE_IN_VAIN: f64 = 8.0;
+/// Share of the candidates whose page no better candidate has brought, about: near vectors share pages.
+pub(crate) const OWN_PAGES: f64 = 0.8;
 
 /// Bytes of pages that are read at once, one after the other.
 const READ_BYTES: usize = 1 << 20;
@@ -37,6 +41,8 @@ pub(crate) enum Reading {
     Pages,
     /// Alone: where a read is a few loads, those of a whole page cost more than a longer list does. The ids by place.
     Alone(Vec<u32>),
+    /// Alone, and checked: where pages were not looked at before.
+    Checked(Places),
 }
 
 /// The pages of an open index.
@@ -72,12 +78,24 @@ impl PageReads {
 }
 
 impl Pages {
-    /// Reads candidates with their pages where `profile` says that vectors alone cost as much: they are looked at where they lie;
-    /// elsewhere each would be a request like that of a page.
+    /// Whether candidates are read alone, without what else is on their pages.
+    pub(crate) fn lone(&self) -> bool {
+        !matches!(self.reading, Reading::Pages)
+    }
+
+    /// Reads candidates with their pages where `profile` says that vectors alone cost as much: a disk moves what else is on a page
+    /// for nothing.
     pub(crate) fn suit(&mut self, profile: &TierProfile) {
-        let (page, vector) = (self.layout.page_bytes(), self.layout.vector_bytes() as u32);
-        let in_vain = moved_bytes(f64::from(vector), vector, profile.granularity) - f64::from(vector);
-        if !profile.addressable || in_vain > (page / PAGE_IN_VAIN) as f64 {
+        let (page, vector) = (self.layout.page_bytes() as f64, self.layout.vector_bytes() as u32);
+        let moved = moved_bytes(f64::from(vector), vector, profile.granularity);
+        let measured = profile.iops > 0.0 && profile.bandwidth_bytes_per_s > 0.0;
+        let cheaper = profile.addressable || !measured || {
+            let device = Device::of(profile);
+            let price = |bytes: f64| device.issue_ns + device.read_ns + bytes * device.byte_ns;
+            price(moved) <= OWN_PAGES * price(moved_bytes(page, page as u32, profile.granularity))
+        };
+        let in_place = profile.addressable || matches!(self.reading, Reading::Checked(_));
+        if !in_place || !cheaper || moved - f64::from(vector) > page / PAGE_IN_VAIN {
             self.reading = Reading::Pages;
         }
         if profile.latency_ns >= FAR_LATENCY_NS {
@@ -97,7 +115,15 @@ impl Pages {
     ) -> Result<(), IndexError> {
         match &self.reading {
             Reading::Pages => self.compare_pages(cx, set, candidates, query, reads).await,
-            Reading::Alone(ids) => self.compare_alone(cx, set, ids, candidates, query, reads).await,
+            Reading::Alone(ids) => {
+                // Every place of a candidate holds a vector: it was looked at when the pages were loaded.
+                let whose = |place: u32, _: &[u8]| Ok(ids.get(place as usize).copied().unwrap_or(NO_ID));
+                self.compare_alone(cx, set, whose, candidates, query, reads).await
+            }
+            Reading::Checked(places) => {
+                let whose = |place: u32, vector: &[u8]| places.check(&self.layout, place, vector);
+                self.compare_alone(cx, set, whose, candidates, query, reads).await
+            }
         }
     }
 
@@ -131,7 +157,7 @@ impl Pages {
         &self,
         cx: &Cx,
         set: &VectorSet,
-        ids: &[u32],
+        whose: impl Fn(u32, &[u8]) -> Result<u32, String>,
         candidates: &[Neighbor],
         query: &mut Query,
         reads: &mut PageReads,
@@ -144,9 +170,10 @@ impl Pages {
             let arrived = cx.read(spans).await.map_err(|source| set.failed(source))?;
             query.clock.spent(Phase::Read);
             for (i, candidate) in some.iter().enumerate() {
-                // Every place of a candidate holds a vector: it was looked at when the pages were loaded.
-                let Some(id) = ids.get(candidate.id as usize) else { continue };
-                query.offer(*id, set.exact.between(&query.bytes, arrived.bytes(i)));
+                let vector = arrived.bytes(i);
+                let id = whose(candidate.id, vector)
+                    .map_err(|reason| set.damaged(format!("the vector at place {}", candidate.id), reason))?;
+                query.offer(id, set.exact.between(&query.bytes, vector));
             }
             query.clock.spent(Phase::Rerank);
         }
@@ -208,19 +235,25 @@ impl Pages {
     }
 }
 
-/// Checks every page of `groups` groups in `file`: its checksum, and that each vector is there once. Returns the vectors of
-/// each group.
+/// Checks every page of `groups` groups in `file`: its checksum, that each vector is there once, and what `places`, where there are
+/// any, say of it. Returns the vectors of each group.
 pub(crate) fn walk(
     verifying: &Verifying<'_>,
     file: &FileEntry,
     layout: &GroupLayout,
     groups: u32,
+    places: Option<&Places>,
     report: &mut VerifyReport,
 ) -> Result<Vec<u32>, IndexError> {
     let mut walk = PageWalk::new(verifying, layout, groups.into(), verifying.manifest.vectors)?;
     let Verifying { object, progress, .. } = *verifying;
     let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
         walk.page(number, page, report);
+        let wrong =
+            places.filter(|_| number < walk.pages).and_then(|places| places.differ(layout, number, page));
+        if let Some(reason) = wrong {
+            report.fault(format!("page {number}: {reason}"));
+        }
     })?;
     report.bytes += file.bytes;
     if crc != file.crc32c {

@@ -206,6 +206,12 @@ impl GroupLayout {
         Span { offset: page as u64 * self.page_bytes as u64 + start as u64, len: self.vector_bytes as u32 }
     }
 
+    /// The checksum of the vector at `place`, for a search that reads it alone.
+    #[inline]
+    pub fn vector_checksum(&self, place: u32, vector: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.identity.checksum(&u64::from(place).to_le_bytes()), vector)
+    }
+
     /// Writes page number `page`: `ids` and their `rows`, at most as many as a page holds.
     pub fn encode<'a>(&self, out: &mut [u8], page: u32, ids: &[u32], rows: impl Iterator<Item = &'a [u8]>) {
         let (head, vectors) = out.split_at_mut(CRC_BYTES + 4 * self.records);

@@ -17,6 +17,7 @@ pub mod offsets;
 pub mod packed;
 pub mod packing;
 pub mod pages;
+pub mod places;
 pub mod postings;
 pub mod runs;
 pub(crate) mod seal;

@@ -50,7 +50,7 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Arrival, Buffers, Loading, MemorySplit, Opened, Stored};
+use crate::family::{Arrival, Buffers, Loading, MemorySplit, Opened, Origin, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
@@ -78,7 +78,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tier::{OpenParts, Pages, arrives, open_tier};
+use tier::{OpenParts, Pages, arrives, moves_lines, open_tier};
 
 /// Bytes of a connection to a store, about: what it reads into, and its TLS.
 const CONNECTION_BYTES: u64 = 48 << 10;
@@ -232,7 +232,9 @@ impl Index {
         let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
         let traffic = directory.traffic();
-        let from = (options.tier.place(), traffic.is_some());
+        let far = traffic.is_some();
+        let lines = !far && moves_lines(directory, &manifest, options)?;
+        let from = Origin { place: options.tier.place(), far, lines };
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let split = change::plan(log.as_ref(), options.memory_bytes, |budget| {
             placement.plan(budget, stored.keeps(), plan)

@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// A tier that moves no more at a time is memory.
+const LINE_BYTES: u32 = 64;
+
 /// Where pages of vectors and links are read from. As text: `file`, `dram`, `mapped` or `mapped:PLACE`, where the
 /// place is `node=N` or a path (see [`MappedOptions`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -133,6 +136,23 @@ pub(super) fn arrives(
     let object = manifest.open_file(directory, manifest.paged_file())?;
     // The memory of another machine, whose requests nobody counts, is as near as a disk of this one.
     Ok(directory.traffic().is_some() && matches!(object.backing()?, Backing::Elsewhere))
+}
+
+/// Whether the pages come from memory of another machine: which moves a vector sooner than a page, as no disk does.
+pub(super) fn moves_lines(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    options: &OpenOptions,
+) -> Result<bool, IndexError> {
+    if options.tier != TierChoice::File {
+        return Ok(false);
+    }
+    let object = manifest.open_file(directory, manifest.paged_file())?;
+    if !matches!(object.backing()?, Backing::Elsewhere | Backing::Parts(_)) {
+        return Ok(false);
+    }
+    let tier = object.tier(FileOptions { method: options.method, direct: !options.page_cache })?;
+    Ok(tier.profile().granularity <= LINE_BYTES)
 }
 
 /// Opens what the pages, and codes that are not in memory, are read from.

@@ -39,7 +39,7 @@ pub fn same_everywhere<'a>(
         let what = format!("{what} on {}", place.name);
         let index = place.open(path);
         let found = kind.search(&index, queries, SearchMode::Batched).unwrap();
-        let alone = kind.reads_alone_in_memory() && place.memory;
+        let alone = place.memory && kind.reads_alone_in_memory() || place.node && kind.reads_alone_in_nodes();
         let expected = expected[usize::from(alone)].get_or_insert_with(|| found.clone());
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{what}");
         let same_cost = !kind.cuts_reads() || place.cut_as_files;

@@ -80,6 +80,11 @@ impl Kind {
             || self.family == Family::Flat && self.code.is_some()
     }
 
+    /// Whether that is so in the memory of other machines, too.
+    pub fn reads_alone_in_nodes(self) -> bool {
+        self.family == Family::Cluster
+    }
+
     /// Whether reads are cut to what a tier likes.
     pub fn cuts_reads(self) -> bool {
         matches!(self.family, Family::Lists(_) | Family::Flat)

@@ -23,6 +23,8 @@ pub struct Place {
     pub memory: bool,
     /// Whether reads are cut as those of files are.
     pub cut_as_files: bool,
+    /// Whether that is the memory of another machine, from which clusters read vectors alone.
+    pub node: bool,
     /// Whether indexes lie in parts there.
     pub in_parts: bool,
     options: fn() -> OpenOptions,
@@ -31,7 +33,19 @@ pub struct Place {
 }
 
 const fn here(name: &'static str, memory: bool, options: fn() -> OpenOptions) -> Place {
-    Place { name, memory, cut_as_files: !memory, in_parts: false, options, of: Path::to_path_buf }
+    Place {
+        name,
+        memory,
+        cut_as_files: !memory,
+        node: false,
+        in_parts: false,
+        options,
+        of: Path::to_path_buf,
+    }
+}
+
+const fn node(name: &'static str, of: fn(&Path) -> PathBuf, options: fn() -> OpenOptions) -> Place {
+    Place { cut_as_files: false, node: true, of, ..here(name, false, options) }
 }
 
 pub static PLACES: [Place; 5] = [
@@ -54,14 +68,9 @@ pub static VARIANTS: [Place; 7] = [
     here("ssd", false, || delayed(TierChoice::File, DelayProfile::ssd())),
     here("cxl", true, || delayed(TierChoice::Dram, DelayProfile::cxl())),
     Place { cut_as_files: false, of: in_object_store, ..here("object", false, OpenOptions::default) },
-    Place { cut_as_files: false, of: in_a_node, ..here("remote, TCP", false, || of_the_node("tcp")) },
-    Place { cut_as_files: false, of: in_a_node, ..here("remote, shared", false, || of_the_node("shm")) },
-    Place {
-        cut_as_files: false,
-        in_parts: true,
-        of: in_three_nodes,
-        ..here("three nodes", false, of_all_nodes)
-    },
+    node("remote, TCP", in_a_node, || of_the_node("tcp")),
+    node("remote, shared", in_a_node, || of_the_node("shm")),
+    Place { in_parts: true, ..node("three nodes", in_three_nodes, of_all_nodes) },
 ];
 
 impl Place {

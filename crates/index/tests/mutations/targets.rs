@@ -220,11 +220,11 @@ fn sealed(json: &[u8]) -> Vec<u8> {
 const JOURNALS: [(usize, &[u8]); 2] = [
     (
         100,
-        br#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"vectors":{"bytes":2048,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":400,"crc32c":9},"own":{"trained":{"name":"codec.bin","bytes":640,"crc32c":10},"codes":{"bytes":512,"crc32c":11}}}"#,
+        br#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"vectors":{"bytes":2048,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":400,"crc32c":9},"own":{"trained":{"name":"codec.bin","bytes":640,"crc32c":10},"codes":{"bytes":512,"crc32c":11},"places":{"bytes":800,"crc32c":12}}}"#,
     ),
     (
         50,
-        br#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"vectors":{"bytes":1024,"crc32c":7},"means":{"bytes":64,"crc32c":8},"order":{"bytes":200,"crc32c":9},"own":{"trained":null,"codes":{"bytes":0,"crc32c":0}}}"#,
+        br#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"vectors":{"bytes":1024,"crc32c":7},"means":{"bytes":64,"crc32c":8},"order":{"bytes":200,"crc32c":9},"own":{"trained":null,"codes":{"bytes":0,"crc32c":0},"places":{"bytes":0,"crc32c":0}}}"#,
     ),
 ];
 
@@ -616,6 +616,7 @@ fn cluster_manifest() -> Manifest {
                 + 4 * 2,
         ),
         rows: Some(file("rows.bin", layout.row_bytes(2))),
+        places: Some(file("places.bin", 2 * 50 * 8)),
         page_bytes: 512,
         group_pages: 2,
         groups,

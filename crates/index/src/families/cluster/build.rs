@@ -4,7 +4,7 @@ use super::centroids::{Centroids, GROUPS_A_RUN};
 use super::options::ClusterOptions;
 use super::plan::Plan;
 use super::section::{
-    CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
+    CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, PLACES_NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
 };
 use super::{calibrate, encode, place};
 use crate::build::journal::require;
@@ -17,6 +17,7 @@ use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::manifest::{CodesEntry, FileEntry, Manifest};
+use crate::format::places::Places;
 use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::journal::MEANS_NAME;
@@ -77,6 +78,8 @@ pub(crate) struct Steps {
     /// The file of the codec, once it is trained.
     pub(crate) trained: Option<FileEntry>,
     pub(crate) codes: Written,
+    /// What is known of the places of the groups that have codes.
+    pub(crate) places: Written,
 }
 
 pub(crate) type Journal = partition::journal::Journal<Steps>;
@@ -85,7 +88,7 @@ impl Staged for ClusterOptions {
     type Layout = GroupLayout;
     type Steps = Steps;
 
-    const STEPS_VERSION: u32 = 5;
+    const STEPS_VERSION: u32 = 6;
 
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(Plan::new(data, self, options, &layout_of(data, self)?).rows)
@@ -121,7 +124,7 @@ impl Staged for ClusterOptions {
 
     fn files(steps: &Steps) -> Vec<(&'static str, Written)> {
         let codec = steps.trained.as_ref().map_or(Written::default(), FileEntry::written);
-        vec![(CODES_NAME, steps.codes), (CODEC_NAME, codec)]
+        vec![(CODES_NAME, steps.codes), (PLACES_NAME, steps.places), (CODEC_NAME, codec)]
     }
 
     fn check_steps(
@@ -138,7 +141,11 @@ impl Staged for ClusterOptions {
         // A code has 32 lanes a block and a byte at least.
         let blocks = (shape.layout.group_blocks() * SCAN_BLOCK) as u64;
         let odd = !steps.codes.bytes.is_multiple_of(if pieces.is_empty() { 1 } else { blocks });
-        require(steps.codes.bytes == 0 || name.is_some() && !odd, "odd codes")
+        require(steps.codes.bytes == 0 || name.is_some() && !odd, "odd codes")?;
+        let groups = steps.places.bytes / Places::file_bytes(&shape.layout, 1).max(1);
+        let known = steps.places.bytes == Places::file_bytes(&shape.layout, groups);
+        let as_coded = !Places::worth(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
+        require(known && as_coded, "the places are not those of the codes")
     }
 
     fn rest(work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
@@ -185,10 +192,11 @@ fn code(
     let vectors_file = place::finish(work, journal)?;
     let mut centroids = centroids(work, journal)?;
     let (codec, codec_file) = train(work, intake, &centroids, journal, stages)?;
-    let (codes_file, checksums) = encode::write(work, intake, &centroids, &codec, journal, stages)?;
-    journal.own.codes = codes_file.written();
+    let encoded = encode::write(work, intake, &centroids, &codec, journal, stages)?;
+    journal.own.codes = encoded.codes.written();
+    journal.own.places = encoded.places.as_ref().map_or(Written::default(), FileEntry::written);
     journal.write(work.directory, stages)?;
-    centroids.set_code_checksums(checksums);
+    centroids.set_code_checksums(encoded.checksums);
     centroids.encode(&codec)?;
     centroids.check_rows(work.identity);
     let written = |name, bytes: &[u8]| {
@@ -200,7 +208,7 @@ fn code(
     let rows_file = written(ROWS_NAME, centroids.rows().unwrap_or_default())?;
     stages.end("codes");
     let codes = CodesEntry {
-        file: codes_file,
+        file: encoded.codes,
         codec: codec_file,
         kind: codec.kind().to_string(),
         code_bytes: codec.code_bytes() as u32,
@@ -209,6 +217,7 @@ fn code(
         file: vectors_file,
         centroids: centroids_file,
         rows: Some(rows_file),
+        places: encoded.places,
         page_bytes: layout.page_bytes() as u32,
         group_pages: layout.group_pages() as u32,
         groups: centroids.groups() as u32,

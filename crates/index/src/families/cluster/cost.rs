@@ -2,11 +2,10 @@
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
+use crate::family::pages::OWN_PAGES;
 
 /// Places in memory that finding a group takes, about: its centroid's code, and what ranks it among the others.
 const ACCESSES_A_GROUP: f64 = 2.0;
-/// Share of the candidates whose page no better candidate has brought, about: near vectors share pages.
-const OWN_PAGES: f64 = 0.8;
 
 /// A cluster index as a query meets it.
 #[derive(Debug, Clone, Copy, PartialEq)]

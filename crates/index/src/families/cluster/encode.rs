@@ -2,13 +2,14 @@
 
 use super::build::{Journal, Work};
 use super::centroids::Centroids;
-use super::section::{CODES_NAME, VECTORS_NAME};
+use super::section::{CODES_NAME, PLACES_NAME, VECTORS_NAME};
 use crate::build::Stages;
 use crate::build::journal::JOURNAL_NAME;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::FileEntry;
+use crate::format::places::Places;
 use crate::partition::intake::Intake;
 use crate::partition::sample_rows;
 use crate::query::codes::plain_metric;
@@ -83,7 +84,15 @@ pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> 
     Ok(Codec::train(kind, bytes, plain_metric(options.metric), &sample, dim, options.seed, work.threads)?)
 }
 
-/// Writes the blocks of all groups that have none yet; returns the checksum of each group's too.
+/// What [`write()`] has written.
+pub(crate) struct Encoded {
+    pub(crate) codes: FileEntry,
+    /// Of the codes of each group.
+    pub(crate) checksums: Vec<u32>,
+    pub(crate) places: Option<FileEntry>,
+}
+
+/// Writes the blocks of all groups that have none yet, and what is known of their places.
 pub(crate) fn write(
     work: &Work<'_>,
     intake: &Intake,
@@ -91,11 +100,16 @@ pub(crate) fn write(
     codec: &Codec,
     journal: &mut Journal,
     stages: &Stages,
-) -> Result<(FileEntry, Vec<u32>), IndexError> {
+) -> Result<Encoded, IndexError> {
     let (groups, threads, layout) = (centroids.groups(), work.threads, &work.layout);
     let group_bytes = layout.group_blocks() * codec.block_bytes();
     let at_once = (WRITE_BYTES / group_bytes).min(READ_BYTES / layout.group_bytes()).clamp(1, groups);
     let mut file = Appender::resume(work.directory, CODES_NAME, journal.own.codes)?;
+    let mut places = match Places::worth(layout) {
+        true => Some(Appender::resume(work.directory, PLACES_NAME, journal.own.places)?),
+        false => None,
+    };
+    let mut of_places = Vec::new();
     let mut codes = vec![0_u8; at_once * group_bytes];
     let mut pages = vec![0_u8; at_once * layout.group_bytes()];
     let shifted = Shifted::open(work, intake, centroids)?;
@@ -117,13 +131,22 @@ pub(crate) fn write(
         });
         checksums.extend(codes.chunks_exact(group_bytes).map(|codes| work.identity.checksum(codes)));
         file.append(codes)?;
+        if let Some(places) = &mut places {
+            of_places.clear();
+            Places::encode(layout, first as u32, pages, &mut of_places);
+            places.append(&of_places)?;
+        }
         if file.written().bytes - journal.own.codes.bytes >= CHECKPOINT_BYTES {
             journal.own.codes = file.sync()?;
+            if let Some(places) = &mut places {
+                journal.own.places = places.sync()?;
+            }
             journal.write(work.directory, stages)?;
         }
         work.progress.advance((first + count - before) as u64);
     }
-    Ok((file.finish()?, checksums))
+    let places = places.map(Appender::finish).transpose()?;
+    Ok(Encoded { codes: file.finish()?, checksums, places })
 }
 
 /// The checksums of the groups that an earlier process has encoded.

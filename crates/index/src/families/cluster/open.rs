@@ -19,6 +19,7 @@ use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
+use crate::format::places::Places;
 use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
@@ -86,6 +87,10 @@ impl Stored for StoredCluster {
         true
     }
 
+    fn places_bytes(&self) -> u64 {
+        self.entry.places.as_ref().map_or(0, |places| places.bytes)
+    }
+
     fn codes_file(&self) -> Option<&FileEntry> {
         Some(&self.entry.codes.file)
     }
@@ -135,26 +140,34 @@ impl Stored for StoredCluster {
         if let Some(pages) = loading.pages {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
             on_pages.check_loaded(set, pages, centroids.groups(), |group| centroids.count(group))?;
+        } else if let Some(places) = self.entry.places.as_ref().filter(|_| split.ids > 0) {
+            let places = load_places(directory, manifest, places, &cluster)?;
+            cluster.pages.reading = Reading::Checked(places);
         }
         cluster.pages.suit(profile);
         Ok(Arc::new(cluster))
     }
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
-        let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, report)?;
-        if report.sound {
-            match load_for_scan(
-                verifying.directory,
-                verifying.manifest,
-                self.entry.clone(),
-                self.entry.codes.code_bytes,
-                verifying.progress,
-            ) {
-                Err(damage) => report.fault(damage.to_string()),
-                Ok(cluster) => {
-                    verify::compare_groups(&cluster.centroids, &held, report);
-                    verify::compare_rows(&cluster.centroids, self.layout.identity(), report);
-                }
+        let (directory, manifest) = (verifying.directory, verifying.manifest);
+        let code_bytes = self.entry.codes.code_bytes;
+        let cluster = load_for_scan(directory, manifest, self.entry.clone(), code_bytes, verifying.progress);
+        let places = match (&self.entry.places, &cluster) {
+            (Some(places), Ok(cluster)) => {
+                Some(load_places(directory, manifest, places, cluster)).transpose()
+            }
+            _ => Ok(None),
+        };
+        let known = places.as_ref().ok().and_then(Option::as_ref);
+        let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, known, report)?;
+        if !report.sound {
+            return Ok(());
+        }
+        match (cluster, places) {
+            (Err(damage), _) | (_, Err(damage)) => report.fault(damage.to_string()),
+            (Ok(cluster), Ok(_)) => {
+                verify::compare_groups(&cluster.centroids, &held, report);
+                verify::compare_rows(&cluster.centroids, self.layout.identity(), report);
             }
         }
         Ok(())
@@ -330,4 +343,17 @@ fn load_first_codes(
         })?;
     }
     Ok(codes)
+}
+
+/// Loads what a search has to know that reads vectors alone.
+fn load_places(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    places: &FileEntry,
+    cluster: &Cluster,
+) -> Result<Places, IndexError> {
+    let bytes = load(directory, manifest, places)?;
+    let Cluster { pages, centroids, set, .. } = cluster;
+    Places::from_bytes(bytes, &pages.layout, set.ids_end.into(), |group| centroids.count(group))
+        .map_err(|reason| IndexError::damaged(directory.address().join(&places.name), "the places", reason))
 }

@@ -10,7 +10,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PageReads, Pages, Reading};
+use crate::family::pages::{PageReads, Pages};
 use crate::family::{Arrival, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
@@ -67,7 +67,7 @@ impl Cluster {
             stored_codes: self.entry.group_codes() as f64,
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
-            lone: matches!(self.pages.reading, Reading::Alone(_)),
+            lone: self.pages.lone(),
             absent: 1.0 - self.codes.len() as f64 / all,
         }
     }

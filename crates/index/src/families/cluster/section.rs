@@ -8,6 +8,7 @@ use crate::calibrate::{self, Calibration, Curve, Limits};
 use crate::cost::Machine;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
+use crate::format::places::Places;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 pub(crate) const ROWS_NAME: &str = "rows.bin";
 /// The codes of all groups.
 pub(crate) const CODES_NAME: &str = "codes.bin";
+/// Whose vector lies at each place, with its checksum.
+pub(crate) const PLACES_NAME: &str = "places.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// No shorter code says enough of a vector.
@@ -42,6 +45,10 @@ pub struct ClusterEntry {
     /// among [`ClusterEntry::centroids`].
     #[serde(skip)]
     pub rows: Option<FileEntry>,
+    /// What searches keep that read vectors alone. Named among the manifest's files; none where a page holds a vector, and of an
+    /// index that was built before vectors were read alone from tiers.
+    #[serde(skip)]
+    pub places: Option<FileEntry>,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Pages of a group.
@@ -86,6 +93,7 @@ impl ClusterEntry {
         entry.file = manifest.file(VECTORS_NAME)?.clone();
         entry.centroids = manifest.file(CENTROIDS_NAME)?.clone();
         entry.rows = manifest.file(ROWS_NAME).ok().cloned();
+        entry.places = manifest.file(PLACES_NAME).ok().cloned();
         entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
         entry.check(manifest)?;
         Ok(entry)
@@ -94,7 +102,7 @@ impl ClusterEntry {
     /// All files, the one that searches read first.
     pub fn files(&self) -> Vec<FileEntry> {
         let always = [&self.file, &self.codes.file, &self.codes.codec, &self.centroids];
-        always.into_iter().chain(&self.rows).cloned().collect()
+        always.into_iter().chain(&self.rows).chain(&self.places).cloned().collect()
     }
 
     /// Where vectors lie within groups.
@@ -126,6 +134,10 @@ impl ClusterEntry {
         require(
             self.rows.as_ref().is_none_or(|rows| rows.bytes == layout.row_bytes(groups)),
             "the rows' length does not follow from the groups",
+        )?;
+        require(
+            self.places.as_ref().is_none_or(|places| places.bytes == Places::file_bytes(&layout, groups)),
+            "the places' length does not follow from the groups",
         )?;
         // Places are numbers of 32 bits, the last group's included.
         let places = (groups - 1).checked_mul(layout.group_vectors() as u64);

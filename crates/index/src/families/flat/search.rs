@@ -7,7 +7,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PageReads, Pages, Reading};
+use crate::family::pages::{PageReads, Pages};
 use crate::family::{Scanned, Searcher};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes};
@@ -94,7 +94,7 @@ impl Flat {
             codes: self.codes.as_ref().map_or(0.0, |coded| coded.bytes.len() as f64),
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
-            lone: matches!(self.pages.reading, Reading::Alone(_)),
+            lone: self.pages.lone(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::pages::{PageReads, Pages, Reading};
+use crate::family::pages::{PageReads, Pages};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
 use crate::partition::intake::Intake;
@@ -306,7 +306,7 @@ impl Lsh {
             code_bytes: self.codec.code_bytes() as u32,
             vector_bytes: layout.vector_bytes() as u32,
             page_bytes: layout.page_bytes() as u32,
-            lone: matches!(self.pages.reading, Reading::Alone(_)),
+            lone: self.pages.lone(),
             hash_products: tables * (self.functions.hashes() * dim) as f64,
         }
     }
