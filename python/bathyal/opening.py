@@ -22,6 +22,7 @@ def open(
     stripe: Sequence[Path] | None = None,
     numa: str | None = None,
     *,
+    device: str = "cpu",
     wait: bool = False,
     store_options: Mapping[str, str] | None = None,
 ) -> Index:
@@ -52,6 +53,9 @@ def open(
             ``"interleave"`` keeps each search thread to a node and deals what the index keeps in memory out to all
             nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
             interleaves as far as the system lets.
+        device: what searches: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the card of that number. A graphics card (of
+            NVIDIA, with its driver) searches a graph of layout ``"padded"`` or ``"csr"``, whose codes it keeps in
+            its own memory beside ``memory``; the answers are the same.
         wait: whether to wait until all is there that an index in an object store keeps in memory. False answers
             before, and reads what queries need of it: :attr:`Index.arrival` says how much has come.
         store_options: how the object store of an address is reached, where the environment and profiles do not say
@@ -65,11 +69,12 @@ def open(
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
-        OSError: a store refused or did not answer; the message says what it said.
-        ValueError: no such tier, no such device; ``profile`` is no profile.
+        OSError: a store refused or did not answer; the message says what it said. No driver for a graphics card, or
+            no such card; one that fails, then or in a search.
+        ValueError: no such tier, no such device; ``profile`` is no profile; an index that no graphics card searches.
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum; a part is not what it should be.
-        MemoryError: ``memory`` is too small; the message says how much is needed.
+        MemoryError: ``memory``, or that of the graphics card, is too small; the message says how much is needed.
         ValueError: an address or options that no store is reached by.
         ValueError: ``tier`` names memory that is not there, is too small or holds something else; no such ``numa``,
             or the system does not let it.
@@ -86,5 +91,5 @@ def open(
     """
     with shown(progress) as receiver:
         budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
-        handle = _bathyal.IndexHandle.open(at, (tier, numa, bool(wait)), budget, receiver, delay, profile)
+        handle = _bathyal.IndexHandle.open(at, (tier, numa, bool(wait), device), budget, receiver, delay, profile)
         return Index(handle, path, emulated=delay, store_options=store_options)

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_ratio, parse_recall};
 use bathyal_console::{OutputOptions, byte_size};
+use bathyal_gpu::DeviceChoice;
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
 use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
 use bathyal_kernels::{Element, Metric};
@@ -196,6 +197,9 @@ pub struct SearchSettings {
     /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs)
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
+    /// What searches: cpu, gpu, or gpu:N for the card number N. A graph of layout padded or csr is searched by a graphics card
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
+    pub device: DeviceChoice,
     /// Where the index's parts are
     #[command(flatten)]
     pub parts: PartsArguments,

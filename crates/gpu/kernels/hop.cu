@@ -8,13 +8,10 @@
 //
 // Whatever was expanded is not fresh, and so comes before its duplicate: the first of equal ones is kept, and with it what was done.
 // Estimates are those of a processor, bit for bit: integer sums, then the same operations on floats in the same order.
-#include "device.h"
+#include "keys.h"
 
-// Threads of a block, a power of two; links that are scored at a time.
-#define HOP_THREADS 128
 // No vector.
 #define NO_ID 0xffffffffu
-#define NO_KEY 0xffffffffffffffffull
 
 // One query's part of a launch. As `Work` in src/hops/args.rs.
 struct Work {
@@ -54,8 +51,8 @@ struct QueryHead {
 // The memory that the threads of a block share.
 struct Room {
   u64* list;    // list_room
-  u64* merged;  // list_room + HOP_THREADS
-  u64* links;   // HOP_THREADS
+  u64* merged;  // list_room + THREADS
+  u64* links;   // THREADS
   u32* query;   // query_bytes
   u16* planes;  // plane_bytes
   u32* counts;  // a warp each
@@ -66,20 +63,17 @@ DEVICE Room carve(u8* pool, const HopArgs& args) {
   Room room;
   room.list = (u64*)pool;
   room.merged = room.list + args.list_room;
-  room.links = room.merged + args.list_room + HOP_THREADS;
-  room.query = (u32*)(room.links + HOP_THREADS);
+  room.links = room.merged + args.list_room + THREADS;
+  room.query = (u32*)(room.links + THREADS);
   room.counts = room.query + args.query_bytes / 4;
-  room.held = room.counts + HOP_THREADS / 32;
+  room.held = room.counts + THREADS / 32;
   room.planes = (u16*)(room.held + 1);
   return room;
 }
 
 DEVICE u64 key_of(float distance, u32 id) {
   if (distance != distance) return NO_KEY;
-  // Adding zero turns -0.0 into 0.0, so that the two tie and the id decides.
-  u32 bits = __float_as_uint(__fadd_rn(distance, 0.0f));
-  u32 ordered = bits ^ ((bits & 0x80000000u) ? 0xffffffffu : 0x80000000u);
-  return (u64)ordered << 32 | (u64)id << 1 | 1;
+  return (u64)ordered(distance) << 32 | (u64)id << 1 | 1;
 }
 
 // Factors of a code, finite for any bytes.
@@ -136,38 +130,6 @@ DEVICE float score(const HopArgs& args, const Room& room, u32 id) {
   return __fadd_rn(base, __fmul_rn(head->gain_factor, __fmul_rn(gain, dot)));
 }
 
-// Bitonic sort of a key a thread: strides within a warp by shuffles.
-DEVICE u64 sorted(u64 key, u64* exchange) {
-  const u32 thread = threadIdx.x;
-  for (u32 size = 2; size <= HOP_THREADS; size <<= 1) {
-    for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
-      u64 other;
-      if (stride < 32) {
-        other = __shfl_xor_sync(ALL_LANES, key, stride);
-      } else {
-        exchange[thread] = key;
-        __syncthreads();
-        other = exchange[thread ^ stride];
-        __syncthreads();
-      }
-      bool smaller = ((thread & size) == 0) == ((thread & stride) == 0);
-      key = (key < other) == smaller ? key : other;
-    }
-  }
-  return key;
-}
-
-// How many of the first `count` keys are below `key`.
-DEVICE u32 rank(const u64* keys, u32 count, u64 key) {
-  u32 low = 0, high = count;
-  while (low < high) {
-    u32 middle = (low + high) >> 1;
-    if (keys[middle] < key) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
 // Merges the sorted links into the sorted list. A link equal to a candidate but for what was done with that goes behind it.
 DEVICE void merge(const Room& room, u32 held) {
   const u32 thread = threadIdx.x;
@@ -175,9 +137,9 @@ DEVICE void merge(const Room& room, u32 held) {
   // Equal links (two records may have the same) keep their order by their own places.
   u32 before = rank(room.list, held, link == NO_KEY ? NO_KEY : link + 1);
   room.merged[thread + before] = link;
-  for (u32 i = thread; i < held; i += HOP_THREADS) {
+  for (u32 i = thread; i < held; i += THREADS) {
     u64 key = room.list[i];
-    room.merged[i + rank(room.links, HOP_THREADS, key)] = key;
+    room.merged[i + rank(room.links, THREADS, key)] = key;
   }
 }
 
@@ -186,7 +148,7 @@ DEVICE void merge(const Room& room, u32 held) {
 DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
   const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   u32 kept = 0;
-  for (u32 first = 0; first < merged && kept < most; first += HOP_THREADS) {
+  for (u32 first = 0; first < merged && kept < most; first += THREADS) {
     u32 i = first + thread;
     u64 key = i < merged ? room.merged[i] : NO_KEY;
     bool keep = key != NO_KEY && (i == 0 || room.merged[i - 1] >> 1 != key >> 1);
@@ -194,7 +156,7 @@ DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
     if (lane == 0) room.counts[warp] = __popc(ballot);
     __syncthreads();
     u32 before = kept + __popc(ballot & ((1u << lane) - 1));
-    for (u32 w = 0; w < HOP_THREADS / 32; w++) {
+    for (u32 w = 0; w < THREADS / 32; w++) {
       before += w < warp ? room.counts[w] : 0;
       kept += room.counts[w];
     }
@@ -221,7 +183,7 @@ DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
   }
 }
 
-KERNEL(HOP_THREADS) hop(HopArgs args) {
+KERNEL(THREADS) hop(HopArgs args) {
   SHARED(pool);
   const u32 thread = threadIdx.x;
   const Work work = args.work[blockIdx.x];
@@ -230,16 +192,16 @@ KERNEL(HOP_THREADS) hop(HopArgs args) {
   u64* list = args.lists + (u64)work.slot * (1 + args.list_room);
   u32* next = args.next + (u64)blockIdx.x * args.width_room;
   const bool begins = work.query != NO_ID;
-  for (u32 i = thread; i < args.query_bytes / 4; i += HOP_THREADS) {
+  for (u32 i = thread; i < args.query_bytes / 4; i += THREADS) {
     room.query[i] = begins ? ((const u32*)(args.staged + work.query))[i] : own[i];
     if (begins) own[i] = room.query[i];
   }
-  for (u32 i = thread; i < args.plane_bytes; i += HOP_THREADS) room.planes[i] = args.planes[i];
+  for (u32 i = thread; i < args.plane_bytes; i += THREADS) room.planes[i] = args.planes[i];
   u32 held = begins ? 0 : (u32)list[0];
-  for (u32 i = thread; i < held; i += HOP_THREADS) room.list[i] = list[1 + i];
-  for (u32 i = thread; i < args.width_room; i += HOP_THREADS) next[i] = NO_ID;
+  for (u32 i = thread; i < held; i += THREADS) room.list[i] = list[1 + i];
+  for (u32 i = thread; i < args.width_room; i += THREADS) next[i] = NO_ID;
   __syncthreads();
-  for (u32 first = 0; first < work.count; first += HOP_THREADS) {
+  for (u32 first = 0; first < work.count; first += THREADS) {
     u64 key = NO_KEY;
     if (first + thread < work.count) {
       u32 id = args.ids[work.first + first + thread];
@@ -250,10 +212,10 @@ KERNEL(HOP_THREADS) hop(HopArgs args) {
     __syncthreads();
     merge(room, held);
     __syncthreads();
-    held = unique(room, held + HOP_THREADS, work.list);
+    held = unique(room, held + THREADS, work.list);
   }
   if (thread < 32) choose(room, held, work.width, next);
   __syncthreads();
-  for (u32 i = thread; i < held; i += HOP_THREADS) list[1 + i] = room.list[i];
+  for (u32 i = thread; i < held; i += THREADS) list[1 + i] = room.list[i];
   if (thread == 0) list[0] = held;
 }

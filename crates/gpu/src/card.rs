@@ -58,13 +58,19 @@ impl fmt::Display for DeviceChoice {
 pub enum Kernel {
     /// `kernels/hop.cu`.
     Hop,
+    /// `kernels/scan.cu`.
+    Scan,
 }
 
 impl Kernel {
+    /// All of them.
+    pub const ALL: [Kernel; 2] = [Kernel::Hop, Kernel::Scan];
+
     /// The name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Hop => "hop",
+            Kernel::Scan => "scan",
         }
     }
 
@@ -72,6 +78,7 @@ impl Kernel {
     pub fn ptx(self) -> &'static str {
         match self {
             Kernel::Hop => include_str!("../kernels/hop.ptx"),
+            Kernel::Scan => include_str!("../kernels/scan.ptx"),
         }
     }
 }
@@ -183,6 +190,32 @@ mod tests {
         for text in ["", "GPU", "gpu:", "gpu:x", "gpu:-1", "cpu:0", "cuda"] {
             let error = text.parse::<DeviceChoice>().expect_err(text);
             assert!(error.contains("gpu:N"), "{error}");
+        }
+    }
+
+    /// As `kernels/compile.py` reckons it.
+    fn fingerprint(sources: &[&[u8]]) -> u64 {
+        let bytes = sources.iter().copied().flatten();
+        bytes.fold(0xcbf2_9ce4_8422_2325, |value, byte| {
+            (value ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    #[test]
+    fn what_the_driver_gets_was_made_of_the_sources() {
+        let [device, keys]: [&[u8]; 2] =
+            [include_bytes!("../kernels/device.h"), include_bytes!("../kernels/keys.h")];
+        for kernel in Kernel::ALL {
+            let source: &[u8] = match kernel {
+                Kernel::Hop => include_bytes!("../kernels/hop.cu"),
+                Kernel::Scan => include_bytes!("../kernels/scan.cu"),
+            };
+            let (ptx, name) = (kernel.ptx(), kernel.name());
+            let expected = format!("// of sources {:016x}", fingerprint(&[source, device, keys]));
+            assert_eq!(ptx.lines().next(), Some(&*expected), "{name}: run crates/gpu/kernels/compile.py");
+            assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
+            // A sum of a product rounds twice, as a processor's does.
+            assert!(!ptx.contains("fma.") && !ptx.contains(".extern .func"), "{name}");
         }
     }
 

@@ -18,8 +18,9 @@ fn refused(operation: &'static str) -> impl Fn(DriverError) -> GpuError {
 struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
-    module: sys::CUmodule,
-    hop: sys::CUfunction,
+    /// A kernel each, in the order of [`Kernel::ALL`].
+    modules: Vec<sys::CUmodule>,
+    functions: Vec<sys::CUfunction>,
 }
 
 // SAFETY: the driver's handles may be used by any thread that has made the context current, as every use here does.
@@ -31,21 +32,22 @@ impl Context {
     fn open(device: sys::CUdevice) -> Result<Context, GpuError> {
         // SAFETY: the device is one that the driver has named.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(refused("open the card"))?;
-        let (null_module, null_function) = (std::ptr::null_mut(), std::ptr::null_mut());
         // What was opened is closed when a later step fails.
-        let mut opened = Context { device, context, module: null_module, hop: null_function };
+        let mut opened = Context { device, context, modules: Vec::new(), functions: Vec::new() };
         opened.enter()?;
-        let ptx = CString::new(Kernel::Hop.ptx()).map_err(|_| GpuError::Driver {
-            operation: "load the kernels",
-            reason: "they hold a zero byte".into(),
-        })?;
-        // SAFETY: the text ends with a zero byte, and lives until the call returns.
-        opened.module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }
-            .map_err(refused("load the kernels: it may be older than CUDA 12.2"))?;
-        let name = CString::new(Kernel::Hop.name()).unwrap_or_default();
-        // SAFETY: the module was loaded.
-        opened.hop = unsafe { result::module::get_function(opened.module, name) }
-            .map_err(refused("find the kernel hop"))?;
+        for kernel in Kernel::ALL {
+            let operation = "load the kernels (is it older than CUDA 12.2?)";
+            let held = |_| GpuError::Driver { operation, reason: "they hold a zero byte".into() };
+            let (ptx, name) =
+                (CString::new(kernel.ptx()).map_err(held)?, CString::new(kernel.name()).map_err(held)?);
+            // SAFETY: the text ends with a zero byte, and lives until the call returns.
+            let module =
+                unsafe { result::module::load_data(ptx.as_ptr().cast()) }.map_err(refused(operation))?;
+            opened.modules.push(module);
+            // SAFETY: the module was loaded.
+            let function = unsafe { result::module::get_function(module, name) };
+            opened.functions.push(function.map_err(refused("find a kernel"))?);
+        }
         Ok(opened)
     }
 
@@ -56,17 +58,18 @@ impl Context {
     }
 
     fn function(&self, kernel: Kernel) -> sys::CUfunction {
-        match kernel {
-            Kernel::Hop => self.hop,
-        }
+        let at = Kernel::ALL.iter().position(|known| *known == kernel);
+        at.and_then(|at| self.functions.get(at).copied()).unwrap_or(std::ptr::null_mut())
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if self.enter().is_ok() && !self.module.is_null() {
-            // SAFETY: nothing that runs is left: queues and memory hold the context.
-            let _ = unsafe { result::module::unload(self.module) };
+        if self.enter().is_ok() {
+            for module in &self.modules {
+                // SAFETY: nothing that runs is left: queues and memory hold the context.
+                let _ = unsafe { result::module::unload(*module) };
+            }
         }
         // SAFETY: it was retained once.
         let _ = unsafe { result::primary_ctx::release(self.device) };
@@ -105,11 +108,13 @@ impl CudaCard {
         let context = Arc::new(Context::open(device)?);
         if profile.shared_bytes > USUAL_SHARED_BYTES {
             let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is one of the context's module.
-            unsafe {
-                result::function::set_function_attribute(context.hop, most, profile.shared_bytes as i32)
+            for function in &context.functions {
+                // SAFETY: the function is one of the context's modules.
+                unsafe {
+                    result::function::set_function_attribute(*function, most, profile.shared_bytes as i32)
+                }
+                .map_err(refused("let blocks share more memory"))?;
             }
-            .map_err(refused("let blocks share more memory"))?;
         }
         Ok(CudaCard { context, profile })
     }

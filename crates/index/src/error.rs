@@ -1,5 +1,6 @@
 //! What can go wrong with an index, said so that the reader knows what to do.
 
+use bathyal_gpu::GpuError;
 use bathyal_kernels::quantize::QuantizeError;
 use bathyal_store::StoreError;
 use bathyal_tier::{ReadError, RunError, TierError};
@@ -15,6 +16,9 @@ pub enum IndexError {
     /// A file or device of the index could not be used.
     #[error(transparent)]
     Tier(#[from] TierError),
+    /// A graphics card does not do what it should.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// Where the index is kept did not do what it was asked.
     #[error(transparent)]
     Store(StoreError),

@@ -1,5 +1,6 @@
 //! Errors of the library as the exceptions that a Python user expects.
 
+use bathyal_gpu::GpuError;
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
 use bathyal_tier::{ReadError, TierError};
@@ -58,6 +59,9 @@ impl From<IndexError> for Failure {
             | IndexError::LaterVersion { .. }
             | IndexError::Internal(_)
             | IndexError::Forked { .. } => Error::new_err(message),
+            IndexError::Gpu(GpuError::Memory { .. }) => PyMemoryError::new_err(message),
+            IndexError::Gpu(GpuError::Unsuited(_)) => PyValueError::new_err(message),
+            IndexError::Gpu(_) => PyOSError::new_err(message),
             IndexError::Exists { .. } => PyFileExistsError::new_err(message),
             IndexError::Memory { .. } | IndexError::NoMemory { .. } => PyMemoryError::new_err(message),
             IndexError::Cancelled => PyKeyboardInterrupt::new_err(message),

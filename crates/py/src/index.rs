@@ -6,6 +6,7 @@ use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
 use crate::stores::{Pairs, store_options};
+use bathyal_gpu::DeviceChoice;
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
@@ -279,19 +280,21 @@ impl IndexHandle {
     fn open(
         py: Python<'_>,
         place: Place,
-        tier: (&str, Option<&str>, bool),
+        tier: (&str, Option<&str>, bool, &str),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
     ) -> PyResult<IndexHandle> {
-        let ((path, stripe, store), (tier, numa, wait)) = (place, tier);
+        let ((path, stripe, store), (tier, numa, wait, device)) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
         let profile = profile.map(TierProfile::from_file).transpose();
         let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
         let options = OpenOptions {
+            card: device.card().map_err(IndexError::from).map_err(Failure::from)?,
             tier,
             numa,
             wait,

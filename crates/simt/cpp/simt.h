@@ -77,6 +77,7 @@ inline float __uint_as_float(u32 bits) {
   memcpy(&value, &bits, 4);
   return value;
 }
+inline float __uint2float_rn(u32 value) { return (float)value; }
 // Each rounds once: the compiler is told not to contract them.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }

@@ -8,7 +8,8 @@ use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
 use bathyal_index::open::{PartStats, WrapTier};
 use bathyal_index::{
-    CacheUse, Effort, Index, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult, SearchTotals,
+    CacheUse, Effort, Index, IndexError, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult,
+    SearchTotals,
 };
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -236,6 +237,7 @@ fn open_options(settings: &SearchSettings) -> Result<OpenOptions, Failure> {
         memory_bytes: settings.memory,
         profile: settings.profile.clone(),
         store: settings.parts.store.options()?,
+        card: settings.device.card().map_err(IndexError::from)?,
         wrap,
         ..OpenOptions::default()
     })

@@ -1,24 +1,16 @@
 //! Hops of graph searches on a card (GustANN, section 4.2): the codes of all vectors lie in its memory, and of each query under way
 //! the query and its candidates. A query hands over the links of the records that have arrived ([`Slot::ask`]), parks, and gets the
 //! vectors to expand next.
-//!
-//! There are no mini-batches of queries that wait for each other (section 4.1.3): whatever was handed over while the card was busy is
-//! its next launch, so that a query goes on when its own page is there, and launches grow with the load.
 
 mod args;
-mod conductor;
-mod slot;
-
-pub use slot::Slot;
+mod wave;
 
 use crate::card::{Card, CardProfile, Kernel};
 use crate::error::GpuError;
+use crate::service::{CardCounters, Place, Service};
 use args::{Args, Work};
-use conductor::{Conductor, OnCard};
-use slot::Shared;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+use bathyal_tier::TaskWaker;
+use wave::{Hopping, Letter};
 
 /// Threads of a block; `HOP_THREADS` in `kernels/hop.cu`.
 const THREADS: u32 = 128;
@@ -96,23 +88,12 @@ impl Shape {
     }
 }
 
-/// What a search has done on the card.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HopCounters {
-    /// Launches.
-    pub launches: u64,
-    /// Hops of queries, of which a launch has many.
-    pub hops: u64,
-    /// Bytes that were copied to the card.
-    pub bytes: u64,
-}
-
 /// The hops of an index on a card.
 #[derive(Debug)]
 pub struct Hops {
     shape: Shape,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    service: Service<Hopping>,
+    vectors: u64,
     resident_bytes: u64,
 }
 
@@ -155,29 +136,27 @@ impl Hops {
             ],
         };
         let resident_bytes = of_codes.bytes() + planes.bytes() + slots * shape.slot_bytes();
-        let on_card = OnCard {
+        let hopping = Hopping {
             queue,
             argument: args.bytes(),
             shared_bytes: shape.shared_bytes() as u32,
             width: shape.width as usize,
             vectors,
-            staged,
-            work,
-            ids,
+            given: [staged, work, ids],
             next,
             kept: [of_codes, planes, queries, lists],
+            packed: Default::default(),
+            answers: Vec::new(),
+            count: 0,
         };
-        let shared = Arc::new(Shared::new(shape.slots, vectors));
-        let conductor = Conductor::new(shared.clone(), on_card);
-        let started = std::thread::Builder::new().name("bathyal-card".into()).spawn(move || conductor.run());
-        let thread =
-            started.map_err(|e| GpuError::Driver { operation: "start its thread", reason: e.to_string() })?;
-        Ok(Hops { shape, shared, thread: Some(thread), resident_bytes })
+        let service = Service::start(shape.slots, hopping)?;
+        Ok(Hops { shape, service, vectors, resident_bytes })
     }
 
     /// A place for a query, until it is dropped; `None` while as many are under way as there may be.
     pub fn slot(&self) -> Option<Slot> {
-        Slot::take(&self.shared)
+        let place = Place::take(self.service.shared(), None)?;
+        Some(Slot { place, vectors: self.vectors, ids: self.shape.ids })
     }
 
     /// What hops are like.
@@ -191,23 +170,54 @@ impl Hops {
     }
 
     /// What was done so far.
-    pub fn counters(&self) -> HopCounters {
-        let counted = &self.shared.counted;
-        HopCounters {
-            launches: counted[0].load(Ordering::Relaxed),
-            hops: counted[1].load(Ordering::Relaxed),
-            bytes: counted[2].load(Ordering::Relaxed),
-        }
+    pub fn counters(&self) -> CardCounters {
+        self.service.counters()
     }
 }
 
-impl Drop for Hops {
-    fn drop(&mut self) {
-        self.shared.end();
-        if let Some(thread) = self.thread.take() {
-            // What it has panicked of was said.
-            let _ = thread.join();
-        }
+/// A place for a query on the card.
+#[derive(Debug)]
+pub struct Slot {
+    place: Place<Letter>,
+    vectors: u64,
+    /// Ids that may be handed over at a time.
+    ids: u32,
+}
+
+impl Slot {
+    /// Begins a query that keeps `list` candidates and expands `width` of them at a time: both at most what the shape says. `write` writes
+    /// it, by [`write_query`].
+    pub fn begin(&mut self, list: u32, width: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        self.place.write(|letter| {
+            write(&mut letter.query);
+            (letter.list, letter.width) = (list, width);
+        });
+    }
+
+    /// Hands over `ids`, to be scored and made candidates; `waker` is woken when the answer is there.
+    ///
+    /// # Panics
+    /// When there is no vector of an id, or there are more ids than the shape says, which are a caller's bugs: the card would read what is
+    /// not there.
+    pub fn ask(&mut self, ids: &[u32], waker: TaskWaker) {
+        let inside = ids.iter().all(|id| u64::from(*id) < self.vectors);
+        assert!(inside && ids.len() <= self.ids as usize, "an id beyond the codes, or too many");
+        self.place.write(|letter| {
+            letter.ids.clear();
+            letter.ids.extend_from_slice(ids);
+        });
+        self.place.send(waker);
+    }
+
+    /// Writes the vectors to expand next, the nearest first, to `next`, once they are there; `None` before.
+    ///
+    /// # Errors
+    /// [`GpuError`].
+    pub fn answer(&mut self, next: &mut Vec<u32>) -> Option<Result<(), GpuError>> {
+        self.place.answer(|letter| {
+            next.clear();
+            next.extend_from_slice(&letter.next);
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use crate::error::IndexError;
 use crate::query::SearchParams;
 use crate::query::changes::Placed;
 use crate::query::under_way::Query;
+use bathyal_gpu::CardCounters;
 use bathyal_tier::Cx;
 use bathyal_tier::layer::cache::CacheCounters;
 use bathyal_vectors::VectorFile;
@@ -66,6 +67,19 @@ pub(crate) trait InPlace {
     fn most(&self) -> u64;
 }
 
+/// How a graphics card searches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CardUse {
+    /// Candidates that it keeps of a query at most.
+    pub(crate) list: u32,
+    /// Records that it has expanded at a time at most, of a family that does.
+    pub(crate) width: Option<u32>,
+    /// Queries under way at most.
+    pub(crate) slots: u32,
+    /// What it has done so far.
+    pub(crate) counters: CardCounters,
+}
+
 /// For as long as this is there nobody changes an index that is changed where it lies.
 pub(crate) trait Paused {}
 
@@ -118,6 +132,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         None
     }
 
+    /// How a graphics card searches it; `None` where the processor searches alone.
+    fn card(&self) -> Option<CardUse> {
+        None
+    }
+
     /// How much of the index the last search looked at; `None` of a family that walks.
     fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
 
@@ -156,6 +175,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::in_place`].
     fn in_place(&self) -> Option<&dyn InPlace>;
+
+    /// [`Searcher::card`].
+    fn card(&self) -> Option<CardUse>;
 
     /// Memory for one running query.
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState>;
@@ -205,6 +227,10 @@ impl<S: Searcher> Opened for S {
 
     fn in_place(&self) -> Option<&dyn InPlace> {
         Searcher::in_place(self)
+    }
+
+    fn card(&self) -> Option<CardUse> {
+        Searcher::card(self)
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {

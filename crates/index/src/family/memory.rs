@@ -33,6 +33,8 @@ pub(crate) struct Origin {
     pub(crate) far: bool,
     /// Whether it is memory of another machine: of which a vector comes sooner than the page that it is on.
     pub(crate) lines: bool,
+    /// Whether a graphics card searches.
+    pub(crate) card: bool,
 }
 
 /// What an open index of a family needs in memory.
@@ -45,6 +47,17 @@ pub(crate) struct Needs {
     pub(crate) ids: u64,
     /// What to do where a budget is too small.
     pub(crate) advice: &'static str,
+}
+
+impl Needs {
+    /// Counts the codes of the best way as a graphics card's; shorter ones have no use then.
+    fn leave_codes_to_card(&mut self) {
+        self.choices.truncate(1);
+        self.codes_by = None;
+        for split in &mut self.choices {
+            split.codes_on_card = std::mem::take(&mut split.codes);
+        }
+    }
 }
 
 /// What an open index keeps in memory, in bytes.
@@ -60,6 +73,8 @@ pub struct MemorySplit {
     pub offsets: u64,
     /// Codes in memory.
     pub codes: u64,
+    /// Codes that are in the memory of a graphics card, and not in this process's.
+    pub codes_on_card: u64,
     /// Codes that the budget leaves on the tier.
     pub codes_on_tier: u64,
     /// What the budget leaves out of the codes: those in memory, and those counted as on the tier, are shorter ones.
@@ -97,8 +112,12 @@ impl MemorySplit {
         from: Origin,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
-        let Origin { place, far, lines } = from;
-        let Needs { choices, codes_by, ids, advice } = stored.needs(manifest, place);
+        let Origin { place, far, lines, card } = from;
+        let mut needs = stored.needs(manifest, place);
+        if card && stored.codes_go_to_card() {
+            needs.leave_codes_to_card();
+        }
+        let Needs { choices, codes_by, ids, advice } = needs;
         let places = if lines { stored.places_bytes() } else { 0 };
         let bytes = manifest.paged_file().bytes;
         let all_pages = if place == Place::Dram { bytes } else { 0 };

@@ -12,7 +12,7 @@ pub(crate) mod pages;
 pub mod reports;
 
 pub use loaded::Arrival;
-pub(crate) use loaded::{InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};
+pub(crate) use loaded::{CardUse, InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};
 pub use memory::MemorySplit;
 pub(crate) use memory::{Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
@@ -22,6 +22,7 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::query::{Counter, Effort, SearchParams};
+use bathyal_gpu::{Card, GpuError};
 use bathyal_store::{Generation, Object};
 use bathyal_tier::TierProfile;
 use bathyal_vectors::progress::Progress;
@@ -128,6 +129,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) arriving: bool,
     /// Whether others may change what is read.
     pub(crate) shared: bool,
+    /// The graphics card that searches.
+    pub(crate) card: Option<&'a dyn Card>,
 }
 
 /// What a verification has to work with.
@@ -152,6 +155,22 @@ pub(crate) trait Stored: Send + Sync {
         false
     }
 
+    /// Whether a graphics card searches it, of this layout and with these codes; a sentence why not.
+    ///
+    /// # Errors
+    /// [`GpuError::Unsuited`].
+    fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
+        Err(GpuError::Unsuited(format!(
+            "an index of family {} is not searched on a graphics card, cluster and graph are; leave --device gpu (device) out",
+            manifest.family
+        )))
+    }
+
+    /// Whether its codes are on the card then, and not in memory.
+    fn codes_go_to_card(&self) -> bool {
+        false
+    }
+
     /// How many queries are under way on a thread at once, of a family that gains by what queries have in common; else
     /// that follows from the device.
     fn together(&self) -> Option<usize> {
@@ -167,6 +186,11 @@ pub(crate) trait Stored: Send + Sync {
     /// What the open index keeps in memory, where pages are read from `place`.
     fn needs(&self, manifest: &Manifest, place: Place) -> Needs;
 
+    /// Bytes of what is kept where single vectors are read that nobody has checked before; 0 of a family that reads none.
+    fn places_bytes(&self) -> u64 {
+        0
+    }
+
     /// The file that follows the one that searches read, on a tier that has the codes too; `None` of a family whose codes
     /// cannot be left there.
     fn codes_file(&self) -> Option<&FileEntry>;
@@ -181,11 +205,6 @@ pub(crate) trait Stored: Send + Sync {
 
     /// The candidate list that memory is planned for.
     fn planned_list(&self, params: &SearchParams) -> usize;
-    /// Bytes of what is kept where single vectors are read that nobody has checked before; 0 of a family that reads none.
-    fn places_bytes(&self) -> u64 {
-        0
-    }
-
 
     /// Distances that a query computes, about, in units of one from a code.
     fn query_distances(&self, params: &SearchParams) -> usize;

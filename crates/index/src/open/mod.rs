@@ -57,6 +57,7 @@ use crate::format::manifest::Manifest;
 use crate::locate::find;
 use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
+use bathyal_gpu::CardCounters;
 use bathyal_kernels::{Element, Metric};
 use bathyal_object::tier::GAP_BYTES;
 use bathyal_store::{CacheUse, Generation, Requests, StoreError, Traffic};
@@ -160,6 +161,7 @@ impl Loaded {
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
             arriving,
             shared: tier.is_shared(),
+            card: options.card.as_deref(),
         };
         let opened = stored.open(&loading)?;
         Ok(Loaded { tier, opened, profile, cache, parts })
@@ -229,12 +231,15 @@ impl Index {
         let wrong = |reason| IndexError::damaged(address, "the manifest", reason);
         let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
         let stored = families::stored(address, &manifest)?;
+        if options.card.is_some() {
+            stored.check_card(&manifest)?;
+        }
         let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
         let traffic = directory.traffic();
         let far = traffic.is_some();
         let lines = !far && moves_lines(directory, &manifest, options)?;
-        let from = Origin { place: options.tier.place(), far, lines };
+        let from = Origin { place: options.tier.place(), far, lines, card: options.card.is_some() };
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let split = change::plan(log.as_ref(), options.memory_bytes, |budget| {
             placement.plan(budget, stored.keeps(), plan)
@@ -324,6 +329,11 @@ impl Index {
     /// The tier that pages are read from.
     pub fn tier(&self) -> &Arc<dyn Tier> {
         &self.tier
+    }
+
+    /// What a graphics card has done for the index's searches; `None` where none was asked for.
+    pub fn card_counters(&self) -> Option<CardCounters> {
+        self.opened.card().map(|card| card.counters)
     }
 
     /// The numbers of the NUMA nodes that its search threads are spread over; empty where that is left to the system, as it is

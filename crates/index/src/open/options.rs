@@ -4,6 +4,7 @@ use super::numa::Numa;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::query::SearchMode;
+use bathyal_gpu::Card;
 use bathyal_object::StoreOptions;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::numa::Nodes;
@@ -51,6 +52,8 @@ pub struct OpenOptions {
     pub numa: Option<Numa>,
     /// The nodes to use; `None` means all on which this process may run.
     pub nodes: Option<Arc<Nodes>>,
+    /// The graphics card that searches the index, of a family that can be ([`bathyal_gpu::card::open`]). `None` leaves it to the processor.
+    pub card: Option<Arc<dyn Card>>,
     /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation); called for each copy of
     /// pages that are in memory.
     pub wrap: Option<WrapTier>,

@@ -5,13 +5,35 @@ use super::options::{Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, S
 use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::extent;
-use crate::family::Knob;
+use crate::family::{CardUse, Knob};
 use crate::query::changes::Changes;
-use crate::query::{self, SearchParams, beam_width_on};
+use crate::query::{self, SearchMode, SearchParams, beam_width_on};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Refuses a search that a graphics card does not do.
+fn check_card(card: &CardUse, options: &SearchOptions, list: usize, width: u32) -> Result<(), IndexError> {
+    let without = "ask for less, or open the index without the card";
+    if list > card.list as usize {
+        let text = format!(
+            "{list} candidates are more than the {} that a graphics card keeps; {without}",
+            card.list
+        );
+        return Err(IndexError::Parameter(text));
+    }
+    if let Some(most) = card.width.filter(|most| width > *most) {
+        let text = format!("beam_width is {width}; on a graphics card it is {most} at most: {without}");
+        return Err(IndexError::Parameter(text));
+    }
+    if card.width.is_some() && options.mode == Some(SearchMode::Pipelined) {
+        let text = "mode is pipelined, but on a graphics card searches go hop by hop: leave the mode out, or open the index without the \
+                    card";
+        return Err(IndexError::Parameter(text.into()));
+    }
+    Ok(())
+}
 
 impl Index {
     /// Refuses queries that do not fit the index, and those of `rows` that have no answer.
@@ -71,7 +93,11 @@ impl Index {
         if options.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        let beam_width = options.beam_width.unwrap_or_else(|| beam_width_on(&self.profile));
+        let card = self.opened.card();
+        let beam_width = options.beam_width.unwrap_or_else(|| {
+            let widest = card.and_then(|card| card.width).unwrap_or(MAX_BEAM_WIDTH);
+            beam_width_on(&self.profile).min(widest)
+        });
         if beam_width == 0 || beam_width > MAX_BEAM_WIDTH {
             return refuse(format!("beam_width is {beam_width}; it must be between 1 and {MAX_BEAM_WIDTH}"));
         }
@@ -111,6 +137,10 @@ impl Index {
             }
             Effort::Ratio(ratio) => self.effort_for_ratio(k, ratio, held, &mut notes)?,
         };
+        let list = effort.search_list.max(k);
+        if let Some(card) = card {
+            check_card(&card, options, list, beam_width)?;
+        }
         let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
         if named && self.split.codes_left_out > 0 {
             notes.push(
@@ -121,7 +151,7 @@ impl Index {
         }
         let params = SearchParams {
             k,
-            search_list: effort.search_list.max(k),
+            search_list: list,
             probes: options.probes.map_or(effort.probes, |probes| probes as usize),
             prune: options.prune.unwrap_or(if options.probes.is_some() { 0.0 } else { effort.prune }),
             beam_width: beam_width as usize,

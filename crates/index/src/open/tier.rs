@@ -1,6 +1,7 @@
 //! Where the pages of an index are read from, and how that is opened.
 
 use super::{OpenOptions, Progress};
+use crate::cost::device::LINE_BYTES;
 use crate::error::IndexError;
 use crate::family::{MemorySplit, Place, Stored};
 use crate::format::loading::load;
@@ -16,9 +17,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-
-/// A tier that moves no more at a time is memory.
-const LINE_BYTES: u32 = 64;
 
 /// Where pages of vectors and links are read from. As text: `file`, `dram`, `mapped` or `mapped:PLACE`, where the
 /// place is `node=N` or a path (see [`MappedOptions`]).

@@ -6,7 +6,7 @@
 //! `F = |r|^2 + 2 g <c, p>` stored beside it, so that nothing of the query depends on the group.
 
 use super::code::block::{GroupScan, SCAN_BLOCK};
-use super::{Body, CodeQuery, Codec, EncodeScratch};
+use super::{Body, CodeQuery, Codec, EncodeScratch, ScanNumbers};
 use crate::metric::Metric;
 use crate::topk::Neighbor;
 
@@ -112,6 +112,15 @@ impl CodeQuery {
         let Body::Planes(quantizer) = &codec.body else { panic!("product codes have no groups") };
         assert_eq!(query.len(), codec.dim, "a query of another dimension than the codec");
         quantizer.prepare_groups(codec.metric == Metric::L2, query, &mut self.group);
+    }
+
+    /// What scores the codes of groups by this query on another processor, once [`CodeQuery::prepare_groups`] has prepared it; `None` of
+    /// product codes.
+    pub fn scan_numbers(&self, codec: &Codec) -> Option<ScanNumbers<'_>> {
+        match &codec.body {
+            Body::Product(_) => None,
+            Body::Planes(quantizer) => Some(self.group.numbers(quantizer)),
+        }
     }
 
     /// Appends the estimated distance of each of the first `count` codes of a group that is below `threshold`, with

@@ -19,7 +19,7 @@ pub use code::block::{GroupScan, SCAN_BLOCK};
 use code::bytes::{Reader, Writer};
 pub use code::{CodeKind, MAX_DIM, QuantizeError};
 use planes::{GroupQuery, PlaneQuantizer, PlaneQuery, PlaneScratch};
-pub use planes::{PlaneCodes, PlaneNumbers};
+pub use planes::{PlaneCodes, PlaneNumbers, ScanNumbers};
 use pq::{ProductQuantizer, ProductQuery};
 pub use scan::ScanCodes;
 use scan::ScanTables;

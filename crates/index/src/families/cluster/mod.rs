@@ -14,6 +14,7 @@ mod early;
 mod effort;
 mod encode;
 mod inspect;
+mod on_card;
 mod open;
 mod options;
 mod place;

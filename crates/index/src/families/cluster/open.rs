@@ -4,6 +4,7 @@ use super::centroids::{Centroids, span_bytes};
 use super::codes::{Arriving, Codes};
 use super::effort;
 use super::inspect;
+use super::on_card;
 use super::scope::Scope;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
@@ -23,6 +24,7 @@ use crate::format::places::Places;
 use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
+use bathyal_gpu::GpuError;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::{Cancelling, Generation, ObjectExt};
 use bathyal_tier::TierError;
@@ -87,6 +89,14 @@ impl Stored for StoredCluster {
         true
     }
 
+    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn codes_go_to_card(&self) -> bool {
+        true
+    }
+
     fn places_bytes(&self) -> u64 {
         self.entry.places.as_ref().map_or(0, |places| places.bytes)
     }
@@ -133,7 +143,7 @@ impl Stored for StoredCluster {
 
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
         let Loading { directory, manifest, split, profile, .. } = *loading;
-        let all = split.codes + split.codes_on_tier;
+        let all = split.codes + split.codes_on_tier + split.codes_on_card;
         let code_bytes = (all / self.entry.all_bytes(1).max(1)) as u32;
         let resident = Resident { code_bytes, bytes: split.codes, arriving: loading.arriving };
         let mut cluster = load_cluster(directory, manifest, self.entry.clone(), resident, &Silent)?;
@@ -145,6 +155,13 @@ impl Stored for StoredCluster {
             cluster.pages.reading = Reading::Checked(places);
         }
         cluster.pages.suit(profile);
+        if let Some(card) = loading.card {
+            let (layout, codec) = (&cluster.pages.layout, &cluster.codec);
+            let groups = (layout.identity(), &*cluster.centroids);
+            let scans =
+                on_card::scans(directory, manifest, &self.entry, (layout, codec), groups, card, &Silent)?;
+            cluster.card = Some(scans);
+        }
         Ok(Arc::new(cluster))
     }
 
@@ -275,6 +292,7 @@ fn load_cluster(
         rows_offset: entry.file.bytes + entry.codes.file.bytes,
         centroids,
         entry,
+        card: None,
     })
 }
 

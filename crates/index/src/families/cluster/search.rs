@@ -11,11 +11,12 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PageReads, Pages};
-use crate::family::{Arrival, Scanned, Searcher};
+use crate::family::{Arrival, CardUse, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::{FAR_LATENCY_NS, Phase, SearchParams, spread};
+use bathyal_gpu::scans::Scans;
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
 use bathyal_tier::{Cx, Span};
@@ -50,6 +51,8 @@ pub(crate) struct Cluster {
     pub(crate) rows_offset: u64,
     pub(crate) centroids: Arc<Centroids>,
     pub(crate) entry: ClusterEntry,
+    /// The codes of all groups on a graphics card, instead of in memory.
+    pub(crate) card: Option<Scans>,
 }
 
 impl Cluster {
@@ -68,7 +71,7 @@ impl Cluster {
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
             lone: self.pages.lone(),
-            absent: 1.0 - self.codes.len() as f64 / all,
+            absent: if self.card.is_some() { 0.0 } else { 1.0 - self.codes.len() as f64 / all },
         }
     }
 
@@ -114,7 +117,7 @@ pub(crate) struct Scratch {
     pub(super) query: Query,
     pub(super) code_query: CodeQuery,
     pub(super) navigation: Navigation,
-    hits: Vec<Neighbor>,
+    pub(super) hits: Vec<Neighbor>,
     /// Estimates from here on need not be kept.
     worst: f32,
     /// Groups whose codes are not in memory.
@@ -219,7 +222,8 @@ impl Scratch {
             blocks,
             count,
             centroid_distance: group.distance,
-            threshold: self.worst,
+            // What is just as far as the worst may come before it by its place, whichever is scanned first.
+            threshold: self.worst.next_up(),
             first: group.id * cluster.pages.layout.group_vectors() as u32,
             next,
         };
@@ -296,7 +300,10 @@ impl Searcher for Cluster {
     ) -> Result<(), IndexError> {
         let params = if self.arriving() { params.early() } else { params };
         let wanted = params.wanted();
-        if self.centroids.rows().is_some() {
+        if let Some(scans) = &self.card {
+            scratch.navigate(self, query, &params);
+            scratch.scan_on_card(self, scans, &cx, wanted).await?;
+        } else if self.centroids.rows().is_some() {
             scratch.navigate(self, query, &params);
             scratch.scan_resident(self, wanted);
             scan_absent(&cx, self, wanted, scratch).await?;
@@ -350,6 +357,15 @@ impl Searcher for Cluster {
                 Some(Arrival { here, all, failed: codes.failed() })
             }
         }
+    }
+
+    fn card(&self) -> Option<CardUse> {
+        self.card.as_ref().map(|scans| CardUse {
+            list: scans.shape().list,
+            width: None,
+            slots: scans.shape().slots,
+            counters: scans.counters(),
+        })
     }
 
     fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {

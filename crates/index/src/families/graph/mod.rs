@@ -14,6 +14,7 @@ mod inspect;
 pub mod layout;
 mod local;
 mod merge;
+mod on_card;
 mod open;
 pub(crate) mod options;
 mod pack;

@@ -3,7 +3,7 @@
 use super::page_search::pivots;
 use super::search::{Graph, Scratch};
 use super::section::GraphEntry;
-use super::{inspect, verify};
+use super::{inspect, on_card, verify};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::{
@@ -14,6 +14,7 @@ use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::offsets::Offsets;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
+use bathyal_gpu::GpuError;
 use bathyal_store::Generation;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
@@ -43,6 +44,10 @@ impl StoredGraph {
 impl Stored for StoredGraph {
     fn knobs(&self) -> &'static [Knob] {
         &[Knob::SearchList, Knob::BeamWidth, Knob::Mode]
+    }
+
+    fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
+        on_card::check(&self.entry, manifest)
     }
 
     fn buffers(&self) -> Buffers {
@@ -92,7 +97,11 @@ impl Stored for StoredGraph {
     }
 
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
-        Ok(Arc::new(load_graph(loading.directory, loading.manifest, self.entry.clone())?))
+        let mut graph = load_graph(loading.directory, loading.manifest, self.entry.clone())?;
+        if let Some(card) = loading.card {
+            graph.card = Some(on_card::hops(&graph, card)?);
+        }
+        Ok(Arc::new(graph))
     }
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
@@ -124,6 +133,7 @@ pub(super) fn load_graph(
         codes: load(directory, manifest, &entry.codes.file)?,
         pivots: pivots(manifest.vectors as u32, &[]),
         absent: Vec::new(),
+        card: None,
         entry,
     })
 }

@@ -6,13 +6,14 @@
 
 use super::cost::GraphShape;
 use super::layout::GraphLayout;
+use super::on_card::OnCard;
 use super::page_search::width_after;
 use super::section::GraphEntry;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::{Scanned, Searcher};
+use crate::family::{CardUse, Scanned, Searcher};
 use crate::format::csr::CsrLayout;
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
@@ -20,6 +21,7 @@ use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::query::{Phase, SearchMode, SearchParams, spread};
+use bathyal_gpu::hops::Hops;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
 use bathyal_tier::{Cx, Span};
@@ -37,6 +39,8 @@ pub(crate) struct Graph {
     pub(crate) pivots: Vec<u32>,
     /// Places that searches must not find, rising: vectors that a calibration holds out.
     pub(crate) absent: Vec<u32>,
+    /// What a graphics card has of it.
+    pub(crate) card: Option<Hops>,
 }
 
 impl Graph {
@@ -67,6 +71,8 @@ pub(crate) struct Scratch {
     pub(super) bounds: Vec<f32>,
     /// Page-local layout: how much farther than a candidate a page's linked vector may be.
     pub(super) slack: f32,
+    /// Where a graphics card keeps the query's candidates, and chooses among them: nothing here is visited or a candidate then.
+    pub(super) on_card: Option<OnCard>,
 }
 
 impl Default for Scratch {
@@ -85,6 +91,7 @@ impl Default for Scratch {
             starts: Vec::new(),
             bounds: Vec::new(),
             slack: 0.0,
+            on_card: None,
         }
     }
 }
@@ -101,9 +108,14 @@ impl Scratch {
         graph.codec.prepare(&self.query.floats, &mut self.code_query);
         self.candidates.reset(params.search_list);
         self.visited.clear();
+        self.on_card =
+            graph.card.as_ref().and_then(|hops| OnCard::begin(hops, graph, &self.code_query, params));
         match &graph.layout {
             GraphLayout::Padded(_) | GraphLayout::Csr(_) => {
                 self.find_starts(graph, params.beam_width);
+                if self.on_card.is_some() {
+                    return;
+                }
                 let visited = &mut self.visited;
                 self.ids.retain(|id| visited.insert(*id));
                 self.offer(graph);
@@ -160,7 +172,10 @@ impl Scratch {
         let record = layout.decode(pages, id).map_err(damaged)?;
         self.query.offer(id, graph.set.exact.between(&self.query.bytes, record.vector));
         self.query.clock.spent(Phase::Rerank);
-        self.ids.clear();
+        let on_card = self.on_card.is_some();
+        if !on_card {
+            self.ids.clear();
+        }
         for neighbor in record.neighbors() {
             if neighbor >= graph.set.vectors {
                 return Err(damaged(format!(
@@ -168,11 +183,13 @@ impl Scratch {
                     graph.set.vectors
                 )));
             }
-            if self.visited.insert(neighbor) {
+            if on_card || self.visited.insert(neighbor) {
                 self.ids.push(neighbor);
             }
         }
-        self.offer(graph);
+        if !on_card {
+            self.offer(graph);
+        }
         Ok(())
     }
 
@@ -196,10 +213,29 @@ impl Scratch {
         self.query.offer(record.id, graph.set.exact.between(&self.query.bytes, record.vector));
         self.query.clock.spent(Phase::Rerank);
         layout.links(&record, &mut self.near).map_err(damaged)?;
+        if self.on_card.is_some() {
+            self.ids.extend_from_slice(&self.near);
+            return Ok(());
+        }
         self.ids.clear();
         let visited = &mut self.visited;
         self.ids.extend(self.near.iter().copied().filter(|place| visited.insert(*place)));
         self.offer(graph);
+        Ok(())
+    }
+
+    /// Has the graphics card score what the links of the last beam lead to, and choose the next.
+    async fn fill_beam_on_card(&mut self, graph: &Graph, cx: &Cx) -> Result<(), IndexError> {
+        let Some(on_card) = &mut self.on_card else { return Ok(()) };
+        self.query.stats.code_distances += self.ids.len() as u32;
+        on_card.hop(cx, &self.ids, &mut self.beam).await?;
+        self.ids.clear();
+        let span = |place: &u32| match &graph.layout {
+            GraphLayout::Padded(layout) => layout.span(*place),
+            _ => graph.offsets.span(*place),
+        };
+        self.spans.extend(self.beam.iter().map(span));
+        self.query.clock.spent(Phase::Scan);
         Ok(())
     }
 
@@ -262,8 +298,13 @@ impl Searcher for Graph {
             SearchMode::Batched => loop {
                 scratch.beam.clear();
                 scratch.spans.clear();
-                scratch.fill_beam(self, scratch.width(self, params.beam_width));
+                if scratch.on_card.is_some() {
+                    scratch.fill_beam_on_card(self, &cx).await?;
+                } else {
+                    scratch.fill_beam(self, scratch.width(self, params.beam_width));
+                }
                 if scratch.beam.is_empty() {
+                    scratch.on_card = None;
                     return Ok(());
                 }
                 scratch.query.count_round(&scratch.spans, alignment);
@@ -328,6 +369,15 @@ impl Searcher for Graph {
             self.codec.decode(&self.codes[code * size..][..size], &mut row);
             out.extend_from_slice(&row);
         }
+    }
+
+    fn card(&self) -> Option<CardUse> {
+        self.card.as_ref().map(|hops| CardUse {
+            list: hops.shape().list,
+            width: Some(hops.shape().width),
+            slots: hops.shape().slots,
+            counters: hops.counters(),
+        })
     }
 
     fn scanned(&self, _: &Scratch) -> Option<Scanned> {

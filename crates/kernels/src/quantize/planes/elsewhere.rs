@@ -1,6 +1,7 @@
 //! What scores plane codes on another processor than this one: the layout of a code, and the numbers of a query. Whoever does the same
 //! integer sums and the same operations on floats in the same order gets the same estimates, bit for bit.
 
+use super::group::{GroupQuery, TableQuad};
 use super::quantizer::PlaneQuantizer;
 use super::query::PlaneQuery;
 
@@ -35,6 +36,38 @@ pub struct PlaneNumbers<'a> {
     pub norm_factor: f32,
     /// What the second factor counts.
     pub gain_factor: f32,
+}
+
+/// A query made ready for groups: with `sum` over all half bytes of a code of `weight x entry`, the estimate is
+/// `((centroid distance + mean_term) + norm_unit x first) + second x (offset + scale x sum)`.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanNumbers<'a> {
+    /// Added to every centroid's distance.
+    pub mean_term: f32,
+    /// What the first factor counts.
+    pub norm_unit: f32,
+    /// Added to the scaled sum.
+    pub offset: f32,
+    /// What a sum counts.
+    pub scale: f32,
+    /// For each word of four bytes the tables of its low halves, then of its high halves: 4 tables of 16 entries each.
+    pub tables: &'a [[u8; 64]],
+    /// The weights of each four tables.
+    pub weights: &'a [[u8; 4]],
+}
+
+impl GroupQuery {
+    pub(in crate::quantize) fn numbers(&self, quantizer: &PlaneQuantizer) -> ScanNumbers<'_> {
+        let finish = self.finish(0.0, quantizer.norm_unit);
+        ScanNumbers {
+            mean_term: finish.base,
+            norm_unit: finish.norm_unit,
+            offset: finish.offset,
+            scale: finish.scale,
+            tables: TableQuad::all(&self.tables),
+            weights: &self.weights,
+        }
+    }
 }
 
 impl PlaneQuantizer {

@@ -26,6 +26,14 @@ const WORD_TABLES: usize = 2 * GROUP_WORD;
 #[repr(C, align(64))]
 pub(super) struct TableQuad(pub(super) [u8; 64]);
 
+impl TableQuad {
+    /// The bytes of each.
+    pub(super) fn all(quads: &[TableQuad]) -> &[[u8; 64]] {
+        // SAFETY: a quad is 64 bytes and nothing else, with a stricter alignment than bytes have.
+        unsafe { std::slice::from_raw_parts(quads.as_ptr().cast(), quads.len()) }
+    }
+}
+
 /// Tables of one query for scanning groups.
 #[derive(Clone, Debug, Default)]
 pub(in crate::quantize) struct GroupQuery {
@@ -50,6 +58,18 @@ pub(super) struct Finish {
     pub(super) norm_unit: f32,
     pub(super) offset: f32,
     pub(super) scale: f32,
+}
+
+impl GroupQuery {
+    /// Of a group whose centroid is so far away.
+    pub(super) fn finish(&self, centroid_distance: f32, norm_unit: f32) -> Finish {
+        Finish {
+            base: centroid_distance + self.mean_term,
+            norm_unit,
+            offset: self.gain_factor * self.bias,
+            scale: self.gain_factor * self.unit,
+        }
+    }
 }
 
 impl PlaneQuantizer {
@@ -177,12 +197,7 @@ impl PlaneQuantizer {
         hits: &mut Vec<Neighbor>,
     ) {
         assert_eq!(query.tables.len(), 2 * self.layout.group_words(), "prepared by another codec");
-        let finish = Finish {
-            base: group.centroid_distance + query.mean_term,
-            norm_unit: self.norm_unit,
-            offset: query.gain_factor * query.bias,
-            scale: query.gain_factor * query.unit,
-        };
+        let finish = query.finish(group.centroid_distance, self.norm_unit);
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni if std::is_x86_feature_detected!("avx512vbmi") => {

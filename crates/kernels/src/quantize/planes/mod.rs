@@ -32,7 +32,7 @@ mod shorten;
 mod tests;
 mod train;
 
-pub use elsewhere::{PlaneCodes, PlaneNumbers};
+pub use elsewhere::{PlaneCodes, PlaneNumbers, ScanNumbers};
 pub(super) use encode::PlaneScratch;
 pub(super) use group::GroupQuery;
 pub(super) use quantizer::PlaneQuantizer;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Where a letter is.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// With the query.
     #[default]
     Own,
@@ -19,60 +19,58 @@ pub(super) enum State {
 
 /// What a query hands over and gets back. Its memory is reused.
 #[derive(Default)]
-pub(super) struct Letter {
+pub(crate) struct Letter<L> {
     pub(super) state: State,
-    /// The query, if it begins.
-    pub(super) query: Vec<u8>,
-    pub(super) ids: Vec<u32>,
-    pub(super) list: u32,
-    pub(super) width: u32,
-    pub(super) next: Vec<u32>,
     pub(super) waker: Option<TaskWaker>,
+    /// What is written there.
+    pub(crate) content: L,
 }
 
 /// Who waits.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Line {
     /// The slots whose letters are to be answered.
     pub(super) asked: Vec<u32>,
     pub(super) free: Vec<u32>,
+    /// Who waits for a slot.
+    pub(super) waiting: Vec<TaskWaker>,
     pub(super) ended: bool,
     /// Why nothing is answered any more.
     pub(super) failed: Option<GpuError>,
 }
 
 /// What queries and the card's thread share.
-pub(super) struct Shared {
-    pub(super) line: Mutex<Line>,
+pub(crate) struct Shared<L> {
+    line: Mutex<Line>,
     pub(super) bell: Condvar,
-    pub(super) letters: Vec<Mutex<Letter>>,
-    /// Launches, hops, bytes.
+    letters: Vec<Mutex<Letter<L>>>,
+    /// Launches, what was asked, bytes.
     pub(super) counted: [AtomicU64; 3],
-    vectors: u64,
 }
 
-impl std::fmt::Debug for Shared {
+impl<L> std::fmt::Debug for Shared<L> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Shared").field("slots", &self.letters.len()).finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    pub(super) fn new(slots: u32, vectors: u64) -> Shared {
+impl<L: Default> Shared<L> {
+    pub(super) fn new(slots: u32) -> Shared<L> {
         Shared {
             line: Mutex::new(Line { free: (0..slots).rev().collect(), ..Line::default() }),
             bell: Condvar::new(),
             letters: (0..slots).map(|_| Mutex::default()).collect(),
             counted: Default::default(),
-            vectors,
         }
     }
+}
 
+impl<L> Shared<L> {
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn letter(&self, slot: u32) -> MutexGuard<'_, Letter> {
+    pub(super) fn letter(&self, slot: u32) -> MutexGuard<'_, Letter<L>> {
         self.letters[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,39 +79,45 @@ impl Shared {
         self.line().ended = true;
         self.bell.notify_one();
     }
+
+    /// Gives a slot to whoever wants one next.
+    pub(super) fn give_back(&self, slot: u32) {
+        let mut line = self.line();
+        line.free.push(slot);
+        let waiting = line.waiting.pop();
+        drop(line);
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
 }
 
 /// A place for a query on the card.
 #[derive(Debug)]
-pub struct Slot {
-    shared: Arc<Shared>,
+pub(crate) struct Place<L> {
+    shared: Arc<Shared<L>>,
     number: u32,
 }
 
-impl Slot {
-    pub(super) fn take(shared: &Arc<Shared>) -> Option<Slot> {
-        let number = shared.line().free.pop()?;
-        Some(Slot { shared: shared.clone(), number })
+impl<L> Place<L> {
+    /// A free place; `None` while as many are taken as there are, in which case `waker` is woken when one is free.
+    pub(crate) fn take(shared: &Arc<Shared<L>>, waker: Option<TaskWaker>) -> Option<Place<L>> {
+        let mut line = shared.line();
+        let Some(number) = line.free.pop() else {
+            line.waiting.extend(waker);
+            return None;
+        };
+        Some(Place { shared: shared.clone(), number })
     }
 
-    /// Begins a query that keeps `list` candidates and expands `width` of them at a time: both at most what the shape says. `write` writes
-    /// it, by [`write_query`](super::write_query).
-    pub fn begin(&mut self, list: u32, width: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut letter = self.shared.letter(self.number);
-        write(&mut letter.query);
-        (letter.list, letter.width) = (list, width);
+    /// Writes the letter that is sent next.
+    pub(crate) fn write(&mut self, write: impl FnOnce(&mut L)) {
+        write(&mut self.shared.letter(self.number).content);
     }
 
-    /// Hands over `ids`, to be scored and made candidates; `waker` is woken when the answer is there.
-    ///
-    /// # Panics
-    /// When there is no vector of an id, which is a caller's bug: the card would read what is not there.
-    pub fn ask(&mut self, ids: &[u32], waker: TaskWaker) {
-        let inside = ids.iter().all(|id| u64::from(*id) < self.shared.vectors);
-        assert!(inside, "an id beyond the codes");
+    /// Sends the letter; `waker` is woken when its answer is there.
+    pub(crate) fn send(&mut self, waker: TaskWaker) {
         let mut letter = self.shared.letter(self.number);
-        letter.ids.clear();
-        letter.ids.extend_from_slice(ids);
         letter.waker = Some(waker);
         letter.state = State::Asked { abandoned: false };
         drop(letter);
@@ -133,33 +137,34 @@ impl Slot {
         self.shared.bell.notify_one();
     }
 
-    /// Writes the vectors to expand next, the nearest first, to `next`, once they are there; `None` before.
+    /// Lets `read` look at the answer, once it is there; `None` before.
     ///
     /// # Errors
     /// [`GpuError`].
-    pub fn answer(&mut self, next: &mut Vec<u32>) -> Option<Result<(), GpuError>> {
+    pub(crate) fn answer(&mut self, read: impl FnOnce(&L)) -> Option<Result<(), GpuError>> {
         let mut letter = self.shared.letter(self.number);
         if !matches!(letter.state, State::Answered(_)) {
             return None;
         }
         let State::Answered(answered) = std::mem::take(&mut letter.state) else { return None };
-        next.clear();
-        next.extend_from_slice(&letter.next);
+        if answered.is_ok() {
+            read(&letter.content);
+        }
         Some(answered)
     }
 }
 
-impl Drop for Slot {
+impl<L> Drop for Place<L> {
     fn drop(&mut self) {
         let mut letter = self.shared.letter(self.number);
         if let State::Asked { abandoned } = &mut letter.state {
-            // The card may be at it: its thread gives the slot back.
+            // The card may be at it: its thread gives the place back.
             *abandoned = true;
             letter.waker = None;
             return;
         }
         letter.state = State::Own;
         drop(letter);
-        self.shared.line().free.push(self.number);
+        self.shared.give_back(self.number);
     }
 }

@@ -1,9 +1,9 @@
 //! Walks through a graph of random vectors, on a card and on this processor.
 
+use bathyal_gpu::Card;
 use bathyal_gpu::hops::{Hops, Shape, Slot, write_query};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{CandidateList, Metric, Neighbor};
-use bathyal_simt::EmulatedCard;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions};
 use rand::rngs::SmallRng;
@@ -123,7 +123,7 @@ impl Walks {
     }
 
     /// Whether all walks on `card` are those of this processor; if not, in what.
-    pub fn check(&self, card: &EmulatedCard) -> Result<(), String> {
+    pub fn check(&self, card: &dyn Card) -> Result<(), String> {
         let hops = Hops::new(card, self.shape(SLOTS), &self.codes).map_err(|error| error.to_string())?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
@@ -142,7 +142,7 @@ impl Walks {
             }
         }
         let counted = hops.counters();
-        match counted.hops >= counted.launches && counted.launches > 0 {
+        match counted.asked >= counted.launches && counted.launches > 0 {
             true => Ok(()),
             false => Err(format!("{counted:?}")),
         }

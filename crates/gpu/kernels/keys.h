@@ -1,0 +1,46 @@
+// Sorted keys: 64 bits, in whose upper half a distance is a number of the same order.
+#pragma once
+#include "device.h"
+
+// Threads of a block, a power of two; keys that are sorted at a time.
+#define THREADS 128
+#define NO_KEY 0xffffffffffffffffull
+
+// A distance as an integer of the same order.
+DEVICE u32 ordered(float distance) {
+  // Adding zero turns -0.0 into 0.0, so that the two tie.
+  u32 bits = __float_as_uint(__fadd_rn(distance, 0.0f));
+  return bits ^ ((bits & 0x80000000u) ? 0xffffffffu : 0x80000000u);
+}
+
+// Bitonic sort of a key a thread: strides within a warp by shuffles.
+DEVICE u64 sorted(u64 key, u64* exchange) {
+  const u32 thread = threadIdx.x;
+  for (u32 size = 2; size <= THREADS; size <<= 1) {
+    for (u32 stride = size >> 1; stride > 0; stride >>= 1) {
+      u64 other;
+      if (stride < 32) {
+        other = __shfl_xor_sync(ALL_LANES, key, stride);
+      } else {
+        exchange[thread] = key;
+        __syncthreads();
+        other = exchange[thread ^ stride];
+        __syncthreads();
+      }
+      bool smaller = ((thread & size) == 0) == ((thread & stride) == 0);
+      key = (key < other) == smaller ? key : other;
+    }
+  }
+  return key;
+}
+
+// How many of the first `count` keys are below `key`.
+DEVICE u32 rank(const u64* keys, u32 count, u64 key) {
+  u32 low = 0, high = count;
+  while (low < high) {
+    u32 middle = (low + high) >> 1;
+    if (keys[middle] < key) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

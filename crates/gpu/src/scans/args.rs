@@ -1,0 +1,59 @@
+//! What the kernel is told, as it lies in memory: `ScanArgs`, `ScanWork` and `ScanGroup` in `kernels/scan.cu`.
+
+/// `ScanArgs`.
+pub(super) struct Args {
+    /// codes, staged, work, groups, found.
+    pub(super) addresses: [u64; 5],
+    /// group_bytes, block_bytes, plane_bytes, factor_bytes, group_vectors, query_bytes, list_room, unused.
+    pub(super) numbers: [u32; 8],
+}
+
+impl Args {
+    /// As the kernel's parameter lies in memory.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
+        addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
+    }
+}
+
+/// `ScanWork`.
+pub(super) struct Work {
+    /// Where the query lies among all, in bytes.
+    pub(super) query: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) list: u32,
+}
+
+impl Work {
+    pub(super) const BYTES: usize = 16;
+
+    /// Appends it as it lies in memory.
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        for number in [self.query, self.first, self.count, self.list] {
+            out.extend(number.to_le_bytes());
+        }
+    }
+}
+
+/// A group to scan: `ScanGroup`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Group {
+    /// Its number.
+    pub number: u32,
+    /// Codes that it holds.
+    pub held: u32,
+    /// The distance of the query to its centroid.
+    pub distance: f32,
+}
+
+impl Group {
+    pub(super) const BYTES: usize = 12;
+
+    /// Appends it as it lies in memory.
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        out.extend(self.number.to_le_bytes());
+        out.extend(self.held.to_le_bytes());
+        out.extend(self.distance.to_le_bytes());
+    }
+}

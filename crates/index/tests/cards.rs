@@ -1,0 +1,250 @@
+//! Graphs and groups that a graphics card searches: the answers, hops and reads of a processor, for every metric, element and layout that a
+//! card knows; and what is said where it cannot. The card is emulated: its kernels are those of a real one.
+
+mod clustered;
+
+use bathyal_gpu::Card;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::graph::GraphLayoutChoice;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, GraphOptions, Index, IndexError, OpenOptions, SearchMode,
+    SearchOptions, SearchResult, TierChoice, build,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_simt::{EmulatedCard, EmulatedOptions};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+use std::path::Path;
+use std::sync::Arc;
+
+const DIM: usize = 40;
+
+fn card() -> Arc<EmulatedCard> {
+    Arc::new(EmulatedCard::new(EmulatedOptions::default()))
+}
+
+fn graph(layout: GraphLayoutChoice) -> GraphOptions {
+    GraphOptions { max_degree: 24, search_list: 30, layout, ..GraphOptions::default() }
+}
+
+fn built(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
+    let options = BuildOptions { metric, threads: 1, ..BuildOptions::of(graph(layout)) };
+    build(&vectors(element, 700, DIM, 1), path, &options, &Silent).unwrap();
+    vectors(element, 24, DIM, 2)
+}
+
+/// A real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
+fn real_card() -> Option<Arc<dyn Card>> {
+    let number = std::env::var("BATHYAL_CARD").ok()?;
+    Some(bathyal_gpu::card::open(number.parse().unwrap()).unwrap())
+}
+
+fn open(path: &Path, card: Option<Arc<EmulatedCard>>) -> Result<Index, IndexError> {
+    open_on(path, card.map(|card| card as Arc<dyn Card>))
+}
+
+fn open_on(path: &Path, card: Option<Arc<dyn Card>>) -> Result<Index, IndexError> {
+    Index::open(path, &OpenOptions { card, ..OpenOptions::default() })
+}
+
+fn search(index: &Index, queries: &VectorFile, options: SearchOptions) -> Result<SearchResult, IndexError> {
+    index.search(queries, &options, Control::default())
+}
+
+/// What searches are asked for: little, much, more queries at once than answer, and one after the other.
+fn options() -> [SearchOptions; 4] {
+    let list = |list, beam_width, in_flight, threads| SearchOptions {
+        effort: Effort::SearchList(list),
+        beam_width,
+        in_flight,
+        threads,
+        ..SearchOptions::default()
+    };
+    [
+        list(10, Some(1), None, 1),
+        list(60, None, None, 1),
+        list(25, Some(16), Some(24), 2),
+        list(30, None, Some(1), 1),
+    ]
+}
+
+/// Searches on a card, and on a real one where there is one, as on this processor; `what` is searched.
+fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], what: &str) {
+    let card = card();
+    let (here, there) = (open(path, None).unwrap(), open(path, Some(card.clone())).unwrap());
+    let real = real_card().map(|card| open_on(path, Some(card)).unwrap());
+    for options in options {
+        let expected = search(&here, queries, *options).unwrap();
+        for index in std::iter::once(&there).chain(&real) {
+            let found = search(index, queries, *options).unwrap();
+            assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{what}");
+            let counted = |result: &SearchResult| {
+                let totals = &result.totals;
+                (totals.hops, totals.reads, totals.bytes, totals.full_distances)
+            };
+            assert_eq!(counted(&found), counted(&expected), "{what}");
+            // Nobody has kept a table of what was seen.
+            assert!(found.totals.code_distances >= expected.totals.code_distances, "{what}");
+        }
+    }
+    let counted = there.card_counters().unwrap();
+    assert!(counted.asked > counted.launches && counted.launches == card.launches(), "{what}: {counted:?}");
+    assert!(here.card_counters().is_none());
+    drop(there);
+    assert_eq!(card.taken_bytes(), 0, "{what}: all memory is given back");
+}
+
+#[test]
+fn a_card_walks_as_a_processor_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let layouts = [GraphLayoutChoice::Padded, GraphLayoutChoice::Csr];
+    for (number, (metric, element)) in pairs().enumerate() {
+        let layout = layouts[number % 2];
+        let path = dir.path().join(number.to_string());
+        let queries = built(&path, element, metric, layout);
+        same_on_a_card(&path, &queries, &options(), &format!("{metric} {element} {layout:?}"));
+    }
+}
+
+fn pairs() -> impl Iterator<Item = (Metric, Element)> {
+    Metric::ALL.into_iter().flat_map(|metric| Element::ALL.map(|element| (metric, element)))
+}
+
+fn clustered_built(path: &Path, element: Element, metric: Metric) -> VectorFile {
+    let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
+    let options = BuildOptions { metric, threads: 1, ..BuildOptions::of(family) };
+    build(&vectors(element, 1500, DIM, 1), path, &options, &Silent).unwrap();
+    vectors(element, 24, DIM, 2)
+}
+
+#[test]
+fn a_card_scans_as_a_processor_does() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, (metric, element)) in pairs().enumerate() {
+        let path = dir.path().join(number.to_string());
+        let queries = clustered_built(&path, element, metric);
+        let scan = |list, probes, in_flight, threads| SearchOptions {
+            effort: Effort::SearchList(list),
+            probes,
+            in_flight,
+            threads,
+            ..SearchOptions::default()
+        };
+        let options = [
+            scan(10, Some(1), None, 1),
+            scan(200, Some(1000), Some(24), 2),
+            scan(30, None, Some(1), 1),
+            SearchOptions::default(),
+        ];
+        same_on_a_card(&path, &queries, &options, &format!("{metric} {element}"));
+    }
+}
+
+#[test]
+fn codes_on_a_card_take_no_memory_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let queries = clustered_built(&path, Element::F32, Metric::L2);
+    let here = open(&path, None).unwrap();
+    let options = |memory_bytes, tier| OpenOptions {
+        card: Some(card() as Arc<dyn Card>),
+        memory_bytes,
+        tier,
+        ..OpenOptions::default()
+    };
+    let there = Index::open(&path, &options(None, TierChoice::File)).unwrap();
+    let (split, all) = (there.memory_split(), here.memory_split().codes);
+    assert!(split.codes == 0 && split.codes_on_card == all && all > 0, "{split:?}");
+    // In memory that the codes alone would need.
+    let needed = split.fixed() + (4 << 20);
+    for tier in [TierChoice::File, TierChoice::Dram] {
+        let memory = needed + if tier == TierChoice::Dram { 2 << 20 } else { 0 };
+        let index = Index::open(&path, &options(Some(memory), tier.clone())).unwrap();
+        assert!(index.memory_split().codes == 0, "{:?}", index.memory_split());
+        let found = search(&index, &queries, SearchOptions::default()).unwrap();
+        // What is left of the budget may hold all pages.
+        let tier = if index.memory_split().pages > 0 { TierChoice::Dram } else { TierChoice::File };
+        let same = OpenOptions { tier, ..OpenOptions::default() };
+        let expected =
+            search(&Index::open(&path, &same).unwrap(), &queries, SearchOptions::default()).unwrap();
+        assert_eq!((found.ids, found.distances), (expected.ids, expected.distances));
+    }
+    // Codes are looked at on their way to the card.
+    let codes = path.join("codes.bin");
+    let mut bytes = std::fs::read(&codes).unwrap();
+    bytes[77] ^= 1;
+    std::fs::write(&codes, bytes).unwrap();
+    let error = open(&path, Some(card())).map(drop).unwrap_err();
+    assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_recall_is_reached_on_a_card() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let queries = built(&path, Element::U8, Metric::L2, GraphLayoutChoice::Padded);
+    let index = open(&path, Some(card())).unwrap();
+    let here = search(&open(&path, None).unwrap(), &queries, SearchOptions::default()).unwrap();
+    let there = search(&index, &queries, SearchOptions::default()).unwrap();
+    assert_eq!(here.ids, there.ids);
+    // One query alone, as well.
+    let first = VectorFile::from_rows(Element::U8, DIM, queries.row(0).to_vec()).unwrap();
+    let one = search(&index, &first, SearchOptions::default()).unwrap();
+    assert_eq!(one.ids[..], there.ids[..one.k]);
+}
+
+#[test]
+fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |path: &Path, words: &[&str]| {
+        let error = open(path, Some(card())).map(drop).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        open(path, None).unwrap();
+    };
+    let local = dir.path().join("local");
+    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
+    refused(&local, &["page_local", "bathyal relayout"]);
+    let data = vectors(Element::F32, 700, DIM, 1);
+    let flat = dir.path().join("flat");
+    build(&data, &flat, &BuildOptions::of(FlatOptions::default()), &Silent).unwrap();
+    refused(&flat, &["flat", "--device"]);
+    let short = dir.path().join("short");
+    let family = GraphOptions { code_bytes: Some(8), ..graph(GraphLayoutChoice::Padded) };
+    build(&data, &short, &BuildOptions::of(family), &Silent).unwrap();
+    refused(&short, &["pq", "32 bytes"]);
+
+    let path = dir.path().join("index");
+    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let little = EmulatedOptions { memory_bytes: 100_000, ..EmulatedOptions::default() };
+    let error = open(&path, Some(Arc::new(EmulatedCard::new(little)))).map(drop).unwrap_err().to_string();
+    assert!(error.contains("100000 bytes free") || error.contains("bytes free"), "{error}");
+    let index = open(&path, Some(card())).unwrap();
+    for (options, word) in [
+        (SearchOptions { effort: Effort::SearchList(1025), ..SearchOptions::default() }, "1025"),
+        (SearchOptions { beam_width: Some(17), ..SearchOptions::default() }, "17"),
+        (SearchOptions { mode: Some(SearchMode::Pipelined), ..SearchOptions::default() }, "pipelined"),
+    ] {
+        let error = search(&index, &queries, options).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains("without the card"), "{error}");
+    }
+}
+
+#[test]
+fn a_card_that_is_lost_is_an_error_and_the_index_opens_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    for fails_at in [1, 2, 3] {
+        let lost = Arc::new(EmulatedCard::new(EmulatedOptions { fails_at, ..EmulatedOptions::default() }));
+        let index = open(&path, Some(lost.clone())).unwrap();
+        for _ in 0..2 {
+            let error = search(&index, &queries, SearchOptions::default()).unwrap_err();
+            assert!(matches!(error, IndexError::Gpu(_)), "{error}");
+        }
+        // It works again once it is opened again.
+        drop(index);
+        search(&open(&path, Some(lost)).unwrap(), &queries, SearchOptions::default()).unwrap();
+    }
+}

@@ -1,0 +1,167 @@
+//! Groups of codes of random vectors, scanned on a card and on this processor.
+
+use bathyal_gpu::Card;
+use bathyal_gpu::scans::{Group, Shape, Tables, Upload};
+use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, SCAN_BLOCK};
+use bathyal_kernels::{Metric, Neighbor};
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::{Control, Cx, Engine, EngineOptions};
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+
+const GROUPS: usize = 25;
+const QUERIES: usize = 6;
+/// Slots of the card: fewer than queries that run.
+const SLOTS: u32 = 3;
+
+/// Groups of codes, and what is asked of them.
+pub struct Groups {
+    codec: Codec,
+    codes: Vec<u8>,
+    held: Vec<usize>,
+    centroids: Vec<Vec<f32>>,
+    queries: Vec<Vec<f32>>,
+    /// Places of each group.
+    room: usize,
+    list: usize,
+}
+
+impl Groups {
+    /// Of codes of `bytes` bytes at most of vectors of `dim` dimensions, up to `room` in a group.
+    pub fn new(kind: &str, bytes: usize, dim: usize, room: usize, list: usize, metric: Metric) -> Groups {
+        let mut random = SmallRng::seed_from_u64(11);
+        // Small whole numbers, so that many vectors are the same and as far away as others.
+        let mut row = || (0..dim).map(|_| random.random_range(0..3) as f32 - 1.0).collect::<Vec<f32>>();
+        let centroids: Vec<Vec<f32>> = (0..GROUPS).map(|_| row()).collect();
+        let queries = (0..QUERIES).map(|_| row()).collect();
+        let sample: Vec<f32> = (0..600).flat_map(|_| row()).collect();
+        let kind: CodeKind = kind.parse().unwrap();
+        let codec = Codec::train(kind, bytes, metric, &sample, dim, 1, 1).unwrap();
+        // One that holds a vector, one that is full, and others between.
+        let held: Vec<usize> = (0..GROUPS).map(|g| (g * 37 % room + 1).min(room)).collect();
+        let blocks = room.div_ceil(SCAN_BLOCK) * codec.block_bytes();
+        let mut codes = vec![0; GROUPS * blocks];
+        for ((codes, held), centroid) in codes.chunks_exact_mut(blocks).zip(&held).zip(&centroids) {
+            let mut rows: Vec<f32> = (0..*held).flat_map(|_| row()).collect();
+            // Twins, which only their places tell apart.
+            if *held > 1 {
+                rows.copy_within(0..dim, dim);
+            }
+            let used = held.div_ceil(SCAN_BLOCK) * codec.block_bytes();
+            codec.encode_group(&rows, centroid, &mut codes[..used], &mut EncodeScratch::default());
+        }
+        Groups { codec, codes, held, centroids, queries, room, list }
+    }
+
+    /// What the card is told.
+    pub fn shape(&self, slots: u32) -> Shape {
+        let codes = self.codec.plane_codes().unwrap();
+        Shape {
+            code_bytes: codes.code_bytes as u32,
+            factor_bytes: codes.factor_bytes as u32,
+            plane_bytes: codes.bytes.len() as u32,
+            groups: GROUPS as u32,
+            group_blocks: self.room.div_ceil(SCAN_BLOCK) as u32,
+            group_vectors: self.room as u32,
+            list: self.list as u32,
+            scanned: GROUPS as u32,
+            slots,
+        }
+    }
+
+    /// The groups that query number `query` scans, in some order, and how far their centroids are.
+    fn scanned(&self, query: usize) -> Vec<Group> {
+        let mut numbers: Vec<u32> = (0..GROUPS as u32).filter(|g| *g as usize % QUERIES != query).collect();
+        numbers.shuffle(&mut SmallRng::seed_from_u64(query as u64));
+        let distance = |group: u32| {
+            let both = self.queries[query].iter().zip(&self.centroids[group as usize]);
+            match self.codec.metric() {
+                Metric::L2 => both.map(|(q, c)| (q - c) * (q - c)).sum::<f32>(),
+                _ => -both.map(|(q, c)| q * c).sum::<f32>(),
+            }
+        };
+        let group = |number: u32| Group {
+            number,
+            held: self.held[number as usize] as u32,
+            distance: distance(number),
+        };
+        numbers.into_iter().map(group).collect()
+    }
+
+    /// The best of a query, as a processor finds them.
+    fn expected(&self, query: usize) -> Vec<Neighbor> {
+        let mut prepared = CodeQuery::new();
+        prepared.prepare_groups(&self.codec, &self.queries[query]);
+        let (blocks, mut hits) = (self.codes.len() / GROUPS, Vec::new());
+        for Group { number, held, distance } in self.scanned(query) {
+            let codes = &self.codes[number as usize * blocks..][..blocks];
+            let first = number * self.room as u32;
+            prepared.scan_group(&self.codec, codes, held as usize, distance, f32::INFINITY, first, &mut hits);
+        }
+        hits.sort_unstable();
+        hits.truncate(self.list);
+        hits
+    }
+
+    /// Whether all scans on `card` are those of this processor; if not, in what.
+    pub fn check(&self, card: &dyn Card) -> Result<(), String> {
+        let said = |error: bathyal_gpu::GpuError| error.to_string();
+        let mut upload = Upload::begin(card, self.shape(SLOTS)).map_err(said)?;
+        for piece in self.codes.chunks(1000) {
+            upload.append(piece).map_err(said)?;
+        }
+        let scans = &upload.finish().map_err(said)?;
+        let tier = Arc::new(DramTier::new(vec![0; 4096]));
+        let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
+        let (mut queries, mut scanned) = (0..QUERIES, Vec::new());
+        let next = |cx: &Cx| {
+            let (query, cx) = (queries.next()?, cx.clone());
+            Some(async move {
+                let mut slot = loop {
+                    match scans.slot(cx.task_waker()) {
+                        Some(slot) => break slot,
+                        None => cx.parked().await,
+                    }
+                };
+                let mut prepared = CodeQuery::new();
+                prepared.prepare_groups(&self.codec, &self.queries[query]);
+                let numbers = prepared.scan_numbers(&self.codec).unwrap();
+                let tables = Tables {
+                    mean_term: numbers.mean_term,
+                    norm_unit: numbers.norm_unit,
+                    offset: numbers.offset,
+                    scale: numbers.scale,
+                    tables: numbers.tables,
+                    weights: numbers.weights,
+                };
+                let groups = self.scanned(query).into_iter();
+                if let Err(error) = slot.ask(&tables, groups, self.list as u32, cx.task_waker()) {
+                    return (query, Err(error));
+                }
+                let mut hits = Vec::new();
+                loop {
+                    match slot.answer(|distance, id| hits.push(Neighbor { distance, id })) {
+                        Some(answered) => return (query, answered.map(|()| hits)),
+                        None => cx.parked().await,
+                    }
+                }
+            })
+        };
+        engine.run(QUERIES, next, |scan| scanned.push(scan), Control::default()).unwrap();
+        assert_eq!(scanned.len(), QUERIES);
+        for (query, hits) in scanned {
+            let (hits, expected) = (hits.map_err(said)?, self.expected(query));
+            let same =
+                |a: &Neighbor, b: &Neighbor| a.id == b.id && a.distance.to_bits() == b.distance.to_bits();
+            let differ = hits.iter().zip(&expected).position(|(a, b)| !same(a, b));
+            if let Some(at) =
+                differ.or((hits.len() != expected.len()).then_some(hits.len().min(expected.len())))
+            {
+                return Err(format!("query {query}, {at}: {:?}, not {:?}", hits.get(at), expected.get(at)));
+            }
+        }
+        Ok(())
+    }
+}

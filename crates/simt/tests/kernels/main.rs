@@ -1,0 +1,117 @@
+//! Hops and scans on the emulated card: those of a processor, bit for bit, in any order of threads; and kernels that are wrong are found
+//! out.
+
+mod groups;
+mod mutants;
+mod walks;
+
+use bathyal_kernels::Metric;
+use bathyal_simt::{EmulatedCard, EmulatedOptions};
+use groups::Groups;
+use walks::Walks;
+
+fn all_walks() -> [Walks; 4] {
+    [
+        // Codes of an odd length, of which words lie askew; one record a hop; queries of two bytes a dimension.
+        Walks::new("axes", 37, 24, 60, (20, 1)),
+        // More links a hop than a block has threads, and of several records the same.
+        Walks::new("axes", 32, 128, 90, (50, 4)),
+        // Factors of four bytes each.
+        Walks::new("rabitq8", 200, 96, 40, (10, 3)),
+        // A list longer than a block has threads.
+        Walks::new("rabitq2", 24, 60, 30, (300, 8)),
+    ]
+}
+
+#[test]
+fn hops_are_those_of_a_processor_in_any_order_of_threads() {
+    for (number, walks) in all_walks().into_iter().enumerate() {
+        for seed in 0..3 {
+            let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
+            if let Err(reason) = walks.check(&card) {
+                panic!("walks {number}, seed {seed}: {reason}");
+            }
+            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        }
+    }
+}
+
+fn all_groups() -> [Groups; 4] {
+    [
+        // Codes whose last word is of one byte; groups of fewer codes than a block has threads.
+        Groups::new("axes", 33, 24, 93, 20, Metric::L2),
+        // Groups of several rounds, a list of several rounds.
+        Groups::new("axes", 32, 128, 300, 400, Metric::L2),
+        // Factors of four bytes each.
+        Groups::new("rabitq8", 200, 96, 40, 7, Metric::InnerProduct),
+        // Of which the best one alone is wanted.
+        Groups::new("rabitq2", 24, 60, 64, 1, Metric::L2),
+    ]
+}
+
+#[test]
+fn scans_are_those_of_a_processor_in_any_order_of_threads() {
+    for (number, groups) in all_groups().into_iter().enumerate() {
+        for seed in 0..3 {
+            let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
+            if let Err(reason) = groups.check(&card) {
+                panic!("groups {number}, seed {seed}: {reason}");
+            }
+            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        }
+    }
+}
+
+/// On a real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
+#[test]
+fn a_real_card_does_what_a_processor_does() {
+    let Ok(number) = std::env::var("BATHYAL_CARD") else { return };
+    let card = bathyal_gpu::card::open(number.parse().unwrap()).unwrap();
+    println!("{:?}", card.profile());
+    for repeat in 0..20 {
+        for (number, walks) in all_walks().into_iter().enumerate() {
+            walks.check(&*card).unwrap_or_else(|reason| panic!("walks {number}, repeat {repeat}: {reason}"));
+        }
+        for (number, groups) in all_groups().into_iter().enumerate() {
+            groups
+                .check(&*card)
+                .unwrap_or_else(|reason| panic!("groups {number}, repeat {repeat}: {reason}"));
+        }
+    }
+}
+
+#[test]
+fn a_query_takes_little_of_the_card() {
+    // Vectors of 128 bytes and of 1,024 floats, lists that reach 0.95 and more.
+    for (kind, bytes, dim, list) in [("axes", 32, 128, 100), ("axes", 32, 128, 400), ("axes", 160, 1024, 300)]
+    {
+        let walks = Walks::new(kind, bytes, dim, 64, (list, 4));
+        let slot = walks.shape(1).slot_bytes();
+        assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates: {slot} bytes");
+        let groups = Groups::new(kind, bytes, dim, 96, list, Metric::L2);
+        let slot = bathyal_gpu::scans::Shape { scanned: 512, ..groups.shape(1) }.slot_bytes();
+        assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates of 512 groups: {slot} bytes");
+    }
+}
+
+#[test]
+fn what_a_card_cannot_do_is_said() {
+    let walks = Walks::new("axes", 32, 128, 64, (100, 4));
+    let small = EmulatedCard::new(EmulatedOptions { memory_bytes: 10_000, ..EmulatedOptions::default() });
+    let error = walks.check(&small).unwrap_err();
+    assert!(error.contains("the codes of the index") && error.contains("--code-bytes"), "{error}");
+    let narrow = EmulatedCard::new(EmulatedOptions { shared_bytes: 2048, ..EmulatedOptions::default() });
+    let error = walks.check(&narrow).unwrap_err();
+    assert!(error.contains("100 candidates"), "{error}");
+    let groups = Groups::new("axes", 32, 128, 93, 100, Metric::L2);
+    let small = EmulatedCard::new(EmulatedOptions { memory_bytes: 10_000, ..EmulatedOptions::default() });
+    let error = groups.check(&small).unwrap_err();
+    assert!(error.contains("the queries under way") || error.contains("the codes of the index"), "{error}");
+    let error = groups.check(&narrow).unwrap_err();
+    assert!(error.contains("--code-bytes"), "{error}");
+    for fails_at in [1, 3] {
+        let lost = EmulatedCard::new(EmulatedOptions { fails_at, ..EmulatedOptions::default() });
+        let error = walks.check(&lost).unwrap_err();
+        assert!(error.contains("the card is lost"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! The kernels with a word changed: each has to be found out, or the tests would not see such a mistake.
+
+use super::groups::Groups;
+use super::walks::Walks;
+use bathyal_kernels::Metric;
+use bathyal_simt::{EmulatedCard, EmulatedOptions, LaunchFunction};
+use std::ffi::CString;
+use std::path::Path;
+use std::process::Command;
+
+/// What is changed, in which source, and to what.
+const MUTANTS: [(&str, &str, &str, &str); 18] = [
+    (
+        "no barrier before a merge",
+        "hop.cu",
+        "room.links[thread] = key;\n    __syncthreads();",
+        "room.links[thread] = key;",
+    ),
+    ("no barrier after a merge", "hop.cu", "merge(room, held);\n    __syncthreads();", "merge(room, held);"),
+    (
+        "no barrier between writing and reading in a sort",
+        "keys.h",
+        "exchange[thread] = key;\n        __syncthreads();",
+        "exchange[thread] = key;",
+    ),
+    (
+        "no barrier between reading and writing in a sort",
+        "keys.h",
+        "other = exchange[thread ^ stride];\n        __syncthreads();",
+        "other = exchange[thread ^ stride];",
+    ),
+    (
+        "no barrier behind the counts of warps",
+        "hop.cu",
+        "room.counts[warp] = __popc(ballot);\n    __syncthreads();",
+        "room.counts[warp] = __popc(ballot);",
+    ),
+    ("no barrier before the list is stored", "hop.cu", "next);\n  __syncthreads();", "next);"),
+    (
+        "a barrier that not all threads reach",
+        "hop.cu",
+        "if (thread < 32) choose",
+        "if (thread < 64) __syncthreads();\n  if (thread < 32) choose",
+    ),
+    (
+        "a shuffle that forgets a lane",
+        "keys.h",
+        "__shfl_xor_sync(ALL_LANES, key",
+        "__shfl_xor_sync(0x7fffffffu, key",
+    ),
+    (
+        "a ballot that counts its own lane",
+        "hop.cu",
+        "((1u << lane) - 1));\n    for (u32 w",
+        "((2u << lane) - 1));\n    for (u32 w",
+    ),
+    (
+        "duplicates that were expanded are kept",
+        "hop.cu",
+        "room.merged[i - 1] >> 1 != key >> 1",
+        "room.merged[i - 1] != key",
+    ),
+    ("what is expanded stays fresh", "hop.cu", "room.list[i] &= ~1ull;", ""),
+    (
+        "scan: no barrier behind the counts of warps",
+        "scan.cu",
+        "room.counts[warp] = __popc(ballot);\n      __syncthreads();",
+        "room.counts[warp] = __popc(ballot);",
+    ),
+    (
+        "scan: no barrier behind what waits",
+        "scan.cu",
+        "room.waiting[at] = key;\n      __syncthreads();",
+        "room.waiting[at] = key;",
+    ),
+    (
+        "scan: no barrier before a merge",
+        "scan.cu",
+        "room.sorting[thread] = key;\n  __syncthreads();",
+        "room.sorting[thread] = key;",
+    ),
+    (
+        "scan: no barrier behind a merge",
+        "scan.cu",
+        "room.waiting[THREADS + thread] : NO_KEY;\n  __syncthreads();",
+        "room.waiting[THREADS + thread] : NO_KEY;",
+    ),
+    ("scan: what was not merged is lost", "scan.cu", "room.waiting[thread] = left;", ""),
+    (
+        "scan: the worst of the list is one too good",
+        "scan.cu",
+        "room.list[work.list - 1]",
+        "room.list[work.list / 2]",
+    ),
+    (
+        "scan: the last codes are left out",
+        "scan.cu",
+        "if (waiting > 0) held = take_waiting",
+        "if (waiting > 64) held = take_waiting",
+    ),
+];
+
+const SOURCES: [&str; 4] = ["hop.cu", "scan.cu", "keys.h", "device.h"];
+
+fn source(name: &str) -> String {
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/kernels");
+    std::fs::read_to_string(kernels.join(name)).unwrap()
+}
+
+/// Compiles the kernels with another text in place of one of the sources.
+fn compile(folder: &Path, changed: Option<(&str, &str)>) -> LaunchFunction {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in SOURCES {
+        let text = changed.filter(|(changed, _)| *changed == name).map(|(_, text)| text.to_string());
+        std::fs::write(folder.join(name), text.unwrap_or_else(|| source(name))).unwrap();
+    }
+    std::fs::copy(own.join("cpp/kernels.cpp"), folder.join("kernels.cpp")).unwrap();
+    let library = folder.join("kernels.so");
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let made = Command::new(compiler)
+        .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DSIMT", "-I"])
+        .arg(folder)
+        .arg("-I")
+        .arg(own.join("cpp"))
+        .arg(own.join("cpp/simt.cpp"))
+        .arg(folder.join("kernels.cpp"))
+        .arg("-o")
+        .arg(&library)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let name = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: the library was just made of sources that begin nothing on their own; it is never closed.
+    let function = unsafe {
+        let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        assert!(!library.is_null(), "it cannot be opened");
+        libc::dlsym(library, c"simt_launch".as_ptr())
+    };
+    assert!(!function.is_null());
+    // SAFETY: the function is that of `cpp/kernels.cpp`.
+    unsafe { std::mem::transmute::<*mut libc::c_void, LaunchFunction>(function) }
+}
+
+/// Names the mutant that a process of its own tries: its number, or nothing for the kernels as they are.
+const TRIED: &str = "BATHYAL_MUTANT";
+
+/// Looks for what is wrong with one mutant. It may write wherever it likes, so that this is a process of its own.
+#[test]
+fn one_of_them() {
+    let Ok(number) = std::env::var(TRIED) else { return };
+    let mutant = number.parse::<usize>().ok().map(|number| MUTANTS[number]);
+    let text = mutant.map(|(_, name, from, to)| (name, source(name).replace(from, to)));
+    let folder = tempfile::tempdir().unwrap();
+    let function = compile(folder.path(), text.as_ref().map(|(name, text)| (*name, &**text)));
+    let walks = Walks::new("axes", 32, 128, 90, (150, 4));
+    let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
+    for seed in 0..4 {
+        let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
+        // SAFETY: libraries stay open.
+        let card = unsafe { EmulatedCard::with(function, options) };
+        walks.check(&card).and_then(|()| groups.check(&card)).unwrap();
+    }
+}
+
+/// Whether a mutant was found out, and what was said.
+fn try_one(number: &str) -> (bool, String) {
+    let tried = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "mutants::one_of_them", "--nocapture"])
+        .env(TRIED, number)
+        .output()
+        .unwrap();
+    let said = [tried.stdout, tried.stderr].concat();
+    (!tried.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn kernels_with_a_mistake_are_found_out() {
+    let (failed, said) = try_one("none");
+    assert!(!failed, "without a change: {said}");
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || {
+                for (number, (what, name, from, _)) in MUTANTS.iter().enumerate().skip(half).step_by(2) {
+                    assert_eq!(source(name).matches(from).count(), 1, "{what}: the kernel has changed");
+                    let (found_out, said) = try_one(&number.to_string());
+                    assert!(!said.contains("error: "), "{what}: it was not compiled: {said}");
+                    assert!(found_out, "{what}: nobody has noticed");
+                }
+            });
+        }
+    });
+}
