@@ -27,7 +27,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-histories check-budgets check-publishing
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-histories check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -162,6 +162,14 @@ check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulate
 
 check-histories: ## ten thousand random schedules of writers and readers of the same partitions; minutes
 	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-index --lib what_writers_and_readers_see
+
+check-gpu: ## the kernels and searches on a real graphics card, the first one or that of BATHYAL_CARD; minutes
+	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card
+	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test cards
+
+check-ptx: $(VENV_PYTHON) ## whether the PTX that is committed is what NVRTC makes of the kernels; 50 MB the first time
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvrtc-cu12==12.2.140'
+	$(VENV_PYTHON) crates/gpu/kernels/compile.py --check
 
 check-rdma: ## the command and a memory node in a guest with an RDMA device, emulated; minutes, 120 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_rdma/run.sh

@@ -1,7 +1,7 @@
 //! Measuring: batches of queries against a memory node, their time taken apart, their round trips counted.
 
 use bathyal_console::{Console, Failure};
-use bathyal_index::{Effort, SearchOptions};
+use bathyal_index::{Effort, IndexError, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_tier::layer::delay::DelayProfile;
 use bathyal_tier::layer::doorbell::DoorbellCounts;
@@ -203,6 +203,17 @@ impl Lab<'_> {
             let effort = Effort::Recall(recall);
             let many = SearchOptions { effort, ..self.options(k, in_flight) };
             let batch = self.arguments.batch_queries();
+            let first = opened.index.search(&rows_of(&set.asked.queries, 0, 1)?, &many, self.control);
+            if let Err(IndexError::Memory { needed, given, .. }) = first {
+                measured.notes.push(format!(
+                    "{} of `{}` was not asked for recall {recall}: a query takes {:.1} MB more than is left of a budget that keeps as \
+                     much as the others",
+                    subject.name(),
+                    set.name,
+                    needed.saturating_sub(given) as f64 / 1e6
+                ));
+                break;
+            }
             let mut sums = Vec::new();
             for _ in 0..self.arguments.cell_repeats() {
                 sums.push(self.batches(opened, &set.asked.queries, &many, batch)?);
