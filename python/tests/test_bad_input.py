@@ -141,6 +141,16 @@ def test_paths_that_are_no_index(index_path, tmp_path):
         bathyal.open(index_path, memory=100)
 
 
+def test_a_graphics_card_that_there_is_not(index_path):
+    with pytest.raises(ValueError, match="unknown device 'tpu': it is one of cpu, gpu"):
+        bathyal.open(index_path, device="tpu")
+    # Machines have a hundred cards at most: there is no driver, or no such card.
+    with pytest.raises(OSError, match="graphics card"):
+        bathyal.open(index_path, device="gpu:100")
+    with bathyal.open(index_path, device="cpu") as index:
+        assert "card" not in index.stats()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
     bathyal.build(vectors, tmp_path / "i", **small(family)).close()
@@ -152,8 +162,10 @@ def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
         for at in range(0, len(damaged), 997):
             damaged[at] ^= 0x10
         file.write_bytes(damaged)
-        with pytest.raises(bathyal.DamagedIndexError, match=file.name):
-            bathyal.open(tmp_path / "i").search(vectors[:20], search_list=200)
+        # Only who reads vectors alone, from the memory of another machine, reads the places.
+        if file.name != "places.bin":
+            with pytest.raises(bathyal.DamagedIndexError, match=file.name):
+                bathyal.open(tmp_path / "i").search(vectors[:20], search_list=200)
         assert not bathyal.verify(tmp_path / "i")["sound"]
         file.write_bytes(sound)
     assert bathyal.verify(tmp_path / "i")["sound"]

@@ -89,9 +89,16 @@ fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], 
             assert!(found.totals.code_distances >= expected.totals.code_distances, "{what}");
         }
     }
-    let counted = there.card_counters().unwrap();
+    let counted = there.card().unwrap();
+    let stats = there.stats();
+    assert_eq!(stats.card.as_ref(), Some(&counted), "{what}");
+    assert!(stats.to_prometheus().contains("card_launches_total"), "{what}");
+    assert!(
+        counted.name == "emulated" && counted.resident_bytes == card.taken_bytes(),
+        "{what}: {counted:?}"
+    );
     assert!(counted.asked > counted.launches && counted.launches == card.launches(), "{what}: {counted:?}");
-    assert!(here.card_counters().is_none());
+    assert!(here.card().is_none() && here.stats().card.is_none());
     drop(there);
     assert_eq!(card.taken_bytes(), 0, "{what}: all memory is given back");
 }

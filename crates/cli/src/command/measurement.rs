@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
-use bathyal_index::open::{PartStats, WrapTier};
+use bathyal_index::open::{CardStats, PartStats, WrapTier};
 use bathyal_index::{
     CacheUse, Effort, Index, IndexError, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult,
     SearchTotals,
@@ -106,6 +106,9 @@ pub(super) struct Measurement {
     pub data_bytes: u64,
     /// `index_bytes / data_bytes`.
     pub amplification: f64,
+    /// The graphics card that searched, and what it did; absent in JSON where the processor searched alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardStats>,
     /// What the store was asked for all queries together; absent in JSON of an index that is here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
@@ -181,6 +184,7 @@ impl Measurement {
             index_bytes,
             data_bytes: manifest.data_bytes,
             amplification: index_bytes as f64 / manifest.data_bytes.max(1) as f64,
+            card: index.card(),
             requests: found.requests,
             opening_requests: index.opening_requests(),
             store_cache: index.cache_use(),

@@ -136,6 +136,9 @@ fn split(measured: &Measurement) -> String {
         let all = split.codes + split.codes_on_tier + split.codes_left_out;
         words.push(format!("codes shortened from {}", byte_size::format(all)));
     }
+    if split.codes_on_card > 0 {
+        words.push(format!("{} of codes on the card", byte_size::format(split.codes_on_card)));
+    }
     if split.codes_on_tier > 0 {
         words.push(format!("{} of codes read from the tier", byte_size::format(split.codes_on_tier)));
     }
@@ -152,6 +155,20 @@ fn time(measured: &Measurement) -> String {
         measured.phase_us_per_query.iter().flatten().map(|(phase, us)| format!("{phase} {us:.0} us"));
     let words: Vec<String> = processor.into_iter().chain(phases).collect();
     if words.is_empty() { String::new() } else { format!("\n                 {}", words.join(", ")) }
+}
+
+/// What the graphics card did, on a line of its own; empty without one.
+fn card(measured: &Measurement) -> String {
+    measured.card.as_ref().map_or(String::new(), |card| {
+        format!(
+            "\nthe card         {}: {} launches, {:.1} answers each, {} sent, {} of its memory",
+            card.name,
+            card.launches,
+            card.asked as f64 / card.launches.max(1) as f64,
+            byte_size::format(card.sent_bytes),
+            byte_size::format(card.resident_bytes),
+        )
+    })
 }
 
 /// What the store was asked, on lines of their own; empty if the index is here.
@@ -254,7 +271,8 @@ fn text(measured: &Measurement) -> String {
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
         measured.amplification,
-    ) + &requests(measured)
+    ) + &card(measured)
+        + &requests(measured)
         + &store_cache(measured)
         + &lines(&measured.parts)
         + &remark_on_emulation(measured.emulated.as_deref())

@@ -4,7 +4,7 @@ use crate::workshop::{VECTORS, bathyal, shared};
 
 #[test]
 fn nonsense_is_a_usage_error() {
-    let cases: [(&str, &[&str]); 21] = [
+    let cases: [(&str, &[&str]); 22] = [
         ("", &["Usage: bathyal"]),
         ("polish idx", &["unrecognized subcommand 'polish'"]),
         ("search idx", &["<QUERIES>"]),
@@ -13,6 +13,7 @@ fn nonsense_is_a_usage_error() {
         ("search idx queries.fbin --recall 1.5", &["more than 0 and at most 1"]),
         ("search idx queries.fbin --recall 0.9 --search-list 50", &["cannot be used with"]),
         ("search idx queries.fbin --tier tape", &["invalid value 'tape'", "file", "dram"]),
+        ("search idx queries.fbin --device tpu", &["unknown device 'tpu'", "cpu, gpu, gpu:N"]),
         ("search idx queries.fbin --numa both", &["invalid value 'both'", "off, interleave, copy"]),
         ("search idx queries.fbin --radius near", &["invalid value 'near'"]),
         ("search idx queries.fbin --radius 1 --search-list 50", &["cannot be used with"]),
@@ -35,7 +36,9 @@ fn nonsense_is_a_usage_error() {
 #[test]
 fn parameters_out_of_range_are_refused_with_the_range() {
     let (search, graph) = ("search idx queries.fbin", "build base.fbin other --metric l2 --family graph");
-    let cases: [(String, i32, &[&str]); 10] = [
+    let cases: [(String, i32, &[&str]); 11] = [
+        // There is no driver, or no such card.
+        (format!("{search} --device gpu:100"), 1, &["graphics card"]),
         (format!("{search} -k 10 --search-list 5"), 1, &["search_list is 5", "at least k = 10"]),
         (format!("{search} --beam-width 100000"), 1, &["beam_width is 100000", "between 1 and"]),
         (format!("{search} --beam-width 0"), 1, &["beam_width is 0", "between 1 and"]),

@@ -76,6 +76,8 @@ pub(crate) struct CardUse {
     pub(crate) width: Option<u32>,
     /// Queries under way at most.
     pub(crate) slots: u32,
+    /// Bytes of its memory that are taken.
+    pub(crate) resident_bytes: u64,
     /// What it has done so far.
     pub(crate) counters: CardCounters,
 }

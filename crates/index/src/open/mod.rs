@@ -42,7 +42,7 @@ pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
 pub use searching::Searching;
-pub use stats::{CacheStats, IndexStats, LatencyBar, PartStats};
+pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
@@ -50,7 +50,7 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Arrival, Buffers, Loading, MemorySplit, Opened, Origin, Stored};
+use crate::family::{Arrival, Buffers, CardUse, Loading, MemorySplit, Opened, Origin, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
@@ -113,6 +113,8 @@ pub struct Index {
     changing: Option<Changing>,
     /// Bytes of the buffers of a search thread, and of answers on their way into them.
     thread_bytes: u64,
+    /// The name of the graphics card that searches.
+    card: Option<String>,
     split: MemorySplit,
     engine: EngineOptions,
     /// What the pool of search threads knows of this index.
@@ -313,6 +315,7 @@ impl Index {
             engine,
             manifest,
             process: process(),
+            card: options.card.as_ref().map(|card| card.profile().name.clone()),
         })
     }
 
@@ -331,9 +334,12 @@ impl Index {
         &self.tier
     }
 
-    /// What a graphics card has done for the index's searches; `None` where none was asked for.
-    pub fn card_counters(&self) -> Option<CardCounters> {
-        self.opened.card().map(|card| card.counters)
+    /// The graphics card that searches the index, and what it has done so far; `None` where none was asked for.
+    pub fn card(&self) -> Option<CardStats> {
+        let CardUse { resident_bytes, counters, .. } = self.opened.card()?;
+        let CardCounters { launches, asked, bytes } = counters;
+        let name = self.card.clone().unwrap_or_default();
+        Some(CardStats { name, resident_bytes, launches, asked, sent_bytes: bytes })
     }
 
     /// The numbers of the NUMA nodes that its search threads are spread over; empty where that is left to the system, as it is

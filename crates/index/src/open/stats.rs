@@ -46,6 +46,21 @@ pub struct PartStats {
     pub p99_us: u64,
 }
 
+/// What a graphics card has done for the searches of an index since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CardStats {
+    /// As its maker calls it.
+    pub name: String,
+    /// Bytes of its memory that the index takes.
+    pub resident_bytes: u64,
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Hops or scans of queries, of which a launch answers many.
+    pub asked: u64,
+    /// Bytes that were sent to it for these.
+    pub sent_bytes: u64,
+}
+
 /// What an open index has done since it was opened. Exact counts; searches that run are counted query by query.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexStats {
@@ -84,6 +99,9 @@ pub struct IndexStats {
     pub store_cache: BTreeMap<String, CacheUse>,
     /// Why that cache does without its disk, although one was wanted.
     pub store_cache_trouble: Option<String>,
+    /// The graphics card that searches; absent in JSON where the processor searches alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardStats>,
     /// What each part of a striped index has done, in turn; none of an index that is not striped or that was loaded.
     pub parts: Vec<PartStats>,
     /// How many queries took how long, by rising bound.
@@ -113,6 +131,14 @@ impl IndexStats {
             ("code_distances_total", "counter", "Distances estimated from codes", self.code_distances),
             ("full_distances_total", "counter", "Distances of full vectors", self.full_distances),
         ];
+        if let Some(card) = &self.card {
+            rows.extend([
+                ("card_bytes", "gauge", "Bytes of a graphics card's memory taken", card.resident_bytes),
+                ("card_launches_total", "counter", "Launches of kernels on a graphics card", card.launches),
+                ("card_asked_total", "counter", "Hops or scans on a graphics card", card.asked),
+                ("card_sent_bytes_total", "counter", "Bytes sent to a graphics card", card.sent_bytes),
+            ]);
+        }
         let counts = own.iter().zip(self.own.iter());
         rows.extend(counts.map(|(name, (counter, count))| (&name[..], "counter", counter.about, count)));
         if let Some(cache) = &self.cache {
@@ -253,6 +279,7 @@ impl Index {
             requests: self.requests(),
             store_cache: self.cache_use(),
             store_cache_trouble: self.cache_trouble().map(str::to_owned),
+            card: self.card(),
             parts: self.part_stats(),
             latency_histogram: bars.collect(),
         }

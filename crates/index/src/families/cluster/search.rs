@@ -364,6 +364,7 @@ impl Searcher for Cluster {
             list: scans.shape().list,
             width: None,
             slots: scans.shape().slots,
+            resident_bytes: scans.resident_bytes(),
             counters: scans.counters(),
         })
     }

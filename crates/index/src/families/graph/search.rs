@@ -376,6 +376,7 @@ impl Searcher for Graph {
             list: hops.shape().list,
             width: Some(hops.shape().width),
             slots: hops.shape().slots,
+            resident_bytes: hops.resident_bytes(),
             counters: hops.counters(),
         })
     }
