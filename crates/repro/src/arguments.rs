@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use crate::cloud::arguments::CloudArguments;
 use crate::d_hnsw::arguments::DhnswArguments;
 use crate::e2lsh::arguments::E2lshArguments;
+use crate::gustann::arguments::GustannArguments;
 use crate::second_tier::arguments::SecondTier;
 
 /// `bathyal repro`.
@@ -31,4 +32,6 @@ pub enum Paper {
     /// Vector search on disaggregated memory with d-HNSW: its figure and tables, and other families on the same network
     #[command(name = "d-hnsw")]
     DHnsw(Box<DhnswArguments>),
+    /// Billion-scale vector search with a single GPU (GustANN): pages, bytes and memory counted, throughput predicted
+    Gustann(Box<GustannArguments>),
 }

@@ -10,8 +10,10 @@ mod document;
 mod doorbells;
 mod draw;
 mod e2lsh;
+mod gustann;
 mod numbers;
 mod second_tier;
+mod sets;
 mod workload;
 
 pub use arguments::ReproArguments;
@@ -30,5 +32,6 @@ pub fn run(arguments: &ReproArguments, console: &Console) -> Result<(), Failure>
         Paper::E2lsh(arguments) => e2lsh::run(arguments, console),
         Paper::Cloud(arguments) => cloud::run(arguments, console),
         Paper::DHnsw(arguments) => d_hnsw::run(arguments, console),
+        Paper::Gustann(arguments) => gustann::run(arguments, console),
     }
 }

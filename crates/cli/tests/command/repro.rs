@@ -389,3 +389,46 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
     bathyal(folder.path(), "repro d-hnsw --base base.fbin --query queries.fbin --emulate tape")
         .fails(2, &["tape", "connectx6"]);
 }
+
+#[test]
+fn a_graphics_card_is_reckoned_with() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", 3000, 48, 1);
+    write_vectors(folder.path(), "queries.fbin", 200, 48, 2);
+    let line =
+        "repro gustann --base base.fbin --query queries.fbin --work work --output report --quick --json";
+    let told = bathyal(folder.path(), line).json();
+    assert_eq!(told["predicted"], true);
+    let records = told["records"].as_array().unwrap();
+    assert_eq!(records.len(), 4 * 3);
+    let of = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
+    for row in records {
+        assert!((0.85..=1.0).contains(&of(row, "recall")) && of(row, "pages") > 0.0, "{row}");
+        assert!(
+            of(row, "sent_bytes") <= of(row, "record_bytes") && of(row, "slot_bytes") <= 18432.0,
+            "{row}"
+        );
+        let prediction = &row["prediction"];
+        assert!(prediction["predicted"] == true && of(prediction, "qps") > 0.0, "{row}");
+        let by_disks: Vec<f64> =
+            row["by_disks"].as_array().unwrap().iter().map(|one| of(one, "qps")).collect();
+        assert!(by_disks.len() == 6 && by_disks.is_sorted(), "{row}");
+        // Whatever is sent beside, the link has no more to carry than it needs.
+        assert!(of(prediction, "qps") >= of(&row["sending_pages"], "qps") * 0.5, "{row}");
+    }
+    let rounds = |index: &str| {
+        let rows = records.iter().filter(|row| row["index"] == index);
+        rows.map(|row| of(row, "rounds")).fold(0.0, f64::max)
+    };
+    assert!(rounds("cluster") == 1.0 && rounds("graph-beam-1") > 2.0 * rounds("graph"), "{records:?}");
+    let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();
+    for part in ["**Counted**", "**Predicted**", "figure 11", "figure 15", "Published figures", "table 1"] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    for plot in ["figure-7-base.svg", "figure-15-base.svg"] {
+        assert!(report.contains(plot) && folder.path().join("report").join(plot).exists(), "{plot}");
+    }
+    bathyal(folder.path(), &format!("{line} --vectors 300")).fails(1, &["another work folder"]);
+    bathyal(folder.path(), "repro gustann --base base.fbin --query queries.fbin --link 0")
+        .fails(2, &["--link", "above 0"]);
+}

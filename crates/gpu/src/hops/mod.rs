@@ -23,6 +23,9 @@ const MOST_VECTORS: u64 = 1 << 31;
 /// Bits of a group's number in [`Shape::planes`].
 const GROUP_BITS: u32 = 13;
 
+/// Bytes that are sent with every hop beside its ids.
+pub const WORK_BYTES: usize = Work::BYTES;
+
 /// What hops are like: the codes, and the largest of queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
@@ -54,7 +57,7 @@ impl Shape {
     }
 
     /// Bytes of a query on the card.
-    fn query_bytes(&self) -> usize {
+    pub fn query_bytes(&self) -> usize {
         HEAD_BYTES + 8 * self.groups as usize * if self.fine { 2 } else { 1 }
     }
 

@@ -24,6 +24,11 @@ const WORD_BYTES: usize = 128 + 8;
 /// The kernel of scans.
 const KERNEL: Kernel = Kernel::Scan;
 
+/// Bytes that are sent with every scan beside its tables and groups.
+pub const WORK_BYTES: usize = Work::BYTES;
+/// Bytes that are sent for each group.
+pub const GROUP_BYTES: usize = Group::BYTES;
+
 /// What scans are like: the codes, and the largest of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -49,7 +54,7 @@ pub struct Shape {
 
 impl Shape {
     /// Bytes of a query's tables on the card.
-    fn query_bytes(&self) -> usize {
+    pub fn query_bytes(&self) -> usize {
         HEAD_BYTES + WORD_BYTES * self.plane_bytes.div_ceil(4) as usize
     }
 

@@ -10,6 +10,8 @@ use bathyal_tier::layer::delay::DelayProfile;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
+use crate::sets::Given;
+
 /// Queries of a batch (section 4).
 const PAPER_BATCH: u32 = 2000;
 /// Queries that are taken by default: five batches of the paper's.
@@ -108,19 +110,24 @@ pub struct DhnswArguments {
 }
 
 impl DhnswArguments {
+    /// The sets that are measured.
+    pub(super) fn given(&self) -> Given<'_> {
+        Given {
+            base: &self.base,
+            query: &self.query,
+            groundtruth: &self.groundtruth,
+            work: &self.work,
+            output: &self.output,
+            vectors: self.vectors.or(self.quick.then_some(QUICK.vectors)),
+            queries: self.queries.unwrap_or(if self.quick { QUICK.queries } else { QUERIES }),
+            metric: self.metric,
+            k: self.neighbours().last().copied().unwrap_or(1),
+        }
+    }
+
     /// Whether a part is measured.
     pub(super) fn has(&self, part: Part) -> bool {
         self.parts.is_empty() || self.parts.contains(&part)
-    }
-
-    /// Vectors of a set, at most; all where nothing is said.
-    pub(super) fn most_vectors(&self) -> Option<u32> {
-        self.vectors.or(self.quick.then_some(QUICK.vectors))
-    }
-
-    /// Queries of a set, at most.
-    pub(super) fn most_queries(&self) -> u32 {
-        self.queries.unwrap_or(if self.quick { QUICK.queries } else { QUERIES })
     }
 
     /// Queries of a batch.

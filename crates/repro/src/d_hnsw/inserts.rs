@@ -14,7 +14,7 @@ use bathyal_vectors::progress::Progress;
 use super::measure::{ALONE, Lab, rows_of};
 use super::node::{Keep, Opened, Served};
 use super::rows::{Grown, median_us};
-use super::sets::Set;
+use crate::sets::Set;
 
 /// The recall whose effort all searches have.
 const RECALL: f32 = 0.95;

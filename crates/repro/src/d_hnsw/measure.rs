@@ -13,8 +13,8 @@ use super::arguments::{DhnswArguments, Part};
 use super::node::{Keep, Opened, Served};
 use super::rows::{Asked, Cost, Grown, Of, Row, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
-use super::sets::Set;
 use super::subjects::{ALL, PAPER, Subject};
+use crate::sets::Set;
 
 /// Recalls that indexes are asked for.
 pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];

@@ -9,12 +9,12 @@ mod node;
 mod report;
 mod rows;
 mod scheme;
-mod sets;
 mod subjects;
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
+use crate::sets;
 use crate::workload::make_folders;
 use arguments::DhnswArguments;
 use measure::{Lab, Measured};
@@ -22,7 +22,7 @@ use report::Report;
 
 pub(crate) fn run(arguments: &DhnswArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
-    let sets = sets::open(arguments, console)?;
+    let sets = sets::open(&arguments.given(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let lab = Lab { arguments, console, control };
     let mut measured = Measured::default();

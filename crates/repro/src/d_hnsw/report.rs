@@ -9,9 +9,9 @@ use super::findings::{Finding, Findings};
 use super::measure::{Lab, Measured};
 use super::rows::{Asked, Grown, Row};
 use super::scheme::SCHEMES;
-use super::sets::Set;
 use crate::document::{Document, command, machine};
 use crate::draw::{Axes, Curve, Pen};
+use crate::sets::Set;
 
 /// What the paper has for SIFT1M and GIST1M (tables 1 and 2).
 const PAPER_TABLES: &str = "\

@@ -10,7 +10,7 @@ use bathyal_index::{
 };
 
 use super::arguments::DhnswArguments;
-use super::sets::Set;
+use crate::sets::Set;
 
 /// An index, as far as the report tells indexes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

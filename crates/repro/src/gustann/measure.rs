@@ -1,0 +1,216 @@
+//! Counting what searches read, and reckoning what a card is sent and keeps for them.
+
+use std::path::Path;
+
+use bathyal_console::{Console, Failure};
+use bathyal_gpu::{hops, scans};
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::{DEFAULT_BEAM_WIDTH, Effort, Index, OpenOptions, SearchOptions, SearchResult, inspect};
+use bathyal_kernels::quantize::{Codec, PlaneCodes};
+use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::recall;
+use bathyal_vectors::progress::{Progress, Silent};
+
+use super::arguments::GustannArguments;
+use super::model::Asks;
+use super::rows::Row;
+use super::subjects::{ALL, Subject};
+use crate::sets::Set;
+
+/// Recalls that indexes are asked for.
+pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
+/// Bytes of a page.
+const PAGE_BYTES: f64 = 4096.0;
+/// Bytes of a line of the card's memory: the least that it reads.
+const SECTOR_BYTES: f64 = 32.0;
+/// Whole-number operations for a byte of a code in `hop.cu`: two halves are spread and multiplied with the low bytes of a query, and with
+/// the high ones.
+const HOP_OPERATIONS: (f64, f64) = (14.0, 22.0);
+/// The same in `scan.cu`: two tables are asked, two entries weighed.
+const SCAN_OPERATIONS: f64 = 12.0;
+/// Most disks of a prediction.
+const MOST_DISKS: u32 = 6;
+
+/// Where everything is counted.
+pub(super) struct Lab<'a> {
+    pub(super) arguments: &'a GustannArguments,
+    pub(super) console: &'a Console,
+    pub(super) control: Control<'a>,
+}
+
+/// An index, and what is known of it.
+struct Known {
+    subject: Subject,
+    codes: PlaneCodes,
+    /// Of a graph: links of a vector in the mean, and at most.
+    degree: (f64, u32),
+    /// Of groups: how many there are, and vectors of each in the mean.
+    groups: (u32, f64),
+}
+
+impl Lab<'_> {
+    /// All of a set.
+    pub(super) fn measure(&self, set: &Set, rows: &mut Vec<Row>) -> Result<(), Failure> {
+        for subject in ALL {
+            let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
+            let known = Known::of(subject, &path, &manifest)?;
+            let index = Index::open(&path, &OpenOptions::default())?;
+            let progress = self.console.progress();
+            progress.stage(&format!("{}: {}", set.name, subject.name()), RECALLS.len() as u64);
+            for (at, asked) in RECALLS.into_iter().enumerate() {
+                let options = SearchOptions {
+                    k: self.arguments.k as usize,
+                    effort: Effort::Recall(asked),
+                    beam_width: subject.beam_width(),
+                    ..SearchOptions::default()
+                };
+                let found = index.search(&set.asked.queries, &options, self.control)?;
+                rows.push(self.row(set, &known, asked, &found)?);
+                progress.advance(at as u64 + 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, set: &Set, known: &Known, asked: f32, found: &SearchResult) -> Result<Row, Failure> {
+        let queries = set.asked.queries.count();
+        let each = |total: u64| total as f64 / queries.max(1) as f64;
+        let totals = &found.totals;
+        let (pages, rounds) = (each(totals.reads), each(totals.hops));
+        let vector_bytes = set.base.row_bytes() as f64;
+        let compared = each(totals.full_distances) * vector_bytes;
+        let slot = known.slot(found);
+        let (sent, record) = known.sent(pages, rounds, found, vector_bytes);
+        let scored = known.scored(pages, each(totals.code_distances));
+        let asks = Asks {
+            pages,
+            vector_bytes: compared,
+            sent_bytes: sent,
+            card_bytes: scored * known.code_line(),
+            card_operations: scored * known.operations(),
+        };
+        // Who is sent whole records or pages compares the vectors himself.
+        let sending = |bytes: f64| Asks { sent_bytes: bytes, vector_bytes: 0.0, ..asks };
+        let machine = self.arguments.machine(self.arguments.ssds);
+        let (record_bytes, page_bytes) = (sent.max(record), pages * PAGE_BYTES);
+        Ok(Row {
+            set: set.name.clone(),
+            vectors: set.base.count(),
+            dim: set.base.dim(),
+            element: set.base.element().name(),
+            index: known.subject.name(),
+            on_card: known.subject.on_card(),
+            k: self.arguments.k,
+            asked,
+            recall: recall(&set.asked.exact, &found.ids, found.k, queries)?,
+            search_list: found.search_list,
+            probes: found.probes,
+            pages,
+            rounds,
+            code_distances: each(totals.code_distances),
+            sent_bytes: sent,
+            record_bytes,
+            page_bytes,
+            slot_bytes: slot,
+            code_bytes: known.codes.code_bytes as u32,
+            asks,
+            prediction: machine.predict(&asks),
+            by_disks: (1..=MOST_DISKS).map(|disks| self.arguments.machine(disks).predict(&asks)).collect(),
+            sending_records: machine.predict(&sending(record_bytes)),
+            sending_pages: machine.predict(&sending(page_bytes)),
+        })
+    }
+}
+
+impl Known {
+    fn of(subject: Subject, path: &Path, manifest: &Manifest) -> Result<Known, Failure> {
+        let name = path.join("codec.bin");
+        let said = |what: String| Failure::new(format!("{}: {what}", name.display()));
+        let bytes = std::fs::read(&name).map_err(|e| said(format!("cannot be read: {e}")))?;
+        let codec = Codec::from_bytes(&bytes).map_err(|e| said(e.to_string()))?;
+        let codes = codec.plane_codes();
+        let codes =
+            codes.ok_or_else(|| said("product codes, which no card scores; take longer vectors".into()))?;
+        let structure = &manifest.structure;
+        let number = |key: &str| structure[key].as_u64().unwrap_or(0) as u32;
+        let degree = match subject.is_graph() {
+            true => {
+                let facts = serde_json::to_value(inspect(path, &Silent)?).unwrap_or_default();
+                (facts["mean_degree"].as_f64().unwrap_or_default(), number("max_degree"))
+            }
+            false => (0.0, 0),
+        };
+        let groups = number("groups");
+        let held = manifest.vectors as f64 / f64::from(groups.max(1));
+        Ok(Known { subject, codes, degree, groups: (groups, held) })
+    }
+
+    /// Codes that a card scores for a query: all links, whether they were seen before or not.
+    fn scored(&self, pages: f64, by_processor: f64) -> f64 {
+        if self.subject.is_graph() { pages * self.degree.0 } else { by_processor }
+    }
+
+    /// Bytes of the card's memory that a code is read with: of groups they lie side by side.
+    fn code_line(&self) -> f64 {
+        let bytes = self.codes.code_bytes as f64;
+        if self.subject.is_graph() { (bytes / SECTOR_BYTES).ceil() * SECTOR_BYTES } else { bytes }
+    }
+
+    fn operations(&self) -> f64 {
+        let bytes = self.codes.bytes.len() as f64;
+        let hop = if self.codes.fine { HOP_OPERATIONS.1 } else { HOP_OPERATIONS.0 };
+        bytes * if self.subject.is_graph() { hop } else { SCAN_OPERATIONS }
+    }
+
+    /// Bytes to the card for a query: of what is sent, and of whole records with their vectors.
+    fn sent(&self, pages: f64, rounds: f64, found: &SearchResult, vector_bytes: f64) -> (f64, f64) {
+        if self.subject.is_graph() {
+            let links = 4.0 * pages * self.degree.0;
+            let query = self.hops(found.search_list, 1).query_bytes() as f64;
+            let sent = query + rounds * hops::WORK_BYTES as f64 + links;
+            return (sent, sent + pages * vector_bytes);
+        }
+        let groups = found.probes.map_or(0.0, f64::from).min(f64::from(self.groups.0));
+        let query = self.scans(found.search_list, groups as u32).query_bytes() as f64;
+        let sent = query + scans::WORK_BYTES as f64 + groups * scans::GROUP_BYTES as f64;
+        (sent, sent + f64::from(found.search_list) * vector_bytes)
+    }
+
+    /// Bytes of the card's memory for a query under way.
+    fn slot(&self, found: &SearchResult) -> u64 {
+        let beam_width = self.subject.beam_width().unwrap_or(DEFAULT_BEAM_WIDTH);
+        match self.subject.is_graph() {
+            true => self.hops(found.search_list, beam_width).slot_bytes(),
+            false => self.scans(found.search_list, found.probes.unwrap_or(1)).slot_bytes(),
+        }
+    }
+
+    fn hops(&self, list: u32, width: u32) -> hops::Shape {
+        let planes = self.codes.bytes.iter().filter_map(|(plane, group)| hops::Shape::plane(*plane, *group));
+        hops::Shape {
+            code_bytes: self.codes.code_bytes as u32,
+            factor_bytes: self.codes.factor_bytes as u32,
+            planes: planes.collect(),
+            groups: self.codes.groups as u32,
+            fine: self.codes.fine,
+            list,
+            width,
+            ids: self.degree.1 * width,
+            slots: 1,
+        }
+    }
+
+    fn scans(&self, list: u32, scanned: u32) -> scans::Shape {
+        scans::Shape {
+            code_bytes: self.codes.code_bytes as u32,
+            factor_bytes: self.codes.factor_bytes as u32,
+            plane_bytes: self.codes.bytes.len() as u32,
+            groups: self.groups.0,
+            group_blocks: 1,
+            group_vectors: self.groups.1.ceil() as u32,
+            list,
+            scanned,
+            slots: 1,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! `bathyal repro gustann`: graphs and groups that a graphics card and several disks search. What is read, sent and kept is counted;
+//! throughput is predicted from that by a model of the paper's machine, and labelled so.
+
+pub mod arguments;
+mod measure;
+mod model;
+mod report;
+mod rows;
+mod subjects;
+
+use bathyal_console::{Console, Failure};
+use bathyal_tier::Control;
+
+use crate::sets;
+use crate::workload::make_folders;
+use arguments::GustannArguments;
+use measure::Lab;
+use report::Report;
+
+pub(crate) fn run(arguments: &GustannArguments, console: &Console) -> Result<(), Failure> {
+    make_folders(&arguments.work, &arguments.output)?;
+    let sets = sets::open(&arguments.given(), console)?;
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let lab = Lab { arguments, console, control };
+    let mut rows = Vec::new();
+    for set in &sets {
+        lab.measure(set, &mut rows)?;
+    }
+    Report { arguments, console, sets: &sets, rows: &rows }.write()
+}
