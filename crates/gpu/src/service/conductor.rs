@@ -2,6 +2,7 @@
 
 use super::slot::{Shared, State};
 use crate::error::GpuError;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -35,8 +36,15 @@ impl<W: Wave> Conductor<W> {
         Conductor { shared, wave, slots: Vec::new() }
     }
 
-    /// Until all is over.
+    /// Until all is over. A defect here must not leave queries waiting for ever.
     pub(super) fn run(mut self) {
+        let shared = self.shared.clone();
+        if std::panic::catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
+            shared.fail_all(&GpuError::Lost("its thread has panicked; please report it".into()));
+        }
+    }
+
+    fn serve(&mut self) {
         while self.wait() {
             self.wave.begin();
             for slot in &self.slots {

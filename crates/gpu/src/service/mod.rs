@@ -68,3 +68,113 @@ impl<W: Wave> Drop for Service<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_tier::backend::dram::DramTier;
+    use bathyal_tier::{Control, Cx, Engine, EngineOptions};
+
+    /// Doubles numbers, many at once; what it makes of the number 13 is a defect, and of 14 an error.
+    #[derive(Default)]
+    struct Doubling(Vec<u32>);
+
+    impl Wave for Doubling {
+        type Letter = u32;
+
+        fn begin(&mut self) {
+            self.0.clear();
+        }
+
+        fn take(&mut self, _: u32, letter: &mut u32) {
+            self.0.push(*letter);
+        }
+
+        fn launch(&mut self) -> Result<u64, GpuError> {
+            assert!(!self.0.contains(&13), "a defect");
+            if self.0.contains(&14) {
+                return Err(GpuError::Driver { operation: "double", reason: "of 14".into() });
+            }
+            self.0.iter_mut().for_each(|number| *number *= 2);
+            Ok(4 * self.0.len() as u64)
+        }
+
+        fn answer(&mut self, at: usize, letter: &mut u32) {
+            *letter = self.0[at];
+        }
+    }
+
+    /// Asks for these numbers, four queries at a time on two places.
+    fn doubled(service: &Service<Doubling>, numbers: &[u32]) -> Vec<(u32, Result<u32, GpuError>)> {
+        let mut engine =
+            Engine::new(Arc::new(DramTier::new(vec![0; 64])), EngineOptions::default()).expect("an engine");
+        let (mut numbers, mut all) = (numbers.iter().copied(), Vec::new());
+        let next = |cx: &Cx| {
+            let (number, cx) = (numbers.next()?, cx.clone());
+            Some(async move {
+                let mut place = loop {
+                    match Place::take(service.shared(), Some(cx.task_waker())) {
+                        Some(place) => break place,
+                        None => cx.parked().await,
+                    }
+                };
+                place.write(|letter| *letter = number);
+                place.send(cx.task_waker());
+                let mut answer = 0;
+                loop {
+                    match place.answer(|letter| answer = *letter) {
+                        Some(outcome) => return (number, outcome.map(|()| answer)),
+                        None => cx.parked().await,
+                    }
+                }
+            })
+        };
+        engine.run(4, next, |one| all.push(one), Control::default()).expect("a run");
+        all
+    }
+
+    #[test]
+    fn what_was_asked_meanwhile_is_one_launch() {
+        let service = Service::start(2, Doubling::default()).expect("a thread");
+        let numbers: Vec<u32> = (100..400).collect();
+        let all = doubled(&service, &numbers);
+        assert_eq!(all.len(), numbers.len());
+        assert!(all.iter().all(|(number, doubled)| *doubled == Ok(2 * number)));
+        let counted = service.counters();
+        assert!(counted.asked == 300 && counted.bytes == 1200 && counted.launches <= 300, "{counted:?}");
+    }
+
+    #[test]
+    fn what_goes_wrong_is_an_answer_and_nobody_waits_for_ever() {
+        for bad in [13, 14] {
+            let service = Service::start(2, Doubling::default()).expect("a thread");
+            let all = doubled(&service, &[1, 2, bad, 3, 4, 5]);
+            assert_eq!(all.len(), 6);
+            assert!(all.iter().any(|(number, outcome)| *number == bad && outcome.is_err()), "{all:?}");
+            let later = doubled(&service, &[6]);
+            assert!(matches!(later[..], [(6, Err(GpuError::Lost(_)))]), "{later:?}");
+        }
+    }
+
+    #[test]
+    fn a_query_that_is_given_up_gives_its_place_back() {
+        let service = Service::start(1, Doubling::default()).expect("a thread");
+        for number in 0..50 {
+            let mut engine = Engine::new(Arc::new(DramTier::new(vec![0; 64])), EngineOptions::default())
+                .expect("an engine");
+            let given_up = |cx: &Cx| {
+                let place = Place::take(service.shared(), None);
+                let cx = cx.clone();
+                async move {
+                    if let Some(mut place) = place {
+                        place.write(|letter| *letter = number);
+                        place.send(cx.task_waker());
+                    }
+                }
+            };
+            engine.run_one(given_up, Control::default()).expect("a run");
+        }
+        let all = doubled(&service, &[7, 8, 9]);
+        assert!(all.iter().all(|(number, doubled)| *doubled == Ok(2 * number)), "{all:?}");
+    }
+}

@@ -74,6 +74,23 @@ impl<L> Shared<L> {
         self.letters[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Answers all that were asked, and all that will be, with `error`.
+    pub(super) fn fail_all(&self, error: &GpuError) {
+        let mut line = self.line();
+        line.failed.get_or_insert_with(|| error.clone());
+        line.asked.clear();
+        drop(line);
+        for letter in &self.letters {
+            let mut letter = letter.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(letter.state, State::Asked { abandoned: false }) {
+                letter.state = State::Answered(Err(error.clone()));
+                if let Some(waker) = letter.waker.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+
     /// Tells the card's thread to end.
     pub(super) fn end(&self) {
         self.line().ended = true;
