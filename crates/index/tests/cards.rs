@@ -7,8 +7,8 @@ use bathyal_gpu::Card;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::graph::GraphLayoutChoice;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, Effort, GraphOptions, Index, IndexError, OpenOptions, SearchMode,
-    SearchOptions, SearchResult, TierChoice, build,
+    BuildOptions, ClusterOptions, Effort, GraphOptions, Index, IndexError, OpenOptions, RangeOptions,
+    SearchMode, SearchOptions, SearchResult, TierChoice, build,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
@@ -18,6 +18,7 @@ use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const DIM: usize = 40;
 
@@ -32,7 +33,7 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
 fn built(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
     let options = BuildOptions { metric, threads: 1, ..BuildOptions::of(graph(layout)) };
     build(&vectors(element, 700, DIM, 1), path, &options, &Silent).unwrap();
-    vectors(element, 24, DIM, 2)
+    vectors(element, 12, DIM, 2)
 }
 
 /// A real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
@@ -123,7 +124,7 @@ fn clustered_built(path: &Path, element: Element, metric: Metric) -> VectorFile 
     let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
     let options = BuildOptions { metric, threads: 1, ..BuildOptions::of(family) };
     build(&vectors(element, 1500, DIM, 1), path, &options, &Silent).unwrap();
-    vectors(element, 24, DIM, 2)
+    vectors(element, 12, DIM, 2)
 }
 
 #[test]
@@ -254,4 +255,54 @@ fn a_card_that_is_lost_is_an_error_and_the_index_opens_again() {
         drop(index);
         search(&open(&path, Some(lost)).unwrap(), &queries, SearchOptions::default()).unwrap();
     }
+}
+
+#[test]
+fn ranges_are_searched_on_a_card_as_far_as_its_lists_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let (graph, cluster) = (dir.path().join("graph"), dir.path().join("cluster"));
+    let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    clustered_built(&cluster, Element::F32, Metric::L2);
+    let rows = (0..3).flat_map(|row| queries.row(row).to_vec()).collect();
+    let queries = VectorFile::from_rows(Element::F32, DIM, rows).unwrap();
+    // Of 700 vectors a list holds all, of 1,500 it does not.
+    for (path, longer) in [(graph, false), (cluster, true)] {
+        let (here, there) = (open(&path, None).unwrap(), open(&path, Some(card())).unwrap());
+        let nearest = search(&here, &queries, SearchOptions::default()).unwrap();
+        // About the tenth neighbour of the first query, and all vectors.
+        for (radius, cut) in [(nearest.distances[nearest.k - 1], false), (f32::INFINITY, longer)] {
+            let within = |index: &Index| {
+                index.range_search(&queries, radius, &RangeOptions::default(), Control::default()).unwrap()
+            };
+            let (expected, found) = (within(&here), within(&there));
+            assert_eq!(
+                found.notes.iter().any(|note| note.contains("graphics card")),
+                cut,
+                "{:?}",
+                found.notes
+            );
+            assert!(!cut || found.ids.len() < expected.ids.len());
+            assert!(
+                cut || (found.ids, found.distances) == (expected.ids, expected.distances),
+                "{}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_search_on_a_card_is_given_up_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let index = open(&path, Some(card())).unwrap();
+    let many: Vec<u8> =
+        (0..400).flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec())).collect();
+    let many = VectorFile::from_rows(Element::F32, DIM, many).unwrap();
+    let control = Control { cancel: None, deadline: Some(Instant::now() + Duration::from_millis(50)) };
+    let error = index.search(&many, &SearchOptions::default(), control).unwrap_err();
+    assert!(matches!(error, IndexError::Deadline), "{error}");
+    // Places that were given up are there again.
+    search(&index, &queries, SearchOptions::default()).unwrap();
 }

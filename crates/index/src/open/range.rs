@@ -115,7 +115,8 @@ impl Index {
             let what = format!(
                 "{cut} queries may have more neighbours than were found: longer lists than those for"
             );
-            notes.push(format!("{what} {most} do not fit the memory budget"));
+            let room = if self.opened.card().is_some() { "the graphics card" } else { "the memory budget" };
+            notes.push(format!("{what} {most} do not fit {room}"));
         }
         result.notes = notes;
         Ok(result)
@@ -145,14 +146,21 @@ impl Index {
         };
         let mut rounds = Vec::new();
         let mut k = FIRST_K.min(limit);
+        let mut before = Vec::new();
         let notes = loop {
-            let (params, said) = self.params(&SearchOptions { k, ..search }, changes)?;
+            let (params, said) = match self.params(&SearchOptions { k, ..search }, changes) {
+                Ok(both) => both,
+                // Longer lists than a graphics card keeps: what is found until then is said to be cut.
+                Err(_) if self.opened.card().is_some() && !rounds.is_empty() => break before,
+                Err(error) => return Err(error),
+            };
             // All that a search has read counts: keep as many as its list is long.
             let search_list = params.search_list.min(held);
             rounds.push((k, SearchParams { k: search_list, search_list, ..params }));
             if k == limit {
                 break said;
             }
+            before = said;
             k = (k * WIDER).min(limit);
         };
         Ok((RangePlan { radius, limit, rounds }, notes))
