@@ -3,8 +3,30 @@
 #include "simt.h"
 
 #include <cstdio>
+#include <memory>
 #include <sys/mman.h>
 #include <vector>
+
+// With SIMT_RACES this file is compiled without, and the kernels with ThreadSanitizer, to which fibers are threads that only meetings
+// put in order: it then tells of memory that two threads touch without a barrier between, whatever order they ran in.
+#ifdef SIMT_RACES
+extern "C" {
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void* __tsan_get_current_fiber();
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+}
+// A switch puts nothing in order.
+#define TSAN_SWITCH(fiber) __tsan_switch_to_fiber(fiber, 1)
+#define TSAN_ACQUIRE(place) __tsan_acquire(place)
+#define TSAN_RELEASE(place) __tsan_release(place)
+#else
+#define TSAN_SWITCH(fiber)
+#define TSAN_ACQUIRE(place)
+#define TSAN_RELEASE(place)
+#endif
 
 namespace simt {
 namespace {
@@ -22,6 +44,17 @@ struct Fiber {
   u64 value = 0, result = 0;
   const char* file = "";
   int line = 0;
+#ifdef SIMT_RACES
+  void* tsan = nullptr;
+#endif
+};
+
+// What meetings of a block, or of a warp, put in order: a place for each of a few in turn, so that a thread which is at the next
+// meeting already orders none that is still at this one.
+struct Order {
+  char places[16] = {};
+  u32 meetings = 0;
+  char* now() { return &places[meetings % 16]; }
 };
 
 struct Block {
@@ -33,6 +66,12 @@ struct Block {
   const void* arguments = nullptr;
   u64 random = 1;
   char failure[256] = "";
+  Order all, warps[32];
+#ifdef SIMT_RACES
+  void* tsan = nullptr;
+#endif
+
+  Order& order(Meeting meeting, u32 thread) { return meeting == Meeting::Block ? all : warps[thread / kWarp]; }
 
   u32 draw() {
     random ^= random << 13;
@@ -109,10 +148,20 @@ simt_switch:
 #error "simt_switch has to be written for this processor"
 #endif
 
-void leave() { simt_switch(&block->fibers[current].stack_pointer, block->scheduler); }
+#ifdef SIMT_RACES
+// Where a launch begins and ends; blocks are not in any order of each other.
+char launched, ended;
+#endif
+
+void leave() {
+  TSAN_SWITCH(block->tsan);
+  simt_switch(&block->fibers[current].stack_pointer, block->scheduler);
+}
 
 void enter() {
+  TSAN_ACQUIRE(&launched);
   block->run(block->arguments);
+  TSAN_RELEASE(&ended);
   block->fibers[current].state = State::Ended;
   leave();
 }
@@ -175,6 +224,7 @@ bool meet_warp(u32 warp) {
       peer.result = peer.meeting == Meeting::Ballot ? ballot : peer.meeting == Meeting::ShuffleXor ? values[from] : 0;
       peer.state = State::Ready;
     }
+    block->warps[warp].meetings++;
     return true;
   }
   return false;
@@ -200,6 +250,7 @@ bool meet_block() {
   }
   if (first < 0) return false;
   for (Fiber& one : fibers) one.state = State::Ready;
+  block->all.meetings++;
   return true;
 }
 
@@ -211,7 +262,13 @@ void run_block(u32 threads, u8* stacks) {
   for (u32 i = 0; i < threads; i++) {
     block->fibers[i].stack_pointer = first_frame(stacks + i * kStackBytes);
     order[i] = i;
+#ifdef SIMT_RACES
+    block->fibers[i].tsan = __tsan_create_fiber(0);
+#endif
   }
+#ifdef SIMT_RACES
+  block->tsan = __tsan_get_current_fiber();
+#endif
   while (!block->failure[0]) {
     for (u32 i = threads; i > 1; i--) {
       const u32 j = block->draw() % i, kept = order[i - 1];
@@ -223,6 +280,7 @@ void run_block(u32 threads, u8* stacks) {
       if (block->fibers[thread].state != State::Ready) continue;
       ran = true;
       current = thread;
+      TSAN_SWITCH(block->fibers[thread].tsan);
       simt_switch(&block->scheduler, block->fibers[thread].stack_pointer);
       while (meet_warp(thread / kWarp)) {}
     }
@@ -252,34 +310,51 @@ u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, i
   me.argument = argument;
   me.file = file;
   me.line = line;
+  // The place is named before anybody goes on from there.
+  char* place = block->order(meeting, current).now();
+  (void)place;
+  TSAN_RELEASE(place);
   leave();
+  TSAN_ACQUIRE(place);
   return block->fibers[current].result;
 }
 
 // Runs `blocks` blocks of `threads` threads that share `shared_bytes`; false with a sentence in `why` if they did what no kernel may.
 bool launch(void (*run)(const void*), const void* arguments, u32 blocks, u32 threads, u32 shared_bytes, u64 seed,
             char* why, u32 why_bytes) {
-  u8* stacks = (u8*)mmap(nullptr, threads * kStackBytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Each block has stacks and memory of its own until the end: what one leaves there is nothing that another races with.
+#ifdef SIMT_RACES
+  const size_t sets = blocks;
+#else
+  const size_t sets = 1;
+#endif
+  const size_t bytes = sets * threads * kStackBytes;
+  u8* stacks = (u8*)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stacks == MAP_FAILED) {
     snprintf(why, why_bytes, "no memory for the stacks of %u threads", threads);
     return false;
   }
+  TSAN_RELEASE(&launched);
+  std::vector<std::unique_ptr<Block>> kept;
   bool sound = true;
   for (u32 i = 0; i < blocks && sound; i++) {
-    Block one;
-    one.index = i;
-    one.run = run;
-    one.arguments = arguments;
-    one.shared.resize((shared_bytes + 7) / 8);
-    one.random = (seed + 1) * 0x9E3779B97F4A7C15ull + i;
-    block = &one;
-    run_block(threads, stacks);
+    kept.push_back(std::make_unique<Block>());
+    block = kept.back().get();
+    block->index = i;
+    block->run = run;
+    block->arguments = arguments;
+    block->shared.resize((shared_bytes + 7) / 8);
+    block->random = (seed + 1) * 0x9E3779B97F4A7C15ull + i;
+    run_block(threads, stacks + i % sets * threads * kStackBytes);
+    sound = !block->failure[0];
+    if (!sound) snprintf(why, why_bytes, "%s", block->failure);
+#ifndef SIMT_RACES
+    kept.clear();
+#endif
     block = nullptr;
-    sound = !one.failure[0];
-    if (!sound) snprintf(why, why_bytes, "%s", one.failure);
   }
-  munmap(stacks, threads * kStackBytes);
+  TSAN_ACQUIRE(&ended);
+  munmap(stacks, bytes);
   return sound;
 }
 

@@ -7,8 +7,10 @@
 use bathyal_gpu::GpuError;
 use bathyal_gpu::card::{Card, CardMemory, CardProfile, CardQueue, Launch, check_within};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::Arc;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// `simt_launch` of `cpp/kernels.cpp`: kernel, its argument, blocks, threads, bytes that these share, a seed, and room for what went
 /// wrong.
@@ -44,11 +46,13 @@ pub struct EmulatedOptions {
     pub shared_bytes: u32,
     /// The launch that fails, counted from 1; 0 for none: a card that is lost.
     pub fails_at: u64,
+    /// A folder into which launches are written before they run, each as a file of its number, for `cpp/replay.cpp`.
+    pub record: Option<PathBuf>,
 }
 
 impl Default for EmulatedOptions {
     fn default() -> EmulatedOptions {
-        EmulatedOptions { seed: 1, memory_bytes: 1 << 30, shared_bytes: 48 << 10, fails_at: 0 }
+        EmulatedOptions { seed: 1, memory_bytes: 1 << 30, shared_bytes: 48 << 10, fails_at: 0, record: None }
     }
 }
 
@@ -65,6 +69,43 @@ struct CardState {
     options: EmulatedOptions,
     launches: AtomicU64,
     taken: AtomicU64,
+    /// Address and bytes of all that is allocated.
+    memories: Mutex<Vec<(u64, u64)>>,
+}
+
+impl CardState {
+    fn memories(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a launch, and all memory as it is before, into `folder`.
+    fn record(
+        &self,
+        folder: &Path,
+        number: u64,
+        launch: &Launch<'_>,
+        argument: &[u64],
+    ) -> std::io::Result<()> {
+        let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join(number.to_string()))?);
+        let memories = self.memories();
+        file.write_all(&(memories.len() as u64).to_ne_bytes())?;
+        for (address, bytes) in memories.iter() {
+            file.write_all(&address.to_ne_bytes())?;
+            file.write_all(&bytes.to_ne_bytes())?;
+            // SAFETY: it is allocated as long as it is in the list, and nothing runs.
+            file.write_all(unsafe { std::slice::from_raw_parts(*address as *const u8, *bytes as usize) })?;
+        }
+        let mut name = [0; 32];
+        name[..launch.kernel.name().len()].copy_from_slice(launch.kernel.name().as_bytes());
+        file.write_all(&name)?;
+        for number in [launch.blocks, launch.threads, launch.shared_bytes] {
+            file.write_all(&number.to_ne_bytes())?;
+        }
+        file.write_all(&self.options.seed.wrapping_add(number).to_ne_bytes())?;
+        file.write_all(&(argument.len() as u64).to_ne_bytes())?;
+        argument.iter().try_for_each(|word| file.write_all(&word.to_ne_bytes()))?;
+        file.flush()
+    }
 }
 
 impl EmulatedCard {
@@ -85,7 +126,8 @@ impl EmulatedCard {
             shared_bytes: options.shared_bytes,
         };
         let (launches, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-        EmulatedCard { profile, state: Arc::new(CardState { function, options, launches, taken }) }
+        let memories = Mutex::default();
+        EmulatedCard { profile, state: Arc::new(CardState { function, options, launches, taken, memories }) }
     }
 
     /// Bytes of its memory that are taken.
@@ -153,6 +195,7 @@ impl Guarded {
         };
         let end = mapping as u64 + mapped as u64 - page;
         let address = (end - bytes) / ALIGNMENT * ALIGNMENT;
+        state.memories().push((address, bytes));
         Guarded { state, mapping, mapped, address, bytes }
     }
 }
@@ -170,6 +213,7 @@ impl CardMemory for Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.state.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.state.memories().retain(|(address, _)| *address != self.address);
         // SAFETY: mapped once, used by nobody any more.
         unsafe { libc::munmap(self.mapping, self.mapped) };
     }
@@ -201,6 +245,10 @@ impl CardQueue for EmulatedQueue {
         let argument: Vec<u64> =
             launch.argument.as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b)).collect();
         assert_eq!(8 * argument.len(), launch.argument.len(), "an argument of whole words");
+        if let Some(folder) = &options.record {
+            let recorded = self.state.record(folder, number, launch, &argument);
+            recorded.map_err(|e| GpuError::Driver { operation: "record a launch", reason: e.to_string() })?;
+        }
         let mut why = [0 as c_char; WHY_BYTES];
         // SAFETY: the argument is what the kernel takes, by its caller; the rest is as the function says.
         let code = unsafe {

@@ -3,6 +3,7 @@
 
 mod groups;
 mod mutants;
+mod races;
 mod walks;
 
 use bathyal_kernels::Metric;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-const MUTANTS: [(&str, &str, &str, &str); 18] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 18] = [
     (
         "no barrier before a merge",
         "hop.cu",
@@ -102,26 +102,37 @@ const MUTANTS: [(&str, &str, &str, &str); 18] = [
 
 const SOURCES: [&str; 4] = ["hop.cu", "scan.cu", "keys.h", "device.h"];
 
-fn source(name: &str) -> String {
+pub fn source(name: &str) -> String {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/kernels");
     std::fs::read_to_string(kernels.join(name)).unwrap()
 }
 
-/// Compiles the kernels with another text in place of one of the sources.
-fn compile(folder: &Path, changed: Option<(&str, &str)>) -> LaunchFunction {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+/// Writes the kernels into a folder, with another text in place of one of the sources.
+pub fn write_sources(folder: &Path, changed: Option<(&str, &str)>) {
     for name in SOURCES {
         let text = changed.filter(|(changed, _)| *changed == name).map(|(_, text)| text.to_string());
         std::fs::write(folder.join(name), text.unwrap_or_else(|| source(name))).unwrap();
     }
-    std::fs::copy(own.join("cpp/kernels.cpp"), folder.join("kernels.cpp")).unwrap();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("cpp");
+    std::fs::copy(own.join("kernels.cpp"), folder.join("kernels.cpp")).unwrap();
+}
+
+/// The compiler of C++.
+pub fn compiler() -> Command {
+    let mut command = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".into()));
+    command.args(["-std=c++17", "-ffp-contract=off", "-DSIMT", "-I"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("cpp"));
+    command
+}
+
+/// Compiles them as a library that is opened.
+fn compile(folder: &Path, changed: Option<(&str, &str)>) -> LaunchFunction {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    write_sources(folder, changed);
     let library = folder.join("kernels.so");
-    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
-    let made = Command::new(compiler)
-        .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DSIMT", "-I"])
+    let made = compiler()
+        .args(["-O1", "-shared", "-fPIC", "-I"])
         .arg(folder)
-        .arg("-I")
-        .arg(own.join("cpp"))
         .arg(own.join("cpp/simt.cpp"))
         .arg(folder.join("kernels.cpp"))
         .arg("-o")

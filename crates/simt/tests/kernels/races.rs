@@ -1,0 +1,95 @@
+//! Memory that two threads touch without a barrier between, whatever order they happened to run in: launches are recorded and run once
+//! more under ThreadSanitizer, to which every thread of a block is one.
+
+use super::groups::Groups;
+use super::mutants::{MUTANTS, compiler, source, write_sources};
+use super::walks::Walks;
+use bathyal_kernels::Metric;
+use bathyal_simt::{EmulatedCard, EmulatedOptions};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Launches that are looked at of the kernels as they are.
+const SOUND: usize = 16;
+
+/// Mutants that are races.
+const LEFT_OUT: [&str; 4] = [
+    "no barrier before a merge",
+    "no barrier before the list is stored",
+    "no barrier between reading and writing in a sort",
+    "scan: no barrier behind a merge",
+];
+
+/// Compiles what replays launches; `None` where the compiler has no ThreadSanitizer.
+fn replayer(folder: &Path, changed: Option<(&str, &str)>) -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("cpp");
+    write_sources(folder, changed);
+    let mut steps = vec![
+        (own.join("simt.cpp"), "simt.o", vec!["-O1", "-DSIMT_RACES", "-c"]),
+        (own.join("replay.cpp"), "replay.o", vec!["-O1", "-c"]),
+        (folder.join("kernels.cpp"), "kernels.o", vec!["-O1", "-g", "-fsanitize=thread", "-c"]),
+    ];
+    for (from, to, flags) in steps.drain(..) {
+        let made = compiler()
+            .args(flags)
+            .arg("-I")
+            .arg(folder)
+            .arg(from)
+            .arg("-o")
+            .arg(folder.join(to))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{to}: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    let program = folder.join("replay");
+    let objects = ["simt.o", "replay.o", "kernels.o"].map(|name| folder.join(name));
+    let linked = compiler().arg("-fsanitize=thread").args(objects).arg("-o").arg(&program).output().unwrap();
+    linked.status.success().then_some(program)
+}
+
+/// What is said of a launch; nothing if it is sound.
+fn replay(program: &Path, record: &Path) -> Option<String> {
+    // A race is enough.
+    let ran = Command::new(program).arg(record).env("TSAN_OPTIONS", "halt_on_error=1").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_ne!(ran.status.code(), Some(4), "{said}");
+    (!ran.status.success()).then_some(said)
+}
+
+#[test]
+fn no_two_threads_touch_the_same_without_a_barrier() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("records");
+    std::fs::create_dir(&records).unwrap();
+    let mut all = Vec::new();
+    let mut record = |name: &str, check: &dyn Fn(&EmulatedCard)| {
+        let to = records.join(name);
+        std::fs::create_dir(&to).unwrap();
+        let card =
+            EmulatedCard::new(EmulatedOptions { record: Some(to.clone()), ..EmulatedOptions::default() });
+        check(&card);
+        // In the first, queries begin; in later ones lists are full, and what is left to expand is far down.
+        all.extend((1..=card.launches()).map(|number| to.join(number.to_string())));
+    };
+    let (walks, groups) =
+        (Walks::new("axes", 32, 128, 90, (150, 4)), Groups::new("axes", 33, 60, 300, 150, Metric::L2));
+    record("hops", &|card| walks.check(card).unwrap());
+    record("scans", &|card| groups.check(card).unwrap());
+    let program = folder.path().join("sound");
+    std::fs::create_dir(&program).unwrap();
+    let Some(program) = replayer(&program, None) else {
+        println!("skipped: the compiler has no ThreadSanitizer");
+        return;
+    };
+    for record in all.iter().step_by(all.len() / SOUND + 1) {
+        assert_eq!(replay(&program, record), None, "{}", record.display());
+    }
+    // A barrier that is left out is seen at once, and not only where the order of threads is an unlucky one.
+    for left_out in LEFT_OUT {
+        let (_, name, from, to) = MUTANTS.iter().find(|(what, ..)| *what == left_out).expect("a mutant");
+        let folder = tempfile::tempdir().unwrap();
+        let program = replayer(folder.path(), Some((*name, &source(name).replace(from, to)))).unwrap();
+        let found = all.iter().rev().find_map(|record| replay(&program, record));
+        assert!(found.as_ref().is_some_and(|said| said.contains("data race")), "{left_out}: {found:?}");
+    }
+}
