@@ -23,6 +23,8 @@ const MOST_VECTORS: u64 = 1 << 31;
 /// Bits of a group's number in [`Shape::planes`].
 const GROUP_BITS: u32 = 13;
 
+/// Candidates that a query of an index keeps at most: several times as many as recall 0.99 took anywhere measured but of hard sets.
+pub const MOST_CANDIDATES: u32 = 1024;
 /// Bytes that are sent with every hop beside its ids.
 pub const WORK_BYTES: usize = Work::BYTES;
 

@@ -99,7 +99,7 @@ impl Lab<'_> {
             dim: set.base.dim(),
             element: set.base.element().name(),
             index: known.subject.name(),
-            on_card: known.subject.on_card(),
+            on_card: known.fits_card(found),
             k: self.arguments.k,
             asked,
             recall: recall(&set.asked.exact, &found.ids, found.k, queries)?,
@@ -143,6 +143,18 @@ impl Known {
         let groups = number("groups");
         let held = manifest.vectors as f64 / f64::from(groups.max(1));
         Ok(Known { subject, codes, degree, groups: (groups, held) })
+    }
+
+    /// Whether a card searches it, with lists as long as that.
+    fn fits_card(&self, found: &SearchResult) -> bool {
+        match self.subject {
+            Subject::PageLocal => false,
+            Subject::Graph | Subject::GraphAlone => found.search_list <= hops::MOST_CANDIDATES,
+            Subject::Cluster => {
+                let scanned = found.probes.unwrap_or(0).min(self.groups.0);
+                found.search_list <= scans::MOST_CANDIDATES && scanned <= scans::MOST_SCANNED
+            }
+        }
     }
 
     /// Codes that a card scores for a query: all links, whether they were seen before or not.

@@ -82,7 +82,7 @@ impl Report<'_> {
             "# GustANN\n\n\
              A graph and groups that a graphics card searches: `graph-beam-1` walks as the paper does, a record at a time; `graph` four at a\n\
              time, as Bathyal does where nothing is said; `cluster` scans groups on the card and reads once. `graph-page-local` is searched\n\
-             by the processor alone, and shows how few pages a graph can do with.\n\n\
+             by the processor alone, and shows how few pages a graph can do with; so is whatever needs longer lists than a card keeps.\n\n\
              **Counted**: recall, pages, rounds, bytes and memory are exact. They were counted by searches of the processor, whose reads and\n\
              answers a card repeats hop for hop; what a card is sent follows from them by the layout of what is sent, and by the mean of the\n\
              links of a vector.\n\n\

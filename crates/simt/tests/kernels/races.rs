@@ -50,7 +50,11 @@ fn replayer(folder: &Path, changed: Option<(&str, &str)>) -> Option<PathBuf> {
 /// What is said of a launch; nothing if it is sound.
 fn replay(program: &Path, record: &Path) -> Option<String> {
     // A race is enough.
-    let ran = Command::new(program).arg(record).env("TSAN_OPTIONS", "halt_on_error=1").output().unwrap();
+    let ran = Command::new(program)
+        .arg(record)
+        .env("TSAN_OPTIONS", "halt_on_error=1:atexit_sleep_ms=0")
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_ne!(ran.status.code(), Some(4), "{said}");
     (!ran.status.success()).then_some(said)

@@ -12,17 +12,13 @@ use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use bathyal_gpu::Card;
-use bathyal_gpu::scans::{Group, Scans, Shape, Tables, Upload};
+use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Tables, Upload};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 
-/// Candidates of a query at most: several times as many as recall 0.99 took anywhere measured.
-const MOST_CANDIDATES: u32 = 512;
-/// Groups that a query scans at most.
-const MOST_SCANNED: u32 = 512;
 /// Queries under way on a card; more wait.
 const SLOTS: u32 = 4096;
 

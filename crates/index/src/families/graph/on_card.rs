@@ -9,13 +9,11 @@ use super::section::GraphEntry;
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
 use crate::query::{SearchMode, SearchParams};
-use bathyal_gpu::hops::{Hops, Shape, Slot, write_query};
+use bathyal_gpu::hops::{Hops, MOST_CANDIDATES, Shape, Slot, write_query};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery};
 use bathyal_tier::Cx;
 
-/// Candidates of a query on a card at most: several times as many as recall 0.99 took anywhere measured.
-const MOST_CANDIDATES: u32 = 1024;
 /// Records that it expands at a time at most.
 const MOST_WIDTH: u32 = 16;
 /// Queries under way on a card; whatever more there are, the processor walks for.
