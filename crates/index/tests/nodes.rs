@@ -246,7 +246,7 @@ fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
         (FaultRates { short: 1.0, ..FaultRates::NONE }, "fewer bytes"),
     ] {
         let wrap: WrapTier = Arc::new(move |tier| {
-            let options = SimOptions { rates: rates.clone(), ..SimOptions::default() };
+            let options = SimOptions { rates, ..SimOptions::default() };
             Ok(Arc::new(SimTier::over(tier, options)) as Arc<dyn Tier>)
         });
         let error = search(&open(OpenOptions { wrap: Some(wrap), ..OpenOptions::default() })).unwrap_err();
