@@ -27,7 +27,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-histories check-budgets check-publishing
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -166,6 +166,10 @@ check-histories: ## ten thousand random schedules of writers and readers of the 
 check-gpu: ## the kernels and searches on a real graphics card, the first one or that of BATHYAL_CARD; minutes
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test cards
+
+bench-gpu: ## searches on a graphics card beside the processor's, 10 minutes a run, goes on where it stopped: BASE=, QUERY=, GROUNDTRUTH=
+	$(CARGO) build --release --locked -p bathyal-cli
+	$(PYTHON) scripts/bench_gpu.py --base "$(BASE)" --query "$(QUERY)" --groundtruth "$(GROUNDTRUTH)"
 
 check-ptx: $(VENV_PYTHON) ## whether the PTX that is committed is what NVRTC makes of the kernels; 50 MB the first time
 	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvrtc-cu12==12.2.140'

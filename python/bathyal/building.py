@@ -122,7 +122,9 @@ def build(
             },
             receiver,
         )
-    handle = _bathyal.IndexHandle.open((to, [], store), ("file", None, False, "cpu"), budget, None, None, None)
+    handle = _bathyal.IndexHandle.open(
+        (to, [], store), ("file", None, False, "cpu"), budget, None, None, None
+    )
     return Index(handle, to, json.loads(report), store_options=store_options)
 
 

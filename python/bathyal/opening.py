@@ -69,12 +69,13 @@ def open(
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
-        OSError: a store refused or did not answer; the message says what it said. No driver for a graphics card, or
-            no such card; one that fails, then or in a search.
-        ValueError: no such tier, no such device; ``profile`` is no profile; an index that no graphics card searches.
+        OSError: a store refused or did not answer; the message says what it said. There is no driver for a
+            graphics card, or no such card, or it fails, then or in a search.
+        ValueError: no such tier, no such device; ``profile`` is no profile; no graphics card searches the index.
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum; a part is not what it should be.
-        MemoryError: ``memory``, or that of the graphics card, is too small; the message says how much is needed.
+        MemoryError: ``memory``, or that of the graphics card, is too small; the message says how much is
+            needed.
         ValueError: an address or options that no store is reached by.
         ValueError: ``tier`` names memory that is not there, is too small or holds something else; no such ``numa``,
             or the system does not let it.
@@ -91,5 +92,7 @@ def open(
     """
     with shown(progress) as receiver:
         budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
-        handle = _bathyal.IndexHandle.open(at, (tier, numa, bool(wait), device), budget, receiver, delay, profile)
+        handle = _bathyal.IndexHandle.open(
+            at, (tier, numa, bool(wait), device), budget, receiver, delay, profile
+        )
         return Index(handle, path, emulated=delay, store_options=store_options)

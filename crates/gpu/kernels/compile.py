@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the PTX of the kernels with NVRTC (pip install nvidia-cuda-nvrtc-cu12==12.2.140), which needs no toolkit and no card.
+"""Makes the PTX of the kernels with NVRTC (pip install nvidia-cuda-nvrtc-cu12==12.2.140): without toolkit or card.
 
 usage: compile.py [--check]
 
-Writes NAME.ptx beside each NAME.cu; with --check compares what is there with what it would write, and says what differs. PTX of
-CUDA 12.2 for compute capability 8.0: any driver from 535 on makes code of it for the card that it has.
+Writes NAME.ptx beside each NAME.cu; with --check compares what is there with what it would write, and says what
+differs. PTX of CUDA 12.2 for compute capability 8.0: any driver from 535 on makes code of it for its card.
 """
+
 import ctypes
 import glob
 import importlib.util
@@ -23,7 +24,7 @@ def library():
     spec = importlib.util.find_spec("nvidia.cuda_nvrtc")
     if spec is None:
         sys.exit("NVRTC is not there: pip install nvidia-cuda-nvrtc-cu12==12.2.140")
-    folder = list(spec.submodule_search_locations)[0]
+    folder = next(iter(spec.submodule_search_locations))
     return ctypes.CDLL(glob.glob(os.path.join(folder, "lib", "libnvrtc.so.*"))[0])
 
 
