@@ -54,8 +54,8 @@ def open(
             nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
             interleaves as far as the system lets.
         device: what searches: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the card of that number. A graphics card (of
-            NVIDIA, with its driver) searches a graph of layout ``"padded"`` or ``"csr"``, whose codes it keeps in
-            its own memory beside ``memory``; the answers are the same.
+            NVIDIA, with its driver) searches a ``cluster`` index, or a graph of layout ``"padded"`` or ``"csr"``.
+            The codes lie in its own memory, beside ``memory``; the answers are the same.
         wait: whether to wait until all is there that an index in an object store keeps in memory. False answers
             before, and reads what queries need of it: :attr:`Index.arrival` says how much has come.
         store_options: how the object store of an address is reached, where the environment and profiles do not say

@@ -197,7 +197,8 @@ pub struct SearchSettings {
     /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs)
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
-    /// What searches: cpu, gpu, or gpu:N for the card number N. A graph of layout padded or csr is searched by a graphics card
+    /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes, and graphs of layout padded
+    /// or csr
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
     /// Where the index's parts are

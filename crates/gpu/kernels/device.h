@@ -11,6 +11,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 #define SHARED(name) extern __shared__ __align__(16) u8 name[]
 #define DEVICE __device__ __forceinline__
+// Before a loop whose body is there once.
+#define ROLLED _Pragma("unroll 1")
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
 // `sum` and the products of four signed bytes each. NVRTC has no body for CUDA's own word for it.

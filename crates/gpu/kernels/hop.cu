@@ -21,6 +21,8 @@ struct Work {
   u32 query;     // where the query lies in `staged`, in bytes, if it begins with this hop; NO_ID else
   u32 list;      // candidates that it keeps at most
   u32 width;     // candidates that it expands next at most
+  u32 starts;    // nearest pivots that a query begins with at most
+  u32 step;      // every so manieth pivot is looked at
 };
 
 // As `Args` in src/hops/args.rs.
@@ -30,6 +32,7 @@ struct HopArgs {
   const u8* staged;   // queries that begin
   const Work* work;   // one a block
   const u32* ids;
+  const u32* pivots;  // where queries begin (section 4.4): `pivot_count` ids
   u8* queries;        // of each slot, `query_bytes`: QueryHead, low bytes of all dimensions, high bytes if `fine`
   u64* lists;         // of each slot, 1 + `list_room` keys: how many there are, and they, sorted
   u32* next;          // of each block, `width_room` ids, NO_ID behind the last
@@ -41,6 +44,8 @@ struct HopArgs {
   u32 fine;
   u32 list_room;
   u32 width_room;
+  u32 pivot_count;
+  u32 unused;
 };
 
 // What turns the sums over a code into a distance.
@@ -166,6 +171,25 @@ DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
   return kept < most ? kept : most;
 }
 
+// Makes candidates of `count` ids, of which every `step`th is there, and keeps `most`; returns how many are in the list then.
+DEVICE u32 take(const HopArgs& args, const Room& room, const u32* ids, u32 step, u32 count, u32 held, u32 most) {
+  const u32 thread = threadIdx.x;
+  for (u32 first = 0; first < count; first += THREADS) {
+    u64 key = NO_KEY;
+    if (first + thread < count) {
+      u32 id = ids[(first + thread) * step];
+      key = key_of(score(args, room, id), id);
+    }
+    key = sorted(key, room.links);
+    room.links[thread] = key;
+    __syncthreads();
+    merge(room, held);
+    __syncthreads();
+    held = unique(room, held + THREADS, most);
+  }
+  return held;
+}
+
 // The nearest fresh candidates, which are expanded from here on; by one warp.
 DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
   const u32 lane = threadIdx.x;
@@ -201,18 +225,13 @@ KERNEL(THREADS) hop(HopArgs args) {
   for (u32 i = thread; i < held; i += THREADS) room.list[i] = list[1 + i];
   for (u32 i = thread; i < args.width_room; i += THREADS) next[i] = NO_ID;
   __syncthreads();
-  for (u32 first = 0; first < work.count; first += THREADS) {
-    u64 key = NO_KEY;
-    if (first + thread < work.count) {
-      u32 id = args.ids[work.first + first + thread];
-      key = key_of(score(args, room, id), id);
-    }
-    key = sorted(key, room.links);
-    room.links[thread] = key;
-    __syncthreads();
-    merge(room, held);
-    __syncthreads();
-    held = unique(room, held + THREADS, work.list);
+  // First the pivots, of which the nearest stay, then what was handed over; compiled once.
+  ROLLED
+  for (u32 part = begins ? 0 : 1; part < 2; part++) {
+    const u32* ids = part ? args.ids + work.first : args.pivots;
+    const u32 step = part ? 1 : work.step;
+    const u32 count = part ? work.count : (args.pivot_count + work.step - 1) / work.step;
+    held = take(args, room, ids, step, count, held, part ? work.list : work.starts);
   }
   if (thread < 32) choose(room, held, work.width, next);
   __syncthreads();

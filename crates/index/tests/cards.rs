@@ -86,8 +86,9 @@ fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], 
                 (totals.hops, totals.reads, totals.bytes, totals.full_distances)
             };
             assert_eq!(counted(&found), counted(&expected), "{what}");
-            // Nobody has kept a table of what was seen.
-            assert!(found.totals.code_distances >= expected.totals.code_distances, "{what}");
+            // Nobody has kept a table of what was seen; the starts are scored once and not twice.
+            let starts = 17 * queries.count() as u64;
+            assert!(found.totals.code_distances + starts >= expected.totals.code_distances, "{what}");
         }
     }
     let counted = there.card().unwrap();

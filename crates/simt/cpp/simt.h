@@ -41,6 +41,7 @@ T shuffle(Meeting meeting, u32 mask, T value, u32 argument, const char* file, in
 }  // namespace simt
 
 #define DEVICE static inline
+#define ROLLED
 // Kernels have arguments of their own; `simt_launch` finds them by name.
 #define KERNEL(threads) static void
 #define SHARED(name) u8* name = simt::shared_memory()

@@ -5,10 +5,10 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// `HopArgs`.
 pub(super) struct Args {
-    /// codes, planes, staged, work, ids, queries, lists, next.
-    pub(super) addresses: [u64; 8],
-    /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room.
-    pub(super) numbers: [u32; 8],
+    /// codes, planes, staged, work, ids, pivots, queries, lists, next.
+    pub(super) addresses: [u64; 9],
+    /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room, pivot_count, unused.
+    pub(super) numbers: [u32; 10],
 }
 
 impl Args {
@@ -28,14 +28,17 @@ pub(super) struct Work {
     pub(super) query: u32,
     pub(super) list: u32,
     pub(super) width: u32,
+    pub(super) starts: u32,
+    pub(super) step: u32,
 }
 
 impl Work {
-    pub(super) const BYTES: usize = 24;
+    pub(super) const BYTES: usize = 32;
 
     /// Appends it as it lies in memory.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
-        for number in [self.slot, self.first, self.count, self.query, self.list, self.width] {
+        let Work { slot, first, count, query, list, width, starts, step } = *self;
+        for number in [slot, first, count, query, list, width, starts, step] {
             out.extend(number.to_le_bytes());
         }
     }

@@ -5,7 +5,7 @@
 mod args;
 mod wave;
 
-use crate::card::{Card, CardProfile, Kernel};
+use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
 use crate::service::{CardCounters, Place, Service};
 use args::{Args, Work};
@@ -47,6 +47,8 @@ pub struct Shape {
     pub width: u32,
     /// Most ids that it hands over at a time.
     pub ids: u32,
+    /// Where queries begin (GustANN, section 4.4): of these the nearest.
+    pub pivots: Vec<u32>,
     /// Queries under way at most.
     pub slots: u32,
 }
@@ -93,31 +95,73 @@ impl Shape {
     }
 }
 
-/// The hops of an index on a card.
-#[derive(Debug)]
-pub struct Hops {
-    shape: Shape,
-    service: Service<Hopping>,
-    vectors: u64,
-    resident_bytes: u64,
+/// What a query asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// Candidates that it keeps.
+    pub list: u32,
+    /// Vectors that it expands at a time.
+    pub width: u32,
+    /// Nearest pivots that it begins with.
+    pub starts: u32,
+    /// Every so manieth pivot is looked at; at least 1.
+    pub step: u32,
 }
 
-impl Hops {
-    /// Copies `codes` to `card` and begins to serve. The codes are not needed any more.
+/// Codes that are being copied to a card, piece by piece: nobody needs to have them all in memory.
+#[derive(Debug)]
+pub struct Upload<'a> {
+    card: &'a dyn Card,
+    shape: Shape,
+    queue: Box<dyn CardQueue>,
+    codes: Box<dyn CardMemory>,
+    codes_bytes: u64,
+    written: u64,
+}
+
+impl<'a> Upload<'a> {
+    /// Makes room on `card` for the codes of `vectors` vectors.
     ///
     /// # Errors
-    /// [`GpuError::Memory`] where codes and slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
-    pub fn new(card: &dyn Card, shape: Shape, codes: &[u8]) -> Result<Hops, GpuError> {
-        let vectors = (codes.len() / shape.code_bytes.max(1) as usize) as u64;
+    /// [`GpuError::Memory`] where the codes do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
+    pub fn begin(card: &'a dyn Card, shape: Shape, vectors: u64) -> Result<Upload<'a>, GpuError> {
         shape.check(card.profile(), vectors)?;
+        let queue = card.queue()?;
+        let codes_bytes = vectors * u64::from(shape.code_bytes);
+        let codes = card.allocate("the codes of the index", codes_bytes + SPARE_BYTES as u64)?;
+        Ok(Upload { card, shape, queue, codes, codes_bytes, written: 0 })
+    }
+
+    /// Copies the codes that come next.
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`]; also of more bytes than there are codes.
+    pub fn append(&mut self, codes: &[u8]) -> Result<(), GpuError> {
+        self.queue.write(&*self.codes, self.written, codes)?;
+        self.written += codes.len() as u64;
+        Ok(())
+    }
+
+    /// Begins to serve.
+    ///
+    /// # Errors
+    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Driver`].
+    pub fn finish(self) -> Result<Hops, GpuError> {
+        let Upload { card, shape, mut queue, codes, codes_bytes, written } = self;
+        let vectors = codes_bytes / u64::from(shape.code_bytes.max(1));
+        if written != codes_bytes || shape.pivots.iter().any(|pivot| u64::from(*pivot) >= vectors) {
+            let reason =
+                format!("{written} bytes of codes, {codes_bytes} were to come; or a pivot is none of them");
+            return Err(GpuError::Driver { operation: "take the codes", reason });
+        }
         let slots = u64::from(shape.slots);
-        let mut queue = card.queue()?;
-        let of_codes = card.allocate("the codes of the index", (codes.len() + SPARE_BYTES) as u64)?;
-        queue.write(&*of_codes, 0, codes)?;
-        queue.write(&*of_codes, codes.len() as u64, &[0; SPARE_BYTES])?;
+        queue.write(&*codes, codes_bytes, &[0; SPARE_BYTES])?;
         let planes = card.allocate("the layout of the codes", 2 * shape.planes.len() as u64)?;
         let layout: Vec<u8> = shape.planes.iter().flat_map(|plane| plane.to_le_bytes()).collect();
         queue.write(&*planes, 0, &layout)?;
+        let pivots = card.allocate("the pivots of the index", 4 * shape.pivots.len() as u64)?;
+        let ids: Vec<u8> = shape.pivots.iter().flat_map(|pivot| pivot.to_le_bytes()).collect();
+        queue.write(&*pivots, 0, &ids)?;
         let what = "the queries under way";
         let query_bytes = shape.query_bytes() as u64;
         let staged = card.allocate(what, slots * query_bytes)?;
@@ -127,7 +171,7 @@ impl Hops {
         let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
         let next = card.allocate(what, slots * 4 * u64::from(shape.width))?;
         let args = Args {
-            addresses: [&of_codes, &planes, &staged, &work, &ids, &queries, &lists, &next]
+            addresses: [&codes, &planes, &staged, &work, &ids, &pivots, &queries, &lists, &next]
                 .map(|memory| memory.address()),
             numbers: [
                 shape.code_bytes,
@@ -138,9 +182,11 @@ impl Hops {
                 u32::from(shape.fine),
                 shape.list,
                 shape.width,
+                shape.pivots.len() as u32,
+                0,
             ],
         };
-        let resident_bytes = of_codes.bytes() + planes.bytes() + slots * shape.slot_bytes();
+        let resident_bytes = codes.bytes() + planes.bytes() + pivots.bytes() + slots * shape.slot_bytes();
         let hopping = Hopping {
             queue,
             argument: args.bytes(),
@@ -149,7 +195,7 @@ impl Hops {
             vectors,
             given: [staged, work, ids],
             next,
-            kept: [of_codes, planes, queries, lists],
+            kept: [codes, planes, pivots, queries, lists],
             packed: Default::default(),
             answers: Vec::new(),
             count: 0,
@@ -157,10 +203,22 @@ impl Hops {
         let service = Service::start(shape.slots, hopping)?;
         Ok(Hops { shape, service, vectors, resident_bytes })
     }
+}
 
-    /// A place for a query, until it is dropped; `None` while as many are under way as there may be.
-    pub fn slot(&self) -> Option<Slot> {
-        let place = Place::take(self.service.shared(), None)?;
+/// The hops of an index on a card.
+#[derive(Debug)]
+pub struct Hops {
+    shape: Shape,
+    service: Service<Hopping>,
+    vectors: u64,
+    resident_bytes: u64,
+}
+
+impl Hops {
+    /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when
+    /// one is free.
+    pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
+        let place = Place::take(self.service.shared(), Some(waker))?;
         Some(Slot { place, vectors: self.vectors, ids: self.shape.ids })
     }
 
@@ -190,12 +248,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Begins a query that keeps `list` candidates and expands `width` of them at a time: both at most what the shape says. `write` writes
-    /// it, by [`write_query`].
-    pub fn begin(&mut self, list: u32, width: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Begins a query that asks for what the shape allows: the first ids that are handed over are candidates beside the nearest pivots.
+    /// `write` writes the query, by [`write_query`].
+    pub fn begin(&mut self, asks: Asks, write: impl FnOnce(&mut Vec<u8>)) {
         self.place.write(|letter| {
             write(&mut letter.query);
-            (letter.list, letter.width) = (list, width);
+            letter.asks = Asks { step: asks.step.max(1), ..asks };
         });
     }
 

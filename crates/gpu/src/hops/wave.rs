@@ -1,7 +1,7 @@
 //! Hops of many queries by one launch.
 
 use super::args::{NONE, Work};
-use super::{KERNEL, THREADS};
+use super::{Asks, KERNEL, THREADS};
 use crate::card::{CardMemory, CardQueue, Launch};
 use crate::error::GpuError;
 use crate::service::Wave;
@@ -12,8 +12,7 @@ pub(super) struct Letter {
     /// The query, if it begins.
     pub(super) query: Vec<u8>,
     pub(super) ids: Vec<u32>,
-    pub(super) list: u32,
-    pub(super) width: u32,
+    pub(super) asks: Asks,
     pub(super) next: Vec<u32>,
 }
 
@@ -30,7 +29,7 @@ pub(super) struct Hopping {
     pub(super) next: Box<dyn CardMemory>,
     /// What only the kernel reads and writes.
     #[expect(dead_code, reason = "held for as long as kernels run")]
-    pub(super) kept: [Box<dyn CardMemory>; 4],
+    pub(super) kept: [Box<dyn CardMemory>; 5],
     /// What is copied.
     pub(super) packed: [Vec<u8>; 3],
     pub(super) answers: Vec<u8>,
@@ -52,7 +51,8 @@ impl Wave for Hopping {
         staged.extend_from_slice(&letter.query);
         letter.query.clear();
         letter.ids.iter().for_each(|id| ids.extend(id.to_le_bytes()));
-        Work { slot, first, count, query, list: letter.list, width: letter.width }.append(work);
+        let Asks { list, width, starts, step } = letter.asks;
+        Work { slot, first, count, query, list, width, starts, step }.append(work);
         self.count += 1;
     }
 

@@ -208,6 +208,7 @@ impl Known {
             list,
             width,
             ids: self.degree.1 * width,
+            pivots: Vec::new(),
             slots: 1,
         }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 18] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 20] = [
     (
         "no barrier before a merge",
         "hop.cu",
@@ -60,6 +60,8 @@ pub const MUTANTS: [(&str, &str, &str, &str); 18] = [
         "room.merged[i - 1] >> 1 != key >> 1",
         "room.merged[i - 1] != key",
     ),
+    ("all pivots are looked at", "hop.cu", "ids[(first + thread) * step]", "ids[first + thread]"),
+    ("all pivots stay", "hop.cu", "part ? work.list : work.starts", "work.list"),
     ("what is expanded stays fresh", "hop.cu", "room.list[i] &= ~1ull;", ""),
     (
         "scan: no barrier behind the counts of warps",

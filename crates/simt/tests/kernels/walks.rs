@@ -1,7 +1,7 @@
 //! Walks through a graph of random vectors, on a card and on this processor.
 
 use bathyal_gpu::Card;
-use bathyal_gpu::hops::{Hops, Shape, Slot, write_query};
+use bathyal_gpu::hops::{Asks, Shape, Slot, Upload, write_query};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{CandidateList, Metric, Neighbor};
 use bathyal_tier::backend::dram::DramTier;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 const VECTORS: usize = 500;
 const QUERIES: usize = 6;
+/// Where walks begin, beside the nearest pivots.
+const ENTRY: u32 = 77;
 /// Slots of the card: fewer than there are queries.
 const SLOTS: u32 = 4;
 
@@ -64,15 +66,21 @@ impl Walks {
             list: self.list as u32,
             width: self.width as u32,
             ids: (degree * self.width) as u32,
+            pivots: (0..VECTORS as u32).step_by(3).collect(),
             slots,
         }
+    }
+
+    /// What a query asks for: more than its list of pivots, of which there are more than a block has threads, or fewer.
+    fn asks(&self) -> Asks {
+        Asks { list: self.list as u32, width: self.width as u32, starts: 12, step: self.width as u32 }
     }
 
     /// The beams of a walk, as a processor makes them.
     fn expected(&self, query: &[f32]) -> Vec<Vec<u32>> {
         let (mut prepared, mut list) = (CodeQuery::new(), CandidateList::new(self.list));
         self.codec.prepare(query, &mut prepared);
-        let (mut seen, mut ids, mut beams) = (HashSet::new(), self.starts(), Vec::new());
+        let (mut seen, mut ids, mut beams) = (HashSet::new(), self.starts(&prepared), Vec::new());
         loop {
             ids.retain(|id| seen.insert(*id));
             let mut scores = vec![0.0; ids.len()];
@@ -92,8 +100,16 @@ impl Walks {
         }
     }
 
-    fn starts(&self) -> Vec<u32> {
-        (0..9).map(|i| i * 53 % VECTORS as u32).collect()
+    /// The nearest pivots, and the entry point.
+    fn starts(&self, query: &CodeQuery) -> Vec<u32> {
+        let Asks { starts, step, .. } = self.asks();
+        let pivots: Vec<u32> = self.shape(1).pivots.into_iter().step_by(step as usize).collect();
+        let mut scores = vec![0.0; pivots.len()];
+        query.score(&self.codec, &self.codes, &pivots, &mut scores);
+        let mut all: Vec<Neighbor> =
+            pivots.iter().zip(scores).map(|(id, distance)| Neighbor { distance, id: *id }).collect();
+        all.sort_unstable();
+        all.iter().take(starts as usize).map(|pivot| pivot.id).chain([ENTRY]).collect()
     }
 
     async fn walk(&self, cx: Cx, mut slot: Slot, query: &[f32]) -> Result<Vec<Vec<u32>>, String> {
@@ -102,8 +118,8 @@ impl Walks {
         let numbers = prepared.plane_numbers();
         let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
         let high = if self.codec.plane_codes().is_some_and(|codes| codes.fine) { numbers.high } else { &[] };
-        slot.begin(self.list as u32, self.width as u32, |bytes| write_query(head, numbers.low, high, bytes));
-        let (mut ids, mut beams, mut next) = (self.starts(), Vec::new(), Vec::new());
+        slot.begin(self.asks(), |bytes| write_query(head, numbers.low, high, bytes));
+        let (mut ids, mut beams, mut next) = (vec![ENTRY], Vec::new(), Vec::new());
         loop {
             slot.ask(&ids, cx.task_waker());
             let answered = loop {
@@ -124,13 +140,18 @@ impl Walks {
 
     /// Whether all walks on `card` are those of this processor; if not, in what.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let hops = Hops::new(card, self.shape(SLOTS), &self.codes).map_err(|error| error.to_string())?;
+        let said = |error: bathyal_gpu::GpuError| error.to_string();
+        let mut upload = Upload::begin(card, self.shape(SLOTS), VECTORS as u64).map_err(said)?;
+        for piece in self.codes.chunks(1001) {
+            upload.append(piece).map_err(said)?;
+        }
+        let hops = upload.finish().map_err(said)?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let (mut queries, mut walked) = (self.queries.iter().enumerate(), Vec::new());
         let next = |cx: &Cx| {
             let (number, query) = queries.next()?;
-            let (cx, slot) = (cx.clone(), hops.slot().expect("as many slots as run"));
+            let (cx, slot) = (cx.clone(), hops.slot(cx.task_waker()).expect("as many slots as run"));
             Some(async move { (number, self.walk(cx, slot, query).await) })
         };
         engine.run(SLOTS as usize, next, |walk| walked.push(walk), Control::default()).unwrap();

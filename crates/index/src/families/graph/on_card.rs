@@ -1,25 +1,32 @@
 //! A graph whose candidates are scored, kept and chosen by a graphics card (GustANN, section 4): this processor reads the records, compares
 //! their vectors exactly, and hands over nothing but their links (section 4.3 hands over the vector as well).
 //!
-//! What the card chooses is what a list of candidates here would have, so that answers, hops and reads are the same.
+//! What the card chooses is what a list of candidates here would have, so that answers, hops and reads are the same. No code is in this
+//! machine's memory; where searches begin (section 4.4) is chosen by the card as well.
 
 use super::layout::GraphLayout;
+use super::page_search::starts;
 use super::search::Graph;
 use super::section::GraphEntry;
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
-use crate::query::{SearchMode, SearchParams};
-use bathyal_gpu::hops::{Hops, MOST_CANDIDATES, Shape, Slot, write_query};
+use crate::format::walk::read_through;
+use crate::query::{SearchParams, spread};
+use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot, Upload, write_query};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery};
+use bathyal_store::Generation;
 use bathyal_tier::Cx;
+use bathyal_vectors::progress::Progress;
 
 /// Records that it expands at a time at most.
 const MOST_WIDTH: u32 = 16;
-/// Queries under way on a card; whatever more there are, the processor walks for.
+/// Queries under way on a card; more wait.
 const SLOTS: u32 = 4096;
-/// The starts of a search: the nearest pivots, and the entry point.
-const MOST_STARTS: u32 = MOST_WIDTH + 1;
+/// Codes that are copied at a time.
+const CODES_AT_ONCE: usize = 4096;
+/// Codes that are kept here for whoever wants some vectors.
+const SOME_CODES: usize = 1024;
 
 /// Whether a card searches a graph that its manifest describes so.
 pub(super) fn check(entry: &GraphEntry, manifest: &Manifest) -> Result<(), GpuError> {
@@ -39,8 +46,14 @@ pub(super) fn check(entry: &GraphEntry, manifest: &Manifest) -> Result<(), GpuEr
     }
 }
 
-/// Copies the codes of a graph to `card`.
-pub(super) fn hops(graph: &Graph, card: &dyn Card) -> Result<Hops, IndexError> {
+/// Copies the codes of a graph to `card`, piece by piece.
+pub(super) fn load(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    graph: &mut Graph,
+    card: &dyn Card,
+    progress: &dyn Progress,
+) -> Result<(), IndexError> {
     let Some(codes) = graph.codec.plane_codes() else {
         return Err(IndexError::Internal("codes without planes on a graphics card".into()));
     };
@@ -58,44 +71,79 @@ pub(super) fn hops(graph: &Graph, card: &dyn Card) -> Result<Hops, IndexError> {
         fine: codes.fine,
         list: MOST_CANDIDATES,
         width: MOST_WIDTH,
-        ids: (graph.entry.max_degree * MOST_WIDTH).max(MOST_STARTS),
+        ids: (graph.entry.max_degree * MOST_WIDTH).max(1),
+        pivots: graph.pivots.clone(),
         slots: SLOTS,
     };
-    Ok(Hops::new(card, shape, &graph.codes)?)
+    let file = &graph.entry.codes.file;
+    let object = manifest.open_file(directory, file)?;
+    let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?;
+    progress.stage("copying codes to the graphics card", file.bytes);
+    let (size, mut copied, mut some) = (codes.code_bytes, Ok(()), Vec::new());
+    let mut wanted = spread(graph.set.vectors as usize, SOME_CODES).peekable();
+    let crc = read_through(object.as_ref(), file.bytes, size * CODES_AT_ONCE, progress, |piece, codes| {
+        let first = piece as usize * CODES_AT_ONCE;
+        while let Some(code) = wanted.next_if(|code| *code < first + codes.len() / size) {
+            some.extend_from_slice(&codes[(code - first) * size..][..size]);
+        }
+        copied = std::mem::replace(&mut copied, Ok(())).and_then(|()| upload.append(codes));
+    })?;
+    copied?;
+    if crc != file.crc32c {
+        let reason = format!("checksum {crc:08x}, the manifest says {:08x}", file.crc32c);
+        return Err(IndexError::damaged(object.address(), "its content", reason));
+    }
+    (graph.card, graph.some_codes) = (Some(upload.finish()?), some);
+    Ok(())
 }
 
 /// A query that is under way on a card.
 #[derive(Debug)]
-pub(super) struct OnCard(Slot);
+pub(super) struct OnCard {
+    slot: Slot,
+    /// Pivots that it is compared with.
+    pivots: u32,
+}
 
 impl OnCard {
-    /// Begins a query; `None` where the processor has to walk, because the card has as many as it takes or the search is not one of hops.
-    pub(super) fn begin(
+    /// Begins a query, once the card has a place for it.
+    pub(super) async fn begin(
         hops: &Hops,
+        cx: &Cx,
         graph: &Graph,
         query: &CodeQuery,
         params: &SearchParams,
-    ) -> Option<OnCard> {
-        let shape = hops.shape();
-        let fits = params.search_list <= shape.list as usize && params.beam_width <= shape.width as usize;
-        if params.mode != SearchMode::Batched || !fits || !graph.absent.is_empty() {
-            return None;
-        }
-        let mut slot = hops.slot()?;
+    ) -> OnCard {
+        let mut slot = loop {
+            match hops.slot(cx.task_waker()) {
+                Some(slot) => break slot,
+                None => cx.parked().await,
+            }
+        };
         let numbers = query.plane_numbers();
         let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
-        let high = if shape.fine { numbers.high } else { &[] };
-        slot.begin(params.search_list as u32, params.beam_width as u32, |bytes| {
-            write_query(head, numbers.low, high, bytes);
-        });
-        Some(OnCard(slot))
+        let high = if hops.shape().fine { numbers.high } else { &[] };
+        let (starts, step) = starts(&graph.layout, params.beam_width);
+        let asks = Asks {
+            list: params.search_list as u32,
+            width: params.beam_width as u32,
+            starts: starts as u32,
+            step: step as u32,
+        };
+        slot.begin(asks, |bytes| write_query(head, numbers.low, high, bytes));
+        OnCard { slot, pivots: graph.pivots.len().div_ceil(step) as u32 }
+    }
+
+    /// Pivots that it is compared with.
+    pub(super) fn pivots(&self) -> u32 {
+        self.pivots
     }
 
     /// Makes candidates of `ids`; what is expanded next, the nearest first, is in `next` then.
     pub(super) async fn hop(&mut self, cx: &Cx, ids: &[u32], next: &mut Vec<u32>) -> Result<(), IndexError> {
-        self.0.ask(ids, cx.task_waker());
+        self.slot.ask(ids, cx.task_waker());
         loop {
-            match self.0.answer(next) {
+            match self.slot.answer(next) {
                 Some(answered) => return Ok(answered?),
                 None => cx.parked().await,
             }

@@ -16,7 +16,7 @@ use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_gpu::GpuError;
 use bathyal_store::Generation;
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
 
 /// The read buffers of a thread, each of so many bytes.
@@ -48,6 +48,10 @@ impl Stored for StoredGraph {
 
     fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
         on_card::check(&self.entry, manifest)
+    }
+
+    fn codes_go_to_card(&self) -> bool {
+        true
     }
 
     fn buffers(&self) -> Buffers {
@@ -97,10 +101,12 @@ impl Stored for StoredGraph {
     }
 
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
-        let mut graph = load_graph(loading.directory, loading.manifest, self.entry.clone())?;
-        if let Some(card) = loading.card {
-            graph.card = Some(on_card::hops(&graph, card)?);
-        }
+        let (directory, manifest) = (loading.directory, loading.manifest);
+        let Some(card) = loading.card else {
+            return Ok(Arc::new(load_graph(directory, manifest, self.entry.clone())?));
+        };
+        let mut graph = load_but_codes(directory, manifest, self.entry.clone())?;
+        on_card::load(directory, manifest, &mut graph, card, &Silent)?;
         Ok(Arc::new(graph))
     }
 
@@ -124,16 +130,27 @@ pub(super) fn load_graph(
     manifest: &Manifest,
     entry: GraphEntry,
 ) -> Result<Graph, IndexError> {
+    let codes = load(directory, manifest, &entry.codes.file)?;
+    Ok(Graph { codes, ..load_but_codes(directory, manifest, entry)? })
+}
+
+/// The same without its codes.
+fn load_but_codes(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: GraphEntry,
+) -> Result<Graph, IndexError> {
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     Ok(Graph {
         set: VectorSet::of(directory, manifest, &entry.file)?,
         layout: entry.layout(manifest).map_err(wrong)?,
         offsets: load_offsets(directory, manifest, &entry)?,
         codec: load_codec(directory, manifest, &entry.codes)?,
-        codes: load(directory, manifest, &entry.codes.file)?,
+        codes: Vec::new(),
         pivots: pivots(manifest.vectors as u32, &[]),
         absent: Vec::new(),
         card: None,
+        some_codes: Vec::new(),
         entry,
     })
 }

@@ -41,6 +41,15 @@ pub(crate) fn width_after(reads: u32, beam_width: usize) -> usize {
     }
 }
 
+/// How many pivots a search begins at, and of how many it looks at one.
+pub(super) fn starts(layout: &GraphLayout, beam_width: usize) -> (usize, usize) {
+    let step = match layout {
+        GraphLayout::Padded(_) | GraphLayout::Csr(_) if beam_width < FAR_BEAM_WIDTH as usize => RECORD_SHARE,
+        _ => 1,
+    };
+    (beam_width.max(STARTS), step)
+}
+
 impl Scratch {
     /// Begins at the pages of the nearest pivots and of the entry point.
     pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout, beam_width: usize) {
@@ -55,13 +64,7 @@ impl Scratch {
     /// Puts the nearest pivots and the entry point into `self.ids`: as many as fill the first beam at least, of all pivots where
     /// the beam is as wide as that of a tier on which a hop is a wait.
     pub(super) fn find_starts(&mut self, graph: &Graph, beam_width: usize) {
-        let step = match &graph.layout {
-            GraphLayout::Padded(_) | GraphLayout::Csr(_) if beam_width < FAR_BEAM_WIDTH as usize => {
-                RECORD_SHARE
-            }
-            _ => 1,
-        };
-        let starts = beam_width.max(STARTS);
+        let (starts, step) = starts(&graph.layout, beam_width);
         self.ids.clear();
         self.ids.extend(graph.pivots.iter().step_by(step));
         self.score(graph);

@@ -39,8 +39,10 @@ pub(crate) struct Graph {
     pub(crate) pivots: Vec<u32>,
     /// Places that searches must not find, rising: vectors that a calibration holds out.
     pub(crate) absent: Vec<u32>,
-    /// What a graphics card has of it.
+    /// What a graphics card has of it, which has the codes then.
     pub(crate) card: Option<Hops>,
+    /// Of codes that a card has, some from all over the index.
+    pub(crate) some_codes: Vec<u8>,
 }
 
 impl Graph {
@@ -108,14 +110,16 @@ impl Scratch {
         graph.codec.prepare(&self.query.floats, &mut self.code_query);
         self.candidates.reset(params.search_list);
         self.visited.clear();
-        self.on_card =
-            graph.card.as_ref().and_then(|hops| OnCard::begin(hops, graph, &self.code_query, params));
+        self.on_card = None;
+        if graph.card.is_some() {
+            // The card knows the pivots.
+            self.ids.clear();
+            self.ids.push(graph.entry.entry_point);
+            return;
+        }
         match &graph.layout {
             GraphLayout::Padded(_) | GraphLayout::Csr(_) => {
                 self.find_starts(graph, params.beam_width);
-                if self.on_card.is_some() {
-                    return;
-                }
                 let visited = &mut self.visited;
                 self.ids.retain(|id| visited.insert(*id));
                 self.offer(graph);
@@ -292,6 +296,11 @@ impl Searcher for Graph {
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         scratch.begin(self, query, &params);
+        if let Some(hops) = &self.card {
+            let on_card = OnCard::begin(hops, &cx, self, &scratch.code_query, &params).await;
+            scratch.query.stats.code_distances += on_card.pivots();
+            scratch.on_card = Some(on_card);
+        }
         let alignment = cx.alignment();
         let failed = |source| self.set.failed(source);
         match params.mode {
@@ -365,8 +374,9 @@ impl Searcher for Graph {
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
         let size = self.codec.code_bytes();
         let mut row = vec![0.0; self.set.dim];
-        for code in spread(self.codes.len() / size, wanted) {
-            self.codec.decode(&self.codes[code * size..][..size], &mut row);
+        let codes = if self.card.is_some() { &self.some_codes } else { &self.codes };
+        for code in spread(codes.len() / size, wanted) {
+            self.codec.decode(&codes[code * size..][..size], &mut row);
             out.extend_from_slice(&row);
         }
     }
