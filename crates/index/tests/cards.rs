@@ -214,7 +214,7 @@ fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
     };
     let local = dir.path().join("local");
     built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
-    refused(&local, &["page_local", "bathyal relayout"]);
+    refused(&local, &["page_local", "bathyal convert-layout"]);
     let data = vectors(Element::F32, 700, DIM, 1);
     let flat = dir.path().join("flat");
     build(&data, &flat, &BuildOptions::of(FlatOptions::default()), &Silent).unwrap();

@@ -33,7 +33,7 @@ pub(super) fn check(entry: &GraphEntry, manifest: &Manifest) -> Result<(), GpuEr
     let unsuited = |text: String| Err(GpuError::Unsuited(text));
     if let Ok(GraphLayout::Local(_)) = entry.layout(manifest) {
         return unsuited(format!(
-            "a graph of layout {} is not searched on a graphics card, one of padded or csr is: `bathyal relayout` makes it",
+            "a graph of layout {} is not searched on a graphics card, one of padded or csr is: `bathyal convert-layout` makes it",
             entry.layout
         ));
     }
