@@ -22,7 +22,7 @@ struct Work {
   u32 list;      // candidates that it keeps at most
   u32 width;     // candidates that it expands next at most
   u32 starts;    // nearest pivots that a query begins with at most
-  u32 step;      // every so manieth pivot is looked at
+  u32 step;      // one pivot in so many is looked at
 };
 
 // As `Args` in src/hops/args.rs.
@@ -171,7 +171,7 @@ DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
   return kept < most ? kept : most;
 }
 
-// Makes candidates of `count` ids, of which every `step`th is there, and keeps `most`; returns how many are in the list then.
+// Makes candidates of `count` ids, of which one in `step` counts, and keeps `most`; returns how many are in the list then.
 DEVICE u32 take(const HopArgs& args, const Room& room, const u32* ids, u32 step, u32 count, u32 held, u32 most) {
   const u32 thread = threadIdx.x;
   for (u32 first = 0; first < count; first += THREADS) {

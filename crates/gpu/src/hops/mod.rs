@@ -12,7 +12,7 @@ use args::{Args, Work};
 use bathyal_tier::TaskWaker;
 use wave::{Hopping, Letter};
 
-/// Threads of a block; `HOP_THREADS` in `kernels/hop.cu`.
+/// Threads of a block; `THREADS` in `kernels/keys.h`.
 const THREADS: u32 = 128;
 /// Bytes behind the last code that the kernel loads with it.
 const SPARE_BYTES: usize = 8;
@@ -104,7 +104,7 @@ pub struct Asks {
     pub width: u32,
     /// Nearest pivots that it begins with.
     pub starts: u32,
-    /// Every so manieth pivot is looked at; at least 1.
+    /// One pivot in so many is looked at; at least 1.
     pub step: u32,
 }
 
