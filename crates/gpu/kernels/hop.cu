@@ -34,7 +34,7 @@ struct HopArgs {
   const u32* ids;
   const u32* pivots;  // where queries begin (section 4.4): `pivot_count` ids
   u8* queries;        // of each slot, `query_bytes`: QueryHead, low bytes of all dimensions, high bytes if `fine`
-  u64* lists;         // of each slot, 1 + `list_room` keys: how many there are, and they, sorted
+  u64* lists;         // of each slot, 1 + `list_stride` keys: how many there are, and they, sorted
   u32* next;          // of each block, `width_room` ids, NO_ID behind the last
   u32 code_bytes;
   u32 factor_bytes;
@@ -42,10 +42,10 @@ struct HopArgs {
   u32 query_bytes;
   u32 groups;
   u32 fine;
-  u32 list_room;
-  u32 width_room;
+  u32 list_room;   // the longest list of this launch
+  u32 width_room;  // the most that a query of this launch expands next
   u32 pivot_count;
-  u32 unused;
+  u32 list_stride;
 };
 
 // What turns the sums over a code into a distance.
@@ -213,7 +213,7 @@ KERNEL(THREADS) hop(HopArgs args) {
   const Work work = args.work[blockIdx.x];
   const Room room = carve(pool, args);
   u32* own = (u32*)(args.queries + (u64)work.slot * args.query_bytes);
-  u64* list = args.lists + (u64)work.slot * (1 + args.list_room);
+  u64* list = args.lists + (u64)work.slot * (1 + args.list_stride);
   u32* next = args.next + (u64)blockIdx.x * args.width_room;
   const bool begins = work.query != NO_ID;
   for (u32 i = thread; i < args.query_bytes / 4; i += THREADS) {

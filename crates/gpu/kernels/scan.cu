@@ -39,7 +39,7 @@ struct ScanArgs {
   u32 factor_bytes;
   u32 group_vectors;
   u32 query_bytes;
-  u32 list_room;
+  u32 list_room;  // the longest list of this launch
   u32 unused;
 };
 

@@ -4,12 +4,17 @@
 pub(super) const NONE: u32 = u32::MAX;
 
 /// `HopArgs`.
+#[derive(Debug)]
 pub(super) struct Args {
     /// codes, planes, staged, work, ids, pivots, queries, lists, next.
     pub(super) addresses: [u64; 9],
-    /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room, pivot_count, unused.
+    /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room, pivot_count, list_stride.
     pub(super) numbers: [u32; 10],
 }
+
+/// Which of the numbers are of a launch.
+pub(super) const LIST_ROOM: usize = 6;
+pub(super) const WIDTH_ROOM: usize = 7;
 
 impl Args {
     /// As the kernel's parameter lies in memory.

@@ -72,9 +72,9 @@ impl Shape {
         (kept + moved) as u64
     }
 
-    /// Bytes that the threads of a block share.
-    fn shared_bytes(&self) -> u64 {
-        let keys = 2 * u64::from(self.list) + 2 * u64::from(THREADS);
+    /// Bytes that the threads of a block share, with lists of so many candidates.
+    fn shared_bytes(&self, list: u32) -> u64 {
+        let keys = 2 * u64::from(list) + 2 * u64::from(THREADS);
         8 * keys + self.query_bytes() as u64 + 4 * u64::from(THREADS / 32 + 1) + 2 * self.planes.len() as u64
     }
 
@@ -83,7 +83,7 @@ impl Shape {
             let text = format!("{vectors} vectors are more than a graphics card searches: {MOST_VECTORS}");
             return Err(GpuError::Unsuited(text));
         }
-        let shared = self.shared_bytes();
+        let shared = self.shared_bytes(self.list);
         if shared > u64::from(profile.shared_bytes) {
             return Err(GpuError::Unsuited(format!(
                 "a list of {} candidates takes {shared} bytes of what the threads of a block share, which are {} on {}: ask for a \
@@ -183,15 +183,14 @@ impl<'a> Upload<'a> {
                 shape.list,
                 shape.width,
                 shape.pivots.len() as u32,
-                0,
+                shape.list,
             ],
         };
         let resident_bytes = codes.bytes() + planes.bytes() + pivots.bytes() + slots * shape.slot_bytes();
         let hopping = Hopping {
             queue,
-            argument: args.bytes(),
-            shared_bytes: shape.shared_bytes() as u32,
-            width: shape.width as usize,
+            args,
+            shape: shape.clone(),
             vectors,
             given: [staged, work, ids],
             next,

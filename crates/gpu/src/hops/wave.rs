@@ -1,7 +1,7 @@
 //! Hops of many queries by one launch.
 
-use super::args::{NONE, Work};
-use super::{Asks, KERNEL, THREADS};
+use super::args::{Args, LIST_ROOM, NONE, WIDTH_ROOM, Work};
+use super::{Asks, KERNEL, Shape, THREADS};
 use crate::card::{CardMemory, CardQueue, Launch};
 use crate::error::GpuError;
 use crate::service::Wave;
@@ -20,9 +20,8 @@ pub(super) struct Letter {
 #[derive(Debug)]
 pub(super) struct Hopping {
     pub(super) queue: Box<dyn CardQueue>,
-    pub(super) argument: Vec<u8>,
-    pub(super) shared_bytes: u32,
-    pub(super) width: usize,
+    pub(super) args: Args,
+    pub(super) shape: Shape,
     pub(super) vectors: u64,
     /// Queries that begin, work, ids: in this order what is copied there.
     pub(super) given: [Box<dyn CardMemory>; 3],
@@ -36,12 +35,20 @@ pub(super) struct Hopping {
     pub(super) count: usize,
 }
 
+impl Hopping {
+    /// Ids that the launch answers each query with.
+    fn width(&self) -> usize {
+        self.args.numbers[WIDTH_ROOM] as usize
+    }
+}
+
 impl Wave for Hopping {
     type Letter = Letter;
 
     fn begin(&mut self) {
         self.packed.iter_mut().for_each(Vec::clear);
         self.count = 0;
+        (self.args.numbers[LIST_ROOM], self.args.numbers[WIDTH_ROOM]) = (1, 1);
     }
 
     fn take(&mut self, slot: u32, letter: &mut Letter) {
@@ -52,6 +59,10 @@ impl Wave for Hopping {
         letter.query.clear();
         letter.ids.iter().for_each(|id| ids.extend(id.to_le_bytes()));
         let Asks { list, width, starts, step } = letter.asks;
+        // Short lists leave room for more blocks at a time.
+        let [list_room, width_room] = [LIST_ROOM, WIDTH_ROOM].map(|at| self.args.numbers[at]);
+        self.args.numbers[LIST_ROOM] = list_room.max(list).max(starts);
+        self.args.numbers[WIDTH_ROOM] = width_room.max(width);
         Work { slot, first, count, query, list, width, starts, step }.append(work);
         self.count += 1;
     }
@@ -66,10 +77,10 @@ impl Wave for Hopping {
             kernel: KERNEL,
             blocks: self.count as u32,
             threads: THREADS,
-            shared_bytes: self.shared_bytes,
-            argument: &self.argument,
+            shared_bytes: self.shape.shared_bytes(self.args.numbers[LIST_ROOM]) as u32,
+            argument: &self.args.bytes(),
         })?;
-        self.answers.resize(4 * self.count * self.width, 0);
+        self.answers.resize(4 * self.count * self.width(), 0);
         self.queue.read(&*self.next, 0, &mut self.answers)?;
         let mut ids = self.answers.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
         match ids.find(|id| *id != NONE && u64::from(*id) >= self.vectors) {
@@ -83,7 +94,8 @@ impl Wave for Hopping {
     }
 
     fn answer(&mut self, at: usize, letter: &mut Letter) {
-        let own = self.answers[4 * self.width * at..][..4 * self.width].as_chunks::<4>().0;
+        let width = self.width();
+        let own = self.answers[4 * width * at..][..4 * width].as_chunks::<4>().0;
         let ids = own.iter().map(|id| u32::from_le_bytes(*id));
         letter.next.clear();
         letter.next.extend(ids.take_while(|id| *id != NONE));

@@ -1,6 +1,10 @@
 //! What the kernel is told, as it lies in memory: `ScanArgs`, `ScanWork` and `ScanGroup` in `kernels/scan.cu`.
 
+/// Which of the numbers is of a launch.
+pub(super) const LIST_ROOM: usize = 6;
+
 /// `ScanArgs`.
+#[derive(Debug)]
 pub(super) struct Args {
     /// codes, staged, work, groups, found.
     pub(super) addresses: [u64; 5],

@@ -77,14 +77,14 @@ impl Shape {
         (given + 8 * self.list as usize) as u64
     }
 
-    /// Bytes that the threads of a block share.
-    fn shared_bytes(&self) -> u64 {
-        let keys = 2 * u64::from(self.list) + 4 * u64::from(THREADS);
+    /// Bytes that the threads of a block share, with lists of so many codes.
+    fn shared_bytes(&self, list: u32) -> u64 {
+        let keys = 2 * u64::from(list) + 4 * u64::from(THREADS);
         8 * keys + 4 * u64::from(THREADS / 32) + self.query_bytes() as u64
     }
 
     fn check(&self, profile: &CardProfile) -> Result<(), GpuError> {
-        let shared = self.shared_bytes();
+        let shared = self.shared_bytes(self.list);
         if shared <= u64::from(profile.shared_bytes) {
             return Ok(());
         }
@@ -160,9 +160,8 @@ impl<'a> Upload<'a> {
         let resident_bytes = codes.bytes() + slots * shape.slot_bytes();
         let scanning = Scanning {
             queue,
-            argument: args.bytes(),
-            shared_bytes: shape.shared_bytes() as u32,
-            list: shape.list as usize,
+            args,
+            shape,
             places: u64::from(shape.groups) * u64::from(shape.group_vectors),
             given: [staged, work, groups],
             found,

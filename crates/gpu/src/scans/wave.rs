@@ -1,7 +1,7 @@
 //! Scans of many queries by one launch.
 
-use super::args::{Group, Work};
-use super::{KERNEL, THREADS};
+use super::args::{Args, Group, LIST_ROOM, Work};
+use super::{KERNEL, Shape, THREADS};
 use crate::card::{CardMemory, CardQueue, Launch};
 use crate::error::GpuError;
 use crate::service::Wave;
@@ -20,9 +20,8 @@ pub(super) struct Letter {
 #[derive(Debug)]
 pub(super) struct Scanning {
     pub(super) queue: Box<dyn CardQueue>,
-    pub(super) argument: Vec<u8>,
-    pub(super) shared_bytes: u32,
-    pub(super) list: usize,
+    pub(super) args: Args,
+    pub(super) shape: Shape,
     /// Places that there are.
     pub(super) places: u64,
     /// Queries, work, groups: in this order what is copied there.
@@ -37,9 +36,15 @@ pub(super) struct Scanning {
 }
 
 impl Scanning {
+    /// Keys that the launch answers each query with.
+    fn list(&self) -> usize {
+        self.args.numbers[LIST_ROOM] as usize
+    }
+
     /// The keys of query number `at`, the best first.
     fn keys(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
-        let own = self.answers[8 * self.list * at..][..8 * self.list].as_chunks::<8>().0;
+        let list = self.list();
+        let own = self.answers[8 * list * at..][..8 * list].as_chunks::<8>().0;
         own.iter().map(|key| u64::from_le_bytes(*key)).take_while(|key| *key != u64::MAX)
     }
 }
@@ -50,11 +55,14 @@ impl Wave for Scanning {
     fn begin(&mut self) {
         self.packed.iter_mut().for_each(Vec::clear);
         self.count = 0;
+        self.args.numbers[LIST_ROOM] = 1;
     }
 
     fn take(&mut self, _slot: u32, letter: &mut Letter) {
         let [queries, work, groups] = &mut self.packed;
         let (first, count) = ((groups.len() / Group::BYTES) as u32, letter.groups.len() as u32);
+        // Short lists leave room for more blocks at a time.
+        self.args.numbers[LIST_ROOM] = self.args.numbers[LIST_ROOM].max(letter.list);
         Work { query: queries.len() as u32, first, count, list: letter.list }.append(work);
         queries.extend_from_slice(&letter.query);
         letter.groups.iter().for_each(|group| group.append(groups));
@@ -71,10 +79,10 @@ impl Wave for Scanning {
             kernel: KERNEL,
             blocks: self.count as u32,
             threads: THREADS,
-            shared_bytes: self.shared_bytes,
-            argument: &self.argument,
+            shared_bytes: self.shape.shared_bytes(self.args.numbers[LIST_ROOM]) as u32,
+            argument: &self.args.bytes(),
         })?;
-        self.answers.resize(8 * self.count * self.list, 0);
+        self.answers.resize(8 * self.count * self.list(), 0);
         self.queue.read(&*self.found, 0, &mut self.answers)?;
         let mut places = (0..self.count).flat_map(|at| self.keys(at)).map(|key| u64::from(key as u32));
         match places.find(|place| *place >= self.places) {

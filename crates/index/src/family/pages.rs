@@ -163,7 +163,7 @@ impl Pages {
         reads: &mut PageReads,
     ) -> Result<(), IndexError> {
         let spans = &mut reads.spans;
-        for some in candidates.chunks(VECTORS_AT_ONCE) {
+        for some in candidates.chunks(self.at_once.max(VECTORS_AT_ONCE)) {
             spans.clear();
             spans.extend(some.iter().map(|candidate| self.layout.vector_span(candidate.id)));
             query.count_round(spans, cx.alignment());

@@ -166,12 +166,14 @@ fn one_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let function = compile(folder.path(), text.as_ref().map(|(name, text)| (*name, &**text)));
     let walks = Walks::new("axes", 32, 128, 90, (150, 4));
+    // Of few links, so that where it begins is felt.
+    let sparse = Walks::new("axes", 37, 24, 5, (30, 1));
     let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
     for seed in 0..4 {
         let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
         // SAFETY: libraries stay open.
         let card = unsafe { EmulatedCard::with(function, options) };
-        walks.check(&card).and_then(|()| groups.check(&card)).unwrap();
+        walks.check(&card).and_then(|()| groups.check(&card)).and_then(|()| sparse.check(&card)).unwrap();
     }
 }
 
