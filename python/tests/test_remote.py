@@ -36,7 +36,9 @@ def test_a_nodes_memory(node: str, tmp_path: pathlib.Path, transport: str) -> No
         "scratch": str(tmp_path),
     }
     rows, queries = clustered("f32", 4000, 24, 1), clustered("f32", 20, 24, 2)
-    with bathyal.build(rows, tmp_path / "here", progress=False) as here:
+    bathyal.build(rows, tmp_path / "here", progress=False).close()
+    # A node's vectors are read alone, as those of this machine's memory.
+    with bathyal.open(tmp_path / "here", tier="dram", progress=False) as here:
         expected = here.search(queries, k=5, search_list=50)
     address = f"{node}/my.index"
     bathyal.copy(tmp_path / "here", address, progress=False, store_options=options)
