@@ -7,7 +7,7 @@ mod wave;
 
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::service::{CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
 use wave::{Hopping, Letter};
@@ -187,18 +187,9 @@ impl<'a> Upload<'a> {
             ],
         };
         let resident_bytes = codes.bytes() + planes.bytes() + pivots.bytes() + slots * shape.slot_bytes();
-        let hopping = Hopping {
-            queue,
-            args,
-            shape: shape.clone(),
-            vectors,
-            given: [staged, work, ids],
-            next,
-            kept: [codes, planes, pivots, queries, lists],
-            packed: Default::default(),
-            answers: Vec::new(),
-            count: 0,
-        };
+        let kept = vec![codes, planes, pivots, queries, lists];
+        let batch = Batch::new(Kernel::Hop, queue, [staged, work, ids], next, kept);
+        let hopping = Hopping { batch, args, shape: shape.clone(), vectors };
         let service = Service::start(shape.slots, hopping)?;
         Ok(Hops { shape, service, vectors, resident_bytes })
     }
@@ -290,6 +281,3 @@ pub fn write_query(head: [f32; 4], low: &[i8], high: &[i8], out: &mut Vec<u8>) {
     head.iter().for_each(|number| out.extend(number.to_le_bytes()));
     out.extend(low.iter().chain(high).map(|byte| *byte as u8));
 }
-
-/// The kernel of hops.
-const KERNEL: Kernel = Kernel::Hop;

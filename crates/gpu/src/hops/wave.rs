@@ -1,10 +1,9 @@
 //! Hops of many queries by one launch.
 
 use super::args::{Args, LIST_ROOM, NONE, WIDTH_ROOM, Work};
-use super::{Asks, KERNEL, Shape, THREADS};
-use crate::card::{CardMemory, CardQueue, Launch};
+use super::{Asks, Shape, THREADS};
 use crate::error::GpuError;
-use crate::service::Wave;
+use crate::service::{Batch, Blocks, Wave};
 
 /// What a query hands over and gets back.
 #[derive(Debug, Default)]
@@ -16,29 +15,20 @@ pub(super) struct Letter {
     pub(super) next: Vec<u32>,
 }
 
-/// What lies on the card, and what is copied to and from it.
+/// The wave of hops.
 #[derive(Debug)]
 pub(super) struct Hopping {
-    pub(super) queue: Box<dyn CardQueue>,
+    /// Copied to the card: queries that begin, work, ids.
+    pub(super) batch: Batch,
     pub(super) args: Args,
     pub(super) shape: Shape,
     pub(super) vectors: u64,
-    /// Queries that begin, work, ids: in this order what is copied there.
-    pub(super) given: [Box<dyn CardMemory>; 3],
-    pub(super) next: Box<dyn CardMemory>,
-    /// What only the kernel reads and writes.
-    #[expect(dead_code, reason = "held for as long as kernels run")]
-    pub(super) kept: [Box<dyn CardMemory>; 5],
-    /// What is copied.
-    pub(super) packed: [Vec<u8>; 3],
-    pub(super) answers: Vec<u8>,
-    pub(super) count: usize,
 }
 
 impl Hopping {
-    /// Ids that the launch answers each query with.
-    fn width(&self) -> usize {
-        self.args.numbers[WIDTH_ROOM] as usize
+    /// The ids that query number `at` expands next.
+    fn next(&self, at: usize) -> impl Iterator<Item = u32> + '_ {
+        self.batch.answer(at).iter().map(|id| u32::from_le_bytes(*id)).take_while(|id| *id != NONE)
     }
 }
 
@@ -46,13 +36,12 @@ impl Wave for Hopping {
     type Letter = Letter;
 
     fn begin(&mut self) {
-        self.packed.iter_mut().for_each(Vec::clear);
-        self.count = 0;
+        self.batch.clear();
         (self.args.numbers[LIST_ROOM], self.args.numbers[WIDTH_ROOM]) = (1, 1);
     }
 
     fn take(&mut self, slot: u32, letter: &mut Letter) {
-        let [staged, work, ids] = &mut self.packed;
+        let [staged, work, ids] = &mut self.batch.packed;
         let (first, count) = ((ids.len() / 4) as u32, letter.ids.len() as u32);
         let query = if letter.query.is_empty() { NONE } else { staged.len() as u32 };
         staged.extend_from_slice(&letter.query);
@@ -64,40 +53,23 @@ impl Wave for Hopping {
         self.args.numbers[LIST_ROOM] = list_room.max(list).max(starts);
         self.args.numbers[WIDTH_ROOM] = width_room.max(width);
         Work { slot, first, count, query, list, width, starts, step }.append(work);
-        self.count += 1;
+        self.batch.count += 1;
     }
 
     fn launch(&mut self) -> Result<u64, GpuError> {
-        let mut copied = 0;
-        for (memory, bytes) in self.given.iter().zip(&self.packed).filter(|(_, bytes)| !bytes.is_empty()) {
-            self.queue.write(&**memory, 0, bytes)?;
-            copied += bytes.len() as u64;
-        }
-        self.queue.launch(&Launch {
-            kernel: KERNEL,
-            blocks: self.count as u32,
+        let copied = self.batch.launch(Blocks {
             threads: THREADS,
-            shared_bytes: self.shape.shared_bytes(self.args.numbers[LIST_ROOM]) as u32,
+            shared_bytes: self.shape.shared_bytes(self.args.numbers[LIST_ROOM]),
             argument: &self.args.bytes(),
+            answer_bytes: 4 * self.args.numbers[WIDTH_ROOM] as usize,
         })?;
-        self.answers.resize(4 * self.count * self.width(), 0);
-        self.queue.read(&*self.next, 0, &mut self.answers)?;
-        let mut ids = self.answers.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
-        match ids.find(|id| *id != NONE && u64::from(*id) >= self.vectors) {
-            // Whoever gets it reads what lies there.
-            Some(id) => Err(GpuError::Kernel {
-                kernel: KERNEL.name(),
-                reason: format!("it names vector {id} of {}", self.vectors),
-            }),
-            None => Ok(copied),
-        }
+        let named = (0..self.batch.count).flat_map(|at| self.next(at));
+        self.batch.check("vector", named, self.vectors)?;
+        Ok(copied)
     }
 
     fn answer(&mut self, at: usize, letter: &mut Letter) {
-        let width = self.width();
-        let own = self.answers[4 * width * at..][..4 * width].as_chunks::<4>().0;
-        let ids = own.iter().map(|id| u32::from_le_bytes(*id));
         letter.next.clear();
-        letter.next.extend(ids.take_while(|id| *id != NONE));
+        letter.next.extend(self.next(at));
     }
 }

@@ -8,7 +8,7 @@ pub use args::Group;
 
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::service::{CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
 use wave::{Letter, Scanning};
@@ -21,8 +21,6 @@ const LANES: u32 = 32;
 const HEAD_BYTES: usize = 16;
 /// Bytes of the tables of a word of four bytes, and of their weights.
 const WORD_BYTES: usize = 128 + 8;
-/// The kernel of scans.
-const KERNEL: Kernel = Kernel::Scan;
 
 /// Candidates that a query of an index wants at most: several times as many as recall 0.99 took anywhere measured.
 pub const MOST_CANDIDATES: u32 = 512;
@@ -158,18 +156,9 @@ impl<'a> Upload<'a> {
             ],
         };
         let resident_bytes = codes.bytes() + slots * shape.slot_bytes();
-        let scanning = Scanning {
-            queue,
-            args,
-            shape,
-            places: u64::from(shape.groups) * u64::from(shape.group_vectors),
-            given: [staged, work, groups],
-            found,
-            codes,
-            packed: Default::default(),
-            answers: Vec::new(),
-            count: 0,
-        };
+        let places = u64::from(shape.groups) * u64::from(shape.group_vectors);
+        let batch = Batch::new(Kernel::Scan, queue, [staged, work, groups], found, vec![codes]);
+        let scanning = Scanning { batch, args, shape, places };
         Ok(Scans { shape, service: Service::start(shape.slots, scanning)?, resident_bytes })
     }
 }

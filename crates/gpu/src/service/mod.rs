@@ -2,9 +2,11 @@
 //! by one launch. There are no mini-batches of queries that wait for each other (GustANN, section 4.1.3): a query goes on when its own
 //! page is there, and launches grow with the load.
 
+mod batch;
 mod conductor;
 mod slot;
 
+pub(crate) use batch::{Batch, Blocks};
 pub(crate) use conductor::Wave;
 pub(crate) use slot::{Place, Shared};
 
