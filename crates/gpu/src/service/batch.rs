@@ -102,3 +102,81 @@ impl Batch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Debug)]
+    struct Memory(u64);
+
+    impl CardMemory for Memory {
+        fn address(&self) -> u64 {
+            self.0
+        }
+
+        fn bytes(&self) -> u64 {
+            64
+        }
+    }
+
+    /// Keeps what it was told, and answers ascending bytes.
+    #[derive(Debug, Default)]
+    struct Told(Arc<Mutex<Vec<String>>>);
+
+    impl CardQueue for Told {
+        fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError> {
+            let text = format!("write {bytes:?} to {} + {offset}", to.address());
+            self.0.lock().expect("no panic").push(text);
+            Ok(())
+        }
+
+        fn launch(&mut self, launch: &Launch<'_>) -> Result<(), GpuError> {
+            let Launch { blocks, threads, shared_bytes, .. } = launch;
+            let text = format!("{blocks} blocks of {threads}, {shared_bytes} bytes");
+            self.0.lock().expect("no panic").push(text);
+            Ok(())
+        }
+
+        fn read(&mut self, _: &dyn CardMemory, _: u64, out: &mut [u8]) -> Result<(), GpuError> {
+            out.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_copied_and_answers_are_in_the_order_of_queries() {
+        let told = Told::default();
+        let all = told.0.clone();
+        let memory = |address| Box::new(Memory(address)) as Box<dyn CardMemory>;
+        let given = [memory(1), memory(2), memory(3)];
+        let mut batch = Batch::new(Kernel::Scan, Box::new(told), given, memory(4), Vec::new());
+        for queries in [3, 2] {
+            batch.clear();
+            batch.packed[0].extend([7; 2]);
+            batch.packed[2].extend([8; 3]);
+            batch.count = queries;
+            let blocks = Blocks { threads: 128, shared_bytes: 9, argument: &[], answer_bytes: 4 };
+            assert_eq!(batch.launch(blocks), Ok(5));
+            let wanted = ["write [7, 7] to 1 + 0", "write [8, 8, 8] to 3 + 0"].map(String::from);
+            let wanted = wanted.into_iter().chain([format!("{queries} blocks of 128, 9 bytes")]);
+            assert!(all.lock().expect("no panic").drain(..).eq(wanted));
+            assert_eq!(batch.answer(1), [[4, 5], [6, 7]]);
+            assert_eq!(
+                batch.answer(queries - 1).last(),
+                Some(&[4 * queries as u8 - 2, 4 * queries as u8 - 1])
+            );
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_names_what_is_not_there_is_found_out() {
+        let memory = || Box::new(Memory(0)) as Box<dyn CardMemory>;
+        let given = [memory(), memory(), memory()];
+        let batch = Batch::new(Kernel::Hop, Box::new(Told::default()), given, memory(), Vec::new());
+        assert_eq!(batch.check("vector", [0, 9].into_iter(), 10), Ok(()));
+        let error = batch.check("vector", [0, 10, 11].into_iter(), 10).expect_err("one too many");
+        assert_eq!(error.to_string(), "the kernel hop: it names vector 10 of 10");
+    }
+}
