@@ -36,7 +36,8 @@ def open(
             ``"mapped"`` loads it into huge pages, ``"mapped:node=1"`` into the memory of a NUMA node (CXL memory is
             one), ``"mapped:/dev/dax0.0"`` or ``"mapped:/mnt/pmem"`` into a DAX device or a file of a DAX file
             system, where the next process finds it loaded. Mapped memory other than ``"mapped"`` does not count
-            towards ``memory``.
+            towards ``memory``. ``"gpu"`` copies it to the memory of the card that ``device`` names, where it is
+            searched without a read; distances of floats may then differ in their last bits.
         memory: most bytes of memory that the index may hold, with the searches that run in it, or text such as
             ``"1GB"``; None means no limit. It does not count Python and the library themselves, the arrays of
             queries and of answers, and mapped memory other than ``"mapped"``.

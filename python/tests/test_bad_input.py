@@ -145,6 +145,8 @@ def test_a_graphics_card_that_there_is_not(index_path):
     with pytest.raises(ValueError, match="unknown device 'tpu': it is one of cpu, gpu"):
         bathyal.open(index_path, device="tpu")
     # Machines have a hundred cards at most: there is no driver, or no such card.
+    with pytest.raises(ValueError, match="the tier gpu"):
+        bathyal.open(index_path, tier="gpu")
     with pytest.raises(OSError, match="graphics card"):
         bathyal.open(index_path, device="gpu:100")
     with bathyal.open(index_path, device="cpu") as index:

@@ -194,7 +194,8 @@ pub struct SearchSettings {
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Where the index is searched: file, dram, or mapped memory: mapped (huge pages), mapped:node=N (a NUMA node, such
-    /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs)
+    /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs); or gpu, the memory of the
+    /// card that --device names
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
     /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes, and graphs of layout padded

@@ -44,3 +44,23 @@ DEVICE u32 rank(const u64* keys, u32 count, u64 key) {
   }
   return low;
 }
+
+// Merges a key a thread (NO_KEY where there is none; no two are equal) into the sorted `list`, of which `held` are there and `most` are
+// kept; returns how many are then. `merged` holds `most` and THREADS keys, `sorting` THREADS.
+DEVICE u32 keep_best(u64 key, u64* list, u64* merged, u64* sorting, u32 held, u32 most) {
+  const u32 thread = threadIdx.x;
+  key = sorted(key, sorting);
+  sorting[thread] = key;
+  __syncthreads();
+  // Keys of nothing go behind all.
+  merged[thread + rank(list, held, key)] = key;
+  for (u32 i = thread; i < held; i += THREADS) {
+    u64 own = list[i];
+    merged[i + rank(sorting, THREADS, own)] = own;
+  }
+  const u32 all = held + rank(sorting, THREADS, NO_KEY), kept = all < most ? all : most;
+  __syncthreads();
+  for (u32 i = thread; i < kept; i += THREADS) list[i] = merged[i];
+  __syncthreads();
+  return kept;
+}

@@ -58,19 +58,25 @@ impl fmt::Display for DeviceChoice {
 pub enum Kernel {
     /// `kernels/hop.cu`.
     Hop,
+    /// `kernels/rerank.cu`.
+    Rerank,
     /// `kernels/scan.cu`.
     Scan,
+    /// `kernels/walk.cu`.
+    Walk,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Kernel; 2] = [Kernel::Hop, Kernel::Scan];
+    pub const ALL: [Kernel; 4] = [Kernel::Hop, Kernel::Rerank, Kernel::Scan, Kernel::Walk];
 
     /// The name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Hop => "hop",
+            Kernel::Rerank => "rerank",
             Kernel::Scan => "scan",
+            Kernel::Walk => "walk",
         }
     }
 
@@ -78,7 +84,9 @@ impl Kernel {
     pub fn ptx(self) -> &'static str {
         match self {
             Kernel::Hop => include_str!("../kernels/hop.ptx"),
+            Kernel::Rerank => include_str!("../kernels/rerank.ptx"),
             Kernel::Scan => include_str!("../kernels/scan.ptx"),
+            Kernel::Walk => include_str!("../kernels/walk.ptx"),
         }
     }
 }
@@ -137,6 +145,12 @@ pub trait CardQueue: Debug + Send {
     /// # Errors
     /// As [`CardQueue::write`].
     fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError>;
+
+    /// Waits for all that was queued.
+    ///
+    /// # Errors
+    /// As [`CardQueue::write`].
+    fn finish(&mut self) -> Result<(), GpuError>;
 }
 
 /// A graphics card.
@@ -203,15 +217,17 @@ mod tests {
 
     #[test]
     fn what_the_driver_gets_was_made_of_the_sources() {
-        let [device, keys]: [&[u8]; 2] =
-            [include_bytes!("../kernels/device.h"), include_bytes!("../kernels/keys.h")];
+        let kernels = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        let mut headers: Vec<_> = std::fs::read_dir(&kernels).expect("kernels").flatten().collect();
+        headers.retain(|entry| entry.path().extension().is_some_and(|extension| extension == "h"));
+        headers.sort_by_key(std::fs::DirEntry::path);
+        let headers: Vec<Vec<u8>> =
+            headers.iter().map(|header| std::fs::read(header.path()).expect("a header")).collect();
         for kernel in Kernel::ALL {
-            let source: &[u8] = match kernel {
-                Kernel::Hop => include_bytes!("../kernels/hop.cu"),
-                Kernel::Scan => include_bytes!("../kernels/scan.cu"),
-            };
+            let source = std::fs::read(kernels.join(kernel.name()).with_extension("cu")).expect("a source");
+            let sources: Vec<&[u8]> = std::iter::once(&source).chain(&headers).map(Vec::as_slice).collect();
             let (ptx, name) = (kernel.ptx(), kernel.name());
-            let expected = format!("// of sources {:016x}", fingerprint(&[source, device, keys]));
+            let expected = format!("// of sources {:016x}", fingerprint(&sources));
             assert_eq!(ptx.lines().next(), Some(&*expected), "{name}: run crates/gpu/kernels/compile.py");
             assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
             // A sum of a product rounds twice, as a processor's does.

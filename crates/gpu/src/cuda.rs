@@ -180,13 +180,6 @@ struct CudaQueue {
 // SAFETY: a stream may be used by any thread, of which this is one at a time.
 unsafe impl Send for CudaQueue {}
 
-impl CudaQueue {
-    fn finish(&mut self) -> Result<(), GpuError> {
-        // SAFETY: the stream is open.
-        unsafe { result::stream::synchronize(self.stream) }.map_err(refused("finish what was queued"))
-    }
-}
-
 impl CardQueue for CudaQueue {
     fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError> {
         check_within(to, offset, bytes.len())?;
@@ -216,6 +209,12 @@ impl CardQueue for CudaQueue {
         let copied = unsafe { result::memcpy_dtoh_async(out, from.address() + offset, self.stream) };
         self.finish()?;
         copied.map_err(refused("copy from the card"))
+    }
+
+    fn finish(&mut self) -> Result<(), GpuError> {
+        self.context.enter()?;
+        // SAFETY: the stream is open.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(refused("finish what was queued"))
     }
 }
 

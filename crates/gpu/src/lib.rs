@@ -1,4 +1,4 @@
-//! Graphics cards: what searches do on them ([`hops`], [`scans`]), and how they are reached ([`card`]).
+//! Graphics cards: what searches do on them ([`hops`], [`walks`], [`scans`]), and how they are reached ([`card`]).
 //!
 //! A card is met as a device is: a query hands it what has arrived, suspends, and goes on when the card has answered; what many
 //! queries have handed over meanwhile is one launch. Kernels are CUDA C++ in `kernels/`, with the PTX that was made of them
@@ -8,10 +8,14 @@
 pub mod card;
 mod cuda;
 mod error;
+mod exact;
+pub mod graph;
 pub mod hops;
 pub mod scans;
 mod service;
+pub mod walks;
 
 pub use card::{Card, DeviceChoice};
 pub use error::GpuError;
+pub use exact::{Exact, VectorUpload, Vectors};
 pub use service::CardCounters;

@@ -1,6 +1,8 @@
 // The kernels of `crates/gpu`, found by name.
 #include "hop.cu"
+#include "rerank.cu"
 #include "scan.cu"
+#include "walk.cu"
 
 namespace simt {
 bool launch(void (*run)(const void*), const void* arguments, u32 blocks, u32 threads, u32 shared_bytes, u64 seed,
@@ -12,6 +14,8 @@ extern "C" int simt_launch(const char* kernel, const void* arguments, u32 blocks
   void (*run)(const void*) = nullptr;
   if (!strcmp(kernel, "hop")) run = [](const void* arguments) { hop(*(const HopArgs*)arguments); };
   if (!strcmp(kernel, "scan")) run = [](const void* arguments) { scan(*(const ScanArgs*)arguments); };
+  if (!strcmp(kernel, "rerank")) run = [](const void* arguments) { rerank(*(const RerankArgs*)arguments); };
+  if (!strcmp(kernel, "walk")) run = [](const void* arguments) { walk(*(const WalkArgs*)arguments); };
   if (!run) return 2;
   return simt::launch(run, arguments, blocks, threads, shared_bytes, seed, why, why_bytes) ? 0 : 1;
 }

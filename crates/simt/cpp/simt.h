@@ -79,6 +79,10 @@ inline float __uint_as_float(u32 bits) {
   return value;
 }
 inline float __uint2float_rn(u32 value) { return (float)value; }
+inline float __int2float_rn(int value) { return (float)value; }
 // Each rounds once: the compiler is told not to contract them.
 inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float value) { return __builtin_sqrtf(value); }

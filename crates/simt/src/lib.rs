@@ -281,4 +281,8 @@ impl CardQueue for EmulatedQueue {
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         Ok(())
     }
+
+    fn finish(&mut self) -> Result<(), GpuError> {
+        Ok(())
+    }
 }

@@ -1,26 +1,29 @@
 //! What the kernel is told, as it lies in memory: `HopArgs` and `Work` in `kernels/hop.cu`.
 
-/// No query begins; no vector.
-pub(super) const NONE: u32 = u32::MAX;
+use crate::graph::Navigation;
 
 /// `HopArgs`.
 #[derive(Debug)]
 pub(super) struct Args {
-    /// codes, planes, staged, work, ids, pivots, queries, lists, next.
-    pub(super) addresses: [u64; 9],
-    /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room, pivot_count, list_stride.
-    pub(super) numbers: [u32; 10],
+    /// codes, planes, pivots.
+    pub(super) graph: [u64; 3],
+    /// Those of [`Navigation::words`].
+    pub(super) graph_numbers: [u32; Navigation::NUMBERS],
+    /// staged, work, ids, queries, lists, next.
+    pub(super) addresses: [u64; 6],
+    /// The most that a query of the launch expands next.
+    pub(super) width_room: u32,
+    pub(super) list_stride: u32,
 }
-
-/// Which of the numbers are of a launch.
-pub(super) const LIST_ROOM: usize = 6;
-pub(super) const WIDTH_ROOM: usize = 7;
 
 impl Args {
     /// As the kernel's parameter lies in memory.
     pub(super) fn bytes(&self) -> Vec<u8> {
+        let graph = self.graph.iter().flat_map(|address| address.to_le_bytes());
+        let numbers = self.graph_numbers.iter().flat_map(|number| number.to_le_bytes());
         let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
-        addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
+        let last = [self.width_room, self.list_stride].into_iter().flat_map(u32::to_le_bytes);
+        graph.chain(numbers).chain(addresses).chain(last).collect()
     }
 }
 
@@ -29,7 +32,7 @@ pub(super) struct Work {
     pub(super) slot: u32,
     pub(super) first: u32,
     pub(super) count: u32,
-    /// Where the query lies among those that begin, in bytes; [`NONE`].
+    /// Where the query lies among those that begin, in bytes; [`NONE`](crate::graph::NONE).
     pub(super) query: u32,
     pub(super) list: u32,
     pub(super) width: u32,

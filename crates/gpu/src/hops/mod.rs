@@ -5,93 +5,38 @@
 mod args;
 mod wave;
 
-use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
+use crate::card::{Card, Kernel};
 use crate::error::GpuError;
+use crate::graph::{Codes, Navigation, check_shared};
 use crate::service::{Batch, CardCounters, Place, Service};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
 use wave::{Hopping, Letter};
-
-/// Threads of a block; `THREADS` in `kernels/keys.h`.
-const THREADS: u32 = 128;
-/// Bytes behind the last code that the kernel loads with it.
-const SPARE_BYTES: usize = 8;
-/// Bytes of the four numbers before a query's own bytes.
-const HEAD_BYTES: usize = 16;
-/// Vectors have numbers of 31 bits: a key has a bit for what was done.
-const MOST_VECTORS: u64 = 1 << 31;
-/// Bits of a group's number in [`Shape::planes`].
-const GROUP_BITS: u32 = 13;
 
 /// Candidates that a query of an index keeps at most: several times as many as recall 0.99 took anywhere measured but of hard sets.
 pub const MOST_CANDIDATES: u32 = 1024;
 /// Bytes that are sent with every hop beside its ids.
 pub const WORK_BYTES: usize = Work::BYTES;
 
-/// What hops are like: the codes, and the largest of queries.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The largest of queries, and how many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of a code.
-    pub code_bytes: u32,
-    /// Bytes of its two factors: 4 or 8.
-    pub factor_bytes: u32,
-    /// Of each byte behind these the plane (0 to 7) and the group of 8 dimensions: what [`Shape::plane`] makes of them.
-    pub planes: Vec<u16>,
-    /// Groups of 8 dimensions.
-    pub groups: u32,
-    /// Whether queries have 16 bits a dimension, not 8.
-    pub fine: bool,
     /// Most candidates of a query.
     pub list: u32,
     /// Most vectors that it expands at a time.
     pub width: u32,
     /// Most ids that it hands over at a time.
     pub ids: u32,
-    /// Where queries begin (GustANN, section 4.4): of these the nearest.
-    pub pivots: Vec<u32>,
     /// Queries under way at most.
     pub slots: u32,
 }
 
 impl Shape {
-    /// A byte that holds plane `plane` of the dimensions of group `group`; `None` where there are more than a kernel knows.
-    pub fn plane(plane: u8, group: usize) -> Option<u16> {
-        let fits = plane < 8 && group < 1 << GROUP_BITS;
-        fits.then_some(u16::from(plane) << GROUP_BITS | group as u16)
-    }
-
-    /// Bytes of a query on the card.
-    pub fn query_bytes(&self) -> usize {
-        HEAD_BYTES + 8 * self.groups as usize * if self.fine { 2 } else { 1 }
-    }
-
-    /// Bytes that a query under way takes on the card.
-    pub fn slot_bytes(&self) -> u64 {
-        let kept = self.query_bytes() + 8 * (1 + self.list as usize);
-        let moved = Work::BYTES + 4 * self.ids as usize + self.query_bytes() + 4 * self.width as usize;
+    /// Bytes that a query under way takes on the card, of such codes.
+    pub fn slot_bytes(&self, codes: &Codes) -> u64 {
+        let kept = codes.query_bytes() + 8 * (1 + self.list as usize);
+        let moved = Work::BYTES + 4 * self.ids as usize + codes.query_bytes() + 4 * self.width as usize;
         (kept + moved) as u64
-    }
-
-    /// Bytes that the threads of a block share, with lists of so many candidates.
-    fn shared_bytes(&self, list: u32) -> u64 {
-        let keys = 2 * u64::from(list) + 2 * u64::from(THREADS);
-        8 * keys + self.query_bytes() as u64 + 4 * u64::from(THREADS / 32 + 1) + 2 * self.planes.len() as u64
-    }
-
-    fn check(&self, profile: &CardProfile, vectors: u64) -> Result<(), GpuError> {
-        if vectors > MOST_VECTORS {
-            let text = format!("{vectors} vectors are more than a graphics card searches: {MOST_VECTORS}");
-            return Err(GpuError::Unsuited(text));
-        }
-        let shared = self.shared_bytes(self.list);
-        if shared > u64::from(profile.shared_bytes) {
-            return Err(GpuError::Unsuited(format!(
-                "a list of {} candidates takes {shared} bytes of what the threads of a block share, which are {} on {}: ask for a \
-                 shorter one, or leave --device gpu out",
-                self.list, profile.shared_bytes, profile.name
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -108,103 +53,47 @@ pub struct Asks {
     pub step: u32,
 }
 
-/// Codes that are being copied to a card, piece by piece: nobody needs to have them all in memory.
-#[derive(Debug)]
-pub struct Upload<'a> {
-    card: &'a dyn Card,
-    shape: Shape,
-    queue: Box<dyn CardQueue>,
-    codes: Box<dyn CardMemory>,
-    codes_bytes: u64,
-    written: u64,
-}
-
-impl<'a> Upload<'a> {
-    /// Makes room on `card` for the codes of `vectors` vectors.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`] where the codes do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
-    pub fn begin(card: &'a dyn Card, shape: Shape, vectors: u64) -> Result<Upload<'a>, GpuError> {
-        shape.check(card.profile(), vectors)?;
-        let queue = card.queue()?;
-        let codes_bytes = vectors * u64::from(shape.code_bytes);
-        let codes = card.allocate("the codes of the index", codes_bytes + SPARE_BYTES as u64)?;
-        Ok(Upload { card, shape, queue, codes, codes_bytes, written: 0 })
-    }
-
-    /// Copies the codes that come next.
-    ///
-    /// # Errors
-    /// [`GpuError::Driver`]; also of more bytes than there are codes.
-    pub fn append(&mut self, codes: &[u8]) -> Result<(), GpuError> {
-        self.queue.write(&*self.codes, self.written, codes)?;
-        self.written += codes.len() as u64;
-        Ok(())
-    }
-
-    /// Begins to serve.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Driver`].
-    pub fn finish(self) -> Result<Hops, GpuError> {
-        let Upload { card, shape, mut queue, codes, codes_bytes, written } = self;
-        let vectors = codes_bytes / u64::from(shape.code_bytes.max(1));
-        if written != codes_bytes || shape.pivots.iter().any(|pivot| u64::from(*pivot) >= vectors) {
-            let reason =
-                format!("{written} bytes of codes, {codes_bytes} were to come; or a pivot is none of them");
-            return Err(GpuError::Driver { operation: "take the codes", reason });
-        }
-        let slots = u64::from(shape.slots);
-        queue.write(&*codes, codes_bytes, &[0; SPARE_BYTES])?;
-        let planes = card.allocate("the layout of the codes", 2 * shape.planes.len() as u64)?;
-        let layout: Vec<u8> = shape.planes.iter().flat_map(|plane| plane.to_le_bytes()).collect();
-        queue.write(&*planes, 0, &layout)?;
-        let pivots = card.allocate("the pivots of the index", 4 * shape.pivots.len() as u64)?;
-        let ids: Vec<u8> = shape.pivots.iter().flat_map(|pivot| pivot.to_le_bytes()).collect();
-        queue.write(&*pivots, 0, &ids)?;
-        let what = "the queries under way";
-        let query_bytes = shape.query_bytes() as u64;
-        let staged = card.allocate(what, slots * query_bytes)?;
-        let work = card.allocate(what, slots * Work::BYTES as u64)?;
-        let ids = card.allocate(what, slots * 4 * u64::from(shape.ids))?;
-        let queries = card.allocate(what, slots * query_bytes)?;
-        let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
-        let next = card.allocate(what, slots * 4 * u64::from(shape.width))?;
-        let args = Args {
-            addresses: [&codes, &planes, &staged, &work, &ids, &pivots, &queries, &lists, &next]
-                .map(|memory| memory.address()),
-            numbers: [
-                shape.code_bytes,
-                shape.factor_bytes,
-                shape.planes.len() as u32,
-                query_bytes as u32,
-                shape.groups,
-                u32::from(shape.fine),
-                shape.list,
-                shape.width,
-                shape.pivots.len() as u32,
-                shape.list,
-            ],
-        };
-        let resident_bytes = codes.bytes() + planes.bytes() + pivots.bytes() + slots * shape.slot_bytes();
-        let kept = vec![codes, planes, pivots, queries, lists];
-        let batch = Batch::new(Kernel::Hop, queue, [staged, work, ids], next, kept);
-        let hopping = Hopping { batch, args, shape: shape.clone(), vectors };
-        let service = Service::start(shape.slots, hopping)?;
-        Ok(Hops { shape, service, vectors, resident_bytes })
-    }
-}
-
 /// The hops of an index on a card.
 #[derive(Debug)]
 pub struct Hops {
     shape: Shape,
+    codes: Codes,
     service: Service<Hopping>,
     vectors: u64,
     resident_bytes: u64,
 }
 
 impl Hops {
+    /// Begins to serve.
+    ///
+    /// # Errors
+    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
+    pub fn start(card: &dyn Card, graph: Navigation, shape: Shape) -> Result<Hops, GpuError> {
+        check_shared(card.profile(), shape.list, graph.codes.shared_bytes(shape.list))?;
+        let (slots, what) = (u64::from(shape.slots), "the queries under way");
+        let query_bytes = graph.codes.query_bytes() as u64;
+        let staged = card.allocate(what, slots * query_bytes)?;
+        let work = card.allocate(what, slots * Work::BYTES as u64)?;
+        let ids = card.allocate(what, slots * 4 * u64::from(shape.ids))?;
+        let queries = card.allocate(what, slots * query_bytes)?;
+        let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
+        let next = card.allocate(what, slots * 4 * u64::from(shape.width))?;
+        let (addresses, numbers) = graph.words();
+        let args = Args {
+            graph: addresses,
+            graph_numbers: numbers,
+            addresses: [&staged, &work, &ids, &queries, &lists, &next].map(|memory| memory.address()),
+            width_room: shape.width,
+            list_stride: shape.list,
+        };
+        let resident_bytes = graph.bytes() + slots * shape.slot_bytes(&graph.codes);
+        let Navigation { codes, vectors, memory } = graph;
+        let kept = memory.into_iter().chain([queries, lists]).collect();
+        let batch = Batch::new(Kernel::Hop, card.queue()?, [staged, work, ids], next, kept);
+        let hopping = Hopping { batch, args, codes: codes.clone(), vectors };
+        Ok(Hops { shape, codes, service: Service::start(shape.slots, hopping)?, vectors, resident_bytes })
+    }
+
     /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when
     /// one is free.
     pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
@@ -212,9 +101,14 @@ impl Hops {
         Some(Slot { place, vectors: self.vectors, ids: self.shape.ids })
     }
 
-    /// What hops are like.
+    /// The largest of queries.
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// What codes are like.
+    pub fn codes(&self) -> &Codes {
+        &self.codes
     }
 
     /// Bytes of the card's memory that are taken.
@@ -239,7 +133,7 @@ pub struct Slot {
 
 impl Slot {
     /// Begins a query that asks for what the shape allows: the first ids that are handed over are candidates beside the nearest pivots.
-    /// `write` writes the query, by [`write_query`].
+    /// `write` writes the query, by [`write_query`](crate::graph::write_query).
     pub fn begin(&mut self, asks: Asks, write: impl FnOnce(&mut Vec<u8>)) {
         self.place.write(|letter| {
             write(&mut letter.query);
@@ -272,12 +166,4 @@ impl Slot {
             next.extend_from_slice(&letter.next);
         })
     }
-}
-
-/// Writes a query as the kernel reads it: the numbers that make a distance of the sums, then the low bytes of all dimensions, then the
-/// high ones, if any.
-pub fn write_query(head: [f32; 4], low: &[i8], high: &[i8], out: &mut Vec<u8>) {
-    out.clear();
-    head.iter().for_each(|number| out.extend(number.to_le_bytes()));
-    out.extend(low.iter().chain(high).map(|byte| *byte as u8));
 }

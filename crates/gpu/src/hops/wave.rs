@@ -1,8 +1,9 @@
 //! Hops of many queries by one launch.
 
-use super::args::{Args, LIST_ROOM, NONE, WIDTH_ROOM, Work};
-use super::{Asks, Shape, THREADS};
+use super::Asks;
+use super::args::{Args, Work};
 use crate::error::GpuError;
+use crate::graph::{Codes, NONE, Navigation, THREADS};
 use crate::service::{Batch, Blocks, Wave};
 
 /// What a query hands over and gets back.
@@ -19,9 +20,9 @@ pub(super) struct Letter {
 #[derive(Debug)]
 pub(super) struct Hopping {
     /// Copied to the card: queries that begin, work, ids.
-    pub(super) batch: Batch,
+    pub(super) batch: Batch<3>,
     pub(super) args: Args,
-    pub(super) shape: Shape,
+    pub(super) codes: Codes,
     pub(super) vectors: u64,
 }
 
@@ -37,7 +38,7 @@ impl Wave for Hopping {
 
     fn begin(&mut self) {
         self.batch.clear();
-        (self.args.numbers[LIST_ROOM], self.args.numbers[WIDTH_ROOM]) = (1, 1);
+        (self.args.graph_numbers[Navigation::LIST_ROOM], self.args.width_room) = (1, 1);
     }
 
     fn take(&mut self, slot: u32, letter: &mut Letter) {
@@ -49,9 +50,9 @@ impl Wave for Hopping {
         letter.ids.iter().for_each(|id| ids.extend(id.to_le_bytes()));
         let Asks { list, width, starts, step } = letter.asks;
         // Short lists leave room for more blocks at a time.
-        let [list_room, width_room] = [LIST_ROOM, WIDTH_ROOM].map(|at| self.args.numbers[at]);
-        self.args.numbers[LIST_ROOM] = list_room.max(list).max(starts);
-        self.args.numbers[WIDTH_ROOM] = width_room.max(width);
+        let list_room = &mut self.args.graph_numbers[Navigation::LIST_ROOM];
+        *list_room = list.max(starts).max(*list_room);
+        self.args.width_room = self.args.width_room.max(width);
         Work { slot, first, count, query, list, width, starts, step }.append(work);
         self.batch.count += 1;
     }
@@ -59,9 +60,9 @@ impl Wave for Hopping {
     fn launch(&mut self) -> Result<u64, GpuError> {
         let copied = self.batch.launch(Blocks {
             threads: THREADS,
-            shared_bytes: self.shape.shared_bytes(self.args.numbers[LIST_ROOM]),
+            shared_bytes: self.codes.shared_bytes(self.args.graph_numbers[Navigation::LIST_ROOM]),
             argument: &self.args.bytes(),
-            answer_bytes: 4 * self.args.numbers[WIDTH_ROOM] as usize,
+            answer_bytes: 4 * self.args.width_room as usize,
         })?;
         let named = (0..self.batch.count).flat_map(|at| self.next(at));
         self.batch.check("vector", named, self.vectors)?;

@@ -1,4 +1,7 @@
-//! What the kernel is told, as it lies in memory: `ScanArgs`, `ScanWork` and `ScanGroup` in `kernels/scan.cu`.
+//! What the kernels are told, as it lies in memory: `ScanArgs`, `ScanWork` and `ScanGroup` in `kernels/groups.h`, `RerankArgs` in
+//! `kernels/rerank.cu`.
+
+use crate::exact::EXACT_WORDS;
 
 /// Which of the numbers is of a launch.
 pub(super) const LIST_ROOM: usize = 6;
@@ -17,6 +20,25 @@ impl Args {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
         addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
+    }
+}
+
+/// What `RerankArgs` has behind `ScanArgs`.
+#[derive(Debug)]
+pub(super) struct RerankArgs {
+    /// vectors, ids.
+    pub(super) addresses: [u64; 2],
+    pub(super) exact: [u32; EXACT_WORDS],
+    /// The most answers of a query of the launch.
+    pub(super) best_room: u32,
+}
+
+impl RerankArgs {
+    /// As the rest of the kernel's parameter lies in memory.
+    pub(super) fn bytes(&self) -> impl Iterator<Item = u8> {
+        let addresses = self.addresses.into_iter().flat_map(u64::to_le_bytes);
+        let numbers = self.exact.into_iter().chain([self.best_room, 0]);
+        addresses.chain(numbers.flat_map(u32::to_le_bytes))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Scans of groups of codes on a card: the codes of all groups lie in its memory, a query brings its tables and the groups to scan, and
-//! gets the places of the best codes. One launch a query, whatever it wants to know: what a card is best at.
+//! gets the places of the best codes; or, where vectors are there as well, the nearest of these. One launch a query, whatever it wants
+//! to know: what a card is best at.
 
 mod args;
 mod wave;
@@ -8,8 +9,9 @@ pub use args::Group;
 
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
+use crate::exact::{Exact, Vectors, of_key};
 use crate::service::{Batch, CardCounters, Place, Service};
-use args::{Args, Work};
+use args::{Args, RerankArgs, Work};
 use bathyal_tier::TaskWaker;
 use wave::{Letter, Scanning};
 
@@ -19,6 +21,8 @@ const THREADS: u32 = 128;
 const LANES: u32 = 32;
 /// Bytes of the four numbers before a query's tables.
 const HEAD_BYTES: usize = 16;
+/// Bytes of the number of answers before a query's vector.
+const WANTED_BYTES: usize = 4;
 /// Bytes of the tables of a word of four bytes, and of their weights.
 const WORD_BYTES: usize = 128 + 8;
 
@@ -72,17 +76,17 @@ impl Shape {
     /// Bytes that a query under way takes on the card.
     pub fn slot_bytes(&self) -> u64 {
         let given = self.query_bytes() + Work::BYTES + Group::BYTES * self.scanned as usize;
-        (given + 8 * self.list as usize) as u64
+        (given + 8 * (1 + self.list as usize)) as u64
     }
 
-    /// Bytes that the threads of a block share, with lists of so many codes.
-    fn shared_bytes(&self, list: u32) -> u64 {
-        let keys = 2 * u64::from(list) + 4 * u64::from(THREADS);
+    /// Bytes that the threads of a block share, with lists of so many codes, and answers where vectors are compared.
+    fn shared_bytes(&self, list: u32, answers: u32) -> u64 {
+        let keys = 2 * u64::from(list) + 4 * u64::from(THREADS) + u64::from(answers);
         8 * keys + 4 * u64::from(THREADS / 32) + self.query_bytes() as u64
     }
 
-    fn check(&self, profile: &CardProfile) -> Result<(), GpuError> {
-        let shared = self.shared_bytes(self.list);
+    fn check(&self, profile: &CardProfile, answers: u32) -> Result<(), GpuError> {
+        let shared = self.shared_bytes(self.list, answers);
         if shared <= u64::from(profile.shared_bytes) {
             return Ok(());
         }
@@ -110,7 +114,7 @@ impl<'a> Upload<'a> {
     /// # Errors
     /// [`GpuError::Memory`] where the codes do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
     pub fn begin(card: &'a dyn Card, shape: Shape) -> Result<Upload<'a>, GpuError> {
-        shape.check(card.profile())?;
+        shape.check(card.profile(), 0)?;
         let queue = card.queue()?;
         let codes = card.allocate("the codes of the index", shape.codes_bytes())?;
         Ok(Upload { card, shape, queue, codes, written: 0 })
@@ -126,22 +130,27 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Begins to serve.
+    /// Begins to serve; with `vectors`, by place, the best codes' vectors are compared on the card.
     ///
     /// # Errors
-    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Driver`].
-    pub fn finish(self) -> Result<Scans, GpuError> {
+    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
+    pub fn finish(self, vectors: Option<Vectors>) -> Result<Scans, GpuError> {
         let Upload { card, shape, queue, codes, written } = self;
+        let exact = vectors.as_ref().map(|vectors| vectors.exact);
+        if exact.is_some() {
+            shape.check(card.profile(), shape.list)?;
+        }
         if written != shape.codes_bytes() {
             let reason = format!("{written} bytes of codes, {} were to come", shape.codes_bytes());
             return Err(GpuError::Driver { operation: "take the codes", reason });
         }
         let (slots, what) = (u64::from(shape.slots), "the queries under way");
         let query_bytes = shape.query_bytes() as u64;
-        let staged = card.allocate(what, slots * query_bytes)?;
+        let vector_bytes = exact.map_or(0, |exact| WANTED_BYTES + exact.query_bytes()) as u64;
+        let staged = card.allocate(what, slots * (query_bytes + vector_bytes))?;
         let work = card.allocate(what, slots * Work::BYTES as u64)?;
         let groups = card.allocate(what, slots * Group::BYTES as u64 * u64::from(shape.scanned))?;
-        let found = card.allocate(what, slots * 8 * u64::from(shape.list))?;
+        let found = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
         let args = Args {
             addresses: [&codes, &staged, &work, &groups, &found].map(|memory| memory.address()),
             numbers: [
@@ -155,11 +164,26 @@ impl<'a> Upload<'a> {
                 0,
             ],
         };
-        let resident_bytes = codes.bytes() + slots * shape.slot_bytes();
         let places = u64::from(shape.groups) * u64::from(shape.group_vectors);
-        let batch = Batch::new(Kernel::Scan, queue, [staged, work, groups], found, vec![codes]);
-        let scanning = Scanning { batch, args, shape, places };
-        Ok(Scans { shape, service: Service::start(shape.slots, scanning)?, resident_bytes })
+        if vectors.as_ref().is_some_and(|vectors| vectors.places != places) {
+            let reason = format!("they are not those of {places} places");
+            return Err(GpuError::Driver { operation: "take the vectors", reason });
+        }
+        let taken = [&codes, &staged, &work, &groups, &found].map(|memory| memory.bytes());
+        let resident_bytes = taken.iter().sum::<u64>() + vectors.as_ref().map_or(0, Vectors::bytes);
+        let (kernel, rerank) = match &vectors {
+            None => (Kernel::Scan, None),
+            Some(Vectors { vectors, ids, exact, .. }) => {
+                let addresses = [vectors.address(), ids.address()];
+                let best_room = shape.list;
+                (Kernel::Rerank, Some(RerankArgs { addresses, exact: exact.words(), best_room }))
+            }
+        };
+        let vectors = vectors.into_iter().flat_map(|vectors| [vectors.vectors, vectors.ids]);
+        let kept = [codes].into_iter().chain(vectors).collect();
+        let batch = Batch::new(kernel, queue, [staged, work, groups], found, kept);
+        let scanning = Scanning { batch, args, rerank, shape, places };
+        Ok(Scans { shape, exact, service: Service::start(shape.slots, scanning)?, resident_bytes })
     }
 }
 
@@ -167,6 +191,7 @@ impl<'a> Upload<'a> {
 #[derive(Debug)]
 pub struct Scans {
     shape: Shape,
+    exact: Option<Exact>,
     service: Service<Scanning>,
     resident_bytes: u64,
 }
@@ -175,7 +200,13 @@ impl Scans {
     /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when
     /// one is free.
     pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
-        Some(Slot { place: Place::take(self.service.shared(), Some(waker))?, shape: self.shape })
+        let place = Place::take(self.service.shared(), Some(waker))?;
+        Some(Slot { place, shape: self.shape, exact: self.exact })
+    }
+
+    /// Whether vectors are compared on the card.
+    pub fn compares(&self) -> bool {
+        self.exact.is_some()
     }
 
     /// What scans are like.
@@ -216,25 +247,31 @@ pub struct Tables<'a> {
 pub struct Slot {
     place: Place<Letter>,
     shape: Shape,
+    exact: Option<Exact>,
 }
 
 impl Slot {
-    /// Asks for the best `list` codes of `groups`; `waker` is woken when the answer is there.
+    /// Asks for the best `list` codes of `groups`, or, where vectors are on the card, for the nearest so many of their vectors to the one
+    /// that is given with that; `waker` is woken when the answer is there.
     ///
     /// # Errors
     /// [`GpuError::Unsuited`] where that is more than the shape says.
     ///
     /// # Panics
-    /// When a group is none, holds more than it may, or the tables are of other codes, which are a caller's bugs: the card would read
-    /// what is not there.
+    /// When a group is none, holds more than it may, the tables are of other codes, or a vector is there or not as it should not be,
+    /// which are a caller's bugs: the card would read what is not there.
     pub fn ask(
         &mut self,
         tables: &Tables<'_>,
         groups: impl Iterator<Item = Group>,
         list: u32,
+        vector: Option<(&[u8], u32)>,
         waker: TaskWaker,
     ) -> Result<(), GpuError> {
         let shape = self.shape;
+        let vector_bytes = self.exact.map(|exact| exact.query_bytes());
+        let given = vector.map(|(vector, _)| vector.len().next_multiple_of(4));
+        assert_eq!(given, vector_bytes, "a vector of another length");
         let words = shape.plane_bytes.div_ceil(4) as usize;
         assert!(
             tables.tables.len() == 2 * words && tables.weights.len() == 2 * words,
@@ -249,6 +286,12 @@ impl Slot {
             }
             tables.tables.iter().for_each(|table| query.extend_from_slice(table));
             tables.weights.iter().for_each(|weights| query.extend_from_slice(weights));
+            letter.answers = vector.map_or(0, |(_, answers)| answers.clamp(1, list.max(1)));
+            if let Some((vector, _)) = vector {
+                query.extend(letter.answers.to_le_bytes());
+                query.extend_from_slice(vector);
+                query.resize(query.len().next_multiple_of(4), 0);
+            }
             wanted.clear();
             wanted.extend(groups);
             let most = (shape.group_blocks * LANES).min(shape.group_vectors);
@@ -270,17 +313,20 @@ impl Slot {
         Ok(())
     }
 
-    /// Tells `each` of the best codes, in order, once they are there: how far each is estimated to be, and its place. `None` before.
+    /// Tells `each` of the best codes, in order, once they are there: how far each is estimated to be, and its place; or of the nearest
+    /// vectors how far each is, and its id. Returns how many codes were found; `None` before.
     ///
     /// # Errors
     /// [`GpuError`].
-    pub fn answer(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<(), GpuError>> {
-        self.place.answer(|letter| {
-            for key in &letter.keys {
-                let ordered = (key >> 32) as u32;
-                let bits = if ordered >> 31 == 1 { ordered ^ 1 << 31 } else { !ordered };
-                each(f32::from_bits(bits), *key as u32);
-            }
-        })
+    pub fn answer(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<u32, GpuError>> {
+        let mut found = 0;
+        let answered = self.place.answer(|letter| {
+            found = letter.found;
+            letter.keys.iter().for_each(|key| {
+                let (distance, number) = of_key(*key);
+                each(distance, number);
+            });
+        });
+        answered.map(|answered| answered.map(|()| found))
     }
 }

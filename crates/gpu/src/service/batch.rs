@@ -5,17 +5,17 @@ use crate::error::GpuError;
 
 /// What a kernel is given for many queries, and what it answers.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct Batch<const N: usize> {
     kernel: Kernel,
     queue: Box<dyn CardQueue>,
     /// Where [`Batch::packed`] is copied.
-    given: [Box<dyn CardMemory>; 3],
+    given: [Box<dyn CardMemory>; N],
     returned: Box<dyn CardMemory>,
     /// What only the kernel reads and writes.
     #[expect(dead_code, reason = "held for as long as kernels run")]
     kept: Vec<Box<dyn CardMemory>>,
     /// What is copied to the card.
-    pub(crate) packed: [Vec<u8>; 3],
+    pub(crate) packed: [Vec<u8>; N],
     answers: Vec<u8>,
     /// Queries that there are.
     pub(crate) count: usize,
@@ -34,22 +34,22 @@ pub(crate) struct Blocks<'a> {
     pub(crate) answer_bytes: usize,
 }
 
-impl Batch {
+impl<const N: usize> Batch<N> {
     /// Of copies to `given` and back from `returned`; `kept` is held as long.
     pub(crate) fn new(
         kernel: Kernel,
         queue: Box<dyn CardQueue>,
-        given: [Box<dyn CardMemory>; 3],
+        given: [Box<dyn CardMemory>; N],
         returned: Box<dyn CardMemory>,
         kept: Vec<Box<dyn CardMemory>>,
-    ) -> Batch {
+    ) -> Batch<N> {
         Batch {
             kernel,
             queue,
             given,
             returned,
             kept,
-            packed: Default::default(),
+            packed: std::array::from_fn(|_| Vec::new()),
             answers: Vec::new(),
             count: 0,
         }
@@ -80,8 +80,8 @@ impl Batch {
         Ok(copied)
     }
 
-    /// What query number `at` was answered, in whole `N` bytes.
-    pub(crate) fn answer<const N: usize>(&self, at: usize) -> &[[u8; N]] {
+    /// What query number `at` was answered, in whole `B` bytes.
+    pub(crate) fn answer<const B: usize>(&self, at: usize) -> &[[u8; B]] {
         let bytes = self.answers.len() / self.count.max(1);
         self.answers[bytes * at..][..bytes].as_chunks().0
     }
@@ -141,6 +141,10 @@ mod tests {
 
         fn read(&mut self, _: &dyn CardMemory, _: u64, out: &mut [u8]) -> Result<(), GpuError> {
             out.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<(), GpuError> {
             Ok(())
         }
     }

@@ -131,6 +131,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) shared: bool,
     /// The graphics card that searches.
     pub(crate) card: Option<&'a dyn Card>,
+    /// Whether vectors and links are to be there as well.
+    pub(crate) resident: bool,
 }
 
 /// What a verification has to work with.

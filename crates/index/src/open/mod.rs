@@ -79,7 +79,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tier::{OpenParts, Pages, arrives, moves_lines, open_tier};
+use tier::{OpenParts, Pages, arrives, card_profile, check_card, moves_lines, open_tier};
 
 /// Bytes of a connection to a store, about: what it reads into, and its TLS.
 const CONNECTION_BYTES: u64 = 48 << 10;
@@ -148,7 +148,8 @@ impl Loaded {
         pages: Pages,
     ) -> Result<Loaded, IndexError> {
         let Pages { tier, loaded, cache, parts } = pages;
-        let own = tier.profile();
+        let resident = options.tier == TierChoice::Card;
+        let own = if resident { &card_profile() } else { tier.profile() };
         let devices = parts.as_ref().map_or(1, |parts| parts.paths.len() as u32);
         let measured = options.profile.as_ref().map(|saved| own.measured_as(&saved.of_devices(devices)));
         let profile = measured.unwrap_or_else(|| own.clone());
@@ -164,6 +165,7 @@ impl Loaded {
             arriving,
             shared: tier.is_shared(),
             card: options.card.as_deref(),
+            resident,
         };
         let opened = stored.open(&loading)?;
         Ok(Loaded { tier, opened, profile, cache, parts })
@@ -233,6 +235,7 @@ impl Index {
         let wrong = |reason| IndexError::damaged(address, "the manifest", reason);
         let (element, metric) = (manifest.element().map_err(wrong)?, manifest.metric().map_err(wrong)?);
         let stored = families::stored(address, &manifest)?;
+        check_card(options)?;
         if options.card.is_some() {
             stored.check_card(&manifest)?;
         }

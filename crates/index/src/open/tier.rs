@@ -12,13 +12,13 @@ use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Source};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
-use bathyal_tier::{Tier, TierError};
+use bathyal_tier::{Tier, TierError, TierProfile};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where pages of vectors and links are read from. As text: `file`, `dram`, `mapped` or `mapped:PLACE`, where the
+/// Where pages of vectors and links are read from. As text: `file`, `dram`, `gpu`, `mapped` or `mapped:PLACE`, where the
 /// place is `node=N` or a path (see [`MappedOptions`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TierChoice {
@@ -31,6 +31,9 @@ pub enum TierChoice {
     /// unless they lie there already, and read in place. Counts towards a memory budget only where it is anonymous
     /// memory of the process.
     Mapped(MappedOptions),
+    /// The memory of the graphics card that searches ([`OpenOptions::card`]), beside the codes: vectors and links are copied there when
+    /// the index is opened, and compared there. Of families and layouts that a card can search.
+    Card,
 }
 
 impl TierChoice {
@@ -40,7 +43,7 @@ impl TierChoice {
             TierChoice::File => Place::File,
             TierChoice::Dram => Place::Dram,
             TierChoice::Mapped(options) if options.is_dram() => Place::Dram,
-            TierChoice::Mapped(_) => Place::Elsewhere,
+            TierChoice::Mapped(_) | TierChoice::Card => Place::Elsewhere,
         }
     }
 }
@@ -52,9 +55,10 @@ impl FromStr for TierChoice {
         match text.split_once(':').unwrap_or((text, "")) {
             ("file", "") => Ok(TierChoice::File),
             ("dram", "") => Ok(TierChoice::Dram),
+            ("gpu", "") => Ok(TierChoice::Card),
             ("mapped", place) => place.parse().map(TierChoice::Mapped),
             _ => Err(format!(
-                "unknown tier '{text}': it is one of file, dram, mapped, mapped:node=N, mapped:PATH"
+                "unknown tier '{text}': it is one of file, dram, gpu, mapped, mapped:node=N, mapped:PATH"
             )),
         }
     }
@@ -65,12 +69,46 @@ impl fmt::Display for TierChoice {
         match self {
             TierChoice::File => write!(formatter, "file"),
             TierChoice::Dram => write!(formatter, "dram"),
+            TierChoice::Card => write!(formatter, "gpu"),
             TierChoice::Mapped(options) if *options == MappedOptions::default() => {
                 write!(formatter, "mapped")
             }
             TierChoice::Mapped(options) => write!(formatter, "mapped:{options}"),
         }
     }
+}
+
+/// The memory of a graphics card as efforts are chosen by: nothing is read from it.
+pub(super) fn card_profile() -> TierProfile {
+    TierProfile {
+        kind: "gpu".into(),
+        method: "compared where it is".into(),
+        granularity: 4,
+        alignment: 1,
+        addressable: true,
+        latency_ns: 0,
+        iops: 0.0,
+        bandwidth_bytes_per_s: 0.0,
+        depth: 1,
+        issue_ns: 0,
+    }
+}
+
+/// Refuses the memory of a card where none was named, or where reads of it are to be something else.
+pub(super) fn check_card(options: &OpenOptions) -> Result<(), IndexError> {
+    if options.tier != TierChoice::Card {
+        return Ok(());
+    }
+    let what = match (&options.card, &options.wrap) {
+        (None, _) => {
+            "the tier gpu is the memory of the graphics card that searches: say which one by --device gpu (device), or take another tier"
+        }
+        (_, Some(_)) => {
+            "nothing is read from the tier gpu, so that no device can be emulated there: leave --delay (delay) out, or take another tier"
+        }
+        _ => return Ok(()),
+    };
+    Err(IndexError::Parameter(what.into()))
 }
 
 /// What the pages are read from.
@@ -249,10 +287,12 @@ mod tests {
 
     #[test]
     fn choices_are_read_and_written_alike() {
-        for text in ["file", "dram", "mapped", "mapped:node=1", "mapped:/dev/dax0.0", "mapped:x,verify"] {
+        for text in
+            ["file", "dram", "gpu", "mapped", "mapped:node=1", "mapped:/dev/dax0.0", "mapped:x,verify"]
+        {
             assert_eq!(text.parse::<TierChoice>().unwrap().to_string(), text);
         }
-        for text in ["", "mappped", "file:x", "mapped:node=x"] {
+        for text in ["", "mappped", "file:x", "gpu:1", "mapped:node=x"] {
             assert!(text.parse::<TierChoice>().is_err(), "{text}");
         }
     }

@@ -114,6 +114,19 @@ impl Exact {
         self.shift + self.scale * self.distance.between(query, vector)
     }
 
+    /// The same for a graphics card that has the vectors.
+    pub(crate) fn on_card(&self) -> bathyal_gpu::Exact {
+        let Exact { distance, scale, shift } = *self;
+        bathyal_gpu::Exact {
+            metric: distance.metric(),
+            row: distance.element(),
+            query: distance.query_element(),
+            dim: distance.dim() as u32,
+            scale,
+            shift,
+        }
+    }
+
     /// The distances to the vectors `ids` of those that lie one after the other.
     #[inline]
     pub(crate) fn score_some(&self, query: &[u8], vectors: &[u8], ids: &[u32], out: &mut [f32]) {

@@ -116,6 +116,12 @@ impl Distance {
         self.row_bytes
     }
 
+    /// Type of the queries' components.
+    #[inline]
+    pub fn query_element(&self) -> Element {
+        self.query
+    }
+
     /// Type of the rows' components.
     #[inline]
     pub fn element(&self) -> Element {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bathyal_console::{Console, Failure};
+use bathyal_gpu::graph::Codes;
 use bathyal_gpu::{hops, scans};
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{DEFAULT_BEAM_WIDTH, Effort, Index, OpenOptions, SearchOptions, SearchResult, inspect};
@@ -178,7 +179,7 @@ impl Known {
     fn sent(&self, pages: f64, rounds: f64, found: &SearchResult, vector_bytes: f64) -> (f64, f64) {
         if self.subject.is_graph() {
             let links = 4.0 * pages * self.degree.0;
-            let query = self.hops(found.search_list, 1).query_bytes() as f64;
+            let query = self.card_codes().query_bytes() as f64;
             let sent = query + rounds * hops::WORK_BYTES as f64 + links;
             return (sent, sent + pages * vector_bytes);
         }
@@ -192,24 +193,25 @@ impl Known {
     fn slot(&self, found: &SearchResult) -> u64 {
         let beam_width = self.subject.beam_width().unwrap_or(DEFAULT_BEAM_WIDTH);
         match self.subject.is_graph() {
-            true => self.hops(found.search_list, beam_width).slot_bytes(),
+            true => self.hops(found.search_list, beam_width).slot_bytes(&self.card_codes()),
             false => self.scans(found.search_list, found.probes.unwrap_or(1)).slot_bytes(),
         }
     }
 
     fn hops(&self, list: u32, width: u32) -> hops::Shape {
-        let planes = self.codes.bytes.iter().filter_map(|(plane, group)| hops::Shape::plane(*plane, *group));
-        hops::Shape {
+        hops::Shape { list, width, ids: self.degree.1 * width, slots: 1 }
+    }
+
+    fn card_codes(&self) -> Codes {
+        let planes = self.codes.bytes.iter().filter_map(|(plane, group)| Codes::plane(*plane, *group));
+        Codes {
             code_bytes: self.codes.code_bytes as u32,
             factor_bytes: self.codes.factor_bytes as u32,
             planes: planes.collect(),
             groups: self.codes.groups as u32,
             fine: self.codes.fine,
-            list,
-            width,
-            ids: self.degree.1 * width,
             pivots: Vec::new(),
-            slots: 1,
+            entry: 0,
         }
     }
 

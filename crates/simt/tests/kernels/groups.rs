@@ -1,9 +1,10 @@
 //! Groups of codes of random vectors, scanned on a card and on this processor.
 
-use bathyal_gpu::Card;
+use super::stored::Stored;
 use bathyal_gpu::scans::{Group, Shape, Tables, Upload};
+use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, SCAN_BLOCK};
-use bathyal_kernels::{Metric, Neighbor};
+use bathyal_kernels::{Element, Metric, Neighbor};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions};
 use rand::rngs::SmallRng;
@@ -105,14 +106,18 @@ impl Groups {
         hits
     }
 
-    /// Whether all scans on `card` are those of this processor; if not, in what.
-    pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let said = |error: bathyal_gpu::GpuError| error.to_string();
-        let mut upload = Upload::begin(card, self.shape(SLOTS)).map_err(said)?;
+    /// The answers of all queries: the query, how many codes were found, and the best of them; or, with `stored` vectors on the card,
+    /// the nearest of theirs.
+    fn run(
+        &self,
+        card: &dyn Card,
+        stored: Option<&Stored>,
+    ) -> Result<Vec<(usize, u32, Vec<Neighbor>)>, GpuError> {
+        let mut upload = Upload::begin(card, self.shape(SLOTS))?;
         for piece in self.codes.chunks(1000) {
-            upload.append(piece).map_err(said)?;
+            upload.append(piece)?;
         }
-        let scans = &upload.finish().map_err(said)?;
+        let scans = &upload.finish(stored.map(|stored| stored.upload(card)).transpose()?)?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let (mut queries, mut scanned) = (0..QUERIES, Vec::new());
@@ -137,13 +142,12 @@ impl Groups {
                     weights: numbers.weights,
                 };
                 let groups = self.scanned(query).into_iter();
-                if let Err(error) = slot.ask(&tables, groups, self.list as u32, cx.task_waker()) {
-                    return (query, Err(error));
-                }
+                let vector = stored.map(|stored| (stored.query(query), self.wanted(query) as u32));
+                slot.ask(&tables, groups, self.list as u32, vector, cx.task_waker())?;
                 let mut hits = Vec::new();
                 loop {
                     match slot.answer(|distance, id| hits.push(Neighbor { distance, id })) {
-                        Some(answered) => return (query, answered.map(|()| hits)),
+                        Some(answered) => return answered.map(|found| (query, found, hits)),
                         None => cx.parked().await,
                     }
                 }
@@ -151,15 +155,43 @@ impl Groups {
         };
         engine.run(QUERIES, next, |scan| scanned.push(scan), Control::default()).unwrap();
         assert_eq!(scanned.len(), QUERIES);
-        for (query, hits) in scanned {
-            let (hits, expected) = (hits.map_err(said)?, self.expected(query));
+        scanned.into_iter().collect()
+    }
+
+    /// Answers of a query where vectors are compared: fewer than a block has threads, or more.
+    fn wanted(&self, query: usize) -> usize {
+        (60 * query + 1).min(self.list)
+    }
+
+    /// Whether all scans on `card` are those of this processor; if not, in what.
+    pub fn check(&self, card: &dyn Card) -> Result<(), String> {
+        for (query, found, hits) in self.run(card, None).map_err(|error| error.to_string())? {
+            let expected = self.expected(query);
             let same =
                 |a: &Neighbor, b: &Neighbor| a.id == b.id && a.distance.to_bits() == b.distance.to_bits();
             let differ = hits.iter().zip(&expected).position(|(a, b)| !same(a, b));
-            if let Some(at) =
-                differ.or((hits.len() != expected.len()).then_some(hits.len().min(expected.len())))
-            {
+            let short = (hits.len() != expected.len() || found as usize != hits.len())
+                .then_some(hits.len().min(expected.len()));
+            if let Some(at) = differ.or(short) {
                 return Err(format!("query {query}, {at}: {:?}, not {:?}", hits.get(at), expected.get(at)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Vectors of the places of all groups.
+    pub fn stored(&self, form: (Element, bool, Metric), dim: usize) -> Stored {
+        Stored::new(form, dim, GROUPS * self.room, QUERIES)
+    }
+
+    /// Whether the answers of scans on a card that has the vectors as well are those of this processor; if not, in what.
+    pub fn check_resident(&self, card: &dyn Card, stored: &Stored) -> Result<(), String> {
+        for (query, found, hits) in self.run(card, Some(stored)).map_err(|error| error.to_string())? {
+            let codes = self.expected(query);
+            let expected = stored.nearest(query, codes.iter().map(|hit| hit.id), self.wanted(query));
+            let hits: Vec<(f32, u32)> = hits.iter().map(|hit| (hit.distance, hit.id)).collect();
+            if hits != expected || found as usize != codes.len() {
+                return Err(format!("query {query}, {found} found: {hits:?}, not {expected:?}"));
             }
         }
         Ok(())

@@ -4,11 +4,13 @@
 mod groups;
 mod mutants;
 mod races;
+mod stored;
 mod walks;
 
-use bathyal_kernels::Metric;
+use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use groups::Groups;
+use stored::Stored;
 use walks::Walks;
 
 fn all_walks() -> [Walks; 4] {
@@ -63,6 +65,46 @@ fn scans_are_those_of_a_processor_in_any_order_of_threads() {
     }
 }
 
+/// All that vectors may be: elements, whether queries are of f32, metrics.
+fn forms() -> impl Iterator<Item = (Element, bool, Metric)> {
+    let elements = Element::ALL.into_iter().flat_map(|element| [(element, false), (element, true)]);
+    elements.flat_map(|(element, of_floats)| Metric::ALL.map(|metric| (element, of_floats, metric)))
+}
+
+/// Has `check` look at vectors of all forms, of an odd number of dimensions and of more than a warp has lanes.
+fn of_all_forms(stored: impl Fn((Element, bool, Metric), usize) -> Stored, check: impl Fn(&Stored, &str)) {
+    for (number, form) in forms().enumerate() {
+        let dim = [37, 160, 3][number % 3];
+        check(&stored(form, dim), &format!("{form:?} of {dim} dimensions"));
+    }
+}
+
+#[test]
+fn searches_of_what_is_on_a_card_are_those_of_a_processor() {
+    let card = EmulatedCard::new(EmulatedOptions::default());
+    let (walks, groups) =
+        (Walks::new("axes", 24, 16, 20, (12, 3)), Groups::new("axes", 24, 16, 60, 40, Metric::L2));
+    of_all_forms(
+        |form, dim| walks.stored(form, dim),
+        |stored, what| {
+            walks.check_resident(&card, stored).unwrap_or_else(|reason| panic!("{what}: {reason}"))
+        },
+    );
+    of_all_forms(
+        |form, dim| groups.stored(form, dim),
+        |stored, what| {
+            groups.check_resident(&card, stored).unwrap_or_else(|reason| panic!("{what}: {reason}"))
+        },
+    );
+    let form = (Element::U8, false, Metric::L2);
+    for (seed, (walks, groups)) in all_walks().into_iter().zip(all_groups()).enumerate() {
+        let card = EmulatedCard::new(EmulatedOptions { seed: seed as u64, ..EmulatedOptions::default() });
+        walks.check_resident(&card, &walks.stored(form, 20)).unwrap();
+        groups.check_resident(&card, &groups.stored(form, 20)).unwrap();
+        assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+    }
+}
+
 /// On a real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
 #[test]
 fn a_real_card_does_what_a_processor_does() {
@@ -78,6 +120,13 @@ fn a_real_card_does_what_a_processor_does() {
                 .check(&*card)
                 .unwrap_or_else(|reason| panic!("groups {number}, repeat {repeat}: {reason}"));
         }
+        let form = forms().nth(repeat).unwrap_or((Element::U8, false, Metric::L2));
+        for walks in all_walks() {
+            walks.check_resident(&*card, &walks.stored(form, 37)).unwrap();
+        }
+        for groups in all_groups() {
+            groups.check_resident(&*card, &groups.stored(form, 37)).unwrap();
+        }
     }
 }
 
@@ -87,7 +136,7 @@ fn a_query_takes_little_of_the_card() {
     for (kind, bytes, dim, list) in [("axes", 32, 128, 100), ("axes", 32, 128, 400), ("axes", 160, 1024, 300)]
     {
         let walks = Walks::new(kind, bytes, dim, 64, (list, 4));
-        let slot = walks.shape(1).slot_bytes();
+        let slot = walks.shape(1).slot_bytes(&walks.codes());
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates: {slot} bytes");
         let groups = Groups::new(kind, bytes, dim, 96, list, Metric::L2);
         let slot = bathyal_gpu::scans::Shape { scanned: 512, ..groups.shape(1) }.slot_bytes();

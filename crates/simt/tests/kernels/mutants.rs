@@ -2,21 +2,21 @@
 
 use super::groups::Groups;
 use super::walks::Walks;
-use bathyal_kernels::Metric;
+use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions, LaunchFunction};
 use std::ffi::CString;
 use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 20] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 31] = [
     (
         "no barrier before a merge",
-        "hop.cu",
+        "graph.h",
         "room.links[thread] = key;\n    __syncthreads();",
         "room.links[thread] = key;",
     ),
-    ("no barrier after a merge", "hop.cu", "merge(room, held);\n    __syncthreads();", "merge(room, held);"),
+    ("no barrier after a merge", "graph.h", "merge(room, held);\n    __syncthreads();", "merge(room, held);"),
     (
         "no barrier between writing and reading in a sort",
         "keys.h",
@@ -31,7 +31,7 @@ pub const MUTANTS: [(&str, &str, &str, &str); 20] = [
     ),
     (
         "no barrier behind the counts of warps",
-        "hop.cu",
+        "graph.h",
         "room.counts[warp] = __popc(ballot);\n    __syncthreads();",
         "room.counts[warp] = __popc(ballot);",
     ),
@@ -50,59 +50,110 @@ pub const MUTANTS: [(&str, &str, &str, &str); 20] = [
     ),
     (
         "a ballot that counts its own lane",
-        "hop.cu",
+        "graph.h",
         "((1u << lane) - 1));\n    for (u32 w",
         "((2u << lane) - 1));\n    for (u32 w",
     ),
     (
         "duplicates that were expanded are kept",
-        "hop.cu",
+        "graph.h",
         "room.merged[i - 1] >> 1 != key >> 1",
         "room.merged[i - 1] != key",
     ),
-    ("all pivots are looked at", "hop.cu", "ids[(first + thread) * step]", "ids[first + thread]"),
+    ("all pivots are looked at", "graph.h", "ids.all[(u64)i * ids.step]", "ids.all[(u64)i]"),
     ("all pivots stay", "hop.cu", "part ? work.list : work.starts", "work.list"),
-    ("what is expanded stays fresh", "hop.cu", "room.list[i] &= ~1ull;", ""),
+    ("what is expanded stays fresh", "graph.h", "room.list[i] &= ~1ull;", ""),
     (
         "scan: no barrier behind the counts of warps",
-        "scan.cu",
+        "groups.h",
         "room.counts[warp] = __popc(ballot);\n      __syncthreads();",
         "room.counts[warp] = __popc(ballot);",
     ),
     (
         "scan: no barrier behind what waits",
-        "scan.cu",
+        "groups.h",
         "room.waiting[at] = key;\n      __syncthreads();",
         "room.waiting[at] = key;",
     ),
     (
         "scan: no barrier before a merge",
-        "scan.cu",
-        "room.sorting[thread] = key;\n  __syncthreads();",
-        "room.sorting[thread] = key;",
+        "keys.h",
+        "sorting[thread] = key;\n  __syncthreads();",
+        "sorting[thread] = key;",
     ),
     (
         "scan: no barrier behind a merge",
-        "scan.cu",
-        "room.waiting[THREADS + thread] : NO_KEY;\n  __syncthreads();",
-        "room.waiting[THREADS + thread] : NO_KEY;",
+        "keys.h",
+        "kept = all < most ? all : most;\n  __syncthreads();",
+        "kept = all < most ? all : most;",
     ),
-    ("scan: what was not merged is lost", "scan.cu", "room.waiting[thread] = left;", ""),
+    ("scan: what was not merged is lost", "groups.h", "room.waiting[thread] = left;", ""),
     (
         "scan: the worst of the list is one too good",
-        "scan.cu",
+        "groups.h",
         "room.list[work.list - 1]",
         "room.list[work.list / 2]",
     ),
     (
         "scan: the last codes are left out",
-        "scan.cu",
+        "groups.h",
         "if (waiting > 0) held = take_waiting",
         "if (waiting > 64) held = take_waiting",
     ),
+    (
+        "walk: no barrier after the next were chosen",
+        "walk.cu",
+        "work.width, next);\n    }\n    __syncthreads();",
+        "work.width, next);\n    }",
+    ),
+    (
+        "walk: no barrier behind distances",
+        "walk.cu",
+        "args.ids[next[i]]);\n    }\n    __syncthreads();",
+        "args.ids[next[i]]);\n    }",
+    ),
+    ("walk: where it begins is forgotten", "walk.cu", "count = 1;", "count = 0;"),
+    (
+        "walk: links of one vector too few",
+        "walk.cu",
+        "count = width * args.degree;",
+        "count = (width - 1) * args.degree;",
+    ),
+    (
+        "walk: one hop too many is counted",
+        "walk.cu",
+        "if (width == 0) break;",
+        "hops += width == 0;\n    if (width == 0) break;",
+    ),
+    ("rerank: places in place of ids", "rerank.cu", "args.ids[place]);", "place);"),
+    (
+        "rerank: what comes behind a round is left out",
+        "rerank.cu",
+        "if (at >= held) break;",
+        "if (at >= held || first > 0) break;",
+    ),
+    (
+        "rerank: as many answers as codes",
+        "rerank.cu",
+        "room.sorting, kept, wanted);",
+        "room.sorting, kept, args.best_room);",
+    ),
+    ("exact: the last components are left out", "exact.h", "4 * w < exact.dim;", "4 * w + 4 <= exact.dim;"),
+    (
+        "exact: a lane is not added",
+        "exact.h",
+        "sums.ab += __shfl",
+        "sums.ab = (threadIdx.x & 31) == 9 ? 0 : sums.ab;\n    sums.ab += __shfl",
+    ),
+    ("exact: products have no sign", "exact.h", "const bool negative = ", "const bool negative = false && "),
 ];
 
-const SOURCES: [&str; 4] = ["hop.cu", "scan.cu", "keys.h", "device.h"];
+/// The names of all sources.
+fn sources() -> Vec<String> {
+    let kernels = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/kernels")).unwrap();
+    let names = kernels.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".cu") || name.ends_with(".h")).collect()
+}
 
 pub fn source(name: &str) -> String {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/kernels");
@@ -111,9 +162,9 @@ pub fn source(name: &str) -> String {
 
 /// Writes the kernels into a folder, with another text in place of one of the sources.
 pub fn write_sources(folder: &Path, changed: Option<(&str, &str)>) {
-    for name in SOURCES {
+    for name in sources() {
         let text = changed.filter(|(changed, _)| *changed == name).map(|(_, text)| text.to_string());
-        std::fs::write(folder.join(name), text.unwrap_or_else(|| source(name))).unwrap();
+        std::fs::write(folder.join(&name), text.unwrap_or_else(|| source(&name))).unwrap();
     }
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("cpp");
     std::fs::copy(own.join("kernels.cpp"), folder.join("kernels.cpp")).unwrap();
@@ -168,12 +219,19 @@ fn one_of_them() {
     let walks = Walks::new("axes", 32, 128, 90, (150, 4));
     // Of few links, so that where it begins is felt.
     let sparse = Walks::new("axes", 37, 24, 5, (30, 1));
+    // Of lists that hold all that can be reached.
+    let wide = Walks::new("axes", 24, 16, 2, (300, 8));
     let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
     for seed in 0..4 {
         let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
         // SAFETY: libraries stay open.
         let card = unsafe { EmulatedCard::with(function, options) };
         walks.check(&card).and_then(|()| groups.check(&card)).and_then(|()| sparse.check(&card)).unwrap();
+        for (number, dim) in [(0, 37), (1, 7)] {
+            let form = [(Element::I8, false, Metric::InnerProduct), (Element::F32, true, Metric::L2)][number];
+            wide.check_resident(&card, &wide.stored(form, dim)).unwrap();
+            groups.check_resident(&card, &groups.stored(form, dim)).unwrap();
+        }
     }
 }
 

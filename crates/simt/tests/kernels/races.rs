@@ -4,7 +4,7 @@
 use super::groups::Groups;
 use super::mutants::{MUTANTS, compiler, source, write_sources};
 use super::walks::Walks;
-use bathyal_kernels::Metric;
+use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,11 +13,13 @@ use std::process::Command;
 const SOUND: usize = 16;
 
 /// Mutants that are races.
-const LEFT_OUT: [&str; 4] = [
+const LEFT_OUT: [&str; 6] = [
     "no barrier before a merge",
     "no barrier before the list is stored",
     "no barrier between reading and writing in a sort",
     "scan: no barrier behind a merge",
+    "walk: no barrier after the next were chosen",
+    "walk: no barrier behind distances",
 ];
 
 /// Compiles what replays launches; `None` where the compiler has no ThreadSanitizer.
@@ -79,6 +81,10 @@ fn no_two_threads_touch_the_same_without_a_barrier() {
         (Walks::new("axes", 32, 128, 90, (150, 4)), Groups::new("axes", 33, 60, 300, 150, Metric::L2));
     record("hops", &|card| walks.check(card).unwrap());
     record("scans", &|card| groups.check(card).unwrap());
+    let small = Walks::new("axes", 24, 16, 20, (12, 3));
+    let form = (Element::I8, false, Metric::L2);
+    record("walks", &|card| small.check_resident(card, &small.stored(form, 37)).unwrap());
+    record("reranks", &|card| groups.check_resident(card, &groups.stored(form, 37)).unwrap());
     let program = folder.path().join("sound");
     std::fs::create_dir(&program).unwrap();
     let Some(program) = replayer(&program, None) else {

@@ -1,9 +1,12 @@
 //! Walks through a graph of random vectors, on a card and on this processor.
 
-use bathyal_gpu::Card;
-use bathyal_gpu::hops::{Asks, Shape, Slot, Upload, write_query};
+use super::stored::Stored;
+use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
+use bathyal_gpu::hops::{Asks, Hops, Shape, Slot};
+use bathyal_gpu::walks::{self, Counts, LinkUpload};
+use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
-use bathyal_kernels::{CandidateList, Metric, Neighbor};
+use bathyal_kernels::{CandidateList, Element, Metric, Neighbor};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions};
 use rand::rngs::SmallRng;
@@ -52,23 +55,29 @@ impl Walks {
         Walks { codec, codes, links, queries, list, width }
     }
 
-    /// What the card is told.
-    pub fn shape(&self, slots: u32) -> Shape {
+    /// What the card is told of codes.
+    pub fn codes(&self) -> Codes {
         let codes = self.codec.plane_codes().unwrap();
-        let planes = codes.bytes.iter().map(|(plane, group)| Shape::plane(*plane, *group).unwrap());
-        let degree = self.links.iter().map(Vec::len).max().unwrap_or(0).max(9);
-        Shape {
+        let planes = codes.bytes.iter().map(|(plane, group)| Codes::plane(*plane, *group).unwrap());
+        Codes {
             code_bytes: codes.code_bytes as u32,
             factor_bytes: codes.factor_bytes as u32,
             planes: planes.collect(),
             groups: codes.groups as u32,
             fine: codes.fine,
-            list: self.list as u32,
-            width: self.width as u32,
-            ids: (degree * self.width) as u32,
             pivots: (0..VECTORS as u32).step_by(3).collect(),
-            slots,
+            entry: ENTRY,
         }
+    }
+
+    /// What it is told of queries.
+    pub fn shape(&self, slots: u32) -> Shape {
+        let (list, width) = (self.list as u32, self.width as u32);
+        Shape { list, width, ids: (self.degree().max(9) * self.width) as u32, slots }
+    }
+
+    fn degree(&self) -> usize {
+        self.links.iter().map(Vec::len).max().unwrap_or(0)
     }
 
     /// What a query asks for: more than its list of pivots, of which there are more than a block has threads, or fewer.
@@ -103,7 +112,7 @@ impl Walks {
     /// The nearest pivots, and the entry point.
     fn starts(&self, query: &CodeQuery) -> Vec<u32> {
         let Asks { starts, step, .. } = self.asks();
-        let pivots: Vec<u32> = self.shape(1).pivots.into_iter().step_by(step as usize).collect();
+        let pivots: Vec<u32> = self.codes().pivots.into_iter().step_by(step as usize).collect();
         let mut scores = vec![0.0; pivots.len()];
         query.score(&self.codec, &self.codes, &pivots, &mut scores);
         let mut all: Vec<Neighbor> =
@@ -112,13 +121,18 @@ impl Walks {
         all.iter().take(starts as usize).map(|pivot| pivot.id).chain([ENTRY]).collect()
     }
 
-    async fn walk(&self, cx: Cx, mut slot: Slot, query: &[f32]) -> Result<Vec<Vec<u32>>, String> {
+    /// Writes a query as a card reads it.
+    fn write(&self, query: &[f32], out: &mut Vec<u8>) {
         let mut prepared = CodeQuery::new();
         self.codec.prepare(query, &mut prepared);
         let numbers = prepared.plane_numbers();
         let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
         let high = if self.codec.plane_codes().is_some_and(|codes| codes.fine) { numbers.high } else { &[] };
-        slot.begin(self.asks(), |bytes| write_query(head, numbers.low, high, bytes));
+        write_query(head, numbers.low, high, out);
+    }
+
+    async fn walk(&self, cx: Cx, mut slot: Slot, query: &[f32]) -> Result<Vec<Vec<u32>>, String> {
+        slot.begin(self.asks(), |bytes| self.write(query, bytes));
         let (mut ids, mut beams, mut next) = (vec![ENTRY], Vec::new(), Vec::new());
         loop {
             slot.ask(&ids, cx.task_waker());
@@ -138,14 +152,73 @@ impl Walks {
         }
     }
 
+    fn navigation(&self, card: &dyn Card) -> Result<Navigation, GpuError> {
+        let mut upload = Upload::begin(card, self.codes(), VECTORS as u64)?;
+        for piece in self.codes.chunks(1001) {
+            upload.append(piece)?;
+        }
+        upload.finish()
+    }
+
+    /// The walks of a card that has `stored` vectors at these places, and the links, as well.
+    fn start(&self, card: &dyn Card, stored: &Stored) -> Result<walks::Walks, GpuError> {
+        let mut links = LinkUpload::begin(card, self.degree() as u32, VECTORS as u64)?;
+        self.links.iter().try_for_each(|some| links.append(some))?;
+        let shape = walks::Shape { list: self.list as u32, slots: SLOTS };
+        walks::Walks::start(card, self.navigation(card)?, links, stored.upload(card)?, shape)
+    }
+
+    /// Vectors of all places.
+    pub fn stored(&self, form: (Element, bool, Metric), dim: usize) -> Stored {
+        Stored::new(form, dim, VECTORS, QUERIES)
+    }
+
+    /// Whether the answers of walks that are on `card` as a whole are those of this processor; if not, in what.
+    pub fn check_resident(&self, card: &dyn Card, stored: &Stored) -> Result<(), String> {
+        let walks = self.start(card, stored).map_err(|error| error.to_string())?;
+        let mut engine =
+            Engine::new(Arc::new(DramTier::new(vec![0; 4096])), EngineOptions::default()).unwrap();
+        let (mut queries, mut all) = (0..QUERIES, Vec::new());
+        let wanted = |query: usize| (3 * query + 1).min(self.list);
+        let next = |cx: &Cx| {
+            let (query, cx) = (queries.next()?, cx.clone());
+            let mut slot = walks.slot(cx.task_waker()).expect("as many slots as run");
+            Some(async move {
+                let vector = (stored.query(query), wanted(query) as u32);
+                let write = |bytes: &mut Vec<u8>| self.write(&self.queries[query], bytes);
+                if let Err(error) = slot.ask(self.asks(), write, vector, cx.task_waker()) {
+                    return (query, Err(error), Vec::new());
+                }
+                let mut found = Vec::new();
+                loop {
+                    match slot.answer(|distance, id| found.push((distance, id))) {
+                        Some(answered) => return (query, answered, found),
+                        None => cx.parked().await,
+                    }
+                }
+            })
+        };
+        engine.run(SLOTS as usize, next, |one| all.push(one), Control::default()).unwrap();
+        for (query, counts, found) in all {
+            let Counts { hops, expanded, .. } = counts.map_err(|error| error.to_string())?;
+            let beams = self.expected(&self.queries[query]);
+            let places: Vec<u32> = beams.concat();
+            if (hops as usize, expanded as usize) != (beams.len() - 1, places.len()) {
+                return Err(format!("query {query}: {hops} hops, {expanded} expanded"));
+            }
+            let expected = stored.nearest(query, places.into_iter(), wanted(query));
+            if found != expected {
+                return Err(format!("query {query}: {found:?}, not {expected:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether all walks on `card` are those of this processor; if not, in what.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let said = |error: bathyal_gpu::GpuError| error.to_string();
-        let mut upload = Upload::begin(card, self.shape(SLOTS), VECTORS as u64).map_err(said)?;
-        for piece in self.codes.chunks(1001) {
-            upload.append(piece).map_err(said)?;
-        }
-        let hops = upload.finish().map_err(said)?;
+        let said = |error: GpuError| error.to_string();
+        let hops =
+            Hops::start(card, self.navigation(card).map_err(said)?, self.shape(SLOTS)).map_err(said)?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let (mut queries, mut walked) = (self.queries.iter().enumerate(), Vec::new());

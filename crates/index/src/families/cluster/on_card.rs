@@ -7,12 +7,13 @@ use super::centroids::Centroids;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use crate::error::IndexError;
-use crate::format::groups::GroupLayout;
+use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
-use bathyal_gpu::Card;
+use crate::query::SearchParams;
 use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Tables, Upload};
+use bathyal_gpu::{Card, VectorUpload, Vectors};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::Generation;
@@ -23,15 +24,15 @@ use bathyal_vectors::progress::Progress;
 const SLOTS: u32 = 4096;
 
 /// Copies the codes of an index to `card`, piece by piece, and looks whether they are sound.
-pub(super) fn scans(
+pub(super) fn scans<'a>(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
     (layout, codec): (&GroupLayout, &Codec),
     (identity, centroids): (Identity, &Centroids),
-    card: &dyn Card,
+    card: &'a dyn Card,
     progress: &dyn Progress,
-) -> Result<Scans, IndexError> {
+) -> Result<Upload<'a>, IndexError> {
     let Some(codes) = codec.plane_codes() else {
         return Err(IndexError::Internal("codes without planes on a graphics card".into()));
     };
@@ -65,18 +66,65 @@ pub(super) fn scans(
         let reason = format!("checksum {crc:08x}, the manifest says {:08x}", entry.codes.file.crc32c);
         return Err(damaged("its content".into(), reason));
     }
+    Ok(upload)
+}
+
+/// Copies the vectors of an index to `card`, in the order of their places.
+pub(super) fn vectors(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    cluster: &Cluster,
+    card: &dyn Card,
+    progress: &dyn Progress,
+) -> Result<Vectors, IndexError> {
+    let Cluster { pages, set, centroids, entry, .. } = cluster;
+    let layout = &pages.layout;
+    let places = layout.places(centroids.groups()) as u64;
+    let mut upload = VectorUpload::begin(card, set.exact.on_card(), places)?;
+    let (object, mut outcome) = (manifest.open_file(directory, &entry.file)?, Ok(()));
+    progress.stage("copying vectors to the graphics card", entry.file.bytes);
+    let mut take = |number: u32, page: &[u8]| {
+        layout.check(number, page).map_err(|reason| set.damaged(format!("page {number}"), reason))?;
+        for (slot, row) in layout.vectors(page).chunks_exact(layout.vector_bytes()).enumerate() {
+            let (place, id) = (number * layout.page_vectors() as u32 + slot as u32, layout.id(page, slot));
+            let (group, rank) = layout.group_rank(place);
+            if (rank < centroids.count(group)) != id.is_some_and(|id| id < set.ids_end) {
+                return Err(set.damaged(
+                    format!("page {number}"),
+                    format!("slot {slot} does not hold what the index says"),
+                ));
+            }
+            upload.append(row, id.unwrap_or(NO_ID))?;
+        }
+        Ok(())
+    };
+    let pages = places / layout.page_vectors() as u64;
+    let crc =
+        read_through(object.as_ref(), entry.file.bytes, layout.page_bytes(), progress, |number, page| {
+            // Zeros may follow the last page.
+            if outcome.is_ok() && number < pages {
+                outcome = take(number as u32, page);
+            }
+        })?;
+    outcome?;
+    if crc != entry.file.crc32c {
+        let reason = format!("checksum {crc:08x}, the manifest says {:08x}", entry.file.crc32c);
+        return Err(set.damaged("its content", reason));
+    }
     Ok(upload.finish()?)
 }
 
 impl Scratch {
-    /// Has the card scan the groups that were found; the best codes are the candidates.
+    /// Has the card scan the groups that were found: the best codes are the candidates; or, where it has the vectors too, the nearest
+    /// are the answer. Returns whether they are.
     pub(super) async fn scan_on_card(
         &mut self,
         cluster: &Cluster,
         scans: &Scans,
         cx: &Cx,
-        wanted: usize,
-    ) -> Result<(), IndexError> {
+        params: &SearchParams,
+    ) -> Result<bool, IndexError> {
+        let wanted = params.wanted();
         let mut slot = loop {
             match scans.slot(cx.task_waker()) {
                 Some(slot) => break slot,
@@ -98,16 +146,28 @@ impl Scratch {
         let groups = self.navigation.groups.iter();
         let groups =
             groups.map(|group| Group { number: group.id, held: held(group.id), distance: group.distance });
-        slot.ask(&tables, groups, wanted as u32, cx.task_waker())?;
-        self.query.stats.code_distances +=
-            self.navigation.groups.iter().map(|group| held(group.id)).sum::<u32>();
-        loop {
-            let hits = &mut self.hits;
+        let vector = scans.compares().then_some((&self.query.bytes[..], params.k as u32));
+        slot.ask(&tables, groups, wanted as u32, vector, cx.task_waker())?;
+        let scanned = self.navigation.groups.iter().map(|group| held(group.id)).sum::<u32>();
+        self.query.stats.code_distances += scanned;
+        let hits = &mut self.hits;
+        let found = loop {
             hits.clear();
-            match slot.answer(|distance, place| hits.push(Neighbor { distance, id: place })) {
-                Some(answered) => return Ok(answered?),
+            match slot.answer(|distance, number| hits.push(Neighbor { distance, id: number })) {
+                Some(answered) => break answered?,
                 None => cx.parked().await,
             }
+        };
+        // Where estimates are beyond what a number can say, vectors are read as ever.
+        let answered = scans.compares() && found >= scanned.min(wanted as u32);
+        if answered {
+            self.query.stats.full_distances += found;
+            for hit in self.hits.drain(..) {
+                self.query.found.push(hit.id, hit.distance);
+            }
+        } else if scans.compares() {
+            self.hits.clear();
         }
+        Ok(answered)
     }
 }

@@ -160,7 +160,9 @@ impl Stored for StoredCluster {
             let groups = (layout.identity(), &*cluster.centroids);
             let scans =
                 on_card::scans(directory, manifest, &self.entry, (layout, codec), groups, card, &Silent)?;
-            cluster.card = Some(scans);
+            let vectors =
+                loading.resident.then(|| on_card::vectors(directory, manifest, &cluster, card, &Silent));
+            cluster.card = Some(scans.finish(vectors.transpose()?)?);
         }
         Ok(Arc::new(cluster))
     }

@@ -70,7 +70,8 @@ impl Cluster {
             stored_codes: self.entry.group_codes() as f64,
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
-            lone: self.pages.lone(),
+            // A card that has the vectors compares those of the best codes and no others.
+            lone: self.pages.lone() || self.card.as_ref().is_some_and(Scans::compares),
             absent: if self.card.is_some() { 0.0 } else { 1.0 - self.codes.len() as f64 / all },
         }
     }
@@ -302,7 +303,10 @@ impl Searcher for Cluster {
         let wanted = params.wanted();
         if let Some(scans) = &self.card {
             scratch.navigate(self, query, &params);
-            scratch.scan_on_card(self, scans, &cx, wanted).await?;
+            if scratch.scan_on_card(self, scans, &cx, &params).await? {
+                scratch.query.clock.spent(Phase::Scan);
+                return Ok(());
+            }
         } else if self.centroids.rows().is_some() {
             scratch.navigate(self, query, &params);
             scratch.scan_resident(self, wanted);

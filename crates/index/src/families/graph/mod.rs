@@ -26,6 +26,7 @@ mod prune;
 mod records;
 mod relayout;
 mod repair;
+mod resident;
 mod rounds;
 mod search;
 mod section;

@@ -12,7 +12,8 @@ use crate::error::IndexError;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
-use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot, Upload, write_query};
+use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
+use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery};
 use bathyal_store::Generation;
@@ -22,7 +23,7 @@ use bathyal_vectors::progress::Progress;
 /// Records that it expands at a time at most.
 const MOST_WIDTH: u32 = 16;
 /// Queries under way on a card; more wait.
-const SLOTS: u32 = 4096;
+pub(super) const SLOTS: u32 = 4096;
 /// Codes that are copied at a time.
 const CODES_AT_ONCE: usize = 4096;
 /// Codes that are kept here for whoever wants some vectors.
@@ -46,34 +47,44 @@ pub(super) fn check(entry: &GraphEntry, manifest: &Manifest) -> Result<(), GpuEr
     }
 }
 
-/// Copies the codes of a graph to `card`, piece by piece.
-pub(super) fn load(
+/// Copies the codes of a graph to `card`, which begins to serve.
+pub(super) fn hops(
     directory: &dyn Generation,
     manifest: &Manifest,
     graph: &mut Graph,
     card: &dyn Card,
     progress: &dyn Progress,
-) -> Result<(), IndexError> {
+) -> Result<Hops, IndexError> {
+    let ids = (graph.entry.max_degree * MOST_WIDTH).max(1);
+    let shape = Shape { list: MOST_CANDIDATES, width: MOST_WIDTH, ids, slots: SLOTS };
+    Ok(Hops::start(card, load_codes(directory, manifest, graph, card, progress)?, shape)?)
+}
+
+/// Copies the codes of a graph to `card`, piece by piece, and keeps some here.
+pub(super) fn load_codes(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    graph: &mut Graph,
+    card: &dyn Card,
+    progress: &dyn Progress,
+) -> Result<Navigation, IndexError> {
     let Some(codes) = graph.codec.plane_codes() else {
         return Err(IndexError::Internal("codes without planes on a graphics card".into()));
     };
     let planes: Option<Vec<u16>> =
-        codes.bytes.iter().map(|(plane, group)| Shape::plane(*plane, *group)).collect();
+        codes.bytes.iter().map(|(plane, group)| Codes::plane(*plane, *group)).collect();
     let Some(planes) = planes else {
         let text = "codes of so many dimensions are not scored on a graphics card";
         return Err(GpuError::Unsuited(text.into()).into());
     };
-    let shape = Shape {
+    let shape = Codes {
         code_bytes: codes.code_bytes as u32,
         factor_bytes: codes.factor_bytes as u32,
         planes,
         groups: codes.groups as u32,
         fine: codes.fine,
-        list: MOST_CANDIDATES,
-        width: MOST_WIDTH,
-        ids: (graph.entry.max_degree * MOST_WIDTH).max(1),
         pivots: graph.pivots.clone(),
-        slots: SLOTS,
+        entry: graph.entry.entry_point,
     };
     let file = &graph.entry.codes.file;
     let object = manifest.open_file(directory, file)?;
@@ -93,8 +104,26 @@ pub(super) fn load(
         let reason = format!("checksum {crc:08x}, the manifest says {:08x}", file.crc32c);
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
-    (graph.card, graph.some_codes) = (Some(upload.finish()?), some);
-    Ok(())
+    graph.some_codes = some;
+    Ok(upload.finish()?)
+}
+
+/// What a query asks of a card.
+pub(super) fn asks(graph: &Graph, params: &SearchParams) -> Asks {
+    let (starts, step) = starts(&graph.layout, params.beam_width);
+    Asks {
+        list: params.search_list as u32,
+        width: params.beam_width as u32,
+        starts: starts as u32,
+        step: step as u32,
+    }
+}
+
+/// Writes a query as a card reads it.
+pub(super) fn write(query: &CodeQuery, codes: &Codes, out: &mut Vec<u8>) {
+    let numbers = query.plane_numbers();
+    let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
+    write_query(head, numbers.low, if codes.fine { numbers.high } else { &[] }, out);
 }
 
 /// A query that is under way on a card.
@@ -120,18 +149,9 @@ impl OnCard {
                 None => cx.parked().await,
             }
         };
-        let numbers = query.plane_numbers();
-        let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
-        let high = if hops.shape().fine { numbers.high } else { &[] };
-        let (starts, step) = starts(&graph.layout, params.beam_width);
-        let asks = Asks {
-            list: params.search_list as u32,
-            width: params.beam_width as u32,
-            starts: starts as u32,
-            step: step as u32,
-        };
-        slot.begin(asks, |bytes| write_query(head, numbers.low, high, bytes));
-        OnCard { slot, pivots: graph.pivots.len().div_ceil(step) as u32 }
+        let asks = asks(graph, params);
+        slot.begin(asks, |bytes| write(query, hops.codes(), bytes));
+        OnCard { slot, pivots: graph.pivots.len().div_ceil(asks.step as usize) as u32 }
     }
 
     /// Pivots that it is compared with.

@@ -1,9 +1,9 @@
 //! Opening a graph: what stays in memory, and what that takes.
 
 use super::page_search::pivots;
-use super::search::{Graph, Scratch};
+use super::search::{Graph, OnCardGraph, Scratch};
 use super::section::GraphEntry;
-use super::{inspect, on_card, verify};
+use super::{inspect, on_card, resident, verify};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::{
@@ -106,7 +106,10 @@ impl Stored for StoredGraph {
             return Ok(Arc::new(load_graph(directory, manifest, self.entry.clone())?));
         };
         let mut graph = load_but_codes(directory, manifest, self.entry.clone())?;
-        on_card::load(directory, manifest, &mut graph, card, &Silent)?;
+        graph.card = Some(match loading.resident {
+            true => OnCardGraph::Whole(resident::walks(directory, manifest, &mut graph, card, &Silent)?),
+            false => OnCardGraph::Codes(on_card::hops(directory, manifest, &mut graph, card, &Silent)?),
+        });
         Ok(Arc::new(graph))
     }
 

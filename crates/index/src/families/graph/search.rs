@@ -22,6 +22,7 @@ use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::query::{Phase, SearchMode, SearchParams, spread};
 use bathyal_gpu::hops::Hops;
+use bathyal_gpu::walks::{MOST_WIDTH, Walks};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
 use bathyal_tier::{Cx, Span};
@@ -40,9 +41,17 @@ pub(crate) struct Graph {
     /// Places that searches must not find, rising: vectors that a calibration holds out.
     pub(crate) absent: Vec<u32>,
     /// What a graphics card has of it, which has the codes then.
-    pub(crate) card: Option<Hops>,
+    pub(crate) card: Option<OnCardGraph>,
     /// Of codes that a card has, some from all over the index.
     pub(crate) some_codes: Vec<u8>,
+}
+
+/// What a graphics card has of a graph.
+pub(crate) enum OnCardGraph {
+    /// Codes.
+    Codes(Hops),
+    /// All of it.
+    Whole(Walks),
 }
 
 impl Graph {
@@ -296,10 +305,14 @@ impl Searcher for Graph {
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         scratch.begin(self, query, &params);
-        if let Some(hops) = &self.card {
-            let on_card = OnCard::begin(hops, &cx, self, &scratch.code_query, &params).await;
-            scratch.query.stats.code_distances += on_card.pivots();
-            scratch.on_card = Some(on_card);
+        match &self.card {
+            Some(OnCardGraph::Whole(walks)) => return scratch.walk_on_card(self, walks, &cx, &params).await,
+            Some(OnCardGraph::Codes(hops)) => {
+                let on_card = OnCard::begin(hops, &cx, self, &scratch.code_query, &params).await;
+                scratch.query.stats.code_distances += on_card.pivots();
+                scratch.on_card = Some(on_card);
+            }
+            None => {}
         }
         let alignment = cx.alignment();
         let failed = |source| self.set.failed(source);
@@ -382,12 +395,21 @@ impl Searcher for Graph {
     }
 
     fn card(&self) -> Option<CardUse> {
-        self.card.as_ref().map(|hops| CardUse {
-            list: hops.shape().list,
-            width: Some(hops.shape().width),
-            slots: hops.shape().slots,
-            resident_bytes: hops.resident_bytes(),
-            counters: hops.counters(),
+        Some(match self.card.as_ref()? {
+            OnCardGraph::Codes(hops) => CardUse {
+                list: hops.shape().list,
+                width: Some(hops.shape().width),
+                slots: hops.shape().slots,
+                resident_bytes: hops.resident_bytes(),
+                counters: hops.counters(),
+            },
+            OnCardGraph::Whole(walks) => CardUse {
+                list: walks.shape().list,
+                width: Some(MOST_WIDTH),
+                slots: walks.shape().slots,
+                resident_bytes: walks.resident_bytes(),
+                counters: walks.counters(),
+            },
         })
     }
 

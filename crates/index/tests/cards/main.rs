@@ -1,7 +1,9 @@
 //! Graphs and groups that a graphics card searches: the answers, hops and reads of a processor, for every metric, element and layout that a
 //! card knows; and what is said where it cannot. The card is emulated: its kernels are those of a real one.
 
+#[path = "../clustered/mod.rs"]
 mod clustered;
+mod whole;
 
 use bathyal_gpu::Card;
 use bathyal_index::families::flat::FlatOptions;
@@ -134,21 +136,25 @@ fn a_card_scans_as_a_processor_does() {
     for (number, (metric, element)) in pairs().enumerate() {
         let path = dir.path().join(number.to_string());
         let queries = clustered_built(&path, element, metric);
-        let scan = |list, probes, in_flight, threads| SearchOptions {
-            effort: Effort::SearchList(list),
-            probes,
-            in_flight,
-            threads,
-            ..SearchOptions::default()
-        };
-        let options = [
-            scan(10, Some(1), None, 1),
-            scan(200, Some(1000), Some(24), 2),
-            scan(30, None, Some(1), 1),
-            SearchOptions::default(),
-        ];
-        same_on_a_card(&path, &queries, &options, &format!("{metric} {element}"));
+        same_on_a_card(&path, &queries, &scans(), &format!("{metric} {element}"));
     }
+}
+
+/// The same of scans.
+fn scans() -> [SearchOptions; 4] {
+    let scan = |list, probes, in_flight, threads| SearchOptions {
+        effort: Effort::SearchList(list),
+        probes,
+        in_flight,
+        threads,
+        ..SearchOptions::default()
+    };
+    [
+        scan(10, Some(1), None, 1),
+        scan(200, Some(1000), Some(24), 2),
+        scan(30, None, Some(1), 1),
+        SearchOptions::default(),
+    ]
 }
 
 #[test]

@@ -1,0 +1,129 @@
+// Exact distances between whole vectors, a vector a warp, and the list of the nearest: of bytes a processor's to the last bit, of floats
+// but for the order of sums.
+#pragma once
+#include "keys.h"
+
+// Components. As `Exact::words` in src/exact.rs numbers them.
+#define F32 0
+#define F16 1
+#define U8 2
+#define I8 3
+// Metrics.
+#define SQUARED_L2 0
+#define INNER_PRODUCT 1
+#define COSINE 2
+
+// As `Exact::words` in src/exact.rs.
+struct Exact {
+  u32 dim;
+  u32 row_bytes;  // from row to row, a multiple of four
+  u32 component;  // of rows
+  u32 of_floats;  // whether queries are f32 whatever rows are; else they are as rows
+  u32 metric;
+  float scale;    // a distance is shift + scale * what the metric says
+  float shift;
+  u32 unused;
+};
+
+// The sums that distances are made of: squared differences or products, and of cosines the squares.
+template <class T>
+struct Sums {
+  T ab, aa, bb;
+};
+
+// A half, finite for any bits.
+DEVICE float half_value(u32 bits) {
+  float magnitude = __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
+  return __uint_as_float(__float_as_uint(magnitude) | (bits & 0x8000u) << 16);
+}
+
+// Component `j` of a word of bytes.
+DEVICE int byte_of(u32 word, u32 j, u32 component) {
+  u32 byte = word >> 8 * j & 0xff;
+  return component == I8 ? (int)(byte ^ 0x80u) - 128 : (int)byte;
+}
+
+// Component `i` of a vector as a float.
+DEVICE float float_of(const u32* words, u32 i, u32 component) {
+  if (component == F32) return __uint_as_float(words[i]);
+  if (component == F16) return half_value(words[i / 2] >> 16 * (i % 2));
+  return __int2float_rn(byte_of(words[i / 4], i % 4, component));
+}
+
+DEVICE Sums<u32> sums_of_bytes(const Exact& exact, const u32* query, const u32* row) {
+  Sums<u32> sums = {0, 0, 0};
+  for (u32 w = threadIdx.x & 31; 4 * w < exact.dim; w += 32) {
+    const u32 left = exact.dim - 4 * w, a = query[w], b = row[w];
+    for (u32 j = 0; j < 4 && j < left; j++) {
+      const int x = byte_of(a, j, exact.component), y = byte_of(b, j, exact.component);
+      sums.ab += (u32)(exact.metric == SQUARED_L2 ? (x - y) * (x - y) : x * y);
+      sums.aa += (u32)(x * x);
+      sums.bb += (u32)(y * y);
+    }
+  }
+  return sums;
+}
+
+DEVICE Sums<float> sums_of_floats(const Exact& exact, const u32* query, const u32* row) {
+  Sums<float> sums = {0, 0, 0};
+  const u32 own = exact.of_floats ? F32 : exact.component;
+  for (u32 i = threadIdx.x & 31; i < exact.dim; i += 32) {
+    const float x = float_of(query, i, own), y = float_of(row, i, exact.component);
+    const float between = __fsub_rn(x, y);
+    sums.ab = __fadd_rn(sums.ab, exact.metric == SQUARED_L2 ? __fmul_rn(between, between) : __fmul_rn(x, y));
+    sums.aa = __fadd_rn(sums.aa, __fmul_rn(x, x));
+    sums.bb = __fadd_rn(sums.bb, __fmul_rn(y, y));
+  }
+  return sums;
+}
+
+// The sums of all lanes, in each.
+DEVICE void add_lanes(Sums<u32>& sums) {
+  for (u32 stride = 16; stride > 0; stride >>= 1) {
+    sums.ab += __shfl_xor_sync(ALL_LANES, sums.ab, stride);
+    sums.aa += __shfl_xor_sync(ALL_LANES, sums.aa, stride);
+    sums.bb += __shfl_xor_sync(ALL_LANES, sums.bb, stride);
+  }
+}
+
+DEVICE void add_lanes(Sums<float>& sums) {
+  for (u32 stride = 16; stride > 0; stride >>= 1) {
+    sums.ab = __fadd_rn(sums.ab, __shfl_xor_sync(ALL_LANES, sums.ab, stride));
+    sums.aa = __fadd_rn(sums.aa, __shfl_xor_sync(ALL_LANES, sums.aa, stride));
+    sums.bb = __fadd_rn(sums.bb, __shfl_xor_sync(ALL_LANES, sums.bb, stride));
+  }
+}
+
+// What the metric says; a cosine of nothing is 1.
+DEVICE float between(u32 metric, Sums<float> sums) {
+  if (metric == SQUARED_L2) return sums.ab;
+  if (metric == INNER_PRODUCT) return -sums.ab;
+  if (sums.aa == 0.0f || sums.bb == 0.0f) return 1.0f;
+  float cosine = __fdiv_rn(sums.ab, __fsqrt_rn(__fmul_rn(sums.aa, sums.bb)));
+  cosine = cosine < -1.0f ? -1.0f : cosine > 1.0f ? 1.0f : cosine;
+  return __fsub_rn(1.0f, cosine);
+}
+
+// The distance of a query and a row, in each lane of the warp.
+DEVICE float distance_of(const Exact& exact, const u32* query, const u8* rows, u64 at) {
+  const u32* row = (const u32*)(rows + at * exact.row_bytes);
+  Sums<float> sums;
+  if (exact.component >= U8 && !exact.of_floats) {
+    Sums<u32> whole = sums_of_bytes(exact, query, row);
+    add_lanes(whole);
+    // Sums of bytes without a sign may take all 32 bits; products of bytes with one may be negative.
+    const bool negative = exact.component == I8 && exact.metric != SQUARED_L2;
+    sums.ab = negative ? __int2float_rn((int)whole.ab) : __uint2float_rn(whole.ab);
+    sums.aa = __uint2float_rn(whole.aa);
+    sums.bb = __uint2float_rn(whole.bb);
+  } else {
+    sums = sums_of_floats(exact, query, row);
+    add_lanes(sums);
+  }
+  return __fadd_rn(exact.shift, __fmul_rn(exact.scale, between(exact.metric, sums)));
+}
+
+// A key of an answer: what is as near as another comes in the order of ids.
+DEVICE u64 answer_key(float distance, u32 id) {
+  return distance != distance ? NO_KEY : (u64)ordered(distance) << 32 | id;
+}

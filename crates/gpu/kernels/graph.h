@@ -1,0 +1,205 @@
+// What graph searches on a card are made of (GustANN, section 4.2.3): the links of records are scored by their codes, a thread each,
+// sorted, merged into the query's list of candidates and only then freed of duplicates, so that no table of visited vectors is needed.
+//
+// A candidate is a key of 64 bits, in the order of distances, then of ids:
+//
+//     (distance as an ordered integer) << 32 | id << 1 | fresh
+//
+// Whatever was expanded is not fresh, and so comes before its duplicate: the first of equal ones is kept, and with it what was done.
+// Estimates are those of a processor, bit for bit: integer sums, then the same operations on floats in the same order.
+#pragma once
+#include "keys.h"
+
+// No vector.
+#define NO_ID 0xffffffffu
+
+// What is the same in every hop and walk. As `Navigation` in src/graph.rs.
+struct Navigation {
+  const u8* codes;    // of all vectors, `code_bytes` each, 8 bytes to spare behind the last
+  const u16* planes;  // of each byte of a code behind its factors: plane << 13 | group of 8 dimensions
+  const u32* pivots;  // where queries begin (section 4.4): `pivot_count` ids
+  u32 code_bytes;
+  u32 factor_bytes;
+  u32 plane_bytes;
+  u32 query_bytes;    // of a query: QueryHead, low bytes of all dimensions, high bytes if `fine`
+  u32 groups;
+  u32 fine;
+  u32 pivot_count;
+  u32 list_room;      // the longest list of this launch
+};
+
+// What turns the sums over a code into a distance.
+struct QueryHead {
+  float offset, bias, norm_factor, gain_factor;
+};
+
+// The memory that the threads of a block share.
+struct Room {
+  u64* list;    // list_room
+  u64* merged;  // list_room + THREADS
+  u64* links;   // THREADS
+  u32* query;   // query_bytes
+  u16* planes;  // plane_bytes
+  u32* counts;  // a warp each
+  u32* held;    // keys in `list`
+};
+
+DEVICE Room carve(u8* pool, const Navigation& args) {
+  Room room;
+  room.list = (u64*)pool;
+  room.merged = room.list + args.list_room;
+  room.links = room.merged + args.list_room + THREADS;
+  room.query = (u32*)(room.links + THREADS);
+  room.counts = room.query + args.query_bytes / 4;
+  room.held = room.counts + THREADS / 32;
+  room.planes = (u16*)(room.held + 1);
+  return room;
+}
+
+DEVICE u64 key_of(float distance, u32 id) {
+  if (distance != distance) return NO_KEY;
+  return (u64)ordered(distance) << 32 | (u64)id << 1 | 1;
+}
+
+// Factors of a code, finite for any bytes.
+DEVICE float from_half(u32 bits) {
+  return __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
+}
+
+DEVICE float from_float(u32 bits) {
+  return (bits & 0x7f800000u) == 0x7f800000u ? 0.0f : __uint_as_float(bits);
+}
+
+// Four bits as four bytes of 0 or 1.
+DEVICE u32 spread(u32 bits) {
+  return (bits * 0x00204081u) & 0x01010101u;
+}
+
+// The estimated distance of the vector `id`.
+DEVICE float score(const Navigation& args, const Room& room, u32 id) {
+  const u64 start = (u64)id * args.code_bytes;
+  const u32* words = (const u32*)(args.codes + (start & ~3ull));
+  const u32 shift = (u32)(start & 3) * 8;
+  const u32* low = room.query + sizeof(QueryHead) / 4;
+  const u32* high = low + 2 * args.groups;
+  u32 after = words[1], second = 0;
+  const u32 first = __funnelshift_r(words[0], after, shift);
+  u32 word = after;
+  if (args.factor_bytes == 8) {
+    after = words[2];
+    second = __funnelshift_r(word, after, shift);
+    word = after;
+  }
+  words += args.factor_bytes / 4;
+  int low_sum = 0, high_sum = 0;
+  for (u32 i = 0; i < args.plane_bytes; i += 4) {
+    after = words[i / 4 + 1];
+    u32 four = __funnelshift_r(word, after, shift);
+    word = after;
+    for (u32 j = i; j < i + 4 && j < args.plane_bytes; j++, four >>= 8) {
+      u32 group = room.planes[j] & 0x1fff, weight = 1u << (room.planes[j] >> 13);
+      u32 even = spread(four & 15), odd = spread(four >> 4 & 15);
+      int sum = dot4(low[2 * group], even, dot4(low[2 * group + 1], odd, 0));
+      low_sum += sum * (int)weight;
+      if (args.fine) {
+        sum = dot4(high[2 * group], even, dot4(high[2 * group + 1], odd, 0));
+        high_sum += sum * (int)weight;
+      }
+    }
+  }
+  const QueryHead* head = (const QueryHead*)room.query;
+  bool narrow = args.factor_bytes == 4;
+  float norm = narrow ? from_half(first) : from_float(first);
+  float gain = narrow ? from_half(first >> 16) : from_float(second);
+  float dot = __fadd_rn(__fadd_rn((float)low_sum, __fmul_rn(256.0f, (float)high_sum)), head->offset);
+  float base = __fadd_rn(head->bias, __fmul_rn(head->norm_factor, norm));
+  return __fadd_rn(base, __fmul_rn(head->gain_factor, __fmul_rn(gain, dot)));
+}
+
+// Merges the sorted links into the sorted list. A link equal to a candidate but for what was done with that goes behind it.
+DEVICE void merge(const Room& room, u32 held) {
+  const u32 thread = threadIdx.x;
+  u64 link = room.links[thread];
+  // Equal links (two records may have the same) keep their order by their own places.
+  u32 before = rank(room.list, held, link == NO_KEY ? NO_KEY : link + 1);
+  room.merged[thread + before] = link;
+  for (u32 i = thread; i < held; i += THREADS) {
+    u64 key = room.list[i];
+    room.merged[i + rank(room.links, THREADS, key)] = key;
+  }
+}
+
+// The first of each run of equal candidates becomes the list, as many as it holds (equation 2): ballots say how many of a warp
+// come before a thread, counts how many of the warps before.
+DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
+  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  u32 kept = 0;
+  for (u32 first = 0; first < merged && kept < most; first += THREADS) {
+    u32 i = first + thread;
+    u64 key = i < merged ? room.merged[i] : NO_KEY;
+    bool keep = key != NO_KEY && (i == 0 || room.merged[i - 1] >> 1 != key >> 1);
+    u32 ballot = __ballot_sync(ALL_LANES, keep);
+    if (lane == 0) room.counts[warp] = __popc(ballot);
+    __syncthreads();
+    u32 before = kept + __popc(ballot & ((1u << lane) - 1));
+    for (u32 w = 0; w < THREADS / 32; w++) {
+      before += w < warp ? room.counts[w] : 0;
+      kept += room.counts[w];
+    }
+    if (keep && before < most) room.list[before] = key;
+    __syncthreads();
+  }
+  return kept < most ? kept : most;
+}
+
+// Ids, by their number: one in `step` of `all`; or, where `of` names vectors, the links of these, of which each has `step`.
+struct Ids {
+  const u32* all;
+  u32 step;
+  const u32* of;
+};
+
+DEVICE u32 id_at(const Ids& ids, u32 i) {
+  return ids.of ? ids.all[(u64)ids.of[i / ids.step] * ids.step + i % ids.step] : ids.all[(u64)i * ids.step];
+}
+
+// Makes candidates of `count` ids and keeps `most`; returns how many are in the list then.
+DEVICE u32 take(const Navigation& args, const Room& room, const Ids& ids, u32 count, u32 held, u32 most) {
+  const u32 thread = threadIdx.x;
+  for (u32 first = 0; first < count; first += THREADS) {
+    u64 key = NO_KEY;
+    if (first + thread < count) {
+      u32 id = id_at(ids, first + thread);
+      if (id != NO_ID) key = key_of(score(args, room, id), id);
+    }
+    key = sorted(key, room.links);
+    room.links[thread] = key;
+    __syncthreads();
+    merge(room, held);
+    __syncthreads();
+    held = unique(room, held + THREADS, most);
+  }
+  return held;
+}
+
+// The nearest fresh candidates, which are expanded from here on; by one warp.
+DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
+  const u32 lane = threadIdx.x;
+  u32 found = 0;
+  for (u32 first = 0; first < held && found < width; first += 32) {
+    u32 i = first + lane;
+    bool fresh = i < held && (room.list[i] & 1);
+    u32 ballot = __ballot_sync(ALL_LANES, fresh);
+    u32 at = found + __popc(ballot & ((1u << lane) - 1));
+    if (fresh && at < width) {
+      next[at] = (u32)room.list[i] >> 1;
+      room.list[i] &= ~1ull;
+    }
+    found += __popc(ballot);
+  }
+}
+
+// Pivots of which one in `step` counts.
+DEVICE u32 pivots_of(const Navigation& args, u32 step) {
+  return (args.pivot_count + step - 1) / step;
+}

@@ -1,0 +1,158 @@
+// What scans of groups of codes are made of: a thread scores a code by the query's tables, and what may be among the best waits in a buffer
+// until there is enough of it to be sorted and merged into the list of the best, which is the same whatever the order in which codes
+// were looked at.
+//
+// A key is (distance as an ordered integer) << 32 | place. Estimates are those of a processor, bit for bit: integer sums, then the
+// same operations on floats in the same order.
+#pragma once
+#include "exact.h"
+
+// Codes of a block of codes.
+#define LANES 32
+// Keys that wait: those of two rounds.
+#define WAITING (2 * THREADS)
+
+// One query's part of a launch. As `Work` in src/scans/args.rs.
+struct ScanWork {
+  u32 query;   // where its tables lie in `staged`, in bytes
+  u32 first;   // of its groups among all
+  u32 count;   // groups
+  u32 list;    // best codes that are wanted, at least one
+};
+
+// A group to scan. As `Group` in src/scans/args.rs.
+struct ScanGroup {
+  u32 number;      // of the group
+  u32 held;        // codes that it holds
+  float distance;  // of the query to its centroid
+};
+
+// As `Args` in src/scans/args.rs.
+struct ScanArgs {
+  const u8* codes;          // of all groups, `group_bytes` each
+  const u8* staged;         // of each query, `query_bytes`: ScanHead, 2 x 64 bytes of tables a word, 2 x 4 weights a word
+  const ScanWork* work;     // one a block
+  const ScanGroup* groups;
+  u64* found;               // of each block, `list_room` keys, NO_KEY behind the last
+  u32 group_bytes;
+  u32 block_bytes;
+  u32 plane_bytes;
+  u32 factor_bytes;
+  u32 group_vectors;
+  u32 query_bytes;
+  u32 list_room;  // the longest list of this launch
+  u32 unused;
+};
+
+// What turns a sum into a distance.
+struct ScanHead {
+  float mean_term, norm_unit, offset, scale;
+};
+
+// The memory that the threads of a block share.
+struct ScanRoom {
+  u64* list;     // list_room
+  u64* merged;   // list_room + THREADS
+  u64* sorting;  // THREADS
+  u64* waiting;  // WAITING
+  u32* counts;   // a warp each
+  u8* query;     // query_bytes
+};
+
+DEVICE ScanRoom carve_scan(u8* pool, const ScanArgs& args) {
+  ScanRoom room;
+  room.list = (u64*)pool;
+  room.merged = room.list + args.list_room;
+  room.sorting = room.merged + args.list_room + THREADS;
+  room.waiting = room.sorting + THREADS;
+  room.counts = (u32*)(room.waiting + WAITING);
+  room.query = (u8*)(room.counts + THREADS / 32);
+  return room;
+}
+
+// The key of code `number` of a group; NO_KEY if no number says how far it is.
+DEVICE u64 scan_key(const ScanArgs& args, const ScanRoom& room, const ScanGroup& group, u32 number) {
+  const u32 lane = number % LANES;
+  const u8* block = args.codes + (u64)group.number * args.group_bytes + (u64)(number / LANES) * args.block_bytes;
+  const u8* planes = block + LANES * args.factor_bytes;
+  const u32 words = (args.plane_bytes + 3) / 4;
+  const u8* tables = room.query + sizeof(ScanHead);
+  const u8* weights = tables + 128 * words;
+  u32 sum = 0;
+  for (u32 w = 0; w < words; w++) {
+    const u32 left = args.plane_bytes - 4 * w, width = left < 4 ? left : 4;
+    u32 code = 0;
+    if (width == 4) {
+      code = *(const u32*)(planes + LANES * 4 * w + 4 * lane);
+    } else {
+      for (u32 i = 0; i < width; i++) code |= (u32)planes[LANES * 4 * w + width * lane + i] << 8 * i;
+    }
+    for (u32 i = 0; i < width; i++) {
+      u32 low = tables[128 * w + 16 * i + (code >> 8 * i & 15)];
+      u32 high = tables[128 * w + 64 + 16 * i + (code >> (8 * i + 4) & 15)];
+      sum += low * weights[8 * w + i] + high * weights[8 * w + 4 + i];
+    }
+  }
+  float norm, gain;
+  if (args.factor_bytes == 4) {
+    norm = half_value(((const u16*)block)[lane]);
+    gain = half_value(((const u16*)block)[LANES + lane]);
+  } else {
+    norm = ((const float*)block)[lane];
+    gain = ((const float*)block)[LANES + lane];
+  }
+  const ScanHead* head = (const ScanHead*)room.query;
+  float base = __fadd_rn(__fadd_rn(group.distance, head->mean_term), __fmul_rn(head->norm_unit, norm));
+  float dot = __fadd_rn(head->offset, __fmul_rn(head->scale, __uint2float_rn(sum)));
+  float distance = __fadd_rn(base, __fmul_rn(gain, dot));
+  const float infinite = __uint_as_float(0x7f800000u);
+  if (!(distance < infinite)) return NO_KEY;
+  return (u64)ordered(distance) << 32 | (group.number * args.group_vectors + number);
+}
+
+// Merges up to THREADS of the `waiting` keys into the list, of which `held` are there; returns how many are then.
+DEVICE u32 take_waiting(const ScanRoom& room, u32 held, u32 waiting, u32 most) {
+  const u32 thread = threadIdx.x;
+  const u64 key = thread < waiting ? room.waiting[thread] : NO_KEY;
+  // What is not merged moves to the front.
+  const u64 left = THREADS + thread < waiting ? room.waiting[THREADS + thread] : NO_KEY;
+  held = keep_best(key, room.list, room.merged, room.sorting, held, most);
+  room.waiting[thread] = left;
+  __syncthreads();
+  return held;
+}
+
+// Scans the groups of a query: the keys of its best codes are in `room.list` then, as many as are returned.
+DEVICE u32 scan_groups(const ScanArgs& args, const ScanRoom& room, const ScanWork& work) {
+  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  for (u32 i = thread; i < args.query_bytes / 4; i += THREADS) {
+    ((u32*)room.query)[i] = ((const u32*)(args.staged + work.query))[i];
+  }
+  __syncthreads();
+  u32 held = 0, waiting = 0;
+  for (u32 g = 0; g < work.count; g++) {
+    const ScanGroup group = args.groups[work.first + g];
+    for (u32 first = 0; first < group.held; first += THREADS) {
+      const u32 number = first + thread;
+      u64 key = number < group.held ? scan_key(args, room, group, number) : NO_KEY;
+      u64 worst = held < work.list ? NO_KEY : room.list[work.list - 1];
+      bool keep = key < worst;
+      u32 ballot = __ballot_sync(ALL_LANES, keep);
+      if (lane == 0) room.counts[warp] = __popc(ballot);
+      __syncthreads();
+      u32 at = waiting + __popc(ballot & ((1u << lane) - 1));
+      for (u32 w = 0; w < THREADS / 32; w++) {
+        at += w < warp ? room.counts[w] : 0;
+        waiting += room.counts[w];
+      }
+      if (keep) room.waiting[at] = key;
+      __syncthreads();
+      if (waiting >= THREADS) {
+        held = take_waiting(room, held, waiting, work.list);
+        waiting -= THREADS;
+      }
+    }
+  }
+  if (waiting > 0) held = take_waiting(room, held, waiting, work.list);
+  return held;
+}

@@ -1,0 +1,155 @@
+//! Whole vectors in the memory of a card, where searches compare them exactly and no disk is read: `kernels/exact.h`.
+
+use crate::card::{Card, CardMemory, CardQueue};
+use crate::error::GpuError;
+use bathyal_kernels::{Element, Metric};
+
+/// Of so many bytes a sum of squares fits 32 bits.
+const MOST_DIM: u32 = 1 << 16;
+/// Bytes of vectors that are copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+/// Numbers of `Exact`.
+pub(crate) const EXACT_WORDS: usize = 8;
+
+/// How vectors are compared: a distance is `shift + scale * metric`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exact {
+    /// What the metric compares.
+    pub metric: Metric,
+    /// Components of stored vectors.
+    pub row: Element,
+    /// Components of queries: those of vectors, or f32.
+    pub query: Element,
+    /// Dimensions.
+    pub dim: u32,
+    /// By what a distance is multiplied.
+    pub scale: f32,
+    /// What is added then.
+    pub shift: f32,
+}
+
+impl Exact {
+    /// Bytes of a stored vector on the card: whole words.
+    pub(crate) fn row_bytes(&self) -> u32 {
+        (self.dim * self.row.size() as u32).next_multiple_of(4)
+    }
+
+    /// Bytes of a query on the card.
+    pub(crate) fn query_bytes(&self) -> usize {
+        (self.dim as usize * self.query.size()).next_multiple_of(4)
+    }
+
+    /// `Exact`, as the kernel knows it.
+    pub(crate) fn words(&self) -> [u32; EXACT_WORDS] {
+        let component = match self.row {
+            Element::F32 => 0,
+            Element::F16 => 1,
+            Element::U8 => 2,
+            Element::I8 => 3,
+        };
+        let metric = match self.metric {
+            Metric::L2 => 0,
+            Metric::InnerProduct => 1,
+            Metric::Cosine => 2,
+        };
+        let of_floats = u32::from(self.query == Element::F32);
+        let (scale, shift) = (self.scale.to_bits(), self.shift.to_bits());
+        [self.dim, self.row_bytes(), component, of_floats, metric, scale, shift, 0]
+    }
+}
+
+/// Vectors and their ids that are being copied to a card, in the order of their places.
+#[derive(Debug)]
+pub struct VectorUpload {
+    queue: Box<dyn CardQueue>,
+    vectors: Box<dyn CardMemory>,
+    ids: Box<dyn CardMemory>,
+    exact: Exact,
+    places: u64,
+    /// What is copied next: rows, and ids.
+    rows: Vec<u8>,
+    numbers: Vec<u8>,
+    copied: u64,
+}
+
+impl VectorUpload {
+    /// Makes room on `card` for vectors at `places` places.
+    ///
+    /// # Errors
+    /// [`GpuError::Memory`] where they do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
+    pub fn begin(card: &dyn Card, exact: Exact, places: u64) -> Result<VectorUpload, GpuError> {
+        if exact.dim > MOST_DIM {
+            let text = format!("vectors of {} dimensions are not compared on a graphics card", exact.dim);
+            return Err(GpuError::Unsuited(text));
+        }
+        let what = "the vectors of the index (--tier gpu)";
+        Ok(VectorUpload {
+            queue: card.queue()?,
+            vectors: card.allocate(what, places * u64::from(exact.row_bytes()))?,
+            ids: card.allocate(what, places * 4)?,
+            exact,
+            places,
+            rows: Vec::new(),
+            numbers: Vec::new(),
+            copied: 0,
+        })
+    }
+
+    /// Takes the vector of the next place, and its id; any bytes where there is none.
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`].
+    pub fn append(&mut self, row: &[u8], id: u32) -> Result<(), GpuError> {
+        let end = self.rows.len() + self.exact.row_bytes() as usize;
+        self.rows.extend_from_slice(row);
+        self.rows.resize(end, 0);
+        self.numbers.extend(id.to_le_bytes());
+        if self.rows.len() >= COPY_BYTES { self.copy() } else { Ok(()) }
+    }
+
+    fn copy(&mut self) -> Result<(), GpuError> {
+        self.queue.write(&*self.vectors, self.copied * u64::from(self.exact.row_bytes()), &self.rows)?;
+        self.queue.write(&*self.ids, self.copied * 4, &self.numbers)?;
+        self.copied += self.numbers.len() as u64 / 4;
+        self.rows.clear();
+        self.numbers.clear();
+        Ok(())
+    }
+
+    /// Once all are there.
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`]; also of fewer vectors than there are places.
+    pub fn finish(mut self) -> Result<Vectors, GpuError> {
+        self.copy()?;
+        if self.copied != self.places {
+            let reason = format!("{} vectors, {} were to come", self.copied, self.places);
+            return Err(GpuError::Driver { operation: "take the vectors", reason });
+        }
+        self.queue.finish()?;
+        Ok(Vectors { vectors: self.vectors, ids: self.ids, exact: self.exact, places: self.places })
+    }
+}
+
+/// Vectors on a card.
+#[derive(Debug)]
+pub struct Vectors {
+    pub(crate) vectors: Box<dyn CardMemory>,
+    pub(crate) ids: Box<dyn CardMemory>,
+    pub(crate) exact: Exact,
+    pub(crate) places: u64,
+}
+
+impl Vectors {
+    /// Bytes that they take there.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.vectors.bytes() + self.ids.bytes()
+    }
+}
+
+/// An answer of a card, of its key: how far a vector is, and its number.
+pub(crate) fn of_key(key: u64) -> (f32, u32) {
+    let ordered = (key >> 32) as u32;
+    let bits = if ordered >> 31 == 1 { ordered ^ 1 << 31 } else { !ordered };
+    (f32::from_bits(bits), key as u32)
+}

@@ -1,0 +1,139 @@
+//! Indexes that are on a graphics card as a whole, codes, links and vectors: answers are those of one whose pages are in memory, and
+//! nothing is read.
+
+use super::{DIM, built, card, clustered_built, open, options, pairs, real_card, scans, search, vectors};
+use bathyal_gpu::Card;
+use bathyal_index::families::graph::GraphLayoutChoice;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Index, OpenOptions, SearchMode, SearchOptions, StoreAs, TierChoice, build,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_simt::{EmulatedCard, EmulatedOptions};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Searches of an index that is on a card as a whole: those of one whose pages are in this machine's memory, but for the last bits of
+/// sums of floats.
+fn same_of_a_whole_index(path: &Path, queries: &VectorFile, options: &[SearchOptions], what: &str) {
+    let card = card();
+    let opened =
+        |card, tier| Index::open(path, &OpenOptions { card, tier, ..OpenOptions::default() }).unwrap();
+    let here = opened(None, TierChoice::Dram);
+    let there = opened(Some(card.clone() as Arc<dyn Card>), TierChoice::Card);
+    let real = real_card().map(|card| opened(Some(card), TierChoice::Card));
+    let exact = !queries.element().is_float() && here.element() == here.manifest().stored_element().unwrap();
+    for options in options {
+        let expected = search(&here, queries, SearchOptions { mode: Some(SearchMode::Batched), ..*options })
+            .or_else(|_| search(&here, queries, *options))
+            .unwrap();
+        for index in std::iter::once(&there).chain(&real) {
+            let found = search(index, queries, *options).unwrap();
+            if exact {
+                assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{what}");
+            }
+            // A sum of 40 products in another order is off by no more than so much of the largest.
+            let near = |a: f32, b: f32| (a - b).abs() <= 1e-5 * (1.0 + a.abs().max(b.abs()));
+            assert!(
+                found.distances.iter().zip(&expected.distances).all(|(a, b)| near(*a, *b)),
+                "{what}: {:?}, not {:?}",
+                found.distances,
+                expected.distances
+            );
+            let other = found.ids.iter().zip(&expected.ids).filter(|(a, b)| a != b).count();
+            assert!(50 * other <= found.ids.len(), "{what}: {other} of {} are others", found.ids.len());
+            let (of_card, of_memory) = (&found.totals, &expected.totals);
+            assert_eq!((of_card.reads, of_card.bytes), (0, 0), "{what}");
+            assert_eq!(of_card.full_distances, of_memory.full_distances, "{what}");
+            let walks = here.manifest().family == "graph";
+            assert!(!walks || of_card.hops == of_memory.hops, "{what}");
+        }
+    }
+    let counted = there.card().unwrap();
+    assert!(counted.resident_bytes == card.taken_bytes(), "{what}: {counted:?}");
+    assert_eq!(there.memory_split().pages, 0, "{what}");
+    drop((here, there));
+    assert_eq!(card.taken_bytes(), 0, "{what}: all memory is given back");
+}
+
+#[test]
+fn an_index_that_is_on_a_card_as_a_whole_is_searched_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let layouts = [GraphLayoutChoice::Padded, GraphLayoutChoice::Csr];
+    for (number, (metric, element)) in pairs().enumerate() {
+        let layout = layouts[number % 2];
+        let path = dir.path().join(format!("graph{number}"));
+        let queries = built(&path, element, metric, layout);
+        // All that may be asked for, by two halves of the elements.
+        let half = 2 * (number / 2 % 2);
+        same_of_a_whole_index(
+            &path,
+            &queries,
+            &options()[half..half + 2],
+            &format!("{metric} {element} {layout:?}"),
+        );
+        let path = dir.path().join(format!("cluster{number}"));
+        let queries = clustered_built(&path, element, metric);
+        same_of_a_whole_index(&path, &queries, &scans()[half..half + 2], &format!("{metric} {element}"));
+    }
+    // Vectors that are stored as something smaller.
+    for (number, (metric, store_as)) in
+        Metric::ALL.into_iter().flat_map(|metric| [(metric, StoreAs::I8), (metric, StoreAs::F16)]).enumerate()
+    {
+        let path = dir.path().join(format!("smaller{number}"));
+        let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
+        let options =
+            BuildOptions { metric, threads: 1, store_as: Some(store_as), ..BuildOptions::of(family) };
+        build(&vectors(Element::F32, 1500, DIM, 1), &path, &options, &Silent).unwrap();
+        let queries = vectors(Element::F32, 12, DIM, 2);
+        same_of_a_whole_index(&path, &queries, &scans()[..1], &format!("{metric} {store_as}"));
+    }
+}
+
+#[test]
+fn queries_far_from_all_vectors_are_answered_where_vectors_are_on_a_card() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    clustered_built(&path, Element::F32, Metric::L2);
+    let far: Vec<u8> = (0..3 * DIM).flat_map(|at| [1e15_f32, -3e14, 1e-15][at / DIM].to_le_bytes()).collect();
+    let queries = VectorFile::from_rows(Element::F32, DIM, far).unwrap();
+    let there =
+        OpenOptions { card: Some(card() as Arc<dyn Card>), tier: TierChoice::Card, ..OpenOptions::default() };
+    let there = Index::open(&path, &there).unwrap();
+    let found = search(&there, &queries, SearchOptions::default()).unwrap();
+    let expected = search(&open(&path, None).unwrap(), &queries, SearchOptions::default()).unwrap();
+    assert_eq!(found.ids.len(), expected.ids.len());
+    assert!(found.ids.iter().all(|id| *id < 1500));
+}
+
+#[test]
+fn what_cannot_be_on_a_card_as_a_whole_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    clustered_built(&path, Element::F32, Metric::L2);
+    let opened = |card: Option<Arc<dyn Card>>, path: &Path| {
+        let options = OpenOptions { card, tier: TierChoice::Card, ..OpenOptions::default() };
+        Index::open(path, &options).map(drop).unwrap_err().to_string()
+    };
+    let error = opened(None, &path);
+    assert!(error.contains("the tier gpu") && error.contains("--device gpu"), "{error}");
+    let wrapped = OpenOptions {
+        card: Some(card() as Arc<dyn Card>),
+        tier: TierChoice::Card,
+        wrap: Some(Arc::new(Ok)),
+        ..OpenOptions::default()
+    };
+    let error = Index::open(&path, &wrapped).map(drop).unwrap_err().to_string();
+    assert!(error.contains("nothing is read") && error.contains("--delay"), "{error}");
+    // The codes fit, the vectors do not.
+    let little = EmulatedOptions { memory_bytes: 200_000, ..EmulatedOptions::default() };
+    let error = opened(Some(Arc::new(EmulatedCard::new(little))), &path);
+    assert!(error.contains("the vectors of the index (--tier gpu)"), "{error}");
+    let vectors = path.join("vectors.bin");
+    let mut bytes = std::fs::read(&vectors).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&vectors, bytes).unwrap();
+    let error = opened(Some(card() as Arc<dyn Card>), &path);
+    assert!(error.contains("checksum"), "{error}");
+}
