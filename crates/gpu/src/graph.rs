@@ -142,6 +142,11 @@ impl Navigation {
     /// Which of them is of a launch.
     pub(crate) const LIST_ROOM: usize = 7;
 
+    /// What codes are like.
+    pub fn codes(&self) -> &Codes {
+        &self.codes
+    }
+
     /// Bytes of the card's memory that are taken.
     pub(crate) fn bytes(&self) -> u64 {
         self.memory.iter().map(|memory| memory.bytes()).sum()

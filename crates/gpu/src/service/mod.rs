@@ -10,11 +10,25 @@ pub(crate) use batch::{Batch, Blocks};
 pub(crate) use conductor::Wave;
 pub(crate) use slot::{Place, Shared};
 
+use crate::card::CardProfile;
 use crate::error::GpuError;
 use conductor::Conductor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+
+/// Queries under way at least.
+const LEAST_SLOTS: u32 = 1 << 12;
+/// And at most: more would only wait for each other.
+const MOST_SLOTS: u32 = 1 << 16;
+/// Share of a card's memory that queries under way may take: one part in so many.
+const SLOT_SHARE: u64 = 32;
+
+/// Queries that may be under way on a card, each of which takes `bytes` of its memory; more wait.
+pub fn slots(profile: &CardProfile, bytes: u64) -> u32 {
+    let fit = profile.memory_bytes / SLOT_SHARE / bytes.max(1);
+    u32::try_from(fit).unwrap_or(u32::MAX).clamp(LEAST_SLOTS, MOST_SLOTS)
+}
 
 /// What a card has done for searches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,6 +147,16 @@ mod tests {
         };
         engine.run(4, next, |one| all.push(one), Control::default()).expect("a run");
         all
+    }
+
+    #[test]
+    fn a_large_card_has_tens_of_thousands_of_queries_under_way() {
+        let slots = |memory_bytes, bytes| {
+            slots(&CardProfile { name: "some".into(), memory_bytes, shared_bytes: 48 << 10 }, bytes)
+        };
+        assert_eq!(slots(80 << 30, 18 << 10), 1 << 16);
+        assert_eq!(slots(16 << 30, 18 << 10), 29_127);
+        assert_eq!((slots(1 << 30, 18 << 10), slots(0, 0)), (1 << 12, 1 << 12));
     }
 
     #[test]

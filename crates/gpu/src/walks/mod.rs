@@ -30,6 +30,14 @@ pub struct Shape {
     pub slots: u32,
 }
 
+impl Shape {
+    /// Bytes that a query under way takes on the card, of such codes and vectors.
+    pub fn slot_bytes(&self, codes: &Codes, vectors: &Vectors) -> u64 {
+        let query = codes.query_bytes() + vectors.exact.query_bytes();
+        (query + Work::BYTES + 8 * (BEFORE + self.list as usize)) as u64
+    }
+}
+
 /// Bytes that the threads of a block share.
 fn walk_bytes(codes: &Codes, list: u32, wanted: u32) -> u64 {
     codes.shared_bytes(list) + 8 * u64::from(wanted) + 4 * u64::from(MOST_WIDTH)

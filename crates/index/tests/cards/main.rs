@@ -158,6 +158,30 @@ fn scans() -> [SearchOptions; 4] {
 }
 
 #[test]
+fn ten_thousand_queries_are_under_way_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let few = clustered_built(&path, Element::U8, Metric::L2);
+    let rows = (0..10_000).flat_map(|row| few.row(row % few.count()).to_vec()).collect();
+    let queries = VectorFile::from_rows(Element::U8, DIM, rows).unwrap();
+    let options = SearchOptions {
+        effort: Effort::SearchList(10),
+        probes: Some(1),
+        in_flight: Some(10_000),
+        threads: 1,
+        ..SearchOptions::default()
+    };
+    // Of more memory there are more places for queries.
+    let card = EmulatedCard::new(EmulatedOptions { memory_bytes: 16 << 30, ..EmulatedOptions::default() });
+    let index = open(&path, Some(Arc::new(card))).unwrap();
+    let found = search(&index, &queries, options).unwrap();
+    let one = search(&open(&path, None).unwrap(), &few, options).unwrap();
+    let expected = (0..10_000).flat_map(|row| &one.ids[row % few.count() * one.k..][..one.k]);
+    assert!(found.ids.iter().eq(expected));
+    assert_eq!(index.card().unwrap().asked, 10_000);
+}
+
+#[test]
 fn codes_on_a_card_take_no_memory_here() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");

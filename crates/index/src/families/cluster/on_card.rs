@@ -13,15 +13,12 @@ use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::SearchParams;
 use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Tables, Upload};
-use bathyal_gpu::{Card, VectorUpload, Vectors};
+use bathyal_gpu::{Card, VectorUpload, Vectors, slots};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
-
-/// Queries under way on a card; more wait.
-const SLOTS: u32 = 4096;
 
 /// Copies the codes of an index to `card`, piece by piece, and looks whether they are sound.
 pub(super) fn scans<'a>(
@@ -45,8 +42,9 @@ pub(super) fn scans<'a>(
         group_vectors: layout.group_vectors() as u32,
         list: MOST_CANDIDATES,
         scanned: MOST_SCANNED.min(entry.groups),
-        slots: SLOTS,
+        slots: 1,
     };
+    let shape = Shape { slots: slots(card.profile(), shape.slot_bytes()), ..shape };
     let object = manifest.open_file(directory, &entry.codes.file)?;
     let damaged = |place: String, reason| IndexError::damaged(object.address(), place, reason);
     let (mut upload, mut outcome) = (Upload::begin(card, shape)?, Ok(()));

@@ -14,7 +14,7 @@ use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
 use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
 use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot};
-use bathyal_gpu::{Card, GpuError};
+use bathyal_gpu::{Card, GpuError, slots};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
@@ -22,8 +22,6 @@ use bathyal_vectors::progress::Progress;
 
 /// Records that it expands at a time at most.
 const MOST_WIDTH: u32 = 16;
-/// Queries under way on a card; more wait.
-pub(super) const SLOTS: u32 = 4096;
 /// Codes that are copied at a time.
 const CODES_AT_ONCE: usize = 4096;
 /// Codes that are kept here for whoever wants some vectors.
@@ -56,8 +54,10 @@ pub(super) fn hops(
     progress: &dyn Progress,
 ) -> Result<Hops, IndexError> {
     let ids = (graph.entry.max_degree * MOST_WIDTH).max(1);
-    let shape = Shape { list: MOST_CANDIDATES, width: MOST_WIDTH, ids, slots: SLOTS };
-    Ok(Hops::start(card, load_codes(directory, manifest, graph, card, progress)?, shape)?)
+    let navigation = load_codes(directory, manifest, graph, card, progress)?;
+    let one = Shape { list: MOST_CANDIDATES, width: MOST_WIDTH, ids, slots: 1 };
+    let slots = slots(card.profile(), one.slot_bytes(navigation.codes()));
+    Ok(Hops::start(card, navigation, Shape { slots, ..one })?)
 }
 
 /// Copies the codes of a graph to `card`, piece by piece, and keeps some here.

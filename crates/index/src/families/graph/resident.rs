@@ -3,7 +3,7 @@
 //! It walks as one of this processor does, to the last bit; what it finds on the way is compared in 32-bit sums of another order.
 
 use super::layout::GraphLayout;
-use super::on_card::{SLOTS, asks, load_codes, write};
+use super::on_card::{asks, load_codes, write};
 use super::records::read_records;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
@@ -12,7 +12,7 @@ use crate::format::walk::read_through;
 use crate::query::{Phase, SearchParams};
 use bathyal_gpu::hops::MOST_CANDIDATES;
 use bathyal_gpu::walks::{LinkUpload, Shape, Walks};
-use bathyal_gpu::{Card, VectorUpload};
+use bathyal_gpu::{Card, VectorUpload, slots};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
@@ -58,8 +58,9 @@ pub(super) fn walks(
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
     let Copying { vectors, links, .. } = copying;
-    let shape = Shape { list: MOST_CANDIDATES, slots: SLOTS };
-    Ok(Walks::start(card, codes, links, vectors.finish()?, shape)?)
+    let (vectors, one) = (vectors.finish()?, Shape { list: MOST_CANDIDATES, slots: 1 });
+    let slots = slots(card.profile(), one.slot_bytes(codes.codes(), &vectors));
+    Ok(Walks::start(card, codes, links, vectors, Shape { slots, ..one })?)
 }
 
 /// Records on their way to a card.
