@@ -4,6 +4,10 @@ use crate::error::GpuError;
 use std::fmt::{self, Debug};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A card that does not answer for so long is taken for lost. A launch takes milliseconds, or some more where others use the card, too.
+pub const LAUNCH_LIMIT: Duration = Duration::from_secs(30);
 
 /// What searches an index. As text: `cpu`, `gpu`, or `gpu:N` for the driver's card number N.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,10 +136,16 @@ pub trait CardQueue: Debug + Send {
     /// As [`CardQueue::write`].
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), GpuError>;
 
-    /// Waits for all that was queued, and copies what lies in `from` from byte `offset` on.
+    /// Waits for all that was queued, for [`LAUNCH_LIMIT`] at most.
     ///
     /// # Errors
-    /// As [`CardQueue::write`].
+    /// As [`CardQueue::write`]; [`GpuError::Stuck`].
+    fn finish(&mut self) -> Result<(), GpuError>;
+
+    /// Waits likewise for all that was queued, and copies what lies in `from` from byte `offset` on.
+    ///
+    /// # Errors
+    /// As [`CardQueue::finish`].
     fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError>;
 }
 

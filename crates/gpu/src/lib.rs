@@ -14,4 +14,4 @@ mod service;
 
 pub use card::{Card, DeviceChoice};
 pub use error::GpuError;
-pub use service::CardCounters;
+pub use service::{CardCounters, MOST_MINI_BATCH, MOST_UNDER_WAY};

@@ -7,9 +7,10 @@ mod wave;
 
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::service::{Batch, CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
+use std::sync::Arc;
 use wave::{Hopping, Letter};
 
 /// Threads of a block; `THREADS` in `kernels/keys.h`.
@@ -117,6 +118,7 @@ pub struct Upload<'a> {
     codes: Box<dyn CardMemory>,
     codes_bytes: u64,
     written: u64,
+    mini_batch: Option<u32>,
 }
 
 impl<'a> Upload<'a> {
@@ -129,7 +131,7 @@ impl<'a> Upload<'a> {
         let queue = card.queue()?;
         let codes_bytes = vectors * u64::from(shape.code_bytes);
         let codes = card.allocate("the codes of the index", codes_bytes + SPARE_BYTES as u64)?;
-        Ok(Upload { card, shape, queue, codes, codes_bytes, written: 0 })
+        Ok(Upload { card, shape, queue, codes, codes_bytes, written: 0, mini_batch: None })
     }
 
     /// Copies the codes that come next.
@@ -142,19 +144,25 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
+    /// Has each launch wait until so many queries have asked, or all that are under way (GustANN, section 4.1.3).
+    #[must_use]
+    pub fn mini_batches(self, mini_batch: Option<u32>) -> Upload<'a> {
+        Upload { mini_batch, ..self }
+    }
+
     /// Begins to serve.
     ///
     /// # Errors
-    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Driver`].
+    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`] for mini-batches of none or of too many,
+    /// [`GpuError::Driver`].
     pub fn finish(self) -> Result<Hops, GpuError> {
-        let Upload { card, shape, mut queue, codes, codes_bytes, written } = self;
+        let Upload { card, shape, mut queue, codes, codes_bytes, written, mini_batch } = self;
         let vectors = codes_bytes / u64::from(shape.code_bytes.max(1));
         if written != codes_bytes || shape.pivots.iter().any(|pivot| u64::from(*pivot) >= vectors) {
             let reason =
                 format!("{written} bytes of codes, {codes_bytes} were to come; or a pivot is none of them");
             return Err(GpuError::Driver { operation: "take the codes", reason });
         }
-        let slots = u64::from(shape.slots);
         queue.write(&*codes, codes_bytes, &[0; SPARE_BYTES])?;
         let planes = card.allocate("the layout of the codes", 2 * shape.planes.len() as u64)?;
         let layout: Vec<u8> = shape.planes.iter().flat_map(|plane| plane.to_le_bytes()).collect();
@@ -162,37 +170,58 @@ impl<'a> Upload<'a> {
         let pivots = card.allocate("the pivots of the index", 4 * shape.pivots.len() as u64)?;
         let ids: Vec<u8> = shape.pivots.iter().flat_map(|pivot| pivot.to_le_bytes()).collect();
         queue.write(&*pivots, 0, &ids)?;
-        let what = "the queries under way";
-        let query_bytes = shape.query_bytes() as u64;
-        let staged = card.allocate(what, slots * query_bytes)?;
-        let work = card.allocate(what, slots * Work::BYTES as u64)?;
-        let ids = card.allocate(what, slots * 4 * u64::from(shape.ids))?;
-        let queries = card.allocate(what, slots * query_bytes)?;
+        // Other queues know nothing of what is on its way in this one.
+        queue.finish()?;
+        let (slots, what) = (u64::from(shape.slots), "the queries under way");
+        let queries = card.allocate(what, slots * shape.query_bytes() as u64)?;
         let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
-        let next = card.allocate(what, slots * 4 * u64::from(shape.width))?;
-        let args = Args {
-            addresses: [&codes, &planes, &staged, &work, &ids, &pivots, &queries, &lists, &next]
-                .map(|memory| memory.address()),
-            numbers: [
-                shape.code_bytes,
-                shape.factor_bytes,
-                shape.planes.len() as u32,
-                query_bytes as u32,
-                shape.groups,
-                u32::from(shape.fine),
-                shape.list,
-                shape.width,
-                shape.pivots.len() as u32,
-                shape.list,
-            ],
-        };
-        let resident_bytes = codes.bytes() + planes.bytes() + pivots.bytes() + slots * shape.slot_bytes();
-        let kept = vec![codes, planes, pivots, queries, lists];
-        let batch = Batch::new(Kernel::Hop, queue, [staged, work, ids], next, kept);
-        let hopping = Hopping { batch, args, shape: shape.clone(), vectors };
-        let service = Service::start(shape.slots, hopping)?;
+        let kept: Arc<[Box<dyn CardMemory>]> = Arc::new([codes, planes, pivots, queries, lists]);
+        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
+        let (room, launches) = launches(shape.slots);
+        let mut waves = Vec::new();
+        for _ in 0..launches {
+            let (wave, bytes) = wave(card, &shape, (room, vectors), kept.clone())?;
+            waves.push(wave);
+            resident_bytes += bytes;
+        }
+        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
         Ok(Hops { shape, service, vectors, resident_bytes })
     }
+}
+
+/// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
+fn wave(
+    card: &dyn Card,
+    shape: &Shape,
+    (room, vectors): (u32, u64),
+    kept: Arc<[Box<dyn CardMemory>]>,
+) -> Result<(Hopping, u64), GpuError> {
+    let (room, what) = (u64::from(room), "the queries under way");
+    let query_bytes = shape.query_bytes() as u64;
+    let staged = card.allocate(what, room * query_bytes)?;
+    let work = card.allocate(what, room * Work::BYTES as u64)?;
+    let ids = card.allocate(what, room * 4 * u64::from(shape.ids))?;
+    let next = card.allocate(what, room * 4 * u64::from(shape.width))?;
+    let bytes = [&staged, &work, &ids, &next].iter().map(|memory| memory.bytes()).sum();
+    let [codes, planes, pivots, queries, lists] = [0, 1, 2, 3, 4].map(|at| &kept[at]);
+    let args = Args {
+        addresses: [codes, planes, &staged, &work, &ids, pivots, queries, lists, &next]
+            .map(|memory| memory.address()),
+        numbers: [
+            shape.code_bytes,
+            shape.factor_bytes,
+            shape.planes.len() as u32,
+            query_bytes as u32,
+            shape.groups,
+            u32::from(shape.fine),
+            shape.list,
+            shape.width,
+            shape.pivots.len() as u32,
+            shape.list,
+        ],
+    };
+    let batch = Batch::new(Kernel::Hop, card.queue()?, [staged, work, ids], next, kept);
+    Ok((Hopping { batch, args, shape: shape.clone(), vectors }, bytes))
 }
 
 /// The hops of an index on a card.

@@ -8,9 +8,10 @@ pub use args::Group;
 
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::service::{Batch, CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
+use std::sync::Arc;
 use wave::{Letter, Scanning};
 
 /// Threads of a block; `THREADS` in `kernels/keys.h`.
@@ -102,6 +103,7 @@ pub struct Upload<'a> {
     queue: Box<dyn CardQueue>,
     codes: Box<dyn CardMemory>,
     written: u64,
+    mini_batch: Option<u32>,
 }
 
 impl<'a> Upload<'a> {
@@ -113,7 +115,7 @@ impl<'a> Upload<'a> {
         shape.check(card.profile())?;
         let queue = card.queue()?;
         let codes = card.allocate("the codes of the index", shape.codes_bytes())?;
-        Ok(Upload { card, shape, queue, codes, written: 0 })
+        Ok(Upload { card, shape, queue, codes, written: 0, mini_batch: None })
     }
 
     /// Copies the codes that come next.
@@ -126,41 +128,69 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
+    /// Has each launch wait until so many queries have asked, or all that are under way (GustANN, section 4.1.3).
+    #[must_use]
+    pub fn mini_batches(self, mini_batch: Option<u32>) -> Upload<'a> {
+        Upload { mini_batch, ..self }
+    }
+
     /// Begins to serve.
     ///
     /// # Errors
-    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Driver`].
+    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`] for mini-batches of none or of too many,
+    /// [`GpuError::Driver`].
     pub fn finish(self) -> Result<Scans, GpuError> {
-        let Upload { card, shape, queue, codes, written } = self;
+        let Upload { card, shape, mut queue, codes, written, mini_batch } = self;
         if written != shape.codes_bytes() {
             let reason = format!("{written} bytes of codes, {} were to come", shape.codes_bytes());
             return Err(GpuError::Driver { operation: "take the codes", reason });
         }
-        let (slots, what) = (u64::from(shape.slots), "the queries under way");
-        let query_bytes = shape.query_bytes() as u64;
-        let staged = card.allocate(what, slots * query_bytes)?;
-        let work = card.allocate(what, slots * Work::BYTES as u64)?;
-        let groups = card.allocate(what, slots * Group::BYTES as u64 * u64::from(shape.scanned))?;
-        let found = card.allocate(what, slots * 8 * u64::from(shape.list))?;
-        let args = Args {
-            addresses: [&codes, &staged, &work, &groups, &found].map(|memory| memory.address()),
-            numbers: [
-                shape.group_bytes(),
-                LANES * shape.code_bytes,
-                shape.plane_bytes,
-                shape.factor_bytes,
-                shape.group_vectors,
-                query_bytes as u32,
-                shape.list,
-                0,
-            ],
-        };
-        let resident_bytes = codes.bytes() + slots * shape.slot_bytes();
-        let places = u64::from(shape.groups) * u64::from(shape.group_vectors);
-        let batch = Batch::new(Kernel::Scan, queue, [staged, work, groups], found, vec![codes]);
-        let scanning = Scanning { batch, args, shape, places };
-        Ok(Scans { shape, service: Service::start(shape.slots, scanning)?, resident_bytes })
+        // Other queues know nothing of what is on its way in this one.
+        queue.finish()?;
+        let kept: Arc<[Box<dyn CardMemory>]> = Arc::new([codes]);
+        let mut resident_bytes = kept[0].bytes();
+        let (room, launches) = launches(shape.slots);
+        let mut waves = Vec::new();
+        for _ in 0..launches {
+            let (wave, bytes) = wave(card, shape, room, kept.clone())?;
+            waves.push(wave);
+            resident_bytes += bytes;
+        }
+        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
+        Ok(Scans { shape, service, resident_bytes })
     }
+}
+
+/// What a launch of up to `room` queries takes besides the codes, and how many bytes that are.
+fn wave(
+    card: &dyn Card,
+    shape: Shape,
+    room: u32,
+    kept: Arc<[Box<dyn CardMemory>]>,
+) -> Result<(Scanning, u64), GpuError> {
+    let (room, what) = (u64::from(room), "the queries under way");
+    let query_bytes = shape.query_bytes() as u64;
+    let staged = card.allocate(what, room * query_bytes)?;
+    let work = card.allocate(what, room * Work::BYTES as u64)?;
+    let groups = card.allocate(what, room * Group::BYTES as u64 * u64::from(shape.scanned))?;
+    let found = card.allocate(what, room * 8 * u64::from(shape.list))?;
+    let bytes = [&staged, &work, &groups, &found].iter().map(|memory| memory.bytes()).sum();
+    let args = Args {
+        addresses: [&kept[0], &staged, &work, &groups, &found].map(|memory| memory.address()),
+        numbers: [
+            shape.group_bytes(),
+            LANES * shape.code_bytes,
+            shape.plane_bytes,
+            shape.factor_bytes,
+            shape.group_vectors,
+            query_bytes as u32,
+            shape.list,
+            0,
+        ],
+    };
+    let places = u64::from(shape.groups) * u64::from(shape.group_vectors);
+    let batch = Batch::new(Kernel::Scan, card.queue()?, [staged, work, groups], found, kept);
+    Ok((Scanning { batch, args, shape, places }, bytes))
 }
 
 /// The scans of an index on a card.

@@ -50,7 +50,7 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Arrival, Buffers, CardUse, Loading, MemorySplit, Opened, Origin, Stored};
+use crate::family::{Arrival, Buffers, CardChoice, CardUse, Loading, MemorySplit, Opened, Origin, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
@@ -163,7 +163,7 @@ impl Loaded {
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
             arriving,
             shared: tier.is_shared(),
-            card: options.card.as_deref(),
+            card: options.card.as_deref().map(|card| CardChoice { card, mini_batch: options.mini_batch }),
         };
         let opened = stored.open(&loading)?;
         Ok(Loaded { tier, opened, profile, cache, parts })
@@ -228,6 +228,7 @@ impl Index {
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
+        options.check_mini_batch()?;
         let manifest = Manifest::load(directory)?;
         let address = directory.address();
         let wrong = |reason| IndexError::damaged(address, "the manifest", reason);

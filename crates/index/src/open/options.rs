@@ -3,8 +3,9 @@
 use super::numa::Numa;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
+use crate::error::IndexError;
 use crate::query::SearchMode;
-use bathyal_gpu::Card;
+use bathyal_gpu::{Card, MOST_MINI_BATCH};
 use bathyal_object::StoreOptions;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::numa::Nodes;
@@ -54,9 +55,31 @@ pub struct OpenOptions {
     pub nodes: Option<Arc<Nodes>>,
     /// The graphics card that searches the index, of a family that can be ([`bathyal_gpu::card::open`]). `None` leaves it to the processor.
     pub card: Option<Arc<dyn Card>>,
+    /// Queries that a launch on [`OpenOptions::card`] waits for, or until all that are under way have asked: the mini-batches of GustANN
+    /// (section 4.1.3), up to [`bathyal_gpu::MOST_MINI_BATCH`]. `None` waits for none: a query goes on when its own page is there. The
+    /// answers are the same.
+    pub mini_batch: Option<u32>,
     /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation); called for each copy of
     /// pages that are in memory.
     pub wrap: Option<WrapTier>,
+}
+
+impl OpenOptions {
+    /// Refuses mini-batches of what asks no card, and of a size that there is not.
+    pub(super) fn check_mini_batch(&self) -> Result<(), IndexError> {
+        let Some(batch) = self.mini_batch else { return Ok(()) };
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if self.card.is_none() {
+            return refuse(
+                "mini_batch (--mini-batch) is of searches on a graphics card: open the index with one (--device gpu), or leave it out"
+                    .into(),
+            );
+        }
+        if !(1..=MOST_MINI_BATCH).contains(&batch) {
+            return refuse(format!("mini_batch is {batch}; a launch takes 1 to {MOST_MINI_BATCH} queries"));
+        }
+        Ok(())
+    }
 }
 
 /// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].

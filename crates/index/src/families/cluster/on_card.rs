@@ -7,20 +7,18 @@ use super::centroids::Centroids;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use crate::error::IndexError;
+use crate::family::CardChoice;
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
-use bathyal_gpu::Card;
-use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Tables, Upload};
+use bathyal_gpu::MOST_UNDER_WAY;
+use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Slot, Tables, Upload};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
-
-/// Queries under way on a card; more wait.
-const SLOTS: u32 = 4096;
 
 /// Copies the codes of an index to `card`, piece by piece, and looks whether they are sound.
 pub(super) fn scans(
@@ -29,7 +27,7 @@ pub(super) fn scans(
     entry: &ClusterEntry,
     (layout, codec): (&GroupLayout, &Codec),
     (identity, centroids): (Identity, &Centroids),
-    card: &dyn Card,
+    CardChoice { card, mini_batch }: CardChoice<'_>,
     progress: &dyn Progress,
 ) -> Result<Scans, IndexError> {
     let Some(codes) = codec.plane_codes() else {
@@ -44,11 +42,11 @@ pub(super) fn scans(
         group_vectors: layout.group_vectors() as u32,
         list: MOST_CANDIDATES,
         scanned: MOST_SCANNED.min(entry.groups),
-        slots: SLOTS,
+        slots: MOST_UNDER_WAY,
     };
     let object = manifest.open_file(directory, &entry.codes.file)?;
     let damaged = |place: String, reason| IndexError::damaged(object.address(), place, reason);
-    let (mut upload, mut outcome) = (Upload::begin(card, shape)?, Ok(()));
+    let (mut upload, mut outcome) = (Upload::begin(card, shape)?.mini_batches(mini_batch), Ok(()));
     progress.stage("copying codes to the graphics card", entry.codes.file.bytes);
     let group_bytes = entry.group_codes() as usize;
     let crc =
@@ -68,21 +66,25 @@ pub(super) fn scans(
     Ok(upload.finish()?)
 }
 
+/// A place for a query, which it holds until it ends: a mini-batch waits for those that are under way.
+pub(super) async fn place(scans: &Scans, cx: &Cx) -> Slot {
+    loop {
+        match scans.slot(cx.task_waker()) {
+            Some(slot) => return slot,
+            None => cx.parked().await,
+        }
+    }
+}
+
 impl Scratch {
     /// Has the card scan the groups that were found; the best codes are the candidates.
     pub(super) async fn scan_on_card(
         &mut self,
         cluster: &Cluster,
-        scans: &Scans,
+        slot: &mut Slot,
         cx: &Cx,
         wanted: usize,
     ) -> Result<(), IndexError> {
-        let mut slot = loop {
-            match scans.slot(cx.task_waker()) {
-                Some(slot) => break slot,
-                None => cx.parked().await,
-            }
-        };
         let Some(numbers) = self.code_query.scan_numbers(&cluster.codec) else {
             return Err(IndexError::Internal("a query without tables".into()));
         };

@@ -9,11 +9,12 @@ use super::page_search::starts;
 use super::search::Graph;
 use super::section::GraphEntry;
 use crate::error::IndexError;
+use crate::family::CardChoice;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
 use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot, Upload, write_query};
-use bathyal_gpu::{Card, GpuError};
+use bathyal_gpu::{GpuError, MOST_UNDER_WAY};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
@@ -21,8 +22,6 @@ use bathyal_vectors::progress::Progress;
 
 /// Records that it expands at a time at most.
 const MOST_WIDTH: u32 = 16;
-/// Queries under way on a card; more wait.
-const SLOTS: u32 = 4096;
 /// Codes that are copied at a time.
 const CODES_AT_ONCE: usize = 4096;
 /// Codes that are kept here for whoever wants some vectors.
@@ -51,7 +50,7 @@ pub(super) fn load(
     directory: &dyn Generation,
     manifest: &Manifest,
     graph: &mut Graph,
-    card: &dyn Card,
+    CardChoice { card, mini_batch }: CardChoice<'_>,
     progress: &dyn Progress,
 ) -> Result<(), IndexError> {
     let Some(codes) = graph.codec.plane_codes() else {
@@ -73,11 +72,11 @@ pub(super) fn load(
         width: MOST_WIDTH,
         ids: (graph.entry.max_degree * MOST_WIDTH).max(1),
         pivots: graph.pivots.clone(),
-        slots: SLOTS,
+        slots: MOST_UNDER_WAY,
     };
     let file = &graph.entry.codes.file;
     let object = manifest.open_file(directory, file)?;
-    let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?;
+    let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?.mini_batches(mini_batch);
     progress.stage("copying codes to the graphics card", file.bytes);
     let (size, mut copied, mut some) = (codes.code_bytes, Ok(()), Vec::new());
     let mut wanted = spread(graph.set.vectors as usize, SOME_CODES).peekable();
