@@ -89,7 +89,7 @@ class IndexHandle:
     @staticmethod
     def open(
         place: _Place,
-        tier: tuple[str, str | None, bool, str],
+        tier: tuple[str, str | None, bool, tuple[str, int | None]],
         memory: int | None,
         progress: _Progress,
         delay: str | None,

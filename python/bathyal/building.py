@@ -123,7 +123,7 @@ def build(
             receiver,
         )
     handle = _bathyal.IndexHandle.open(
-        (to, [], store), ("file", None, False, "cpu"), budget, None, None, None
+        (to, [], store), ("file", None, False, ("cpu", None)), budget, None, None, None
     )
     return Index(handle, to, json.loads(report), store_options=store_options)
 

@@ -150,7 +150,20 @@ def test_a_graphics_card_that_there_is_not(index_path):
     with pytest.raises(OSError, match="graphics card"):
         bathyal.open(index_path, device="gpu:100")
     with bathyal.open(index_path, device="cpu") as index:
-        assert "card" not in index.stats()
+        assert "card" not in index.stats() and "card_trouble" not in index.stats()
+    with pytest.raises(ValueError, match="mini_batch"):
+        bathyal.open(index_path, mini_batch=8)
+
+
+def test_the_processor_goes_on_where_there_is_no_graphics_card(index_path, queries):
+    with bathyal.open(index_path) as index:
+        expected = index.search(queries)
+    with bathyal.open(index_path, device="gpu:100,cpu", mini_batch=8) as index:
+        with pytest.warns(bathyal.SearchWarning, match="this processor searches, and not a graphics card"):
+            found = index.search(queries)
+        assert (found.ids == expected.ids).all()
+        assert "graphics card" in index.stats()["card_trouble"]
+        assert any("graphics card" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -199,9 +199,14 @@ pub struct SearchSettings {
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
     /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes, and graphs of layout padded
-    /// or csr
+    /// or csr. gpu,cpu (gpu:N,cpu) has this processor go on where there is no card, where the index does not suit it, and where it
+    /// fails; a note says so
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
+    /// Queries that a launch on a graphics card waits for, or for all that are under way (mini-batches of GustANN, section 4.1.3)
+    /// [default: none, a query goes on when its own page is there]
+    #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub mini_batch: Option<u32>,
     /// Where the index's parts are
     #[command(flatten)]
     pub parts: PartsArguments,
@@ -252,7 +257,7 @@ impl SearchSettings {
     /// loaded, which lies in files or elsewhere.
     pub fn tier_name(&self, kind: &str) -> String {
         match &self.delay {
-            None if self.tier == TierChoice::File => kind.to_owned(),
+            None if matches!(self.tier, TierChoice::File | TierChoice::Card) => kind.to_owned(),
             None => self.tier.to_string(),
             Some(device) => format!("emulated {} over {}", device.name, self.tier),
         }

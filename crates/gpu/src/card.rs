@@ -4,8 +4,12 @@ use crate::error::GpuError;
 use std::fmt::{self, Debug};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// What searches an index. As text: `cpu`, `gpu`, or `gpu:N` for the driver's card number N.
+/// A card that does not answer for so long is taken for lost. A launch takes milliseconds, or some more where others use the card, too.
+pub const LAUNCH_LIMIT: Duration = Duration::from_secs(30);
+
+/// What searches an index. As text: `cpu`, `gpu`, or `gpu:N` for the driver's card number N, and `gpu,cpu` or `gpu:N,cpu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// This processor.
@@ -13,6 +17,8 @@ pub enum DeviceChoice {
     Cpu,
     /// The graphics card of this number, where the index is one that cards search.
     Gpu(u32),
+    /// The same, and this processor where the card does not: where there is none, where it does not suit, where it fails.
+    GpuElseCpu(u32),
 }
 
 impl DeviceChoice {
@@ -23,7 +29,7 @@ impl DeviceChoice {
     pub fn card(self) -> Result<Option<Arc<dyn Card>>, GpuError> {
         match self {
             DeviceChoice::Cpu => Ok(None),
-            DeviceChoice::Gpu(ordinal) => open(ordinal).map(Some),
+            DeviceChoice::Gpu(ordinal) | DeviceChoice::GpuElseCpu(ordinal) => open(ordinal).map(Some),
         }
     }
 }
@@ -32,11 +38,23 @@ impl FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DeviceChoice, String> {
-        let unknown = || format!("unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N)");
-        match text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number))) {
-            ("cpu", None) => Ok(DeviceChoice::Cpu),
-            ("gpu", None) => Ok(DeviceChoice::Gpu(0)),
-            ("gpu", Some(number)) => number.parse().map(DeviceChoice::Gpu).map_err(|_| unknown()),
+        let unknown = || {
+            format!(
+                "unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N), or gpu,cpu and gpu:N,cpu (this processor where \
+                 the card does not)"
+            )
+        };
+        let (first, then) = text.split_once(',').map_or((text, None), |(first, then)| (first, Some(then)));
+        let card = match first.split_once(':') {
+            Some(("gpu", number)) => number.parse().map(Some).map_err(|_| unknown())?,
+            None if first == "gpu" => Some(0),
+            None if first == "cpu" => None,
+            _ => return Err(unknown()),
+        };
+        match (card, then) {
+            (None, None) => Ok(DeviceChoice::Cpu),
+            (Some(card), None) => Ok(DeviceChoice::Gpu(card)),
+            (Some(card), Some("cpu")) => Ok(DeviceChoice::GpuElseCpu(card)),
             _ => Err(unknown()),
         }
     }
@@ -44,10 +62,11 @@ impl FromStr for DeviceChoice {
 
 impl fmt::Display for DeviceChoice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match *self {
             DeviceChoice::Cpu => write!(formatter, "cpu"),
             DeviceChoice::Gpu(0) => write!(formatter, "gpu"),
             DeviceChoice::Gpu(number) => write!(formatter, "gpu:{number}"),
+            DeviceChoice::GpuElseCpu(number) => write!(formatter, "{},cpu", DeviceChoice::Gpu(number)),
         }
     }
 }
@@ -140,17 +159,17 @@ pub trait CardQueue: Debug + Send {
     /// As [`CardQueue::write`].
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), GpuError>;
 
-    /// Waits for all that was queued, and copies what lies in `from` from byte `offset` on.
+    /// Waits for all that was queued, for [`LAUNCH_LIMIT`] at most.
     ///
     /// # Errors
-    /// As [`CardQueue::write`].
-    fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError>;
-
-    /// Waits for all that was queued.
-    ///
-    /// # Errors
-    /// As [`CardQueue::write`].
+    /// As [`CardQueue::write`]; [`GpuError::Stuck`].
     fn finish(&mut self) -> Result<(), GpuError>;
+
+    /// Waits likewise for all that was queued, and copies what lies in `from` from byte `offset` on.
+    ///
+    /// # Errors
+    /// As [`CardQueue::finish`].
+    fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError>;
 }
 
 /// A graphics card.
@@ -198,10 +217,22 @@ mod tests {
 
     #[test]
     fn a_device_is_named_as_it_is_written() {
-        for text in ["cpu", "gpu", "gpu:3"] {
+        for text in ["cpu", "gpu", "gpu:3", "gpu,cpu", "gpu:2,cpu"] {
             assert_eq!(text.parse::<DeviceChoice>().map(|device| device.to_string()), Ok(text.into()));
         }
-        for text in ["", "GPU", "gpu:", "gpu:x", "gpu:-1", "cpu:0", "cuda"] {
+        for text in [
+            "",
+            "GPU",
+            "gpu:",
+            "gpu:x",
+            "gpu:-1",
+            "cpu:0",
+            "cuda",
+            "cpu,gpu",
+            "gpu,gpu",
+            "gpu,",
+            "gpu,cpu,cpu",
+        ] {
             let error = text.parse::<DeviceChoice>().expect_err(text);
             assert!(error.contains("gpu:N"), "{error}");
         }

@@ -1,10 +1,17 @@
 //! Cards of NVIDIA, by the driver's own interface: its library is opened when a card is asked for.
 
-use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel, Launch, check_within};
+use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel, LAUNCH_LIMIT, Launch, check_within};
 use crate::error::GpuError;
 use cudarc::driver::{DriverError, result, sys};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is queued is asked for without a pause for so long: most launches are over then.
+const BUSY: Duration = Duration::from_millis(1);
+/// Pause between two later questions.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// Bytes that the threads of a block may share without having asked for more.
 const USUAL_SHARED_BYTES: u32 = 48 << 10;
@@ -21,6 +28,8 @@ struct Context {
     /// A kernel each, in the order of [`Kernel::ALL`].
     modules: Vec<sys::CUmodule>,
     functions: Vec<sys::CUfunction>,
+    /// Whether a kernel does not end. The driver would wait for it at whatever is given back, which is left to it then.
+    stuck: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used by any thread that has made the context current, as every use here does.
@@ -33,7 +42,13 @@ impl Context {
         // SAFETY: the device is one that the driver has named.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(refused("open the card"))?;
         // What was opened is closed when a later step fails.
-        let mut opened = Context { device, context, modules: Vec::new(), functions: Vec::new() };
+        let mut opened = Context {
+            device,
+            context,
+            modules: Vec::new(),
+            functions: Vec::new(),
+            stuck: AtomicBool::new(false),
+        };
         opened.enter()?;
         for kernel in Kernel::ALL {
             let operation = "load the kernels (is it older than CUDA 12.2?)";
@@ -57,6 +72,11 @@ impl Context {
         unsafe { result::ctx::set_current(self.context) }.map_err(refused("turn to the card"))
     }
 
+    /// Makes it the calling thread's, to give something back; false where that would have to be waited for.
+    fn enter_to_free(&self) -> bool {
+        !self.stuck.load(Ordering::Relaxed) && self.enter().is_ok()
+    }
+
     fn function(&self, kernel: Kernel) -> sys::CUfunction {
         let at = Kernel::ALL.iter().position(|known| *known == kernel);
         at.and_then(|at| self.functions.get(at).copied()).unwrap_or(std::ptr::null_mut())
@@ -65,6 +85,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.stuck.load(Ordering::Relaxed) {
+            return;
+        }
         if self.enter().is_ok() {
             for module in &self.modules {
                 // SAFETY: nothing that runs is left: queues and memory hold the context.
@@ -164,7 +187,7 @@ impl CardMemory for CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if self.context.enter_to_free() {
             // SAFETY: it was taken once and is nobody's any more; what runs still is waited for by the driver.
             let _ = unsafe { result::free_sync(self.address) };
         }
@@ -202,25 +225,39 @@ impl CardQueue for CudaQueue {
         .map_err(refused("launch a kernel"))
     }
 
+    /// Asks as the driver does itself where it waits, so that it ends where a kernel does not.
+    fn finish(&mut self) -> Result<(), GpuError> {
+        self.context.enter()?;
+        let began = Instant::now();
+        loop {
+            // SAFETY: the stream is open.
+            let state = unsafe { sys::cuStreamQuery(self.stream) };
+            if state != sys::CUresult::CUDA_ERROR_NOT_READY {
+                return state.result().map_err(refused("finish what was queued"));
+            }
+            let waited = began.elapsed();
+            if waited >= LAUNCH_LIMIT {
+                self.context.stuck.store(true, Ordering::Relaxed);
+                return Err(GpuError::Stuck { seconds: LAUNCH_LIMIT.as_secs() });
+            }
+            if waited < BUSY { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+        }
+    }
+
     fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
         check_within(from, offset, out.len())?;
-        self.context.enter()?;
-        // SAFETY: the bytes lie within the card's memory, and `out` is there until the copy is waited for, below.
+        // A copy into memory that is not pinned would wait for the kernel, however long.
+        self.finish()?;
+        // SAFETY: the bytes lie within the card's memory; into memory that is not pinned they are copied before this returns.
         let copied = unsafe { result::memcpy_dtoh_async(out, from.address() + offset, self.stream) };
         self.finish()?;
         copied.map_err(refused("copy from the card"))
-    }
-
-    fn finish(&mut self) -> Result<(), GpuError> {
-        self.context.enter()?;
-        // SAFETY: the stream is open.
-        unsafe { result::stream::synchronize(self.stream) }.map_err(refused("finish what was queued"))
     }
 }
 
 impl Drop for CudaQueue {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if self.context.enter_to_free() {
             let _ = self.finish();
             // SAFETY: nothing is queued any more.
             let _ = unsafe { result::stream::destroy(self.stream) };

@@ -47,6 +47,15 @@ pub enum GpuError {
         /// What it did.
         reason: String,
     },
+    /// A kernel does not end.
+    #[error(
+        "the graphics card has not answered for {seconds} s and is taken for lost: `nvidia-smi` may say what it is busy with, and a new \
+         process may reach it again"
+    )]
+    Stuck {
+        /// How long it was waited for.
+        seconds: u64,
+    },
     /// Nothing answers any more.
     #[error("the graphics card is not used any more, since it failed before: {0}")]
     Lost(String),

@@ -140,13 +140,6 @@ pub struct Vectors {
     pub(crate) places: u64,
 }
 
-impl Vectors {
-    /// Bytes that they take there.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.vectors.bytes() + self.ids.bytes()
-    }
-}
-
 /// An answer of a card, of its key: how far a vector is, and its number.
 pub(crate) fn of_key(key: u64) -> (f32, u32) {
     let ordered = (key >> 32) as u32;

@@ -147,11 +147,6 @@ impl Navigation {
         &self.codes
     }
 
-    /// Bytes of the card's memory that are taken.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.memory.iter().map(|memory| memory.bytes()).sum()
-    }
-
     /// As the kernel knows it: addresses, then numbers.
     pub(crate) fn words(&self) -> ([u64; 3], [u32; Navigation::NUMBERS]) {
         let Codes { code_bytes, factor_bytes, planes, groups, fine, pivots, .. } = &self.codes;

@@ -18,4 +18,4 @@ pub mod walks;
 pub use card::{Card, DeviceChoice};
 pub use error::GpuError;
 pub use exact::{Exact, VectorUpload, Vectors};
-pub use service::{CardCounters, slots};
+pub use service::{CardCounters, MOST_MINI_BATCH, slots};

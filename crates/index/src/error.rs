@@ -6,6 +6,7 @@ use bathyal_store::StoreError;
 use bathyal_tier::{ReadError, RunError, TierError};
 use bathyal_vectors::VectorError;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Why an index could not be built, opened or searched.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,14 @@ pub enum IndexError {
     /// A graphics card does not do what it should.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// A graphics card does not search the index, and neither does the processor, which was to go on.
+    #[error("the graphics card is not used ({card}), and this processor cannot go on without it: {source}")]
+    WithoutCard {
+        /// What the card's error was.
+        card: String,
+        /// What the processor's is.
+        source: Arc<IndexError>,
+    },
     /// Where the index is kept did not do what it was asked.
     #[error(transparent)]
     Store(StoreError),

@@ -59,6 +59,8 @@ impl From<IndexError> for Failure {
             | IndexError::LaterVersion { .. }
             | IndexError::Internal(_)
             | IndexError::Forked { .. } => Error::new_err(message),
+            IndexError::WithoutCard { source, .. } if is_memory(&source) => PyMemoryError::new_err(message),
+            IndexError::WithoutCard { .. } => PyOSError::new_err(message),
             IndexError::Gpu(GpuError::Memory { .. }) => PyMemoryError::new_err(message),
             IndexError::Gpu(GpuError::Unsuited(_)) => PyValueError::new_err(message),
             IndexError::Gpu(_) => PyOSError::new_err(message),
@@ -110,6 +112,11 @@ impl From<StoreError> for Failure {
 /// Whether a path leads to a store that is elsewhere.
 fn is_address(path: &Path) -> bool {
     path.to_string_lossy().contains("://")
+}
+
+/// Whether an error is that there is too little memory.
+fn is_memory(error: &IndexError) -> bool {
+    matches!(error, IndexError::Memory { .. } | IndexError::NoMemory { .. })
 }
 
 fn tier(error: &TierError, message: String) -> PyErr {

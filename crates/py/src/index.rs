@@ -280,13 +280,13 @@ impl IndexHandle {
     fn open(
         py: Python<'_>,
         place: Place,
-        tier: (&str, Option<&str>, bool, &str),
+        tier: (&str, Option<&str>, bool, (&str, Option<u32>)),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
         delay: Option<&str>,
         profile: Option<PathBuf>,
     ) -> PyResult<IndexHandle> {
-        let ((path, stripe, store), (tier, numa, wait, device)) = (place, tier);
+        let ((path, stripe, store), (tier, numa, wait, (device, mini_batch))) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
@@ -294,7 +294,6 @@ impl IndexHandle {
         let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
         let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
         let options = OpenOptions {
-            card: device.card().map_err(IndexError::from).map_err(Failure::from)?,
             tier,
             numa,
             wait,
@@ -303,8 +302,10 @@ impl IndexHandle {
             wrap,
             stripe,
             store: store_options(store)?,
+            mini_batch,
             ..OpenOptions::default()
         };
+        let options = options.on(device).map_err(IndexError::from).map_err(Failure::from)?;
         let index =
             attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })

@@ -5,12 +5,13 @@
 //! It says whether kernels are right, and nothing of how fast they are.
 
 use bathyal_gpu::GpuError;
-use bathyal_gpu::card::{Card, CardMemory, CardProfile, CardQueue, Launch, check_within};
+use bathyal_gpu::card::{Card, CardMemory, CardProfile, CardQueue, LAUNCH_LIMIT, Launch, check_within};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// `simt_launch` of `cpp/kernels.cpp`: kernel, its argument, blocks, threads, bytes that these share, a seed, and room for what went
 /// wrong.
@@ -46,13 +47,25 @@ pub struct EmulatedOptions {
     pub shared_bytes: u32,
     /// The launch that fails, counted from 1; 0 for none: a card that is lost.
     pub fails_at: u64,
+    /// How long a launch lasts at least.
+    pub lasts: Duration,
+    /// A card is taken for lost whose launch lasts longer.
+    pub launch_limit: Duration,
     /// A folder into which launches are written before they run, each as a file of its number, for `cpp/replay.cpp`.
     pub record: Option<PathBuf>,
 }
 
 impl Default for EmulatedOptions {
     fn default() -> EmulatedOptions {
-        EmulatedOptions { seed: 1, memory_bytes: 1 << 30, shared_bytes: 48 << 10, fails_at: 0, record: None }
+        EmulatedOptions {
+            seed: 1,
+            memory_bytes: 1 << 30,
+            shared_bytes: 48 << 10,
+            fails_at: 0,
+            lasts: Duration::ZERO,
+            launch_limit: LAUNCH_LIMIT,
+            record: None,
+        }
     }
 }
 
@@ -71,11 +84,19 @@ struct CardState {
     taken: AtomicU64,
     /// Address and bytes of all that is allocated.
     memories: Mutex<Vec<(u64, u64)>>,
+    /// Held by whoever touches memory while launches are recorded.
+    recording: Mutex<()>,
 }
 
 impl CardState {
     fn memories(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps other queues from memory where launches are recorded, which have it as it was.
+    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
+        let records = self.options.record.is_some();
+        records.then(|| self.recording.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Writes a launch, and all memory as it is before, into `folder`.
@@ -92,7 +113,7 @@ impl CardState {
         for (address, bytes) in memories.iter() {
             file.write_all(&address.to_ne_bytes())?;
             file.write_all(&bytes.to_ne_bytes())?;
-            // SAFETY: it is allocated as long as it is in the list, and nothing runs.
+            // SAFETY: it is allocated as long as it is in the list, and nothing else touches it.
             file.write_all(unsafe { std::slice::from_raw_parts(*address as *const u8, *bytes as usize) })?;
         }
         let mut name = [0; 32];
@@ -126,8 +147,9 @@ impl EmulatedCard {
             shared_bytes: options.shared_bytes,
         };
         let (launches, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-        let memories = Mutex::default();
-        EmulatedCard { profile, state: Arc::new(CardState { function, options, launches, taken, memories }) }
+        let (memories, recording) = (Mutex::default(), Mutex::default());
+        let state = CardState { function, options, launches, taken, memories, recording };
+        EmulatedCard { profile, state: Arc::new(state) }
     }
 
     /// Bytes of its memory that are taken.
@@ -172,7 +194,7 @@ struct Guarded {
     bytes: u64,
 }
 
-// SAFETY: it is plain memory, which its owners take turns at.
+// SAFETY: it is plain memory; a queue touches none that another one writes.
 unsafe impl Send for Guarded {}
 // SAFETY: as above.
 unsafe impl Sync for Guarded {}
@@ -228,6 +250,7 @@ impl CardQueue for EmulatedQueue {
     fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError> {
         check_within(to, offset, bytes.len())?;
         let to = (to.address() + offset) as *mut u8;
+        let _alone = self.state.alone();
         // SAFETY: it lies within the memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
@@ -240,6 +263,13 @@ impl CardQueue for EmulatedQueue {
         if number == options.fails_at {
             return Err(GpuError::Driver { operation: "launch a kernel", reason: "the card is lost".into() });
         }
+        if !options.lasts.is_zero() {
+            std::thread::sleep(options.lasts.min(options.launch_limit));
+        }
+        if options.lasts > options.launch_limit {
+            return Err(GpuError::Stuck { seconds: options.launch_limit.as_secs() });
+        }
+        let _alone = self.state.alone();
         let name = CString::new(kernel).unwrap_or_default();
         // A kernel's argument is aligned as its widest number is.
         let argument: Vec<u64> =
@@ -274,15 +304,17 @@ impl CardQueue for EmulatedQueue {
         })
     }
 
-    fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
-        check_within(from, offset, out.len())?;
-        let from = (from.address() + offset) as *const u8;
-        // SAFETY: it lies within the memory, and nothing runs any more.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+    /// Whatever was queued was done at once.
+    fn finish(&mut self) -> Result<(), GpuError> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), GpuError> {
+    fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        check_within(from, offset, out.len())?;
+        let _alone = self.state.alone();
+        let from = (from.address() + offset) as *const u8;
+        // SAFETY: it lies within the memory, and nothing runs any more.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         Ok(())
     }
 }

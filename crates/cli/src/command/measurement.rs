@@ -109,6 +109,9 @@ pub(super) struct Measurement {
     /// The graphics card that searched, and what it did; absent in JSON where the processor searched alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<CardStats>,
+    /// Why the processor searched although a graphics card was wanted; absent in JSON where it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card_trouble: Option<String>,
     /// What the store was asked for all queries together; absent in JSON of an index that is here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
@@ -158,7 +161,7 @@ impl Measurement {
             multi_probe: options.multi_probe,
             beam_width: options.beam_width,
             mode: settings.mode.unwrap_or_else(|| index.default_mode().into()).name(),
-            tier: settings.tier_name(&index.tier().profile().kind),
+            tier: settings.tier_name(index.tier_kind()),
             emulated: settings.emulated(),
             method: index.tier().profile().method.clone(),
             metric: index.metric().name(),
@@ -185,6 +188,7 @@ impl Measurement {
             data_bytes: manifest.data_bytes,
             amplification: index_bytes as f64 / manifest.data_bytes.max(1) as f64,
             card: index.card(),
+            card_trouble: index.card_trouble(),
             requests: found.requests,
             opening_requests: index.opening_requests(),
             store_cache: index.cache_use(),
@@ -234,17 +238,18 @@ pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) ->
 /// How `settings` want the index opened.
 fn open_options(settings: &SearchSettings) -> Result<OpenOptions, Failure> {
     let wrap = settings.delay.clone().map(emulating);
-    Ok(OpenOptions {
+    let options = OpenOptions {
         tier: settings.tier.clone(),
         numa: settings.numa,
         stripe: settings.parts.stripe.clone(),
         memory_bytes: settings.memory,
         profile: settings.profile.clone(),
         store: settings.parts.store.options()?,
-        card: settings.device.card().map_err(IndexError::from)?,
+        mini_batch: settings.mini_batch,
         wrap,
         ..OpenOptions::default()
-    })
+    };
+    Ok(options.on(settings.device).map_err(IndexError::from)?)
 }
 
 /// Puts the emulation of `device` on top of a tier.

@@ -108,6 +108,10 @@ fn join(all: &mut Option<SearchResult>, block: SearchResult) {
             all.totals.merge(&block.totals);
             all.phases.iter_mut().zip(&block.phases).for_each(|(sum, phase)| sum.ns += phase.ns);
             all.seconds += block.seconds;
+            // Each is said once.
+            let new = block.notes.iter().filter(|note| !all.notes.contains(note)).cloned();
+            let new: Vec<String> = new.collect();
+            all.notes.extend(new);
             all.requests = all.requests.zip(block.requests).map(|(sum, block)| sum.and(&block));
         }
     }
@@ -125,6 +129,7 @@ fn split(measured: &Measurement) -> String {
         ("copies on NUMA nodes", split.copies),
         ("cache", split.cache),
         ("inserted vectors", split.changes),
+        ("set aside for codes of the card", split.standby),
         ("searches", split.searches),
     ];
     let mut words: Vec<String> = parts

@@ -452,3 +452,16 @@ fn an_emulated_device_changes_no_answer_and_is_named_in_all() {
     let unknown = bathyal(shared(), "search idx queries.fbin --delay tape");
     unknown.fails(2, &["tape", "no device of that name"]);
 }
+
+/// No machine has a hundred cards: the processor goes on, and says so.
+#[test]
+fn the_processor_goes_on_where_there_is_no_graphics_card() {
+    let here = bathyal(shared(), "search idx queries.fbin -k 5 --json").json();
+    let ran = bathyal(shared(), "search idx queries.fbin -k 5 --json --device gpu:100,cpu --mini-batch 8");
+    ran.says(&["note: this processor searches, and not a graphics card: "]);
+    assert_eq!(ran.code, Some(0));
+    let there: Value = serde_json::from_str(&ran.stdout).expect("one JSON value");
+    assert!(there["card_trouble"].as_str().is_some_and(|text| text.contains("graphics card")), "{there}");
+    assert_eq!((&there["reads_per_query"], there.get("card")), (&here["reads_per_query"], None));
+    assert!(here.get("card_trouble").is_none());
+}

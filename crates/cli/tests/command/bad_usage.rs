@@ -36,8 +36,9 @@ fn nonsense_is_a_usage_error() {
 #[test]
 fn parameters_out_of_range_are_refused_with_the_range() {
     let (search, graph) = ("search idx queries.fbin", "build base.fbin other --metric l2 --family graph");
-    let cases: [(String, i32, &[&str]); 12] = [
+    let cases: [(String, i32, &[&str]); 13] = [
         (format!("{search} --tier gpu"), 1, &["the tier gpu", "--device gpu"]),
+        (format!("{search} --mini-batch 8"), 1, &["--mini-batch", "--device gpu"]),
         // There is no driver, or no such card.
         (format!("{search} --device gpu:100"), 1, &["graphics card"]),
         (format!("{search} -k 10 --search-list 5"), 1, &["search_list is 5", "at least k = 10"]),

@@ -5,12 +5,13 @@
 mod args;
 mod wave;
 
-use crate::card::{Card, Kernel};
+use crate::card::{Card, CardMemory, Kernel};
 use crate::error::GpuError;
 use crate::graph::{Codes, Navigation, check_shared};
-use crate::service::{Batch, CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
+use std::sync::Arc;
 use wave::{Hopping, Letter};
 
 /// Candidates that a query of an index keeps at most: several times as many as recall 0.99 took anywhere measured but of hard sets.
@@ -53,6 +54,22 @@ pub struct Asks {
     pub step: u32,
 }
 
+/// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
+fn wave(
+    card: &dyn Card,
+    shape: &Shape,
+    (codes, room): (&Codes, u32),
+    kept: Arc<[Box<dyn CardMemory>]>,
+) -> Result<(Batch<3>, u64), GpuError> {
+    let (room, what) = (u64::from(room), "the queries under way");
+    let staged = card.allocate(what, room * codes.query_bytes() as u64)?;
+    let work = card.allocate(what, room * Work::BYTES as u64)?;
+    let ids = card.allocate(what, room * 4 * u64::from(shape.ids))?;
+    let next = card.allocate(what, room * 4 * u64::from(shape.width))?;
+    let bytes = [&staged, &work, &ids, &next].iter().map(|memory| memory.bytes()).sum();
+    Ok((Batch::new(Kernel::Hop, card.queue()?, [staged, work, ids], next, kept), bytes))
+}
+
 /// The hops of an index on a card.
 #[derive(Debug)]
 pub struct Hops {
@@ -64,34 +81,43 @@ pub struct Hops {
 }
 
 impl Hops {
-    /// Begins to serve.
+    /// Begins to serve; with `mini_batch` a launch waits until so many queries have asked, or all that are under way (GustANN, section
+    /// 4.1.3).
     ///
     /// # Errors
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
-    pub fn start(card: &dyn Card, graph: Navigation, shape: Shape) -> Result<Hops, GpuError> {
+    pub fn start(
+        card: &dyn Card,
+        graph: Navigation,
+        shape: Shape,
+        mini_batch: Option<u32>,
+    ) -> Result<Hops, GpuError> {
         check_shared(card.profile(), shape.list, graph.codes.shared_bytes(shape.list))?;
         let (slots, what) = (u64::from(shape.slots), "the queries under way");
-        let query_bytes = graph.codes.query_bytes() as u64;
-        let staged = card.allocate(what, slots * query_bytes)?;
-        let work = card.allocate(what, slots * Work::BYTES as u64)?;
-        let ids = card.allocate(what, slots * 4 * u64::from(shape.ids))?;
-        let queries = card.allocate(what, slots * query_bytes)?;
+        let queries = card.allocate(what, slots * graph.codes.query_bytes() as u64)?;
         let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
-        let next = card.allocate(what, slots * 4 * u64::from(shape.width))?;
-        let (addresses, numbers) = graph.words();
-        let args = Args {
-            graph: addresses,
-            graph_numbers: numbers,
-            addresses: [&staged, &work, &ids, &queries, &lists, &next].map(|memory| memory.address()),
-            width_room: shape.width,
-            list_stride: shape.list,
-        };
-        let resident_bytes = graph.bytes() + slots * shape.slot_bytes(&graph.codes);
+        let own = [queries.address(), lists.address()];
+        let graph_words = graph.words();
         let Navigation { codes, vectors, memory } = graph;
-        let kept = memory.into_iter().chain([queries, lists]).collect();
-        let batch = Batch::new(Kernel::Hop, card.queue()?, [staged, work, ids], next, kept);
-        let hopping = Hopping { batch, args, codes: codes.clone(), vectors };
-        Ok(Hops { shape, codes, service: Service::start(shape.slots, hopping)?, vectors, resident_bytes })
+        let kept: Arc<[_]> = memory.into_iter().chain([queries, lists]).collect();
+        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
+        let (room, launches) = launches(shape.slots);
+        let mut waves = Vec::new();
+        for _ in 0..launches {
+            let (batch, bytes) = wave(card, &shape, (&codes, room), kept.clone())?;
+            let [staged, work, ids] = batch.given();
+            let args = Args {
+                graph: graph_words.0,
+                graph_numbers: graph_words.1,
+                addresses: [staged, work, ids, own[0], own[1], batch.returned()],
+                width_room: shape.width,
+                list_stride: shape.list,
+            };
+            waves.push(Hopping { batch, args, codes: codes.clone(), vectors });
+            resident_bytes += bytes;
+        }
+        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
+        Ok(Hops { shape, codes, service, vectors, resident_bytes })
     }
 
     /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when

@@ -24,7 +24,7 @@ impl Args {
 }
 
 /// What `RerankArgs` has behind `ScanArgs`.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct RerankArgs {
     /// vectors, ids.
     pub(super) addresses: [u64; 2],

@@ -10,9 +10,10 @@ pub use args::Group;
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
 use crate::exact::{Exact, Vectors, of_key};
-use crate::service::{Batch, CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
 use args::{Args, RerankArgs, Work};
 use bathyal_tier::TaskWaker;
+use std::sync::Arc;
 use wave::{Letter, Scanning};
 
 /// Threads of a block; `THREADS` in `kernels/keys.h`.
@@ -66,6 +67,10 @@ impl Shape {
 
     fn group_bytes(&self) -> u32 {
         self.group_blocks * LANES * self.code_bytes
+    }
+
+    fn places(&self) -> u64 {
+        u64::from(self.groups) * u64::from(self.group_vectors)
     }
 
     /// Bytes of the codes of all groups.
@@ -130,61 +135,78 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Begins to serve; with `vectors`, by place, the best codes' vectors are compared on the card.
+    /// Begins to serve; with `vectors`, by place, the best codes' vectors are compared on the card, and with `mini_batch` a launch waits
+    /// until so many queries have asked, or all that are under way (GustANN, section 4.1.3).
     ///
     /// # Errors
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
-    pub fn finish(self, vectors: Option<Vectors>) -> Result<Scans, GpuError> {
-        let Upload { card, shape, queue, codes, written } = self;
+    pub fn finish(self, vectors: Option<Vectors>, mini_batch: Option<u32>) -> Result<Scans, GpuError> {
+        let Upload { card, shape, mut queue, codes, written } = self;
         let exact = vectors.as_ref().map(|vectors| vectors.exact);
         if exact.is_some() {
             shape.check(card.profile(), shape.list)?;
         }
-        if written != shape.codes_bytes() {
-            let reason = format!("{written} bytes of codes, {} were to come", shape.codes_bytes());
+        let (places, of) = (shape.places(), vectors.as_ref().map(|vectors| vectors.places));
+        if written != shape.codes_bytes() || of.is_some_and(|of| of != places) {
+            let reason = format!(
+                "{written} bytes of codes, {} were to come; or {of:?} vectors of {places}",
+                shape.codes_bytes()
+            );
             return Err(GpuError::Driver { operation: "take the codes", reason });
         }
-        let (slots, what) = (u64::from(shape.slots), "the queries under way");
-        let query_bytes = shape.query_bytes() as u64;
-        let vector_bytes = exact.map_or(0, |exact| WANTED_BYTES + exact.query_bytes()) as u64;
-        let staged = card.allocate(what, slots * (query_bytes + vector_bytes))?;
-        let work = card.allocate(what, slots * Work::BYTES as u64)?;
-        let groups = card.allocate(what, slots * Group::BYTES as u64 * u64::from(shape.scanned))?;
-        let found = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
-        let args = Args {
-            addresses: [&codes, &staged, &work, &groups, &found].map(|memory| memory.address()),
-            numbers: [
-                shape.group_bytes(),
-                LANES * shape.code_bytes,
-                shape.plane_bytes,
-                shape.factor_bytes,
-                shape.group_vectors,
-                query_bytes as u32,
-                shape.list,
-                0,
-            ],
-        };
-        let places = u64::from(shape.groups) * u64::from(shape.group_vectors);
-        if vectors.as_ref().is_some_and(|vectors| vectors.places != places) {
-            let reason = format!("they are not those of {places} places");
-            return Err(GpuError::Driver { operation: "take the vectors", reason });
-        }
-        let taken = [&codes, &staged, &work, &groups, &found].map(|memory| memory.bytes());
-        let resident_bytes = taken.iter().sum::<u64>() + vectors.as_ref().map_or(0, Vectors::bytes);
-        let (kernel, rerank) = match &vectors {
-            None => (Kernel::Scan, None),
-            Some(Vectors { vectors, ids, exact, .. }) => {
-                let addresses = [vectors.address(), ids.address()];
-                let best_room = shape.list;
-                (Kernel::Rerank, Some(RerankArgs { addresses, exact: exact.words(), best_room }))
-            }
-        };
+        // Other queues know nothing of what is on its way in this one.
+        queue.finish()?;
+        let rerank = vectors.as_ref().map(|Vectors { vectors, ids, exact, .. }| RerankArgs {
+            addresses: [vectors.address(), ids.address()],
+            exact: exact.words(),
+            best_room: shape.list,
+        });
+        let codes_at = codes.address();
         let vectors = vectors.into_iter().flat_map(|vectors| [vectors.vectors, vectors.ids]);
-        let kept = [codes].into_iter().chain(vectors).collect();
-        let batch = Batch::new(kernel, queue, [staged, work, groups], found, kept);
-        let scanning = Scanning { batch, args, rerank, shape, places };
-        Ok(Scans { shape, exact, service: Service::start(shape.slots, scanning)?, resident_bytes })
+        let kept: Arc<[_]> = [codes].into_iter().chain(vectors).collect();
+        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
+        let (room, launches) = launches(shape.slots);
+        let mut waves = Vec::new();
+        for _ in 0..launches {
+            let (batch, bytes) = wave(card, shape, (exact, room), kept.clone())?;
+            let [staged, work, groups] = batch.given();
+            let args = Args {
+                addresses: [codes_at, staged, work, groups, batch.returned()],
+                numbers: [
+                    shape.group_bytes(),
+                    LANES * shape.code_bytes,
+                    shape.plane_bytes,
+                    shape.factor_bytes,
+                    shape.group_vectors,
+                    shape.query_bytes() as u32,
+                    shape.list,
+                    0,
+                ],
+            };
+            waves.push(Scanning { batch, args, rerank, shape, places });
+            resident_bytes += bytes;
+        }
+        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
+        Ok(Scans { shape, exact, service, resident_bytes })
     }
+}
+
+/// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
+fn wave(
+    card: &dyn Card,
+    shape: Shape,
+    (exact, room): (Option<Exact>, u32),
+    kept: Arc<[Box<dyn CardMemory>]>,
+) -> Result<(Batch<3>, u64), GpuError> {
+    let (room, what) = (u64::from(room), "the queries under way");
+    let vector_bytes = exact.map_or(0, |exact| WANTED_BYTES + exact.query_bytes());
+    let staged = card.allocate(what, room * (shape.query_bytes() + vector_bytes) as u64)?;
+    let work = card.allocate(what, room * Work::BYTES as u64)?;
+    let groups = card.allocate(what, room * Group::BYTES as u64 * u64::from(shape.scanned))?;
+    let found = card.allocate(what, room * 8 * (1 + u64::from(shape.list)))?;
+    let bytes = [&staged, &work, &groups, &found].iter().map(|memory| memory.bytes()).sum();
+    let kernel = if exact.is_some() { Kernel::Rerank } else { Kernel::Scan };
+    Ok((Batch::new(kernel, card.queue()?, [staged, work, groups], found, kept), bytes))
 }
 
 /// The scans of an index on a card.
@@ -251,6 +273,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Whether vectors are compared on the card.
+    pub fn compares(&self) -> bool {
+        self.exact.is_some()
+    }
+
     /// Asks for the best `list` codes of `groups`, or, where vectors are on the card, for the nearest so many of their vectors to the one
     /// that is given with that; `waker` is woken when the answer is there.
     ///

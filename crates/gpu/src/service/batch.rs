@@ -2,6 +2,7 @@
 
 use crate::card::{CardMemory, CardQueue, Kernel, Launch};
 use crate::error::GpuError;
+use std::sync::Arc;
 
 /// What a kernel is given for many queries, and what it answers.
 #[derive(Debug)]
@@ -11,9 +12,9 @@ pub(crate) struct Batch<const N: usize> {
     /// Where [`Batch::packed`] is copied.
     given: [Box<dyn CardMemory>; N],
     returned: Box<dyn CardMemory>,
-    /// What only the kernel reads and writes.
+    /// What only kernels read and write, those of other launches too.
     #[expect(dead_code, reason = "held for as long as kernels run")]
-    kept: Vec<Box<dyn CardMemory>>,
+    kept: Arc<[Box<dyn CardMemory>]>,
     /// What is copied to the card.
     pub(crate) packed: [Vec<u8>; N],
     answers: Vec<u8>,
@@ -41,7 +42,7 @@ impl<const N: usize> Batch<N> {
         queue: Box<dyn CardQueue>,
         given: [Box<dyn CardMemory>; N],
         returned: Box<dyn CardMemory>,
-        kept: Vec<Box<dyn CardMemory>>,
+        kept: Arc<[Box<dyn CardMemory>]>,
     ) -> Batch<N> {
         Batch {
             kernel,
@@ -53,6 +54,16 @@ impl<const N: usize> Batch<N> {
             answers: Vec::new(),
             count: 0,
         }
+    }
+
+    /// Where what is copied to the card lies there.
+    pub(crate) fn given(&self) -> [u64; N] {
+        std::array::from_fn(|at| self.given[at].address())
+    }
+
+    /// Where it writes its answers.
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned.address()
     }
 
     /// Forgets the last queries.
@@ -106,7 +117,7 @@ impl<const N: usize> Batch<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     #[derive(Debug)]
     struct Memory(u64);
@@ -139,12 +150,12 @@ mod tests {
             Ok(())
         }
 
-        fn read(&mut self, _: &dyn CardMemory, _: u64, out: &mut [u8]) -> Result<(), GpuError> {
-            out.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        fn finish(&mut self) -> Result<(), GpuError> {
             Ok(())
         }
 
-        fn finish(&mut self) -> Result<(), GpuError> {
+        fn read(&mut self, _: &dyn CardMemory, _: u64, out: &mut [u8]) -> Result<(), GpuError> {
+            out.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
             Ok(())
         }
     }
@@ -155,7 +166,7 @@ mod tests {
         let all = told.0.clone();
         let memory = |address| Box::new(Memory(address)) as Box<dyn CardMemory>;
         let given = [memory(1), memory(2), memory(3)];
-        let mut batch = Batch::new(Kernel::Scan, Box::new(told), given, memory(4), Vec::new());
+        let mut batch = Batch::new(Kernel::Scan, Box::new(told), given, memory(4), Arc::new([]));
         for queries in [3, 2] {
             batch.clear();
             batch.packed[0].extend([7; 2]);
@@ -178,7 +189,7 @@ mod tests {
     fn a_kernel_that_names_what_is_not_there_is_found_out() {
         let memory = || Box::new(Memory(0)) as Box<dyn CardMemory>;
         let given = [memory(), memory(), memory()];
-        let batch = Batch::new(Kernel::Hop, Box::new(Told::default()), given, memory(), Vec::new());
+        let batch = Batch::new(Kernel::Hop, Box::new(Told::default()), given, memory(), Arc::new([]));
         assert_eq!(batch.check("vector", [0, 9].into_iter(), 10), Ok(()));
         let error = batch.check("vector", [0, 10, 11].into_iter(), 10).expect_err("one too many");
         assert_eq!(error.to_string(), "the kernel hop: it names vector 10 of 10");

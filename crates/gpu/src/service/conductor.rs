@@ -1,7 +1,8 @@
-//! The thread of a card: whatever was asked while it was busy is the next launch.
+//! The threads of a card: whatever was asked while they were busy is the next launch, and while one launch runs another is packed.
 
 use super::slot::{Shared, State};
 use crate::error::GpuError;
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -24,23 +25,23 @@ pub(crate) trait Wave: Send + 'static {
     fn answer(&mut self, at: usize, letter: &mut Self::Letter);
 }
 
-/// The thread's own.
+/// A thread's own.
 pub(super) struct Conductor<W: Wave> {
     shared: Arc<Shared<W::Letter>>,
     wave: W,
-    slots: Vec<u32>,
+    /// Those of its launch that were not told of it yet, in the order in which they were taken.
+    slots: VecDeque<u32>,
 }
 
 impl<W: Wave> Conductor<W> {
     pub(super) fn new(shared: Arc<Shared<W::Letter>>, wave: W) -> Conductor<W> {
-        Conductor { shared, wave, slots: Vec::new() }
+        Conductor { shared, wave, slots: VecDeque::new() }
     }
 
     /// Until all is over. A defect here must not leave queries waiting for ever.
     pub(super) fn run(mut self) {
-        let shared = self.shared.clone();
         if std::panic::catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
-            shared.fail_all(&GpuError::Lost("its thread has panicked; please report it".into()));
+            self.fail(GpuError::Lost("its thread has panicked; please report it".into()));
         }
     }
 
@@ -50,46 +51,58 @@ impl<W: Wave> Conductor<W> {
             for slot in &self.slots {
                 self.wave.take(*slot, &mut self.shared.letter(*slot).content);
             }
-            let answered = self.wave.launch().map(|bytes| {
-                let counts = [1, self.slots.len() as u64, bytes];
-                for (counted, more) in self.shared.counted.iter().zip(counts) {
-                    counted.fetch_add(more, Ordering::Relaxed);
+            match self.wave.launch() {
+                Ok(bytes) => {
+                    let counts = [1, self.slots.len() as u64, bytes];
+                    for (counted, more) in self.shared.counted.iter().zip(counts) {
+                        counted.fetch_add(more, Ordering::Relaxed);
+                    }
+                    self.deliver(&Ok(()));
                 }
-            });
-            if let Err(error) = &answered {
-                let mut line = self.shared.line();
-                line.failed = Some(error.clone());
-                // Whoever asks from here on is told.
-                self.slots.append(&mut line.asked);
+                Err(error) => self.fail(error),
             }
-            self.deliver(&answered);
         }
     }
 
-    /// Waits until something was asked, and takes it; false at the end.
+    /// Waits until there is a launch to be made, and takes its slots; false at the end.
     fn wait(&mut self) -> bool {
-        self.slots.clear();
         let mut line = self.shared.line();
-        while line.asked.is_empty() {
+        while !self.shared.is_ready(&line) {
             if line.ended {
                 return false;
             }
             line = self.shared.bell.wait(line).unwrap_or_else(PoisonError::into_inner);
         }
-        std::mem::swap(&mut self.slots, &mut line.asked);
+        let taken = line.asked.len().min(self.shared.terms.launched());
+        self.slots.extend(line.asked.drain(..taken));
+        if self.shared.is_ready(&line) {
+            self.shared.bell.notify_one();
+        }
         true
     }
 
+    /// Tells `error` to its own and to all that wait; whoever asks from here on is told. What another launch has taken is that one's.
+    fn fail(&mut self, error: GpuError) {
+        let mut line = self.shared.line();
+        line.failed.get_or_insert_with(|| error.clone());
+        self.slots.extend(line.asked.drain(..));
+        drop(line);
+        self.deliver(&Err(error));
+    }
+
     fn deliver(&mut self, answered: &Result<(), GpuError>) {
-        for (at, slot) in self.slots.iter().enumerate() {
-            let mut letter = self.shared.letter(*slot);
+        let all = self.slots.len();
+        while let Some(slot) = self.slots.front().copied() {
+            let mut letter = self.shared.letter(slot);
             if answered.is_ok() {
-                self.wave.answer(at, &mut letter.content);
+                self.wave.answer(all - self.slots.len(), &mut letter.content);
             }
+            // From here on the slot may be anyone's.
+            self.slots.pop_front();
             if letter.state == (State::Asked { abandoned: true }) {
                 letter.state = State::Own;
                 drop(letter);
-                self.shared.give_back(*slot);
+                self.shared.give_back(slot);
                 continue;
             }
             letter.state = State::Answered(answered.clone());

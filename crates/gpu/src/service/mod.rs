@@ -1,6 +1,6 @@
-//! How queries and a card meet: a query writes a letter and parks, and the card's thread answers whatever was written while it was busy
-//! by one launch. There are no mini-batches of queries that wait for each other (GustANN, section 4.1.3): a query goes on when its own
-//! page is there, and launches grow with the load.
+//! How queries and a card meet: a query writes a letter and parks, and the card's threads answer whatever was written while they were
+//! busy by one launch. A query goes on when its own page is there, and launches grow with the load. Mini-batches of queries that wait
+//! for each other (GustANN, section 4.1.3) are there for whoever wants to compare.
 
 mod batch;
 mod conductor;
@@ -8,7 +8,7 @@ mod slot;
 
 pub(crate) use batch::{Batch, Blocks};
 pub(crate) use conductor::Wave;
-pub(crate) use slot::{Place, Shared};
+pub(crate) use slot::{Place, Shared, Terms};
 
 use crate::card::CardProfile;
 use crate::error::GpuError;
@@ -16,6 +16,7 @@ use conductor::Conductor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Queries under way at least.
 const LEAST_SLOTS: u32 = 1 << 12;
@@ -23,6 +24,20 @@ const LEAST_SLOTS: u32 = 1 << 12;
 const MOST_SLOTS: u32 = 1 << 16;
 /// Share of a card's memory that queries under way may take: one part in so many.
 const SLOT_SHARE: u64 = 32;
+/// Queries of a mini-batch at most: as many as a launch has room for on any card.
+pub const MOST_MINI_BATCH: u32 = LEAST_SLOTS / LAUNCHES;
+/// Launches under way at most: while the card works at one, the other is packed.
+const LAUNCHES: u32 = 2;
+/// How long a launch that is under way is waited for at the end. One takes a thousandth of that; one that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks whether it is over.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// Queries of each launch at most where `slots` are under way at most, and how many launches: together they hold all.
+pub(crate) fn launches(slots: u32) -> (u32, u32) {
+    let launches = LAUNCHES.min(slots).max(1);
+    (slots.div_ceil(launches), launches)
+}
 
 /// Queries that may be under way on a card, each of which takes `bytes` of its memory; more wait.
 pub fn slots(profile: &CardProfile, bytes: u64) -> u32 {
@@ -41,22 +56,36 @@ pub struct CardCounters {
     pub bytes: u64,
 }
 
-/// A card's thread, and what it shares with queries.
+/// A card's threads, and what they share with queries.
 #[derive(Debug)]
 pub(crate) struct Service<W: Wave> {
     shared: Arc<Shared<W::Letter>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<W: Wave> Service<W> {
-    /// Begins to serve up to `slots` queries at a time.
-    pub(crate) fn start(slots: u32, wave: W) -> Result<Service<W>, GpuError> {
-        let shared = Arc::new(Shared::new(slots));
-        let conductor = Conductor::new(shared.clone(), wave);
-        let thread = std::thread::Builder::new().name("bathyal-card".into()).spawn(move || conductor.run());
-        let thread =
-            thread.map_err(|e| GpuError::Driver { operation: "start its thread", reason: e.to_string() })?;
-        Ok(Service { shared, thread: Some(thread) })
+    /// Begins to serve queries on `terms`, by as many launches under way as there are `waves`.
+    ///
+    /// # Errors
+    /// [`GpuError::Unsuited`] for a mini-batch of none or of more than a launch has room for; [`GpuError::Driver`].
+    pub(crate) fn start(terms: Terms, waves: Vec<W>) -> Result<Service<W>, GpuError> {
+        if let Some(batch) = terms.mini_batch.filter(|batch| !(1..=terms.room).contains(batch)) {
+            return Err(GpuError::Unsuited(format!(
+                "a mini-batch of {batch} queries: it is of 1 to {} on a graphics card",
+                terms.room
+            )));
+        }
+        let shared = Arc::new(Shared::new(terms));
+        // Dropped with those that have begun where one does not.
+        let mut service = Service { shared: shared.clone(), threads: Vec::new() };
+        for wave in waves {
+            let conductor = Conductor::new(shared.clone(), wave);
+            let thread = std::thread::Builder::new().name("bathyal-card".into()).spawn(|| conductor.run());
+            let refused =
+                |e: std::io::Error| GpuError::Driver { operation: "start its thread", reason: e.to_string() };
+            service.threads.push(thread.map_err(refused)?);
+        }
+        Ok(service)
     }
 
     /// What both sides share.
@@ -78,129 +107,19 @@ impl<W: Wave> Service<W> {
 impl<W: Wave> Drop for Service<W> {
     fn drop(&mut self) {
         self.shared.end();
-        if let Some(thread) = self.thread.take() {
-            // What it has panicked of was said.
-            let _ = thread.join();
+        let until = Instant::now() + PATIENCE;
+        for thread in self.threads.drain(..) {
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::park_timeout(LOOK);
+            }
+            // One that waits for the card still has all that it needs, and frees it when the card answers.
+            if thread.is_finished() {
+                // What it has panicked of was said.
+                let _ = thread.join();
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use bathyal_tier::backend::dram::DramTier;
-    use bathyal_tier::{Control, Cx, Engine, EngineOptions};
-
-    /// Doubles numbers, many at once; what it makes of the number 13 is a defect, and of 14 an error.
-    #[derive(Default)]
-    struct Doubling(Vec<u32>);
-
-    impl Wave for Doubling {
-        type Letter = u32;
-
-        fn begin(&mut self) {
-            self.0.clear();
-        }
-
-        fn take(&mut self, _: u32, letter: &mut u32) {
-            self.0.push(*letter);
-        }
-
-        fn launch(&mut self) -> Result<u64, GpuError> {
-            assert!(!self.0.contains(&13), "a defect");
-            if self.0.contains(&14) {
-                return Err(GpuError::Driver { operation: "double", reason: "of 14".into() });
-            }
-            self.0.iter_mut().for_each(|number| *number *= 2);
-            Ok(4 * self.0.len() as u64)
-        }
-
-        fn answer(&mut self, at: usize, letter: &mut u32) {
-            *letter = self.0[at];
-        }
-    }
-
-    /// Asks for these numbers, four queries at a time on two places.
-    fn doubled(service: &Service<Doubling>, numbers: &[u32]) -> Vec<(u32, Result<u32, GpuError>)> {
-        let mut engine =
-            Engine::new(Arc::new(DramTier::new(vec![0; 64])), EngineOptions::default()).expect("an engine");
-        let (mut numbers, mut all) = (numbers.iter().copied(), Vec::new());
-        let next = |cx: &Cx| {
-            let (number, cx) = (numbers.next()?, cx.clone());
-            Some(async move {
-                let mut place = loop {
-                    match Place::take(service.shared(), Some(cx.task_waker())) {
-                        Some(place) => break place,
-                        None => cx.parked().await,
-                    }
-                };
-                place.write(|letter| *letter = number);
-                place.send(cx.task_waker());
-                let mut answer = 0;
-                loop {
-                    match place.answer(|letter| answer = *letter) {
-                        Some(outcome) => return (number, outcome.map(|()| answer)),
-                        None => cx.parked().await,
-                    }
-                }
-            })
-        };
-        engine.run(4, next, |one| all.push(one), Control::default()).expect("a run");
-        all
-    }
-
-    #[test]
-    fn a_large_card_has_tens_of_thousands_of_queries_under_way() {
-        let slots = |memory_bytes, bytes| {
-            slots(&CardProfile { name: "some".into(), memory_bytes, shared_bytes: 48 << 10 }, bytes)
-        };
-        assert_eq!(slots(80 << 30, 18 << 10), 1 << 16);
-        assert_eq!(slots(16 << 30, 18 << 10), 29_127);
-        assert_eq!((slots(1 << 30, 18 << 10), slots(0, 0)), (1 << 12, 1 << 12));
-    }
-
-    #[test]
-    fn what_was_asked_meanwhile_is_one_launch() {
-        let service = Service::start(2, Doubling::default()).expect("a thread");
-        let numbers: Vec<u32> = (100..400).collect();
-        let all = doubled(&service, &numbers);
-        assert_eq!(all.len(), numbers.len());
-        assert!(all.iter().all(|(number, doubled)| *doubled == Ok(2 * number)));
-        let counted = service.counters();
-        assert!(counted.asked == 300 && counted.bytes == 1200 && counted.launches <= 300, "{counted:?}");
-    }
-
-    #[test]
-    fn what_goes_wrong_is_an_answer_and_nobody_waits_for_ever() {
-        for bad in [13, 14] {
-            let service = Service::start(2, Doubling::default()).expect("a thread");
-            let all = doubled(&service, &[1, 2, bad, 3, 4, 5]);
-            assert_eq!(all.len(), 6);
-            assert!(all.iter().any(|(number, outcome)| *number == bad && outcome.is_err()), "{all:?}");
-            let later = doubled(&service, &[6]);
-            assert!(matches!(later[..], [(6, Err(GpuError::Lost(_)))]), "{later:?}");
-        }
-    }
-
-    #[test]
-    fn a_query_that_is_given_up_gives_its_place_back() {
-        let service = Service::start(1, Doubling::default()).expect("a thread");
-        for number in 0..50 {
-            let mut engine = Engine::new(Arc::new(DramTier::new(vec![0; 64])), EngineOptions::default())
-                .expect("an engine");
-            let given_up = |cx: &Cx| {
-                let place = Place::take(service.shared(), None);
-                let cx = cx.clone();
-                async move {
-                    if let Some(mut place) = place {
-                        place.write(|letter| *letter = number);
-                        place.send(cx.task_waker());
-                    }
-                }
-            };
-            engine.run_one(given_up, Control::default()).expect("a run");
-        }
-        let all = doubled(&service, &[7, 8, 9]);
-        assert!(all.iter().all(|(number, doubled)| *doubled == Ok(2 * number)), "{all:?}");
-    }
-}
+mod tests;

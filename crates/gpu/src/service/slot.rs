@@ -1,4 +1,4 @@
-//! The places of queries, and the letters that they and the card's thread exchange.
+//! The places of queries, and the letters that they and the card's threads exchange.
 
 use crate::error::GpuError;
 use bathyal_tier::TaskWaker;
@@ -26,6 +26,24 @@ pub(crate) struct Letter<L> {
     pub(crate) content: L,
 }
 
+/// How queries meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Queries under way at most.
+    pub(crate) slots: u32,
+    /// Queries of a launch at most.
+    pub(crate) room: u32,
+    /// Queries that a launch waits for, of those that are under way; `None` waits for none.
+    pub(crate) mini_batch: Option<u32>,
+}
+
+impl Terms {
+    /// Queries of a launch at most.
+    pub(super) fn launched(&self) -> usize {
+        self.mini_batch.unwrap_or(self.room).min(self.room) as usize
+    }
+}
+
 /// Who waits.
 #[derive(Default)]
 pub(super) struct Line {
@@ -39,8 +57,9 @@ pub(super) struct Line {
     pub(super) failed: Option<GpuError>,
 }
 
-/// What queries and the card's thread share.
+/// What queries and the card's threads share.
 pub(crate) struct Shared<L> {
+    pub(super) terms: Terms,
     line: Mutex<Line>,
     pub(super) bell: Condvar,
     letters: Vec<Mutex<Letter<L>>>,
@@ -55,11 +74,12 @@ impl<L> std::fmt::Debug for Shared<L> {
 }
 
 impl<L: Default> Shared<L> {
-    pub(super) fn new(slots: u32) -> Shared<L> {
+    pub(super) fn new(terms: Terms) -> Shared<L> {
         Shared {
-            line: Mutex::new(Line { free: (0..slots).rev().collect(), ..Line::default() }),
+            terms,
+            line: Mutex::new(Line { free: (0..terms.slots).rev().collect(), ..Line::default() }),
             bell: Condvar::new(),
-            letters: (0..slots).map(|_| Mutex::default()).collect(),
+            letters: (0..terms.slots).map(|_| Mutex::default()).collect(),
             counted: Default::default(),
         }
     }
@@ -74,27 +94,18 @@ impl<L> Shared<L> {
         self.letters[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers all that were asked, and all that will be, with `error`.
-    pub(super) fn fail_all(&self, error: &GpuError) {
-        let mut line = self.line();
-        line.failed.get_or_insert_with(|| error.clone());
-        line.asked.clear();
-        drop(line);
-        for letter in &self.letters {
-            let mut letter = letter.lock().unwrap_or_else(PoisonError::into_inner);
-            if matches!(letter.state, State::Asked { abandoned: false }) {
-                letter.state = State::Answered(Err(error.clone()));
-                if let Some(waker) = letter.waker.take() {
-                    waker.wake();
-                }
-            }
-        }
+    /// Whether there is a launch to be made. Where queries are waited for, those of another launch and those that read pages are among
+    /// them, for they will ask again or give their places back.
+    pub(super) fn is_ready(&self, line: &Line) -> bool {
+        let (asked, under_way) = (line.asked.len(), self.letters.len() - line.free.len());
+        let enough = self.terms.mini_batch.is_none() || asked >= self.terms.launched() || asked >= under_way;
+        asked > 0 && (enough || line.ended)
     }
 
-    /// Tells the card's thread to end.
+    /// Tells the card's threads to end.
     pub(super) fn end(&self) {
         self.line().ended = true;
-        self.bell.notify_one();
+        self.bell.notify_all();
     }
 
     /// Gives a slot to whoever wants one next.
@@ -102,7 +113,12 @@ impl<L> Shared<L> {
         let mut line = self.line();
         line.free.push(slot);
         let waiting = line.waiting.pop();
+        // All others may have asked.
+        let ready = self.is_ready(&line);
         drop(line);
+        if ready {
+            self.bell.notify_one();
+        }
         if let Some(waker) = waiting {
             waker.wake();
         }

@@ -9,9 +9,10 @@ use crate::error::GpuError;
 use crate::exact::{Vectors, of_key};
 use crate::graph::{Codes, NONE, Navigation, check_shared};
 use crate::hops::Asks;
-use crate::service::{Batch, CardCounters, Place, Service};
+use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
+use std::sync::Arc;
 use wave::{Letter, Walking};
 
 /// Vectors that a query expands at a time at most; `MOST_WIDTH` in `kernels/walk.cu`.
@@ -108,6 +109,21 @@ pub struct Counts {
     pub scored: u32,
 }
 
+/// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
+fn wave(
+    card: &dyn Card,
+    shape: &Shape,
+    (query_bytes, room): (usize, u32),
+    kept: Arc<[Box<dyn CardMemory>]>,
+) -> Result<(Batch<2>, u64), GpuError> {
+    let (room, what) = (u64::from(room), "the queries under way");
+    let staged = card.allocate(what, room * query_bytes as u64)?;
+    let work = card.allocate(what, room * Work::BYTES as u64)?;
+    let found = card.allocate(what, room * 8 * (BEFORE as u64 + u64::from(shape.list)))?;
+    let bytes = [&staged, &work, &found].iter().map(|memory| memory.bytes()).sum();
+    Ok((Batch::new(Kernel::Walk, card.queue()?, [staged, work], found, kept), bytes))
+}
+
 /// The walks of an index on a card.
 #[derive(Debug)]
 pub struct Walks {
@@ -119,7 +135,7 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// Begins to serve.
+    /// Begins to serve; with `mini_batch` a launch waits until so many queries have asked, or all that are under way.
     ///
     /// # Errors
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`]; also of links and vectors that are
@@ -129,45 +145,39 @@ impl Walks {
         graph: Navigation,
         links: LinkUpload,
         vectors: Vectors,
-        shape: Shape,
+        (shape, mini_batch): (Shape, Option<u32>),
     ) -> Result<Walks, GpuError> {
         check_shared(card.profile(), shape.list, walk_bytes(&graph.codes, shape.list, shape.list))?;
         if graph.vectors != vectors.places || links.vectors != vectors.places {
             let reason = format!("codes of {} vectors, {} of them", graph.vectors, vectors.places);
             return Err(GpuError::Driver { operation: "take the vectors", reason });
         }
-        let degree = links.degree as u32;
-        let links = links.finish()?;
-        let (slots, what) = (u64::from(shape.slots), "the queries under way");
-        let vector_bytes = vectors.exact.query_bytes();
-        let query_bytes = graph.codes.query_bytes() + vector_bytes;
-        let staged = card.allocate(what, slots * query_bytes as u64)?;
-        let work = card.allocate(what, slots * Work::BYTES as u64)?;
-        let found = card.allocate(what, slots * 8 * (BEFORE as u64 + u64::from(shape.list)))?;
-        let (addresses, numbers) = graph.words();
-        let args = Args {
-            graph: addresses,
-            graph_numbers: numbers,
-            addresses: [&staged, &work, &vectors.vectors, &links, &vectors.ids, &found]
-                .map(|memory| memory.address()),
-            exact: vectors.exact.words(),
-            degree,
-            best_room: shape.list,
-        };
-        let resident_bytes =
-            graph.bytes() + links.bytes() + vectors.bytes() + staged.bytes() + work.bytes() + found.bytes();
-        let ids_end = vectors.places;
+        let (degree, links) = (links.degree as u32, links.finish()?);
+        let (exact, ids_end) = (vectors.exact, vectors.places);
+        let whole = [vectors.vectors.address(), links.address(), vectors.ids.address()];
+        let graph_words = graph.words();
         let Navigation { codes, memory, .. } = graph;
-        let kept = memory.into_iter().chain([links, vectors.vectors, vectors.ids]).collect();
-        let batch = Batch::new(Kernel::Walk, card.queue()?, [staged, work], found, kept);
-        let walking = Walking { batch, args, codes: codes.clone(), ids_end };
-        Ok(Walks {
-            shape,
-            codes,
-            vector_bytes,
-            service: Service::start(shape.slots, walking)?,
-            resident_bytes,
-        })
+        let kept: Arc<[_]> = memory.into_iter().chain([links, vectors.vectors, vectors.ids]).collect();
+        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
+        let (room, launches) = launches(shape.slots);
+        let mut waves = Vec::new();
+        for _ in 0..launches {
+            let query_bytes = codes.query_bytes() + exact.query_bytes();
+            let (batch, bytes) = wave(card, &shape, (query_bytes, room), kept.clone())?;
+            let ([staged, work], [vectors, links, ids]) = (batch.given(), whole);
+            let args = Args {
+                graph: graph_words.0,
+                graph_numbers: graph_words.1,
+                addresses: [staged, work, vectors, links, ids, batch.returned()],
+                exact: exact.words(),
+                degree,
+                best_room: shape.list,
+            };
+            waves.push(Walking { batch, args, codes: codes.clone(), ids_end });
+            resident_bytes += bytes;
+        }
+        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
+        Ok(Walks { shape, codes, vector_bytes: exact.query_bytes(), service, resident_bytes })
     }
 
     /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when

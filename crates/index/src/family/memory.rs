@@ -91,6 +91,8 @@ pub struct MemorySplit {
     pub copies: u64,
     /// What is kept for vectors that were inserted and will be, of a family whose indexes change; 0 without a limit.
     pub changes: u64,
+    /// Set aside for the codes, and what else there is twice then, of a processor that goes on where a graphics card is lost.
+    pub standby: u64,
     /// What is left for the buffers and the state of searches; 0 without a limit, where searches take what they need.
     pub searches: u64,
 }
@@ -99,7 +101,14 @@ impl MemorySplit {
     /// Bytes that are taken from the moment the index is open.
     pub fn fixed(&self) -> u64 {
         let one = self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids;
-        one + self.copies + self.cache + self.changes
+        one + self.copies + self.cache + self.changes + self.standby
+    }
+
+    /// Bytes that the index takes in memory besides, where it is opened once more and without its card.
+    pub(crate) fn standby_bytes(manifest: &Manifest, stored: &dyn Stored, place: Place) -> u64 {
+        let needs = stored.needs(manifest, place);
+        let best = needs.choices.first().map_or(0, MemorySplit::fixed);
+        best + needs.ids.max(stored.places_bytes())
     }
 
     /// Divides `budget`: first what a search cannot do without, then codes, then pages, which come `from` there.

@@ -113,6 +113,16 @@ impl Buffers {
     }
 }
 
+/// The graphics card that searches, and how queries meet there.
+#[derive(Clone, Copy)]
+pub(crate) struct CardChoice<'a> {
+    pub(crate) card: &'a dyn Card,
+    /// Queries that a launch waits for.
+    pub(crate) mini_batch: Option<u32>,
+    /// Whether vectors and links are to be there as well.
+    pub(crate) resident: bool,
+}
+
 /// What opening an index has to work with.
 pub(crate) struct Loading<'a> {
     pub(crate) directory: &'a dyn Generation,
@@ -130,9 +140,7 @@ pub(crate) struct Loading<'a> {
     /// Whether others may change what is read.
     pub(crate) shared: bool,
     /// The graphics card that searches.
-    pub(crate) card: Option<&'a dyn Card>,
-    /// Whether vectors and links are to be there as well.
-    pub(crate) resident: bool,
+    pub(crate) card: Option<CardChoice<'a>>,
 }
 
 /// What a verification has to work with.

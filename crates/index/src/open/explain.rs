@@ -2,7 +2,6 @@
 
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
-use crate::family::QueryState;
 use crate::query::{Clock, OwnTotals, Phase, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::{Control, Cx, Engine};
@@ -121,26 +120,36 @@ impl Index {
         }
         self.check_queries(queries, row..row + 1)?;
         let changes = self.changes();
-        let (mut params, notes) = self.params(options, changes.as_ref())?;
+        let (mut params, mut notes) = self.params(options, changes.as_ref())?;
         params.timed = true;
         self.affordable_in_flight(1, 1, self.stored.planned_list(&params))?;
         let mut engine = Engine::new(self.tier.clone(), self.engine)?;
-        let mut state = self.opened.clone().query_state();
-        state.query_mut().changes = changes;
+        let mut state = self.searcher().clone().query_state();
         let mut total_ns = 0;
         let mut found: Vec<Neighbor> = Vec::new();
         for _ in 0..2 {
             found.clear();
             let started = Instant::now();
-            let (query, running): (_, &mut dyn QueryState) = (queries.row(row), &mut *state);
-            let search = move |cx: &Cx| {
+            let (query, running, changes) = (queries.row(row), &mut state, changes.clone());
+            let search = |cx: &Cx| {
                 let cx = cx.clone();
-                async move { running.search(cx, query, params).await }
+                async move {
+                    running.query_mut().changes.clone_from(&changes);
+                    let answered = running.search(cx.clone(), query, params).await;
+                    let (Err(IndexError::Gpu(lost)), Some(standby)) = (&answered, &self.trouble.standby)
+                    else {
+                        return answered;
+                    };
+                    *running = standby.opened(&cx, lost).await?.query_state();
+                    running.query_mut().changes = changes;
+                    running.search(cx, query, params).await
+                }
             };
             engine.run_one(search, control)??;
             total_ns = started.elapsed().as_nanos() as u64;
             state.query_mut().found.drain_sorted(&mut found);
         }
+        notes.extend(self.trouble.note());
         let cost = state.query().stats;
         let scanned = state.scanned();
         let phases = PhaseTime::of(&state.query().clock);
@@ -172,7 +181,7 @@ impl Index {
     /// What a query of this effort will take.
     fn predicted(&self, params: &SearchParams) -> Predicted {
         let machine = self.machine();
-        let demand = self.opened.demand(params, &machine);
+        let demand = self.searcher().demand(params, &machine);
         Predicted {
             hops: demand.rounds,
             reads: demand.reads,
@@ -197,6 +206,7 @@ impl Index {
             part("ids", split.ids),
             part("inserted vectors", self.changed_bytes()),
             part("copies on NUMA nodes", split.copies),
+            part("set aside for the processor", split.standby),
             part("page cache", split.cache),
             part("read buffers of a thread", buffers),
             part("state of a query", query),

@@ -69,11 +69,11 @@ impl Index {
         if let Some(together) = self.stored.together().filter(|_| !self.profile.addressable) {
             return together;
         }
-        if let Some(card) = self.opened.card() {
+        if let Some(card) = self.searcher().card() {
             // What was asked while the card was busy is its next launch.
             return ON_CARD_IN_FLIGHT.min(card.slots as usize);
         }
-        let demand = self.opened.demand(params, &machine);
+        let demand = self.searcher().demand(params, &machine);
         suited(&machine, &demand, self.stored.query_bytes(self.stored.planned_list(params)))
     }
 }

@@ -9,6 +9,7 @@ mod convert_stripes;
 mod copy;
 mod explain;
 mod fill;
+mod going_on;
 mod in_flight;
 mod inspect;
 mod many;
@@ -50,14 +51,13 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Arrival, Buffers, CardUse, Loading, MemorySplit, Opened, Origin, Stored};
+use crate::family::{Arrival, Buffers, CardChoice, Loading, MemorySplit, Opened, Origin, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
 use crate::locate::find;
 use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
-use bathyal_gpu::CardCounters;
 use bathyal_kernels::{Element, Metric};
 use bathyal_object::tier::GAP_BYTES;
 use bathyal_store::{CacheUse, Generation, Requests, StoreError, Traffic};
@@ -69,6 +69,7 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::Waiting;
 use change::{Changing, FoundLog};
+use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use numa::Placement;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
@@ -115,6 +116,8 @@ pub struct Index {
     thread_bytes: u64,
     /// The name of the graphics card that searches.
     card: Option<String>,
+    /// What goes on without it.
+    trouble: CardTrouble,
     split: MemorySplit,
     engine: EngineOptions,
     /// What the pool of search threads knows of this index.
@@ -134,6 +137,7 @@ struct Loaded {
     profile: TierProfile,
     cache: Option<CacheTier>,
     parts: Option<OpenParts>,
+    pages: Option<tier::Loaded>,
 }
 
 impl Loaded {
@@ -164,11 +168,14 @@ impl Loaded {
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
             arriving,
             shared: tier.is_shared(),
-            card: options.card.as_deref(),
-            resident,
+            card: options.card.as_deref().map(|card| CardChoice {
+                card,
+                mini_batch: options.mini_batch,
+                resident,
+            }),
         };
         let opened = stored.open(&loading)?;
-        Ok(Loaded { tier, opened, profile, cache, parts })
+        Ok(Loaded { tier, opened, profile, cache, parts, pages: loaded })
     }
 }
 
@@ -200,10 +207,10 @@ impl Index {
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
         let directory = || find(&path, &options.stripe, &options.store);
-        match Index::open_found(directory()?.as_ref(), options, progress) {
+        match Index::open_or_go_on(&directory()?, options, progress) {
             // Once more: this moment is over.
             Err(IndexError::Store(StoreError::Replaced { .. })) => {
-                Index::open_found(directory()?.as_ref(), options, progress)
+                Index::open_or_go_on(&directory()?, options, progress)
             }
             opened => opened,
         }
@@ -212,7 +219,7 @@ impl Index {
     /// The same for an index in any store, which knows by itself where parts are.
     ///
     /// # Errors
-    /// As [`Index::open_attended`]; [`IndexError::Parameter`] for [`OpenOptions::stripe`].
+    /// As [`Index::open_attended`]; [`IndexError::Parameter`] for [`OpenOptions::stripe`] and [`OpenOptions::processor_goes_on`].
     pub fn open_in(
         directory: &dyn Generation,
         options: &OpenOptions,
@@ -222,14 +229,45 @@ impl Index {
             let what = "where the parts of a striped index are is said where the index is found (find)";
             return Err(IndexError::Parameter(what.into()));
         }
-        Index::open_found(directory, options, progress)
+        if options.processor_goes_on {
+            let what =
+                "an index that may be opened once more, without its card, is opened where it is found (open)";
+            return Err(IndexError::Parameter(what.into()));
+        }
+        Index::open_found(directory, None, options, progress)
+    }
+
+    /// Opens what was found; without the card where the processor goes on.
+    fn open_or_go_on(
+        directory: &Arc<dyn Generation>,
+        options: &OpenOptions,
+        progress: &dyn Progress,
+    ) -> Result<Index, IndexError> {
+        // Vectors that were to be on the card stay where they are.
+        let there =
+            options.tier != TierChoice::Card || options.card.is_some() || options.card_missing.is_none();
+        let read = (!there).then(|| OpenOptions { tier: TierChoice::File, ..options.clone() });
+        let options = read.as_ref().unwrap_or(options);
+        let opened = Index::open_found(&**directory, Some(directory), options, progress);
+        match (opened, &options.card_missing) {
+            (Err(IndexError::Gpu(missing)), _) if options.processor_goes_on => {
+                let without = OpenOptions { card: None, card_missing: Some(missing), ..options.clone() };
+                Index::open_or_go_on(directory, &without, progress)
+            }
+            (Err(source @ (IndexError::Memory { .. } | IndexError::NoMemory { .. })), Some(missing)) => {
+                Err(IndexError::WithoutCard { card: missing.to_string(), source: Arc::new(source) })
+            }
+            (opened, _) => opened,
+        }
     }
 
     fn open_found(
         directory: &dyn Generation,
+        kept: Option<&Arc<dyn Generation>>,
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
+        options.check_mini_batch()?;
         let manifest = Manifest::load(directory)?;
         let address = directory.address();
         let wrong = |reason| IndexError::damaged(address, "the manifest", reason);
@@ -246,8 +284,10 @@ impl Index {
         let lines = !far && moves_lines(directory, &manifest, options)?;
         let from = Origin { place: options.tier.place(), far, lines, card: options.card.is_some() };
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
-        let split = change::plan(log.as_ref(), options.memory_bytes, |budget| {
-            placement.plan(budget, stored.keeps(), plan)
+        let goes_on = options.processor_goes_on && options.card.is_some();
+        let standby = goes_on.then(|| MemorySplit::standby_bytes(&manifest, &*stored, from.place));
+        let (split, lacking) = going_on::plan(options.memory_bytes, standby, |budget| {
+            change::plan(log.as_ref(), budget, |budget| placement.plan(budget, stored.keeps(), plan))
         })?;
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
@@ -264,28 +304,22 @@ impl Index {
         })?;
         let tiers = copies.iter().map(|copy| copy.tier.clone()).collect();
         let all = copies.iter().map(|copy| copy.opened.clone()).collect();
-        let Some(Loaded { tier, opened, profile, cache, parts }) = copies.into_iter().next() else {
+        let Some(Loaded { tier, opened, profile, cache, parts, pages }) = copies.into_iter().next() else {
             return Err(IndexError::Internal("an index without a copy".into()));
         };
-        let changing = match log {
-            Some(log) => {
-                let form = Form::of(&manifest).map_err(wrong)?;
-                let changes = Changes::none(load_ids(directory, &manifest)?, form, manifest.dim as usize);
-                Some(log.apply(changes, &*opened)?)
-            }
-            None => None,
+        let changed = |log: FoundLog| {
+            let (ids, form) = (load_ids(directory, &manifest)?, Form::of(&manifest).map_err(wrong)?);
+            let changes = Changes::none(ids, form, manifest.dim as usize);
+            log.apply(changes, &*opened)
         };
+        let changing = log.map(changed).transpose()?;
         let buffers = stored.buffers();
         let codes_are_read = split.codes_on_tier > 0 || arriving;
         let frame_bytes = buffers.bytes(codes_are_read);
         let depth = engine_depth(&profile, options.memory_bytes);
         let buffers = Buffers { frames: buffers.frames * (depth / ENGINE_DEPTH), ..buffers };
-        let engine = EngineOptions {
-            depth,
-            frame_bytes,
-            buffer_budget_bytes: u64::from(buffers.frames) * frame_bytes as u64,
-            ..EngineOptions::default()
-        };
+        let buffer_budget_bytes = u64::from(buffers.frames) * frame_bytes as u64;
+        let engine = EngineOptions { depth, frame_bytes, buffer_budget_bytes, ..EngineOptions::default() };
         let thread_bytes = match tier.profile().addressable {
             true => frame_bytes as u64,
             false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
@@ -293,15 +327,22 @@ impl Index {
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
         let file = address.join(&manifest.paged_file().name);
         let nodes = placement.nodes;
-        let tenant = Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches);
-        let tenant = Arc::new(tenant);
+        let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
+        let trouble = kept.map_or_else(CardTrouble::default, |directory| {
+            let read = if options.tier == TierChoice::Card { tier.profile() } else { &profile };
+            let (directory, manifest, profile) = (directory.clone(), manifest.clone(), read.clone());
+            let (tier, shared) = (options.tier.clone(), tier.is_shared());
+            let bytes = standby.unwrap_or(0);
+            Reopening { directory, manifest, bytes, split, lacking, profile, tier, pages, shared }
+                .trouble(options)
+        });
         Ok(Index {
             directory: address.to_path_buf(),
             element,
             metric,
             own_counters: families::find(&manifest.family)?.counters,
             stored,
-            known: Known::lanes(tenant.clone(), all),
+            known: Known::lanes(tenant.clone(), all, trouble.standby.clone()),
             nodes,
             opened,
             tenant,
@@ -319,7 +360,13 @@ impl Index {
             manifest,
             process: process(),
             card: options.card.as_ref().map(|card| card.profile().name.clone()),
+            trouble,
         })
+    }
+
+    /// What searches from here on: what was opened, or the processor in place of a card that is lost.
+    fn searcher(&self) -> &Arc<dyn Opened> {
+        self.trouble.searcher().unwrap_or(&self.opened)
     }
 
     /// The directory of the index.
@@ -337,12 +384,9 @@ impl Index {
         &self.tier
     }
 
-    /// The graphics card that searches the index, and what it has done so far; `None` where none was asked for.
-    pub fn card(&self) -> Option<CardStats> {
-        let CardUse { resident_bytes, counters, .. } = self.opened.card()?;
-        let CardCounters { launches, asked, bytes } = counters;
-        let name = self.card.clone().unwrap_or_default();
-        Some(CardStats { name, resident_bytes, launches, asked, sent_bytes: bytes })
+    /// What kind of tier searches are answered from, which of an index that is on a graphics card is none that is read.
+    pub fn tier_kind(&self) -> &str {
+        if self.trouble.searcher().is_some() { &self.tier.profile().kind } else { &self.profile.kind }
     }
 
     /// The numbers of the NUMA nodes that its search threads are spread over; empty where that is left to the system, as it is
@@ -396,6 +440,7 @@ impl Index {
         let in_flight =
             self.affordable_in_flight(in_flight, threads, search_list as usize).unwrap_or(in_flight.min(1));
         let changes = self.changed_bytes() - self.split.changes;
+        let changes = changes + self.trouble.taken_bytes().saturating_sub(self.split.standby);
         self.needed_bytes(threads, in_flight, search_list) + changes
     }
 
@@ -468,6 +513,7 @@ impl Index {
         let threads = thread_count(options.threads);
         let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;
         result.notes = notes;
+        result.notes.extend(self.trouble.note());
         if self.opened.in_place().is_some() {
             result.note_short();
         }

@@ -3,8 +3,9 @@
 use super::numa::Numa;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
+use crate::error::IndexError;
 use crate::query::SearchMode;
-use bathyal_gpu::Card;
+use bathyal_gpu::{Card, DeviceChoice, GpuError, MOST_MINI_BATCH};
 use bathyal_object::StoreOptions;
 use bathyal_tier::backend::file::Method;
 use bathyal_tier::numa::Nodes;
@@ -54,9 +55,52 @@ pub struct OpenOptions {
     pub nodes: Option<Arc<Nodes>>,
     /// The graphics card that searches the index, of a family that can be ([`bathyal_gpu::card::open`]). `None` leaves it to the processor.
     pub card: Option<Arc<dyn Card>>,
+    /// Whether the processor answers where the card does not: where it is not there, where the index does not suit it or has no room in
+    /// its memory, and where it fails while queries run, which are then searched again with their codes in this process's memory. As
+    /// much of a budget ([`OpenOptions::memory_bytes`]) is set aside for that if it is there; if not, they fail. Results say so
+    /// ([`SearchResult::notes`](crate::SearchResult::notes)).
+    pub processor_goes_on: bool,
+    /// Why there is no card although one was wanted, where the processor goes on.
+    pub card_missing: Option<GpuError>,
+    /// Queries that a launch on [`OpenOptions::card`] waits for, or until all that are under way have asked: the mini-batches of GustANN
+    /// (section 4.1.3), up to [`bathyal_gpu::MOST_MINI_BATCH`]. `None` waits for none: a query goes on when its own page is there. The
+    /// answers are the same.
+    pub mini_batch: Option<u32>,
     /// A layer or backend to put in place of the tier that was opened (tracing, delays, simulation); called for each copy of
     /// pages that are in memory.
     pub wrap: Option<WrapTier>,
+}
+
+impl OpenOptions {
+    /// The same with what searches.
+    ///
+    /// # Errors
+    /// As [`bathyal_gpu::card::open`], unless the processor goes on.
+    pub fn on(self, device: DeviceChoice) -> Result<OpenOptions, GpuError> {
+        let processor_goes_on = matches!(device, DeviceChoice::GpuElseCpu(_));
+        let (card, card_missing) = match device.card() {
+            Ok(card) => (card, None),
+            Err(missing) if processor_goes_on => (None, Some(missing)),
+            Err(missing) => return Err(missing),
+        };
+        Ok(OpenOptions { card, card_missing, processor_goes_on, ..self })
+    }
+
+    /// Refuses mini-batches of what asks no card, and of a size that there is not.
+    pub(super) fn check_mini_batch(&self) -> Result<(), IndexError> {
+        let Some(batch) = self.mini_batch else { return Ok(()) };
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if self.card.is_none() && !self.processor_goes_on {
+            return refuse(
+                "mini_batch (--mini-batch) is of searches on a graphics card: open the index with one (--device gpu), or leave it out"
+                    .into(),
+            );
+        }
+        if !(1..=MOST_MINI_BATCH).contains(&batch) {
+            return refuse(format!("mini_batch is {batch}; a launch takes 1 to {MOST_MINI_BATCH} queries"));
+        }
+        Ok(())
+    }
 }
 
 /// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].

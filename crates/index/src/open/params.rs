@@ -93,7 +93,7 @@ impl Index {
         if options.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        let card = self.opened.card();
+        let card = self.searcher().card();
         let beam_width = options.beam_width.unwrap_or_else(|| {
             let widest = card.and_then(|card| card.width).unwrap_or(MAX_BEAM_WIDTH);
             beam_width_on(&self.profile).min(widest)

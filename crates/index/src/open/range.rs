@@ -115,9 +115,11 @@ impl Index {
             let what = format!(
                 "{cut} queries may have more neighbours than were found: longer lists than those for"
             );
-            let room = if self.opened.card().is_some() { "the graphics card" } else { "the memory budget" };
+            let room =
+                if self.searcher().card().is_some() { "the graphics card" } else { "the memory budget" };
             notes.push(format!("{what} {most} do not fit {room}"));
         }
+        notes.extend(self.trouble.note());
         result.notes = notes;
         Ok(result)
     }
@@ -151,7 +153,7 @@ impl Index {
             let (params, said) = match self.params(&SearchOptions { k, ..search }, changes) {
                 Ok(both) => both,
                 // Longer lists than a graphics card keeps: what is found until then is said to be cut.
-                Err(_) if self.opened.card().is_some() && !rounds.is_empty() => break before,
+                Err(_) if self.searcher().card().is_some() && !rounds.is_empty() => break before,
                 Err(error) => return Err(error),
             };
             // All that a search has read counts: keep as many as its list is long.

@@ -1,5 +1,6 @@
 //! Searches that are awaited: a future that works under any executor.
 
+use super::going_on::CardTrouble;
 use super::options::Effort;
 use super::pool::{Job, Known, Pending, Pool, RawQueries};
 use super::result::Used;
@@ -44,6 +45,8 @@ struct Shape {
     own_counters: &'static [Counter],
     used: Used,
     notes: Vec<String>,
+    /// What goes on where a graphics card is lost, and why there is none.
+    card: CardTrouble,
     /// What was asked for, and how far the queries of the calibration are from their neighbours.
     promised: Option<(Effort, Vec<Reach>)>,
 }
@@ -86,7 +89,8 @@ impl Index {
             self.job(RawQueries::of(queries, rows), params, (threads, options.in_flight), deadline, changes)?;
         let own_counters = self.own_counters;
         let promised = Some((options.effort, self.stored.reach().to_vec()));
-        Ok((job, Shape { count, own_counters, used, notes, promised }))
+        let card = self.trouble.clone();
+        Ok((job, Shape { count, own_counters, used, notes, card, promised }))
     }
 }
 
@@ -111,10 +115,11 @@ impl Future for Searching {
             Stage::Ready { .. } | Stage::Over => Err(over()),
         };
         this.stage = Stage::Over;
-        let Shape { count, own_counters, used, notes, promised } = std::mem::take(&mut this.shape);
+        let Shape { count, own_counters, used, notes, card, promised } = std::mem::take(&mut this.shape);
         let result = outcome.and_then(|(answers, seconds)| {
             let mut result = collect(answers, (count, own_counters), used, seconds)?;
             result.notes = notes;
+            result.notes.extend(card.note());
             if let Some((effort, measured)) = promised {
                 result.note_unlike(&measured, effort);
             }

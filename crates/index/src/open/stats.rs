@@ -2,7 +2,9 @@
 
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
+use crate::family::CardUse;
 use crate::query::OwnTotals;
+use bathyal_gpu::CardCounters;
 use bathyal_store::{CacheUse, Requests};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -102,6 +104,9 @@ pub struct IndexStats {
     /// The graphics card that searches; absent in JSON where the processor searches alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<CardStats>,
+    /// Why the processor searches although a graphics card was wanted; absent in JSON where that is not so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card_trouble: Option<String>,
     /// What each part of a striped index has done, in turn; none of an index that is not striped or that was loaded.
     pub parts: Vec<PartStats>,
     /// How many queries took how long, by rising bound.
@@ -131,14 +136,7 @@ impl IndexStats {
             ("code_distances_total", "counter", "Distances estimated from codes", self.code_distances),
             ("full_distances_total", "counter", "Distances of full vectors", self.full_distances),
         ];
-        if let Some(card) = &self.card {
-            rows.extend([
-                ("card_bytes", "gauge", "Bytes of a graphics card's memory taken", card.resident_bytes),
-                ("card_launches_total", "counter", "Launches of kernels on a graphics card", card.launches),
-                ("card_asked_total", "counter", "Hops or scans on a graphics card", card.asked),
-                ("card_sent_bytes_total", "counter", "Bytes sent to a graphics card", card.sent_bytes),
-            ]);
-        }
+        rows.extend(self.card_rows());
         let counts = own.iter().zip(self.own.iter());
         rows.extend(counts.map(|(name, (counter, count))| (&name[..], "counter", counter.about, count)));
         if let Some(cache) = &self.cache {
@@ -212,6 +210,24 @@ impl IndexStats {
         text
     }
 
+    /// What the graphics card did.
+    fn card_rows(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        let mut rows = Vec::new();
+        if let Some(card) = &self.card {
+            rows.extend([
+                ("card_bytes", "gauge", "Bytes of a graphics card's memory taken", card.resident_bytes),
+                ("card_launches_total", "counter", "Launches of kernels on a graphics card", card.launches),
+                ("card_asked_total", "counter", "Hops or scans on a graphics card", card.asked),
+                ("card_sent_bytes_total", "counter", "Bytes sent to a graphics card", card.sent_bytes),
+            ]);
+        }
+        if self.card.is_some() || self.card_trouble.is_some() {
+            let about = "Whether this processor searches although a graphics card was wanted";
+            rows.push(("card_off", "gauge", about, u64::from(self.card_trouble.is_some())));
+        }
+        rows
+    }
+
     /// What the cache in front of the store did.
     fn store_cache_rows(&self, label: &str, text: &mut String) {
         if self.store_cache.is_empty() {
@@ -250,6 +266,22 @@ impl IndexStats {
 }
 
 impl Index {
+    /// The graphics card that searches the index, and what it has done so far; `None` where there is none.
+    pub fn card(&self) -> Option<CardStats> {
+        let CardUse { resident_bytes, counters, .. } = self.opened.card()?;
+        let CardCounters { launches, asked, bytes } = counters;
+        let name = self.card.clone().unwrap_or_default();
+        Some(CardStats { name, resident_bytes, launches, asked, sent_bytes: bytes })
+    }
+
+    /// Why this processor searches although a graphics card was wanted ([`OpenOptions::processor_goes_on`]), of whose failure it knows;
+    /// `None` where that is not so.
+    ///
+    /// [`OpenOptions::processor_goes_on`]: crate::OpenOptions::processor_goes_on
+    pub fn card_trouble(&self) -> Option<String> {
+        self.trouble.why().map(ToString::to_string)
+    }
+
     /// What this index has done since it was opened.
     pub fn stats(&self) -> IndexStats {
         let sums = self.known.here().counters.sums();
@@ -280,6 +312,7 @@ impl Index {
             store_cache: self.cache_use(),
             store_cache_trouble: self.cache_trouble().map(str::to_owned),
             card: self.card(),
+            card_trouble: self.card_trouble(),
             parts: self.part_stats(),
             latency_histogram: bars.collect(),
         }

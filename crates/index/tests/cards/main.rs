@@ -181,6 +181,53 @@ fn ten_thousand_queries_are_under_way_at_a_time() {
     assert_eq!(index.card().unwrap().asked, 10_000);
 }
 
+/// Searches in mini-batches answer the same, and fewer launches have more queries each.
+#[test]
+fn mini_batches_are_full_and_answer_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let (graph, cluster) = (dir.path().join("graph"), dir.path().join("cluster"));
+    let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    clustered_built(&cluster, Element::F32, Metric::L2);
+    let many = (0..10).flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec())).collect();
+    let many = VectorFile::from_rows(Element::F32, DIM, many).unwrap();
+    for path in [graph, cluster] {
+        let expected = search(&open(&path, None).unwrap(), &many, SearchOptions::default()).unwrap();
+        // More in flight than a batch, fewer, and one alone.
+        for (batch, in_flight, threads) in [(1, 30, 1), (8, 40, 2), (100, 24, 1), (4, 1, 1)] {
+            let options =
+                OpenOptions { card: Some(card()), mini_batch: Some(batch), ..OpenOptions::default() };
+            let index = Index::open(&path, &options).unwrap();
+            let options = SearchOptions { in_flight: Some(in_flight), threads, ..SearchOptions::default() };
+            let found = search(&index, &many, options).unwrap();
+            assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{batch}");
+            let counted = index.card().unwrap();
+            let (mean, most) = (
+                counted.asked as f64 / counted.launches as f64,
+                batch.min(in_flight as u32 * threads as u32),
+            );
+            // The first launches have as many as there happen to be, and the last what is left.
+            assert!(mean <= f64::from(most) && mean >= 0.4 * f64::from(most), "{batch}: {counted:?}");
+        }
+        // Queries that are given up hold up nobody.
+        let options = OpenOptions { card: Some(card()), mini_batch: Some(64), ..OpenOptions::default() };
+        let index = Index::open(&path, &options).unwrap();
+        for _ in 0..3 {
+            let control = Control { cancel: None, deadline: Some(Instant::now() + Duration::from_millis(5)) };
+            let _ = index.search(&many, &SearchOptions::default(), control);
+        }
+        assert_eq!(search(&index, &many, SearchOptions::default()).unwrap().ids, expected.ids);
+        // What makes no sense is refused.
+        for (card, batch, word) in
+            [(None, 8, "--device gpu"), (Some(card()), 0, "1 to 2048"), (Some(card()), 2049, "2049")]
+        {
+            let card = card.map(|card| card as Arc<dyn Card>);
+            let options = OpenOptions { card, mini_batch: Some(batch), ..OpenOptions::default() };
+            let error = Index::open(&path, &options).map(drop).unwrap_err();
+            assert!(matches!(&error, IndexError::Parameter(text) if text.contains(word)), "{error}");
+        }
+    }
+}
+
 #[test]
 fn codes_on_a_card_take_no_memory_here() {
     let dir = tempfile::tempdir().unwrap();

@@ -117,7 +117,7 @@ impl Groups {
         for piece in self.codes.chunks(1000) {
             upload.append(piece)?;
         }
-        let scans = &upload.finish(stored.map(|stored| stored.upload(card)).transpose()?)?;
+        let scans = &upload.finish(stored.map(|stored| stored.upload(card)).transpose()?, None)?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let (mut queries, mut scanned) = (0..QUERIES, Vec::new());

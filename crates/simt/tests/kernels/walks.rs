@@ -165,7 +165,7 @@ impl Walks {
         let mut links = LinkUpload::begin(card, self.degree() as u32, VECTORS as u64)?;
         self.links.iter().try_for_each(|some| links.append(some))?;
         let shape = walks::Shape { list: self.list as u32, slots: SLOTS };
-        walks::Walks::start(card, self.navigation(card)?, links, stored.upload(card)?, shape)
+        walks::Walks::start(card, self.navigation(card)?, links, stored.upload(card)?, (shape, None))
     }
 
     /// Vectors of all places.
@@ -218,7 +218,7 @@ impl Walks {
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
         let said = |error: GpuError| error.to_string();
         let hops =
-            Hops::start(card, self.navigation(card).map_err(said)?, self.shape(SLOTS)).map_err(said)?;
+            Hops::start(card, self.navigation(card).map_err(said)?, self.shape(SLOTS), None).map_err(said)?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let (mut queries, mut walked) = (self.queries.iter().enumerate(), Vec::new());

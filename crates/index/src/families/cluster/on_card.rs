@@ -7,12 +7,13 @@ use super::centroids::Centroids;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use crate::error::IndexError;
+use crate::family::CardChoice;
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::SearchParams;
-use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Tables, Upload};
+use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Slot, Tables, Upload};
 use bathyal_gpu::{Card, VectorUpload, Vectors, slots};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
@@ -27,7 +28,7 @@ pub(super) fn scans<'a>(
     entry: &ClusterEntry,
     (layout, codec): (&GroupLayout, &Codec),
     (identity, centroids): (Identity, &Centroids),
-    card: &'a dyn Card,
+    CardChoice { card, .. }: CardChoice<'a>,
     progress: &dyn Progress,
 ) -> Result<Upload<'a>, IndexError> {
     let Some(codes) = codec.plane_codes() else {
@@ -112,23 +113,27 @@ pub(super) fn vectors(
     Ok(upload.finish()?)
 }
 
+/// A place for a query, which it holds until it ends: a mini-batch waits for those that are under way.
+pub(super) async fn place(scans: &Scans, cx: &Cx) -> Slot {
+    loop {
+        match scans.slot(cx.task_waker()) {
+            Some(slot) => return slot,
+            None => cx.parked().await,
+        }
+    }
+}
+
 impl Scratch {
     /// Has the card scan the groups that were found: the best codes are the candidates; or, where it has the vectors too, the nearest
     /// are the answer. Returns whether they are.
     pub(super) async fn scan_on_card(
         &mut self,
         cluster: &Cluster,
-        scans: &Scans,
+        slot: &mut Slot,
         cx: &Cx,
         params: &SearchParams,
     ) -> Result<bool, IndexError> {
         let wanted = params.wanted();
-        let mut slot = loop {
-            match scans.slot(cx.task_waker()) {
-                Some(slot) => break slot,
-                None => cx.parked().await,
-            }
-        };
         let Some(numbers) = self.code_query.scan_numbers(&cluster.codec) else {
             return Err(IndexError::Internal("a query without tables".into()));
         };
@@ -144,7 +149,7 @@ impl Scratch {
         let groups = self.navigation.groups.iter();
         let groups =
             groups.map(|group| Group { number: group.id, held: held(group.id), distance: group.distance });
-        let vector = scans.compares().then_some((&self.query.bytes[..], params.k as u32));
+        let vector = slot.compares().then_some((&self.query.bytes[..], params.k as u32));
         slot.ask(&tables, groups, wanted as u32, vector, cx.task_waker())?;
         let scanned = self.navigation.groups.iter().map(|group| held(group.id)).sum::<u32>();
         self.query.stats.code_distances += scanned;
@@ -157,13 +162,13 @@ impl Scratch {
             }
         };
         // Where estimates are beyond what a number can say, vectors are read as ever.
-        let answered = scans.compares() && found >= scanned.min(wanted as u32);
+        let answered = slot.compares() && found >= scanned.min(wanted as u32);
         if answered {
             self.query.stats.full_distances += found;
             for hit in self.hits.drain(..) {
                 self.query.found.push(hit.id, hit.distance);
             }
-        } else if scans.compares() {
+        } else if slot.compares() {
             self.hits.clear();
         }
         Ok(answered)

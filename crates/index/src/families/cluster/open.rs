@@ -160,9 +160,9 @@ impl Stored for StoredCluster {
             let groups = (layout.identity(), &*cluster.centroids);
             let scans =
                 on_card::scans(directory, manifest, &self.entry, (layout, codec), groups, card, &Silent)?;
-            let vectors =
-                loading.resident.then(|| on_card::vectors(directory, manifest, &cluster, card, &Silent));
-            cluster.card = Some(scans.finish(vectors.transpose()?)?);
+            let whole = card.resident;
+            let vectors = whole.then(|| on_card::vectors(directory, manifest, &cluster, card.card, &Silent));
+            cluster.card = Some(scans.finish(vectors.transpose()?, card.mini_batch)?);
         }
         Ok(Arc::new(cluster))
     }

@@ -4,6 +4,7 @@ use super::centroids::{Centroids, Navigation};
 use super::codes::Codes;
 use super::cost::ClusterShape;
 use super::early;
+use super::on_card;
 use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
@@ -301,9 +302,11 @@ impl Searcher for Cluster {
     ) -> Result<(), IndexError> {
         let params = if self.arriving() { params.early() } else { params };
         let wanted = params.wanted();
+        let mut slot = None;
         if let Some(scans) = &self.card {
+            let slot = slot.insert(on_card::place(scans, &cx).await);
             scratch.navigate(self, query, &params);
-            if scratch.scan_on_card(self, scans, &cx, &params).await? {
+            if scratch.scan_on_card(self, slot, &cx, &params).await? {
                 scratch.query.clock.spent(Phase::Scan);
                 return Ok(());
             }

@@ -9,6 +9,7 @@ use super::page_search::starts;
 use super::search::Graph;
 use super::section::GraphEntry;
 use crate::error::IndexError;
+use crate::family::CardChoice;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
@@ -50,14 +51,14 @@ pub(super) fn hops(
     directory: &dyn Generation,
     manifest: &Manifest,
     graph: &mut Graph,
-    card: &dyn Card,
+    CardChoice { card, mini_batch, .. }: CardChoice<'_>,
     progress: &dyn Progress,
 ) -> Result<Hops, IndexError> {
     let ids = (graph.entry.max_degree * MOST_WIDTH).max(1);
     let navigation = load_codes(directory, manifest, graph, card, progress)?;
     let one = Shape { list: MOST_CANDIDATES, width: MOST_WIDTH, ids, slots: 1 };
     let slots = slots(card.profile(), one.slot_bytes(navigation.codes()));
-    Ok(Hops::start(card, navigation, Shape { slots, ..one })?)
+    Ok(Hops::start(card, navigation, Shape { slots, ..one }, mini_batch)?)
 }
 
 /// Copies the codes of a graph to `card`, piece by piece, and keeps some here.

@@ -106,7 +106,7 @@ impl Stored for StoredGraph {
             return Ok(Arc::new(load_graph(directory, manifest, self.entry.clone())?));
         };
         let mut graph = load_but_codes(directory, manifest, self.entry.clone())?;
-        graph.card = Some(match loading.resident {
+        graph.card = Some(match card.resident {
             true => OnCardGraph::Whole(resident::walks(directory, manifest, &mut graph, card, &Silent)?),
             false => OnCardGraph::Codes(on_card::hops(directory, manifest, &mut graph, card, &Silent)?),
         });

@@ -7,12 +7,13 @@ use super::on_card::{asks, load_codes, write};
 use super::records::read_records;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
+use crate::family::CardChoice;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{Phase, SearchParams};
 use bathyal_gpu::hops::MOST_CANDIDATES;
 use bathyal_gpu::walks::{LinkUpload, Shape, Walks};
-use bathyal_gpu::{Card, VectorUpload, slots};
+use bathyal_gpu::{VectorUpload, slots};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
@@ -22,7 +23,7 @@ pub(super) fn walks(
     directory: &dyn Generation,
     manifest: &Manifest,
     graph: &mut Graph,
-    card: &dyn Card,
+    CardChoice { card, mini_batch, .. }: CardChoice<'_>,
     progress: &dyn Progress,
 ) -> Result<Walks, IndexError> {
     let codes = load_codes(directory, manifest, graph, card, progress)?;
@@ -60,7 +61,7 @@ pub(super) fn walks(
     let Copying { vectors, links, .. } = copying;
     let (vectors, one) = (vectors.finish()?, Shape { list: MOST_CANDIDATES, slots: 1 });
     let slots = slots(card.profile(), one.slot_bytes(codes.codes(), &vectors));
-    Ok(Walks::start(card, codes, links, vectors, Shape { slots, ..one })?)
+    Ok(Walks::start(card, codes, links, vectors, (Shape { slots, ..one }, mini_batch))?)
 }
 
 /// Records on their way to a card.

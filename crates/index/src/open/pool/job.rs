@@ -225,25 +225,43 @@ impl Job {
         mut scratch: Scratch,
     ) -> Ended {
         let started = Instant::now();
-        let row = &job.queries.bytes[query * job.row_bytes..(query + 1) * job.row_bytes];
-        let Scratch { state, found } = &mut scratch;
-        found.clear();
-        state.query_mut().changes.clone_from(&job.changes);
-        let outcome = match &job.plan {
-            Some(plan) => plan.search(cx, row, &mut **state, found).await,
-            None => state.search(cx, row, job.params).await.map(|()| {
-                state.query_mut().found.drain_sorted(found);
-                state.query().stats
-            }),
-        };
+        let mut outcome = job.search(&cx, query, &mut scratch).await;
+        if let (Err(IndexError::Gpu(lost)), Some(standby)) = (&outcome, &job.known.standby) {
+            outcome = match standby.opened(&cx, lost).await {
+                Ok(opened) => {
+                    scratch.state = opened.query_state();
+                    job.search(&cx, query, &mut scratch).await
+                }
+                Err(error) => Err(error),
+            };
+        }
         Ended { query: query as u32, latency_ns: started.elapsed().as_nanos() as u64, outcome, scratch }
+    }
+
+    /// Answers one query once.
+    async fn search(
+        &self,
+        cx: &Cx,
+        query: usize,
+        Scratch { state, found }: &mut Scratch,
+    ) -> Result<QueryStats, IndexError> {
+        let row = &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes];
+        found.clear();
+        state.query_mut().changes.clone_from(&self.changes);
+        if let Some(plan) = &self.plan {
+            return plan.search(cx.clone(), row, &mut **state, found).await;
+        }
+        state.search(cx.clone(), row, self.params).await?;
+        state.query_mut().found.drain_sorted(found);
+        Ok(state.query().stats)
     }
 
     /// Memory for one query.
     pub(in crate::open) fn scratch(&self) -> Scratch {
         let opened = &self.known.opened;
         let here = self.tenant().here().min(opened.len() - 1);
-        Scratch { state: opened[here].clone().query_state(), found: Vec::new() }
+        let standby = self.known.standby.as_ref().and_then(|standby| standby.now());
+        Scratch { state: standby.unwrap_or(&opened[here]).clone().query_state(), found: Vec::new() }
     }
 
     /// Adds an answer to `answers`, and gives the query's memory back for the next.

@@ -1,6 +1,7 @@
 //! What every job of an index refers to.
 
 use super::counters::Counters;
+use super::standby::Standby;
 use super::tenant::Tenant;
 use crate::family::Opened;
 use bathyal_tier::lanes::Lanes;
@@ -14,13 +15,24 @@ pub(in crate::open) struct Known {
     /// What stays in memory: one, or a copy for each node that the tenant knows.
     pub(in crate::open) opened: Arc<[Arc<dyn Opened>]>,
     pub(in crate::open) counters: Arc<Counters>,
+    /// What goes on where a graphics card is lost.
+    pub(in crate::open) standby: Option<Arc<Standby>>,
 }
 
 impl Known {
     /// One for each lane.
-    pub(in crate::open) fn lanes(tenant: Arc<Tenant>, opened: Arc<[Arc<dyn Opened>]>) -> Lanes<Arc<Known>> {
+    pub(in crate::open) fn lanes(
+        tenant: Arc<Tenant>,
+        opened: Arc<[Arc<dyn Opened>]>,
+        standby: Option<Arc<Standby>>,
+    ) -> Lanes<Arc<Known>> {
         let counters = Arc::<Counters>::default();
-        let known = || Known { tenant: tenant.clone(), opened: opened.clone(), counters: counters.clone() };
+        let known = || Known {
+            tenant: tenant.clone(),
+            opened: opened.clone(),
+            counters: counters.clone(),
+            standby: standby.clone(),
+        };
         Lanes::new(|| Arc::new(known()))
     }
 }
