@@ -5,6 +5,7 @@ use bathyal_console::Failure;
 use bathyal_index::families::graph::DEFAULT_MAX_DEGREE;
 use bathyal_index::format::pages::{PAGE_BYTES, PageLayout};
 use bathyal_kernels::Element;
+use bathyal_kernels::quantize::Codec;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use serde::Serialize;
@@ -81,10 +82,13 @@ fn stored(element: Element, dim: usize) -> Option<PageLayout> {
     PageLayout::new(element, u32::try_from(dim).ok()?, DEFAULT_MAX_DEGREE, PAGE_BYTES).ok()
 }
 
-/// Once, twice, four times and so on, until a record fills a page as well as it can.
+/// Once, twice, four times and so on, until a record fills a page as well as it can, or codes would be product codes, which no card
+/// scores.
 fn lengths(element: Element, dim: usize) -> Vec<usize> {
-    let fits =
-        |copies: &usize| stored(element, dim * copies).is_some_and(|layout| layout.records_per_page() > 0);
+    let fits = |copies: &usize| {
+        let is_of_planes = dim * copies <= Codec::MOST_AXES_DIM;
+        is_of_planes && stored(element, dim * copies).is_some_and(|layout| layout.records_per_page() > 0)
+    };
     let most = (1..).take_while(fits).last().unwrap_or(1);
     let doubled = std::iter::successors(Some(1), |copies| Some(2 * copies));
     doubled.take_while(|copies| *copies < most).chain([most]).collect()
@@ -97,9 +101,11 @@ mod tests {
     #[test]
     fn records_grow_to_a_page() {
         // Beside the vector a record has 8 bytes and 64 links of 4.
-        assert_eq!(lengths(Element::U8, 128), [1, 2, 4, 8, 16, 29]);
+        assert_eq!(lengths(Element::F32, 96), [1, 2, 4, 8, 9]);
         assert_eq!(lengths(Element::F32, 384), [1, 2]);
         assert_eq!(lengths(Element::F32, 960), [1]);
+        // Of 1,536 dimensions codes are of bit planes yet.
+        assert_eq!(lengths(Element::U8, 128), [1, 2, 4, 8, 12]);
         // What does not fit into a page is measured as it is.
         assert_eq!(lengths(Element::F32, 1536), [1]);
     }

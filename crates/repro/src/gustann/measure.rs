@@ -156,9 +156,12 @@ impl Known {
         let said = |what: String| Failure::new(format!("{}: {what}", name.display()));
         let bytes = std::fs::read(&name).map_err(|e| said(format!("cannot be read: {e}")))?;
         let codec = Codec::from_bytes(&bytes).map_err(|e| said(e.to_string()))?;
-        let codes = codec.plane_codes();
-        let codes =
-            codes.ok_or_else(|| said("product codes, which no card scores; take longer vectors".into()))?;
+        let codes = codec.plane_codes().ok_or_else(|| {
+            said(format!(
+                "product codes, which no card scores: they come of fewer than 32 bytes a vector, or of more than {} dimensions",
+                Codec::MOST_AXES_DIM
+            ))
+        })?;
         let structure = &manifest.structure;
         let number = |key: &str| structure[key].as_u64().unwrap_or(0) as u32;
         let degree = match subject.is_graph() {

@@ -37,7 +37,7 @@ entry-level card, SSDs; sets of a billion | FAST'25; arXiv 2409.16576 |\n\
 FusionANNS | 0.95 | a card, one SSD; sets of a billion | arXiv 2507.10070, version 1 |\n\
 | FlashANNS | 2.7 to 12.2 times the queries/s | the same | 0.95 | a card, several SSDs | the same |\n\
 | FlashANNS | 2.7 to 5.9 times the queries/s | the same | 0.95 | - | arXiv 2507.10070, version 2 |\n\
-| cuVS IVF-RaBitQ: groups and codes on the card, no vectors | 2.2 times the queries/s, built 7.7 times as fast | cuVS CAGRA | 0.95 | a card; \
+| cuVS IVF-RaBitQ: groups and codes on the card, no vectors for re-ranking | 2.2 times the queries/s, built 7.7 times as fast | cuVS CAGRA | 0.95 | a card; \
 several sets of cuVS Bench | arXiv 2602.23999 |\n\
 | cuVS IVF-RaBitQ | 2.7 times the queries/s | cuVS IVF-PQ | - | the same | the same |\n\
 | CAGRA: a graph and its vectors on the card | 33 to 77 times the queries/s in large batches | HNSW on a processor | 0.90 to 0.95 | - | ICDE'24; \

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use bathyal_console::Failure;
 use bathyal_index::families::graph::DEFAULT_MAX_DEGREE;
+use bathyal_kernels::quantize::Codec;
 use serde::Serialize;
 
 use super::copies::Copied;
@@ -34,10 +35,12 @@ impl Report<'_> {
         let _ = write!(
             text,
             "\n## `{set}`: longer vectors (figure 14)\n\nAs in the paper, vectors are longer by copies of themselves, up to a record that fills a \
-             page: the first {} vectors, an index each, recall {}. *Stored* is the record of a graph, with room for {DEFAULT_MAX_DEGREE} links where the paper has 128.\n\n\
+             page, or {} dimensions, beyond which a card scores no codes: the first {} vectors, an index each, recall {}. *Stored* is the record of a graph, with room for {DEFAULT_MAX_DEGREE} links where the paper has 128.\n\n\
              | index | copies | dim | stored, bytes | code, bytes | recall | pages | sent, bytes | **predicted** queries/s | bound by | of records | \
              of pages |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---:|\n",
-            first.row.vectors, RECALLS[0]
+            Codec::MOST_AXES_DIM,
+            first.row.vectors,
+            RECALLS[0]
         );
         for Copied { copies, stored_bytes, row } in &rows {
             let _ = writeln!(
