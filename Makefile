@@ -167,9 +167,9 @@ check-gpu: ## the kernels and searches on a real graphics card, the first one or
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test cards
 
-bench-gpu: ## searches on a graphics card beside the processor's, 10 minutes a run, goes on where it stopped: BASE=, QUERY=, GROUNDTRUTH=
+bench-gpu: ## a graphics card beside the processor and cuVS, 10 minutes a stage, goes on where it stopped: BASE=, QUERY=, GROUNDTRUTH=
 	$(CARGO) build --release --locked -p bathyal-cli
-	$(PYTHON) scripts/bench_gpu.py --base "$(BASE)" --query "$(QUERY)" --groundtruth "$(GROUNDTRUTH)"
+	$(PYTHON) scripts/bench_gpu.py --base "$(BASE)" --query "$(QUERY)" --groundtruth "$(GROUNDTRUTH)" $(BENCH_ARGS)
 
 check-ptx: $(VENV_PYTHON) ## whether the PTX that is committed is what NVRTC makes of the kernels; 50 MB the first time
 	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvrtc-cu12==12.2.140'

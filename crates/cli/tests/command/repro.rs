@@ -421,14 +421,65 @@ fn a_graphics_card_is_reckoned_with() {
         rows.map(|row| of(row, "rounds")).fold(0.0, f64::max)
     };
     assert!(rounds("cluster") == 1.0 && rounds("graph-beam-1") > 2.0 * rounds("graph"), "{records:?}");
+    beginnings_queries_and_loads_of_a_card(&told);
     let report = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();
-    for part in ["**Counted**", "**Predicted**", "figure 11", "figure 15", "Published figures", "table 1"] {
+    let figures = [11, 12, 14, 15, 16, 17].map(|figure| format!("figure {figure}"));
+    for part in ["**Counted**", "**Predicted**", "(figure 13)", "Published figures", "table 1", "FlashANNS"] {
         assert!(report.contains(part), "{part} is missing in {report}");
     }
-    for plot in ["figure-7-base.svg", "figure-15-base.svg"] {
-        assert!(report.contains(plot) && folder.path().join("report").join(plot).exists(), "{plot}");
+    assert!(figures.iter().all(|figure| report.contains(figure)), "{report}");
+    for plot in ["figure-7", "figure-12", "pivots", "figure-14", "figure-15", "figure-16", "figure-17"] {
+        let plot = format!("{plot}-base.svg");
+        assert!(report.contains(&plot) && folder.path().join("report").join(&plot).exists(), "{plot}");
     }
+    let lines = std::fs::read_to_string(folder.path().join("report/records.jsonl")).unwrap();
+    let all = ["records", "begun", "copied", "queried", "loaded"];
+    let told = all.map(|key| told[key].as_array().unwrap().len()).iter().sum::<usize>();
+    assert_eq!(lines.lines().count(), told);
     bathyal(folder.path(), &format!("{line} --vectors 300")).fails(1, &["another work folder"]);
     bathyal(folder.path(), "repro gustann --base base.fbin --query queries.fbin --link 0")
         .fails(2, &["--link", "above 0"]);
+}
+
+/// Of what `repro gustann` told: figures 12 to 14, 16 and 17.
+fn beginnings_queries_and_loads_of_a_card(told: &serde_json::Value) {
+    let rows = |key: &str| told[key].as_array().unwrap().clone();
+    let of = |record: &serde_json::Value, key: &str| record[key].as_f64().unwrap();
+    let (records, begun) = (rows("records"), rows("begun"));
+    let counted = records.iter().find(|row| row["index"] == "graph-beam-1").unwrap();
+    // A walk that begins where searches do reads and finds what they do.
+    let walked = begun.iter().find(|row| row["begin"] == "pivots" && row["list"] == counted["search_list"]);
+    let walked = walked.unwrap();
+    for key in ["recall", "pages"] {
+        assert_eq!(of(walked, key), of(counted, key), "{key}: {walked} {counted}");
+    }
+    for begin in ["entry_point", "nearest", "pivots"] {
+        let all: Vec<_> =
+            begun.iter().filter(|row| row["begin"] == begin && row["is_figure_12"] == true).collect();
+        assert!(all.len() >= 6 && all.is_sorted_by_key(|row| of(row, "pages")), "{all:?}");
+        for row in all {
+            assert!(of(row, "predicted_in_step_qps") <= of(&row["prediction"], "qps"), "{row}");
+            assert!((0.0..=1.0).contains(&of(row, "in_step")), "{row}");
+        }
+    }
+    // All queries read the page of the entry point first, which one of six disks has.
+    let shown =
+        begun.iter().find(|row| row["begin"] == "entry_point" && row["rounds"][0].is_object()).unwrap();
+    let first = &shown["rounds"][0];
+    assert!(first["pages"] == 1 && first["most"] == 200 && of(first, "fullest") == 6.0, "{first}");
+    let copied = rows("copied");
+    assert_eq!(copied.iter().map(|row| row["copies"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    assert!(copied.iter().all(|row| row["dim"].as_u64() == Some(48 * row["copies"].as_u64().unwrap())));
+    let queried = rows("queried");
+    assert_eq!(queried.len(), 5 * 3);
+    let held = queried.iter().find(|row| row["kind"] == "held").unwrap();
+    assert_eq!(of(held, "nearest"), 0.0, "{held}");
+    for loads in rows("loaded").chunk_by(|a, b| a["index"] == b["index"]) {
+        // Where the slowest part is busy, sums are rounded one way or the other.
+        let rising = loads.windows(2).all(|two| of(&two[0], "qps") <= of(&two[1], "qps") * (1.0 + 1e-9));
+        assert!(loads.len() == 9 && rising, "{loads:?}");
+        assert!(
+            loads.iter().all(|row| row["predicted"] == true && of(row, "qps") <= of(row, "most_qps") * 1.001)
+        );
+    }
 }

@@ -71,6 +71,12 @@ pub struct GustannArguments {
     /// Processors that read, and pick what the card needs
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub cores: u32,
+    /// Microseconds of a read on an idle disk, of which latencies are predicted
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 80.0, value_parser = parse_positive)]
+    pub read_us: f64,
+    /// Microseconds of a launch and its copies, of which latencies are predicted
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 30.0, value_parser = parse_positive)]
+    pub launch_us: f64,
     /// Dollars for server, memory and card (table 1)
     #[arg(long, value_name = "DOLLARS", default_value_t = 30_789.0, value_parser = parse_positive)]
     pub price: f64,
@@ -107,6 +113,8 @@ impl GustannArguments {
             card_memory: self.card_memory,
             card_operations: self.card_operations,
             cores: self.cores,
+            read_us: self.read_us,
+            launch_us: self.launch_us,
             price: self.price + f64::from(ssds) * self.price_ssd,
         }
     }

@@ -13,9 +13,13 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::{Progress, Silent};
 
 use super::arguments::GustannArguments;
+use super::copies::Copied;
 use super::model::Asks;
+use super::pivots::Began;
+use super::queries::Queried;
 use super::rows::Row;
 use super::subjects::{ALL, Subject};
+use super::walk::Beginnings;
 use crate::sets::Set;
 
 /// Recalls that indexes are asked for.
@@ -39,8 +43,17 @@ pub(super) struct Lab<'a> {
     pub(super) control: Control<'a>,
 }
 
+/// Everything that was counted.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) rows: Vec<Row>,
+    pub(super) begun: Vec<Began>,
+    pub(super) queried: Vec<Queried>,
+    pub(super) copied: Vec<Copied>,
+}
+
 /// An index, and what is known of it.
-struct Known {
+pub(super) struct Known {
     subject: Subject,
     codes: PlaneCodes,
     /// Of a graph: links of a vector in the mean, and at most.
@@ -51,26 +64,36 @@ struct Known {
 
 impl Lab<'_> {
     /// All of a set.
-    pub(super) fn measure(&self, set: &Set, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    pub(super) fn measure(&self, set: &Set, measured: &mut Measured) -> Result<(), Failure> {
         for subject in ALL {
-            let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
-            let known = Known::of(subject, &path, &manifest)?;
-            let index = Index::open(&path, &OpenOptions::default())?;
-            let progress = self.console.progress();
-            progress.stage(&format!("{}: {}", set.name, subject.name()), RECALLS.len() as u64);
-            for (at, asked) in RECALLS.into_iter().enumerate() {
-                let options = SearchOptions {
-                    k: self.arguments.k as usize,
-                    effort: Effort::Recall(asked),
-                    beam_width: subject.beam_width(),
-                    ..SearchOptions::default()
-                };
-                let found = index.search(&set.asked.queries, &options, self.control)?;
-                rows.push(self.row(set, &known, asked, &found)?);
-                progress.advance(at as u64 + 1);
-            }
+            measured.rows.extend(self.search(set, subject, &RECALLS)?);
         }
+        measured.begun.extend(self.begin(set, &measured.rows)?);
+        measured.queried.extend(self.ask_others(set)?);
+        measured.copied.extend(self.copy(set)?);
         Ok(())
+    }
+
+    /// An index, built where it is not there, asked for some recalls.
+    pub(super) fn search(&self, set: &Set, subject: Subject, recalls: &[f32]) -> Result<Vec<Row>, Failure> {
+        let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
+        let known = Known::of(subject, &path, &manifest)?;
+        let index = Index::open(&path, &OpenOptions::default())?;
+        let progress = self.console.progress();
+        progress.stage(&format!("{}: {}", set.name, subject.name()), recalls.len() as u64);
+        let mut rows = Vec::new();
+        for asked in recalls {
+            let options = SearchOptions {
+                k: self.arguments.k as usize,
+                effort: Effort::Recall(*asked),
+                beam_width: subject.beam_width(),
+                ..SearchOptions::default()
+            };
+            let found = index.search(&set.asked.queries, &options, self.control)?;
+            rows.push(self.row(set, &known, *asked, &found)?);
+            progress.advance(rows.len() as u64);
+        }
+        Ok(rows)
     }
 
     fn row(&self, set: &Set, known: &Known, asked: f32, found: &SearchResult) -> Result<Row, Failure> {
@@ -81,15 +104,12 @@ impl Lab<'_> {
         let vector_bytes = set.base.row_bytes() as f64;
         let compared = each(totals.full_distances) * vector_bytes;
         let slot = known.slot(found);
-        let (sent, record) = known.sent(pages, rounds, found, vector_bytes);
-        let scored = known.scored(pages, each(totals.code_distances));
-        let asks = Asks {
-            pages,
-            vector_bytes: compared,
-            sent_bytes: sent,
-            card_bytes: scored * known.code_line(),
-            card_operations: scored * known.operations(),
-        };
+        let effort = Counted { pages, rounds, list: found.search_list, probes: found.probes };
+        let (sent, record) = known.sent(&effort, vector_bytes);
+        let pivots =
+            if known.subject.is_graph() { Beginnings::usual(set.base.count()).pivots.len() } else { 0 };
+        let scored = known.scored(pages, pivots, each(totals.code_distances));
+        let asks = known.asks(pages, compared, sent, scored);
         // Who is sent whole records or pages compares the vectors himself.
         let sending = |bytes: f64| Asks { sent_bytes: bytes, vector_bytes: 0.0, ..asks };
         let machine = self.arguments.machine(self.arguments.ssds);
@@ -123,15 +143,26 @@ impl Lab<'_> {
     }
 }
 
+/// What a query takes, in the mean, with a list and as many groups.
+pub(super) struct Counted {
+    pub(super) pages: f64,
+    pub(super) rounds: f64,
+    pub(super) list: u32,
+    pub(super) probes: Option<u32>,
+}
+
 impl Known {
-    fn of(subject: Subject, path: &Path, manifest: &Manifest) -> Result<Known, Failure> {
+    pub(super) fn of(subject: Subject, path: &Path, manifest: &Manifest) -> Result<Known, Failure> {
         let name = path.join("codec.bin");
         let said = |what: String| Failure::new(format!("{}: {what}", name.display()));
         let bytes = std::fs::read(&name).map_err(|e| said(format!("cannot be read: {e}")))?;
         let codec = Codec::from_bytes(&bytes).map_err(|e| said(e.to_string()))?;
-        let codes = codec.plane_codes();
-        let codes =
-            codes.ok_or_else(|| said("product codes, which no card scores; take longer vectors".into()))?;
+        let codes = codec.plane_codes().ok_or_else(|| {
+            said(format!(
+                "product codes, which no card scores: they come of fewer than 32 bytes a vector, or of more than {} dimensions",
+                Codec::MOST_AXES_DIM
+            ))
+        })?;
         let structure = &manifest.structure;
         let number = |key: &str| structure[key].as_u64().unwrap_or(0) as u32;
         let degree = match subject.is_graph() {
@@ -158,9 +189,21 @@ impl Known {
         }
     }
 
-    /// Codes that a card scores for a query: all links, whether they were seen before or not.
-    fn scored(&self, pages: f64, by_processor: f64) -> f64 {
-        if self.subject.is_graph() { pages * self.degree.0 } else { by_processor }
+    /// What a query asks of a machine.
+    fn asks(&self, pages: f64, vector_bytes: f64, sent_bytes: f64, scored: f64) -> Asks {
+        let (card_bytes, card_operations) = (scored * self.code_line(), scored * self.operations());
+        Asks { pages, vector_bytes, sent_bytes, card_bytes, card_operations }
+    }
+
+    /// The same of a walk over a graph that begins by scoring so many pivots.
+    pub(super) fn walk_asks(&self, walk: &Counted, pivots: usize, vector_bytes: f64) -> Asks {
+        let (sent, _) = self.sent(walk, vector_bytes);
+        self.asks(walk.pages, walk.pages * vector_bytes, sent, self.scored(walk.pages, pivots, 0.0))
+    }
+
+    /// Codes that a card scores for a query: pivots, and all links, whether they were seen before or not.
+    pub(super) fn scored(&self, pages: f64, pivots: usize, by_processor: f64) -> f64 {
+        if self.subject.is_graph() { pages * self.degree.0 + pivots as f64 } else { by_processor }
     }
 
     /// Bytes of the card's memory that a code is read with: of groups they lie side by side.
@@ -176,17 +219,17 @@ impl Known {
     }
 
     /// Bytes to the card for a query: of what is sent, and of whole records with their vectors.
-    fn sent(&self, pages: f64, rounds: f64, found: &SearchResult, vector_bytes: f64) -> (f64, f64) {
+    fn sent(&self, counted: &Counted, vector_bytes: f64) -> (f64, f64) {
         if self.subject.is_graph() {
-            let links = 4.0 * pages * self.degree.0;
+            let links = 4.0 * counted.pages * self.degree.0;
             let query = self.card_codes().query_bytes() as f64;
-            let sent = query + rounds * hops::WORK_BYTES as f64 + links;
-            return (sent, sent + pages * vector_bytes);
+            let sent = query + counted.rounds * hops::WORK_BYTES as f64 + links;
+            return (sent, sent + counted.pages * vector_bytes);
         }
-        let groups = found.probes.map_or(0.0, f64::from).min(f64::from(self.groups.0));
-        let query = self.scans(found.search_list, groups as u32).query_bytes() as f64;
+        let groups = counted.probes.map_or(0.0, f64::from).min(f64::from(self.groups.0));
+        let query = self.scans(counted.list, groups as u32).query_bytes() as f64;
         let sent = query + scans::WORK_BYTES as f64 + groups * scans::GROUP_BYTES as f64;
-        (sent, sent + f64::from(found.search_list) * vector_bytes)
+        (sent, sent + f64::from(counted.list) * vector_bytes)
     }
 
     /// Bytes of the card's memory for a query under way.

@@ -2,11 +2,19 @@
 //! throughput is predicted from that by a model of the paper's machine, and labelled so.
 
 pub mod arguments;
+mod copies;
+mod evenness;
+mod latency;
 mod measure;
 mod model;
+mod pivots;
+mod pivots_report;
+mod queries;
 mod report;
 mod rows;
+mod sensitivity_report;
 mod subjects;
+mod walk;
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
@@ -14,7 +22,7 @@ use bathyal_tier::Control;
 use crate::sets;
 use crate::workload::make_folders;
 use arguments::GustannArguments;
-use measure::Lab;
+use measure::{Lab, Measured};
 use report::Report;
 
 pub(crate) fn run(arguments: &GustannArguments, console: &Console) -> Result<(), Failure> {
@@ -22,9 +30,9 @@ pub(crate) fn run(arguments: &GustannArguments, console: &Console) -> Result<(),
     let sets = sets::open(&arguments.given(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let lab = Lab { arguments, console, control };
-    let mut rows = Vec::new();
+    let mut measured = Measured::default();
     for set in &sets {
-        lab.measure(set, &mut rows)?;
+        lab.measure(set, &mut measured)?;
     }
-    Report { arguments, console, sets: &sets, rows: &rows }.write()
+    Report { arguments, console, sets: &sets, measured: &measured }.write()
 }

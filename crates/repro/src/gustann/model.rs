@@ -25,6 +25,10 @@ pub(super) struct Machine {
     /// Whole-number operations a second.
     pub(super) card_operations: f64,
     pub(super) cores: u32,
+    /// Microseconds that a read takes on an idle disk.
+    pub(super) read_us: f64,
+    /// Microseconds of a launch and the copies before and after it.
+    pub(super) launch_us: f64,
     /// Dollars for all of it.
     pub(super) price: f64,
 }
@@ -56,37 +60,53 @@ pub(super) struct Prediction {
 }
 
 impl Machine {
-    pub(super) fn predict(&self, asks: &Asks) -> Prediction {
-        let rate = |amount: f64, asked: f64| if asked > 0.0 { amount / asked } else { f64::INFINITY };
+    /// Seconds that a query keeps each part busy.
+    pub(super) fn demands(&self, asks: &Asks) -> [(&'static str, f64); 5] {
         let processor_ns = asks.pages * READ_NS + asks.vector_bytes * VECTOR_BYTE_NS;
-        let bounds = [
-            ("disks", rate(f64::from(self.ssds) * self.ssd_reads, asks.pages)),
-            ("link", rate(self.link, asks.sent_bytes)),
-            ("card's memory", rate(self.card_memory, asks.card_bytes)),
-            ("card", rate(self.card_operations, asks.card_operations)),
-            ("processor", rate(f64::from(self.cores) * 1e9, processor_ns)),
-        ];
-        let least = |a: (&'static str, f64), b: (&'static str, f64)| if b.1 < a.1 { b } else { a };
-        let (bound, qps) = bounds.into_iter().fold(("nothing", f64::INFINITY), least);
+        [
+            ("disks", asks.pages / (f64::from(self.ssds) * self.ssd_reads)),
+            ("link", asks.sent_bytes / self.link),
+            ("card's memory", asks.card_bytes / self.card_memory),
+            ("card", asks.card_operations / self.card_operations),
+            ("processor", processor_ns / (f64::from(self.cores) * 1e9)),
+        ]
+    }
+
+    pub(super) fn predict(&self, asks: &Asks) -> Prediction {
+        let most = |a: (&'static str, f64), b: (&'static str, f64)| if b.1 > a.1 { b } else { a };
+        let (bound, seconds) = self.demands(asks).into_iter().fold(("nothing", 0.0), most);
+        let qps = 1.0 / seconds;
         Prediction { predicted: true, qps, bound, dollars_a_qps: self.price / qps }
+    }
+
+    /// Queries a second that its disks could read for.
+    pub(super) fn disks_qps(&self, asks: &Asks) -> f64 {
+        f64::from(self.ssds) * self.ssd_reads / asks.pages
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    #[test]
-    fn the_slowest_part_decides() {
-        let machine = Machine {
+    /// What the paper had.
+    pub(in super::super) fn paper_machine() -> Machine {
+        Machine {
             ssds: 6,
             ssd_reads: 2.44e6,
             link: 24e9,
             card_memory: 1.555e12,
             card_operations: 9.7e12,
             cores: 8,
+            read_us: 80.0,
+            launch_us: 30.0,
             price: 30_789.0 + 6.0 * 1025.0,
-        };
+        }
+    }
+
+    #[test]
+    fn the_slowest_part_decides() {
+        let machine = paper_machine();
         // What the paper says of SIFT100M at recall@10 0.9: 31.8 pages, records of 644 bytes.
         let paper = Asks {
             pages: 31.8,

@@ -6,8 +6,12 @@ use bathyal_console::{Console, Failure};
 use serde::Serialize;
 
 use super::arguments::GustannArguments;
-use super::measure::RECALLS;
+use super::copies::Copied;
+use super::measure::{Measured, RECALLS};
+use super::pivots::Began;
+use super::queries::Queried;
 use super::rows::Row;
+use super::sensitivity_report::Loaded;
 use super::subjects::ALL;
 use crate::document::{Document, command, machine};
 use crate::draw::{Axes, Curve, Pen};
@@ -22,16 +26,32 @@ const PUBLISHED: &str = "\
 | DiskANN, 112 threads | SIFT100M | 0.9 | - | 56,782 | - | 0.404 |\n\
 | SPANN | SIFT100M | 0.9 | 147.9 | - | - | - |\n\
 \n\
-FusionANNS (FAST'25, codes in the card's memory, a graph of centroids on the processor) reports 9 to 13 times the throughput of SPANN;\n\
-FlashANNS (arXiv 2507.10070) 2.7 to 5.9 times that of others at recall 0.95; cuVS has IVF-RaBitQ since March 2026. None of them was\n\
-run here.\n";
+As their abstracts say, where `-` stands they do not say:\n\
+\n\
+| system | claims | against | recall@10 | machine and sets | source |\n\
+|---|---|---|---:|---|---|\n\
+| FusionANNS: codes on the card, vectors on SSDs, re-ranking that stops early | 9.4 to 13.1 times the queries/s | SPANN | - | one \
+entry-level card, SSDs; sets of a billion | FAST'25; arXiv 2409.16576 |\n\
+| FusionANNS | 2 to 4.9 times the queries/s | RUMMY, in memory | - | the same | the same |\n\
+| FlashANNS: a graph on SSDs that the card reads itself, reads beside distances | 2.3 to 5.9 times the queries/s | SPANN, DiskANN, \
+FusionANNS | 0.95 | a card, one SSD; sets of a billion | arXiv 2507.10070, version 1 |\n\
+| FlashANNS | 2.7 to 12.2 times the queries/s | the same | 0.95 | a card, several SSDs | the same |\n\
+| FlashANNS | 2.7 to 5.9 times the queries/s | the same | 0.95 | - | arXiv 2507.10070, version 2 |\n\
+| cuVS IVF-RaBitQ: groups and codes on the card, no vectors for re-ranking | 2.2 times the queries/s, built 7.7 times as fast | cuVS CAGRA | 0.95 | a card; \
+several sets of cuVS Bench | arXiv 2602.23999 |\n\
+| cuVS IVF-RaBitQ | 2.7 times the queries/s | cuVS IVF-PQ | - | the same | the same |\n\
+| CAGRA: a graph and its vectors on the card | 33 to 77 times the queries/s in large batches | HNSW on a processor | 0.90 to 0.95 | - | ICDE'24; \
+arXiv 2308.15136 |\n\
+\n\
+What cuVS answers on a card that is at hand, `make bench-gpu` measures beside Bathyal; its Python wheel of October 2026 (26.10) has CAGRA and\n\
+IVF-PQ, and no IVF-RaBitQ.\n";
 
 /// Everything that the report is made of.
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a GustannArguments,
     pub(super) console: &'a Console,
     pub(super) sets: &'a [Set],
-    pub(super) rows: &'a [Row],
+    pub(super) measured: &'a Measured,
 }
 
 /// The answer of the command.
@@ -40,7 +60,22 @@ struct Answer<'a> {
     report: String,
     predicted: bool,
     records: &'a [Row],
+    begun: &'a [Began],
+    copied: &'a [Copied],
+    queried: &'a [Queried],
+    loaded: &'a [Loaded],
     files: Vec<String>,
+}
+
+/// A line of `records.jsonl`.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case", tag = "of")]
+enum Record<'a> {
+    Row(&'a Row),
+    Begun(&'a Began),
+    Copied(&'a Copied),
+    Queried(&'a Queried),
+    Loaded(&'a Loaded),
 }
 
 impl Report<'_> {
@@ -48,16 +83,26 @@ impl Report<'_> {
     pub(super) fn write(&self) -> Result<(), Failure> {
         let mut document = Document::new(&self.arguments.output);
         document.text = self.head();
+        let (measured, loaded) = (self.measured, self.loads());
         for set in self.sets {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.set == set.name).collect();
+            let rows: Vec<&Row> = measured.rows.iter().filter(|row| row.set == set.name).collect();
             counted(&mut document.text, &set.name, &rows);
             self.curves(&mut document, &set.name, &rows)?;
             sent(&mut document.text, &set.name, &rows);
+            self.beginnings(&mut document, &set.name)?;
+            self.dimensions(&mut document, &set.name)?;
             self.disks(&mut document, &set.name, &rows)?;
+            self.questions(&mut document, &set.name)?;
+            self.latencies(&mut document, &set.name, &loaded)?;
         }
         document.text += "\n## Published figures\n\nOf their authors, on their machines and sets; nothing of them was measured here.\n\n";
         document.text += PUBLISHED;
-        let (path, files) = document.write(self.rows)?;
+        let mut records: Vec<Record<'_>> = measured.rows.iter().map(Record::Row).collect();
+        records.extend(measured.begun.iter().map(Record::Begun));
+        records.extend(measured.copied.iter().map(Record::Copied));
+        records.extend(measured.queried.iter().map(Record::Queried));
+        records.extend(loaded.iter().map(Record::Loaded));
+        let (path, files) = document.write(&records)?;
         let line = |row: &&Row| {
             format!(
                 "{}: {} at recall {:.3}: {:.1} pages, {:.0} bytes to the card, {} of its memory\n",
@@ -65,11 +110,15 @@ impl Report<'_> {
             )
         };
         let lines: String =
-            self.rows.iter().filter(|row| row.asked == RECALLS[0]).map(|row| line(&row)).collect();
+            measured.rows.iter().filter(|row| row.asked == RECALLS[0]).map(|row| line(&row)).collect();
         let answer = Answer {
             report: path.display().to_string(),
             predicted: true,
-            records: self.rows,
+            records: &measured.rows,
+            begun: &measured.begun,
+            copied: &measured.copied,
+            queried: &measured.queried,
+            loaded: &loaded,
             files: files.iter().map(|file| file.display().to_string()).collect(),
         };
         self.console.answer(&answer, &format!("{lines}written: {}", path.display()))

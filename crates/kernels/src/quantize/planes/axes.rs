@@ -18,6 +18,8 @@ const AXES_A_BYTE: usize = 6;
 const ROUNDS: usize = 6;
 /// Axes that are made orthogonal to the ones before them at once.
 const BLOCK: usize = 32;
+/// The part of a row of floats that is no more than rounding.
+const ROUNDING: f64 = 1e-6;
 
 /// Directions of great variance.
 pub(super) struct Axes {
@@ -82,16 +84,21 @@ fn leading_axes(
     (rows, variances)
 }
 
-/// [`orthonormalise`] of floats, by blocks: what a block has of the rows before it is taken away by products of matrices.
+/// [`orthonormalise`] of floats, by blocks: what a block has of the rows before it is taken away by products of matrices. A row of
+/// which nothing but rounding is left becomes a fresh direction: rounding need not lead out of what the rows before it span, where
+/// vectors lie in few of their dimensions and repeat themselves.
 fn orthonormalise_blocks(rows: &mut [f32], dim: usize, threads: usize) {
     let (mut columns, mut along, mut turned) = (Vec::new(), Vec::new(), Vec::new());
     let (mut part, mut exact) = (vec![0.0_f32; BLOCK * dim], Vec::new());
+    let mut random = Random::new(0x0A7E5);
     for first in (0..rows.len() / dim).step_by(BLOCK) {
         let (done, rest) = rows.split_at_mut(first * dim);
         let count = BLOCK.min(rest.len() / dim);
         let block = &mut rest[..count * dim];
-        // Twice is enough, even where the first time left nothing but rounding.
-        for _ in 0..2 {
+        // Twice is enough, from where all rows have something left.
+        let mut rounds = 2;
+        while rounds > 0 {
+            rounds -= 1;
             if first > 0 {
                 transpose(block, dim, &mut columns);
                 along.resize(first * count, 0.0);
@@ -99,7 +106,14 @@ fn orthonormalise_blocks(rows: &mut [f32], dim: usize, threads: usize) {
                 transpose(&along, count, &mut turned);
                 let part = &mut part[..count * dim];
                 multiply_rows(&turned, first, done, dim, threads, part);
-                block.iter_mut().zip(part).for_each(|(value, part)| *value -= *part);
+                for (row, part) in block.chunks_exact_mut(dim).zip(part.chunks_exact(dim)) {
+                    let before = length(row);
+                    row.iter_mut().zip(part).for_each(|(value, part)| *value -= *part);
+                    if length(row) <= ROUNDING * before {
+                        row.iter_mut().for_each(|value| *value = random.normal() as f32);
+                        rounds = 2;
+                    }
+                }
             }
             exact.clear();
             exact.extend(block.iter().map(|v| f64::from(*v)));
@@ -107,6 +121,10 @@ fn orthonormalise_blocks(rows: &mut [f32], dim: usize, threads: usize) {
             block.iter_mut().zip(&exact).for_each(|(value, exact)| *value = *exact as f32);
         }
     }
+}
+
+fn length(row: &[f32]) -> f64 {
+    row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>().sqrt()
 }
 
 /// The columns of row-major `rows` of `dim` values, one after the other.
@@ -200,7 +218,10 @@ mod tests {
     #[test]
     fn leading_axes_hold_what_the_exact_ones_do() {
         // Variances that fall slowly, along directions that are no coordinates; more dimensions than vectors at last.
-        for (rows, dim, wanted) in [(3000, 96, 48), (3000, 96, 96), (40, 96, 64)] {
+        // The last twice behind itself, so that half of the dimensions are empty, and rounding is as symmetric.
+        for (rows, dim, wanted, copies) in
+            [(3000, 96, 48, 1), (3000, 96, 96, 1), (40, 96, 64, 1), (3000, 96, 160, 2)]
+        {
             let mut random = Random::new(7);
             let mut turn: Vec<f64> = (0..dim * dim).map(|_| random.normal()).collect();
             orthonormalise(&mut turn, dim);
@@ -211,6 +232,8 @@ mod tests {
                     row.iter_mut().zip(axis).for_each(|(r, a)| *r += (value * a) as f32);
                 }
             }
+            let centred: Vec<f32> = centred.chunks_exact(dim).flat_map(|row| row.repeat(copies)).collect();
+            let dim = dim * copies;
             let matrix = covariance(&centred, dim, 1);
             let (values, _) = symmetric_eigen(&mut matrix.clone(), dim);
             let (axes, variances) = leading_axes(&matrix, dim, wanted, 3, 2);
