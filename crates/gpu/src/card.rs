@@ -177,6 +177,9 @@ pub trait Card: Debug + Send + Sync {
     /// What is known of it.
     fn profile(&self) -> &CardProfile;
 
+    /// Bytes of its memory that are free, about: others may take some at any time.
+    fn free_bytes(&self) -> u64;
+
     /// Takes `bytes` bytes of its memory for `what`.
     ///
     /// # Errors

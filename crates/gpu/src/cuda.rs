@@ -148,6 +148,12 @@ impl Card for CudaCard {
         &self.profile
     }
 
+    fn free_bytes(&self) -> u64 {
+        // Where the driver does not say, taking it will.
+        let known = self.context.enter().ok().and_then(|()| result::mem_get_info().ok());
+        known.map_or(self.profile.memory_bytes, |(free, _)| free as u64)
+    }
+
     fn allocate(&self, what: &'static str, bytes: u64) -> Result<Box<dyn CardMemory>, GpuError> {
         self.context.enter()?;
         // SAFETY: the context is the thread's; the memory is freed once, with it.

@@ -168,6 +168,10 @@ impl Card for EmulatedCard {
         &self.profile
     }
 
+    fn free_bytes(&self) -> u64 {
+        self.state.options.memory_bytes.saturating_sub(self.taken_bytes())
+    }
+
     fn allocate(&self, what: &'static str, bytes: u64) -> Result<Box<dyn CardMemory>, GpuError> {
         let before = self.state.taken.fetch_add(bytes, Ordering::Relaxed);
         let state = self.state.clone();

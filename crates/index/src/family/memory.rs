@@ -3,6 +3,7 @@
 use super::Stored;
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
+use bathyal_gpu::Card;
 use serde::Serialize;
 
 /// A page cache smaller than this holds nothing long enough to matter.
@@ -27,14 +28,16 @@ pub(crate) enum Place {
 
 /// From where searches read, as far as memory is concerned.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
+pub(crate) struct Origin<'a> {
     pub(crate) place: Place,
     /// Whether that is a store of another machine, whose requests are counted.
     pub(crate) far: bool,
     /// Whether it is memory of another machine: of which a vector comes sooner than the page that it is on.
     pub(crate) lines: bool,
-    /// Whether a graphics card searches.
-    pub(crate) card: bool,
+    /// The graphics card that searches.
+    pub(crate) card: Option<&'a dyn Card>,
+    /// Whether it has all of the index.
+    pub(crate) whole: bool,
 }
 
 /// What an open index of a family needs in memory.
@@ -49,14 +52,24 @@ pub(crate) struct Needs {
     pub(crate) advice: &'static str,
 }
 
+/// The codes that a graphics card takes.
+pub(crate) struct CodesOnCard {
+    /// All, or the first of them.
+    pub(crate) bytes: u64,
+    /// By how many bytes at a time.
+    pub(crate) unit: u64,
+}
+
 impl Needs {
-    /// Counts the codes of the best way as a graphics card's; shorter ones have no use then.
-    fn leave_codes_to_card(&mut self) {
+    /// Counts codes of the best way as a graphics card's, which takes them; shorter ones have no use then.
+    fn leave_codes_to_card(&mut self, taken: &CodesOnCard) {
         self.choices.truncate(1);
-        self.codes_by = None;
         for split in &mut self.choices {
-            split.codes_on_card = std::mem::take(&mut split.codes);
+            split.codes_on_card = taken.bytes.min(split.codes);
+            split.codes -= split.codes_on_card;
         }
+        let some_left = self.choices.iter().any(|split| split.codes > 0);
+        self.codes_by = self.codes_by.filter(|_| some_left).map(|_| taken.unit);
     }
 }
 
@@ -118,13 +131,13 @@ impl MemorySplit {
     pub(crate) fn plan(
         manifest: &Manifest,
         stored: &dyn Stored,
-        from: Origin,
+        from: Origin<'_>,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
-        let Origin { place, far, lines, card } = from;
+        let Origin { place, far, lines, card, whole } = from;
         let mut needs = stored.needs(manifest, place);
-        if card && stored.codes_go_to_card() {
-            needs.leave_codes_to_card();
+        if let Some(taken) = card.and_then(|card| stored.codes_on_card(card, whole)) {
+            needs.leave_codes_to_card(&taken);
         }
         let Needs { choices, codes_by, ids, advice } = needs;
         let places = if lines { stored.places_bytes() } else { 0 };

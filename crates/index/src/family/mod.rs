@@ -14,7 +14,7 @@ pub mod reports;
 pub use loaded::Arrival;
 pub(crate) use loaded::{CardUse, InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};
 pub use memory::MemorySplit;
-pub(crate) use memory::{Needs, Origin, Place};
+pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
 
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc};
@@ -176,9 +176,9 @@ pub(crate) trait Stored: Send + Sync {
         )))
     }
 
-    /// Whether its codes are on the card then, and not in memory.
-    fn codes_go_to_card(&self) -> bool {
-        false
+    /// The codes that a card takes, all if it is to have the `whole` index; they are not in memory then.
+    fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
+        None
     }
 
     /// How many queries are under way on a thread at once, of a family that gains by what queries have in common; else

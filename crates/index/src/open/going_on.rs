@@ -85,7 +85,8 @@ impl Reopening {
             });
         }
         let stored = families::stored(self.directory.address(), &self.manifest)?;
-        let split = MemorySplit { codes: self.split.codes_on_card, codes_on_card: 0, ..self.split };
+        let codes = self.split.codes + self.split.codes_on_card;
+        let split = MemorySplit { codes, codes_on_card: 0, ..self.split };
         stored.open(&Loading {
             directory: &*self.directory,
             manifest: &self.manifest,

@@ -282,7 +282,8 @@ impl Index {
         let traffic = directory.traffic();
         let far = traffic.is_some();
         let lines = !far && moves_lines(directory, &manifest, options)?;
-        let from = Origin { place: options.tier.place(), far, lines, card: options.card.is_some() };
+        let (card, whole) = (options.card.as_deref(), options.tier == TierChoice::Card);
+        let from = Origin { place: options.tier.place(), far, lines, card, whole };
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let goes_on = options.processor_goes_on && options.card.is_some();
         let standby = goes_on.then(|| MemorySplit::standby_bytes(&manifest, &*stored, from.place));

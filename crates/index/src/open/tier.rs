@@ -160,7 +160,8 @@ pub(super) fn arrives(
     split: &MemorySplit,
     options: &OpenOptions,
 ) -> Result<bool, IndexError> {
-    let whole = split.codes_on_tier == 0 && split.codes_left_out == 0 && split.codes > 0;
+    let left_out = split.codes_on_tier + split.codes_left_out + split.codes_on_card;
+    let whole = left_out == 0 && split.codes > 0;
     if options.wait
         || !whole
         || split.pages > 0

@@ -266,6 +266,77 @@ fn codes_on_a_card_take_no_memory_here() {
     assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
 }
 
+/// A card on which there is no room for more than some of the codes of an index.
+fn small_card(path: &Path) -> (Arc<dyn Card>, u64) {
+    let all = open(path, Some(card())).unwrap();
+    let (codes, taken) = (all.memory_split().codes_on_card, all.card().unwrap().resident_bytes);
+    let of = |memory_bytes| {
+        Arc::new(EmulatedCard::new(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() }))
+    };
+    let all_fit = |memory_bytes| {
+        let index = open(path, Some(of(memory_bytes)));
+        index.is_ok_and(|index| index.memory_split().codes_on_card == codes)
+    };
+    // What queries take is known to some bytes each before the codes are.
+    let (mut too_few, mut enough) = (taken / 2, 2 * taken);
+    while too_few + 1 < enough {
+        let middle = (too_few + enough) / 2;
+        *(if all_fit(middle) { &mut enough } else { &mut too_few }) = middle;
+    }
+    (of(enough - codes / 2), codes)
+}
+
+#[test]
+fn codes_that_a_card_has_no_room_for_are_scanned_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let queries = clustered_built(&path, Element::F32, Metric::L2);
+    let here = open(&path, None).unwrap();
+    let (card, all) = small_card(&path);
+    let opened = |memory_bytes, tier| {
+        let options = OpenOptions { card: Some(card.clone()), memory_bytes, tier, ..OpenOptions::default() };
+        Index::open(&path, &options)
+    };
+    let some = opened(None, TierChoice::File).unwrap();
+    let split = *some.memory_split();
+    assert!(split.codes_on_card > 0 && split.codes > 0 && split.codes_on_tier == 0, "{split:?}");
+    assert_eq!(split.codes_on_card + split.codes, all);
+    drop(some);
+    // All of the others in memory, or some of them, or none.
+    let Err(IndexError::Memory { needed, .. }) = opened(Some(1), TierChoice::File) else {
+        panic!("in a byte of memory");
+    };
+    let mut on_tier = Vec::new();
+    for (memory, tier) in [
+        (None, TierChoice::File),
+        (Some(needed + split.codes), TierChoice::File),
+        (Some(needed + 4 * split.codes), TierChoice::File),
+        (None, TierChoice::Dram),
+    ] {
+        let index = opened(memory, tier.clone()).unwrap();
+        let split = index.memory_split();
+        on_tier.push(split.codes_on_tier > 0);
+        let tier = if split.pages > 0 { TierChoice::Dram } else { tier };
+        assert_eq!(split.codes_on_card + split.codes + split.codes_on_tier, all, "{split:?}");
+        for options in scans() {
+            let options = SearchOptions { threads: 1, ..options };
+            let expected = match tier {
+                TierChoice::Dram => {
+                    let same = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
+                    search(&Index::open(&path, &same).unwrap(), &queries, options).unwrap()
+                }
+                _ => search(&here, &queries, options).unwrap(),
+            };
+            let found = search(&index, &queries, options).unwrap();
+            assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{split:?}");
+            let counted =
+                |result: &SearchResult| (result.totals.full_distances, result.totals.code_distances);
+            assert_eq!(counted(&found), counted(&expected), "{split:?}");
+        }
+    }
+    assert_eq!((on_tier[0], on_tier[1], on_tier[3]), (false, true, false));
+}
+
 #[test]
 fn a_recall_is_reached_on_a_card() {
     let dir = tempfile::tempdir().unwrap();

@@ -19,17 +19,27 @@ const ROWS: &str = "the centroids of groups";
 /// Codes, group by group.
 #[derive(Debug)]
 pub(crate) enum Codes {
-    /// Those of the first groups.
-    Here(Vec<u8>),
+    /// Those of the first groups, or of the first behind those that a graphics card has.
+    Here {
+        /// The first group.
+        from: u32,
+        /// Its codes, and of those behind it.
+        codes: Vec<u8>,
+    },
     /// Those that are there so far.
     Arriving(Arc<Arriving>),
 }
 
 impl Codes {
+    /// Those of the first groups.
+    pub(crate) fn here(codes: Vec<u8>) -> Codes {
+        Codes::Here { from: 0, codes }
+    }
+
     /// Bytes that are there.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Codes::Here(bytes) => bytes.len(),
+            Codes::Here { codes, .. } => codes.len(),
             Codes::Arriving(arriving) => arriving.here() as usize,
         }
     }
@@ -38,8 +48,8 @@ impl Codes {
     #[inline]
     pub(crate) fn group(&self, group: u32, bytes: usize) -> Option<&[u8]> {
         match self {
-            Codes::Here(codes) => {
-                let start = group as usize * bytes;
+            Codes::Here { from, codes } => {
+                let start = group.checked_sub(*from)? as usize * bytes;
                 codes.get(start..start + bytes)
             }
             Codes::Arriving(arriving) => arriving.group(group, bytes),

@@ -7,12 +7,11 @@ use super::centroids::Centroids;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use crate::error::IndexError;
-use crate::family::CardChoice;
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
-use crate::query::SearchParams;
+use crate::query::{Phase, SearchParams};
 use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Slot, Tables, Upload};
 use bathyal_gpu::{Card, VectorUpload, Vectors, slots};
 use bathyal_kernels::Neighbor;
@@ -21,47 +20,62 @@ use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 
-/// Copies the codes of an index to `card`, piece by piece, and looks whether they are sound.
-pub(super) fn scans<'a>(
-    directory: &dyn Generation,
-    manifest: &Manifest,
-    entry: &ClusterEntry,
-    (layout, codec): (&GroupLayout, &Codec),
-    (identity, centroids): (Identity, &Centroids),
-    CardChoice { card, .. }: CardChoice<'a>,
-    progress: &dyn Progress,
-) -> Result<Upload<'a>, IndexError> {
-    let Some(codes) = codec.plane_codes() else {
-        return Err(IndexError::Internal("codes without planes on a graphics card".into()));
-    };
-    let shape = Shape {
+/// What scans are like as far as that is known before the codec is, whose planes take no more than codes do.
+fn shape(entry: &ClusterEntry, layout: &GroupLayout) -> Shape {
+    Shape {
         code_bytes: entry.codes.code_bytes,
-        factor_bytes: codes.factor_bytes as u32,
-        plane_bytes: codes.bytes.len() as u32,
+        factor_bytes: 0,
+        plane_bytes: entry.codes.code_bytes,
         groups: entry.groups,
         group_blocks: layout.group_blocks() as u32,
         group_vectors: layout.group_vectors() as u32,
         list: MOST_CANDIDATES,
         scanned: MOST_SCANNED.min(entry.groups),
         slots: 1,
+    }
+}
+
+/// Bytes of a card's memory for queries under way, at most.
+pub(super) fn slots_bytes(entry: &ClusterEntry, layout: &GroupLayout, card: &dyn Card) -> u64 {
+    let bytes = shape(entry, layout).slot_bytes();
+    u64::from(slots(card.profile(), bytes)) * bytes
+}
+
+/// Copies the first `taken` bytes of the codes of an index to `card`, piece by piece, and looks whether they are sound.
+pub(super) fn scans<'a>(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    (layout, codec): (&GroupLayout, &Codec),
+    (identity, centroids): (Identity, &Centroids),
+    (card, taken): (&'a dyn Card, u64),
+    progress: &dyn Progress,
+) -> Result<Upload<'a>, IndexError> {
+    let Some(codes) = codec.plane_codes() else {
+        return Err(IndexError::Internal("codes without planes on a graphics card".into()));
+    };
+    let shape = Shape {
+        factor_bytes: codes.factor_bytes as u32,
+        plane_bytes: codes.bytes.len() as u32,
+        groups: (taken / entry.group_codes().max(1)) as u32,
+        ..shape(entry, layout)
     };
     let shape = Shape { slots: slots(card.profile(), shape.slot_bytes()), ..shape };
     let object = manifest.open_file(directory, &entry.codes.file)?;
     let damaged = |place: String, reason| IndexError::damaged(object.address(), place, reason);
     let (mut upload, mut outcome) = (Upload::begin(card, shape)?, Ok(()));
-    progress.stage("copying codes to the graphics card", entry.codes.file.bytes);
+    progress.stage("copying codes to the graphics card", taken);
     let group_bytes = entry.group_codes() as usize;
-    let crc =
-        read_through(object.as_ref(), entry.codes.file.bytes, group_bytes, progress, |group, codes| {
-            if outcome.is_ok() {
-                outcome = centroids
-                    .check_codes(identity, group as u32, codes)
-                    .map_err(|reason| damaged(format!("the codes of group {group}"), reason))
-                    .and_then(|()| Ok(upload.append(codes)?));
-            }
-        })?;
+    let crc = read_through(object.as_ref(), taken, group_bytes, progress, |group, codes| {
+        if outcome.is_ok() {
+            outcome = centroids
+                .check_codes(identity, group as u32, codes)
+                .map_err(|reason| damaged(format!("the codes of group {group}"), reason))
+                .and_then(|()| Ok(upload.append(codes)?));
+        }
+    })?;
     outcome?;
-    if crc != entry.codes.file.crc32c {
+    if taken == entry.codes.file.bytes && crc != entry.codes.file.crc32c {
         let reason = format!("checksum {crc:08x}, the manifest says {:08x}", entry.codes.file.crc32c);
         return Err(damaged("its content".into(), reason));
     }
@@ -124,16 +138,14 @@ pub(super) async fn place(scans: &Scans, cx: &Cx) -> Slot {
 }
 
 impl Scratch {
-    /// Has the card scan the groups that were found: the best codes are the candidates; or, where it has the vectors too, the nearest
-    /// are the answer. Returns whether they are.
-    pub(super) async fn scan_on_card(
+    /// Has the card scan those groups of the ones that were found whose codes it has.
+    pub(super) fn ask_card(
         &mut self,
         cluster: &Cluster,
         slot: &mut Slot,
         cx: &Cx,
         params: &SearchParams,
-    ) -> Result<bool, IndexError> {
-        let wanted = params.wanted();
+    ) -> Result<(), IndexError> {
         let Some(numbers) = self.code_query.scan_numbers(&cluster.codec) else {
             return Err(IndexError::Internal("a query without tables".into()));
         };
@@ -146,30 +158,49 @@ impl Scratch {
             weights: numbers.weights,
         };
         let held = |group: u32| cluster.centroids.count(group) as u32;
-        let groups = self.navigation.groups.iter();
-        let groups =
-            groups.map(|group| Group { number: group.id, held: held(group.id), distance: group.distance });
+        let on_card = cluster.groups_on_card();
+        let groups = self.navigation.groups.iter().filter(|group| group.id < on_card);
+        let asked = groups.clone().map(|group| Group {
+            number: group.id,
+            held: held(group.id),
+            distance: group.distance,
+        });
+        self.on_card = groups.clone().map(|group| held(group.id)).sum();
+        self.query.stats.code_distances += self.on_card;
+        if groups.count() == 0 {
+            return Ok(());
+        }
         let vector = slot.compares().then_some((&self.query.bytes[..], params.k as u32));
-        slot.ask(&tables, groups, wanted as u32, vector, cx.task_waker())?;
-        let scanned = self.navigation.groups.iter().map(|group| held(group.id)).sum::<u32>();
-        self.query.stats.code_distances += scanned;
-        let hits = &mut self.hits;
+        Ok(slot.ask(&tables, asked, params.wanted() as u32, vector, cx.task_waker())?)
+    }
+
+    /// Waits for the card: the best of its codes are candidates beside those that were found here; or, where it has all codes and the
+    /// vectors too, the nearest are the answer. Returns whether they are.
+    pub(super) async fn take_from_card(
+        &mut self,
+        slot: &mut Slot,
+        cx: &Cx,
+        params: &SearchParams,
+    ) -> Result<bool, IndexError> {
+        if self.on_card == 0 {
+            return Ok(false);
+        }
+        let (before, hits) = (self.hits.len(), &mut self.hits);
         let found = loop {
-            hits.clear();
             match slot.answer(|distance, number| hits.push(Neighbor { distance, id: number })) {
                 Some(answered) => break answered?,
                 None => cx.parked().await,
             }
         };
+        self.query.clock.spent(Phase::Scan);
+        if !slot.compares() {
+            return Ok(false);
+        }
         // Where estimates are beyond what a number can say, vectors are read as ever.
-        let answered = slot.compares() && found >= scanned.min(wanted as u32);
-        if answered {
-            self.query.stats.full_distances += found;
-            for hit in self.hits.drain(..) {
-                self.query.found.push(hit.id, hit.distance);
-            }
-        } else if slot.compares() {
-            self.hits.clear();
+        let answered = found >= self.on_card.min(params.wanted() as u32);
+        self.query.stats.full_distances += if answered { found } else { 0 };
+        for hit in self.hits.drain(before..).filter(|_| answered) {
+            self.query.found.push(hit.id, hit.distance);
         }
         Ok(answered)
     }

@@ -14,7 +14,8 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
+    Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
+    VerifyReport, Verifying,
 };
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
@@ -24,13 +25,16 @@ use crate::format::places::Places;
 use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
-use bathyal_gpu::GpuError;
+use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::{Cancelling, Generation, ObjectExt};
 use bathyal_tier::TierError;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
 use std::thread::Builder;
+
+/// One part in so many of a card's free memory is left to its driver, which gives it out by megabytes.
+const CARD_MARGIN: u64 = 64;
 
 /// A cluster index as its manifest describes it.
 pub(super) struct StoredCluster {
@@ -93,8 +97,14 @@ impl Stored for StoredCluster {
         Ok(())
     }
 
-    fn codes_go_to_card(&self) -> bool {
-        true
+    /// Those of the first groups where not all fit: this machine scans the others.
+    fn codes_on_card(&self, card: &dyn Card, whole: bool) -> Option<CodesOnCard> {
+        let (all, unit) = (self.entry.codes.file.bytes, self.entry.group_codes());
+        let free = card.free_bytes() - card.free_bytes() / CARD_MARGIN;
+        let room = free.saturating_sub(on_card::slots_bytes(&self.entry, &self.layout, card));
+        let fit = room / unit.max(1) * unit;
+        // Where there is no room for any, the card says so.
+        Some(CodesOnCard { bytes: if whole { all } else { fit.max(unit).min(all) }, unit })
     }
 
     fn places_bytes(&self) -> u64 {
@@ -145,7 +155,12 @@ impl Stored for StoredCluster {
         let Loading { directory, manifest, split, profile, .. } = *loading;
         let all = split.codes + split.codes_on_tier + split.codes_on_card;
         let code_bytes = (all / self.entry.all_bytes(1).max(1)) as u32;
-        let resident = Resident { code_bytes, bytes: split.codes, arriving: loading.arriving };
+        let resident = Resident {
+            code_bytes,
+            from: split.codes_on_card,
+            bytes: split.codes,
+            arriving: loading.arriving,
+        };
         let mut cluster = load_cluster(directory, manifest, self.entry.clone(), resident, &Silent)?;
         if let Some(pages) = loading.pages {
             let Cluster { pages: on_pages, centroids, set, .. } = &mut cluster;
@@ -158,8 +173,9 @@ impl Stored for StoredCluster {
         if let Some(card) = loading.card {
             let (layout, codec) = (&cluster.pages.layout, &cluster.codec);
             let groups = (layout.identity(), &*cluster.centroids);
+            let taken = (card.card, split.codes_on_card);
             let scans =
-                on_card::scans(directory, manifest, &self.entry, (layout, codec), groups, card, &Silent)?;
+                on_card::scans(directory, manifest, &self.entry, (layout, codec), groups, taken, &Silent)?;
             let whole = card.resident;
             let vectors = whole.then(|| on_card::vectors(directory, manifest, &cluster, card.card, &Silent));
             cluster.card = Some(scans.finish(vectors.transpose()?, card.mini_batch)?);
@@ -207,7 +223,9 @@ impl Stored for StoredCluster {
 struct Resident {
     /// Of a code.
     code_bytes: u32,
-    /// Of the codes of the first groups.
+    /// What comes before them: what a graphics card has.
+    from: u64,
+    /// Of the codes of the first groups behind that.
     bytes: u64,
     /// Whether they may come while searches run.
     arriving: bool,
@@ -263,13 +281,15 @@ fn load_cluster(
         let codes = source.load(resident.bytes)?;
         centroids.shorten(&codec, &short)?;
         stored = Some(std::mem::replace(&mut codec, short));
-        Codes::Here(codes)
+        Codes::here(codes)
     } else if arriving {
         Codes::Arriving(Arc::new(Arriving::new(resident.bytes, entry.group_codes())))
     } else if resident.bytes == entry.codes.file.bytes {
-        Codes::Here(load(directory, manifest, &entry.codes.file)?)
+        Codes::here(load(directory, manifest, &entry.codes.file)?)
     } else {
-        Codes::Here(load_first_codes(directory, manifest, &entry, (identity, &centroids), resident.bytes)?)
+        let from = (resident.from / entry.group_codes().max(1)) as u32;
+        let codes = load_some_codes(directory, manifest, &entry, (identity, &centroids), resident)?;
+        Codes::Here { from, codes }
     };
     let centroids = Arc::new(centroids);
     if let Codes::Arriving(codes) = &codes {
@@ -339,25 +359,26 @@ pub(super) fn load_for_scan(
     code_bytes: u32,
     progress: &dyn Progress,
 ) -> Result<Cluster, IndexError> {
-    let resident = Resident { code_bytes, bytes: entry.all_bytes(code_bytes), arriving: false };
+    let resident = Resident { code_bytes, from: 0, bytes: entry.all_bytes(code_bytes), arriving: false };
     load_cluster(directory, manifest, entry, resident, progress)
 }
 
-/// Reads the codes of the first groups, `wanted` bytes in all, and checks them group by group.
-fn load_first_codes(
+/// Reads the codes of some groups, and checks them group by group.
+fn load_some_codes(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
     (identity, centroids): (Identity, &Centroids),
-    wanted: u64,
+    Resident { from, bytes: wanted, .. }: Resident,
 ) -> Result<Vec<u8>, IndexError> {
     let object = manifest.open_file(directory, &entry.codes.file)?;
     let mut codes = object.room(wanted, 0)?;
     bathyal_tier::advise_huge_pages(&mut codes);
     codes.resize(wanted as usize, 0);
-    object.read_at(0, &mut codes)?;
+    object.read_at(from, &mut codes)?;
     let group_bytes = entry.codes.file.bytes as usize / centroids.groups().max(1);
-    for (group, blocks) in codes.chunks_exact(group_bytes.max(1)).enumerate() {
+    let first = from as usize / group_bytes.max(1);
+    for (group, blocks) in (first..).zip(codes.chunks_exact(group_bytes.max(1))) {
         centroids.check_codes(identity, group as u32, blocks).map_err(|reason| {
             IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
         })?;

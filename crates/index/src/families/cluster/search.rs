@@ -65,6 +65,7 @@ impl Cluster {
     fn shape(&self) -> ClusterShape {
         let code_bytes = self.codec.code_bytes() as u32;
         let all = self.entry.all_bytes(code_bytes).max(1) as f64;
+        let on_card = self.card.as_ref().map_or(0.0, |scans| scans.shape().codes_bytes() as f64);
         ClusterShape {
             code_bytes,
             group_codes: self.group_codes() as f64,
@@ -73,13 +74,18 @@ impl Cluster {
             page_bytes: self.entry.page_bytes,
             // A card that has the vectors compares those of the best codes and no others.
             lone: self.pages.lone() || self.card.as_ref().is_some_and(Scans::compares),
-            absent: if self.card.is_some() { 0.0 } else { 1.0 - self.codes.len() as f64 / all },
+            absent: 1.0 - (self.codes.len() as f64 + on_card) / all,
         }
     }
 
     /// Whether what is kept in memory is still on its way.
     fn arriving(&self) -> bool {
         matches!(&self.codes, Codes::Arriving(codes) if codes.here() < codes.all())
+    }
+
+    /// The first groups, whose codes a graphics card has.
+    pub(super) fn groups_on_card(&self) -> u32 {
+        self.card.as_ref().map_or(0, |scans| scans.shape().groups)
     }
 
     /// The codes of a group, if they are in memory.
@@ -122,6 +128,8 @@ pub(crate) struct Scratch {
     pub(super) hits: Vec<Neighbor>,
     /// Estimates from here on need not be kept.
     worst: f32,
+    /// Codes that a graphics card scans.
+    pub(super) on_card: u32,
     /// Groups whose codes are not in memory.
     absent: Vec<Neighbor>,
     /// The query for codes that are read, where those in memory are shorter.
@@ -138,6 +146,7 @@ impl Default for Scratch {
             navigation: Navigation::default(),
             hits: Vec::new(),
             worst: f32::INFINITY,
+            on_card: 0,
             absent: Vec::new(),
             stored_query: CodeQuery::new(),
             spans: Vec::new(),
@@ -195,10 +204,14 @@ impl Scratch {
         cluster.centroids.count_far(&mut self.navigation, farness);
     }
 
-    /// Scans the groups whose codes are in memory and notes the others.
+    /// Scans the groups whose codes are in memory and notes the others, but for those that a graphics card has.
     fn scan_resident(&mut self, cluster: &Cluster, wanted: usize) {
+        let on_card = cluster.groups_on_card();
         for i in 0..self.navigation.groups.len() {
             let group = self.navigation.groups[i];
+            if group.id < on_card {
+                continue;
+            }
             let Some(codes) = cluster.resident_codes(group.id) else {
                 self.absent.push(group);
                 continue;
@@ -306,8 +319,11 @@ impl Searcher for Cluster {
         if let Some(scans) = &self.card {
             let slot = slot.insert(on_card::place(scans, &cx).await);
             scratch.navigate(self, query, &params);
-            if scratch.scan_on_card(self, slot, &cx, &params).await? {
-                scratch.query.clock.spent(Phase::Scan);
+            scratch.ask_card(self, slot, &cx, &params)?;
+            // Meanwhile the groups that the card has not.
+            scratch.scan_resident(self, wanted);
+            scan_absent(&cx, self, wanted, scratch).await?;
+            if scratch.take_from_card(slot, &cx, &params).await? {
                 return Ok(());
             }
         } else if self.centroids.rows().is_some() {
@@ -327,7 +343,7 @@ impl Searcher for Cluster {
         // Of codes of one length the effort for a recall is the same however many the memory budget holds, unless each that it does
         // not hold is a request; those on their way are as good as there.
         let shape = self.shape();
-        let far = machine.profile.latency_ns >= FAR_LATENCY_NS && matches!(self.codes, Codes::Here(_));
+        let far = machine.profile.latency_ns >= FAR_LATENCY_NS && matches!(self.codes, Codes::Here { .. });
         let shape = ClusterShape { absent: if far { shape.absent } else { 0.0 }, ..shape };
         self.entry.effort(k, recall, &shape, machine)
     }
@@ -356,7 +372,7 @@ impl Searcher for Cluster {
 
     fn arrival(&self) -> Option<Arrival> {
         match &self.codes {
-            Codes::Here(_) => None,
+            Codes::Here { .. } => None,
             Codes::Arriving(codes) => {
                 let rows = self.entry.rows.as_ref().map_or(0, |rows| rows.bytes);
                 let rows_here = if self.centroids.rows().is_some() { rows } else { 0 };

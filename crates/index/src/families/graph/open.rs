@@ -7,14 +7,15 @@ use super::{inspect, on_card, resident, verify};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::{
-    Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
+    Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
+    VerifyReport, Verifying,
 };
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::offsets::Offsets;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
-use bathyal_gpu::GpuError;
+use bathyal_gpu::{Card, GpuError};
 use bathyal_store::Generation;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
@@ -50,8 +51,9 @@ impl Stored for StoredGraph {
         on_card::check(&self.entry, manifest)
     }
 
-    fn codes_go_to_card(&self) -> bool {
-        true
+    /// All: links lead anywhere.
+    fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
+        Some(CodesOnCard { bytes: self.entry.codes.file.bytes, unit: u64::from(self.entry.codes.code_bytes) })
     }
 
     fn buffers(&self) -> Buffers {
