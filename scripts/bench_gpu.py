@@ -3,10 +3,10 @@
 
 usage: bench_gpu.py --base FILE --query FILE --groundtruth FILE.ibin [--work FOLDER] [--stages search,report]
 
-Stages, each alone, in this order: `index` builds what is not there yet, `commands` times commands as a whole,
-`search` searches on each device, `cuvs` searches with cuVS where `pip install cuvs-cu12` has put it, `report`
-compares throughput and memory at equal recall. A stage takes at most so many minutes; each measurement is made
-five times, written to records.jsonl at once, and not made again, so that a run that was stopped goes on.
+Stages, each alone, in this order: `index` builds what is not there yet, `search` searches on each device, `cuvs`
+searches with cuVS where `pip install cuvs-cu12` has put it, `commands` times commands as a whole, `report` compares
+throughput and memory at equal recall. A stage takes at most so many minutes; each measurement is made five times,
+written to records.jsonl at once, and not made again, so that a run that was stopped goes on.
 
 What is measured stands in tables below: INDEXES, COMMANDS, SEARCHES, PEERS. A further row is a further line.
 """
@@ -215,9 +215,9 @@ def report(run: Run) -> None:
 
 STAGES: dict[str, Callable[[Run], None]] = {
     "index": index,
-    "commands": commands,
     "search": search,
     "cuvs": cuvs,
+    "commands": commands,
     "report": report,
 }
 

@@ -68,7 +68,7 @@ def test_what_was_measured_is_not_measured_again(
     records = tmp_path / "work/records.jsonl"
     lines = records.read_text().splitlines()
     records.write_text("\n".join(lines)[:-5])
-    bench_gpu.main([*machine, "--stages", "search"])
+    bench_gpu.main([*machine, "--stages", "search,commands"])
     again = calls(tmp_path)[len(asked) :]
     assert len(again) == 1 + 2 and records.read_text().splitlines()[:-1] == lines[:-1]
 

@@ -19,6 +19,7 @@ const QUICK: (u32, u32) = (3000, 200);
 #[command(after_help = "\
 Indexes are built once into the work folder and used again. Recall, pages, rounds, bytes and memory are counted and exact: a card does
 what the processor does, hop for hop. No time is measured: throughput is predicted by a model of a machine, whose numbers can be given.
+Where searches begin is varied over the graph in memory, all of its file and codes.
 
 Examples:
   bathyal repro gustann --base base.u8bin --query queries.u8bin --groundtruth gt.ibin --work gustann-work --output report

@@ -90,7 +90,7 @@ pub(super) mod tests {
     use super::*;
 
     /// What the paper had.
-    pub(in super::super) fn paper_machine() -> Machine {
+    pub(in crate::gustann) fn paper_machine() -> Machine {
         Machine {
             ssds: 6,
             ssd_reads: 2.44e6,

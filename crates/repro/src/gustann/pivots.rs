@@ -115,10 +115,10 @@ impl Lab<'_> {
             lists.dedup();
             asked.extend(lists.into_iter().map(|list| (begin, None, list)));
         }
+        let usual = Beginnings::usual(vectors).pivots.len();
         let pivots = SHARES.map(|share| (vectors as f64 * share) as usize);
-        asked.extend(
-            pivots.into_iter().filter(|pivots| *pivots > 0).map(|pivots| (Begin::Pivots, Some(pivots), list)),
-        );
+        let pivots = pivots.into_iter().filter(|pivots| ![0, usual].contains(pivots));
+        asked.extend(pivots.map(|pivots| (Begin::Pivots, Some(pivots), list)));
         let progress = self.console.progress();
         progress.stage(&format!("{}: beginnings", set.name), asked.len() as u64);
         let mut all = Vec::new();

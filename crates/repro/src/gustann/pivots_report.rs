@@ -111,7 +111,7 @@ fn loads(text: &mut String, (set, disks): (&str, u32), rows: &[&Began]) {
         text,
         "\n## `{set}`: what disks have to read at the same time (figure 13)\n\nThe paper shows latencies of reads; here the loads that they \
          come of are counted, of the list that recall 0.9 takes. Pages lie on {disks} disks in turn. *Fullest* is the disk with most reads \
-         of a mini-batch of 1,120 queries, in parts of the mean disk; chance alone makes that 1.08 for six disks.\n\n\
+         of a mini-batch of 1,120 queries, in parts of the mean disk; chance alone makes that 1.09 for six disks.\n\n\
          | beginning | round | reads | pages | of the most read | of the middle page | fullest |\n|---|---:|---:|---:|---:|---:|---:|\n"
     );
     for row in rows {

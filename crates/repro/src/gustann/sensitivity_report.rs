@@ -43,23 +43,27 @@ impl Report<'_> {
             RECALLS[0]
         );
         for Copied { copies, stored_bytes, row } in &rows {
-            let _ = writeln!(
+            let _ = write!(
                 text,
-                "| {} | {copies} | {} | {stored_bytes} | {} | {:.3} | {:.1} | {:.0} | {:.0} | {} | {:.0} | {:.0} |",
-                row.index,
-                row.dim,
-                row.code_bytes,
-                row.recall,
-                row.pages,
-                row.sent_bytes,
-                row.prediction.qps,
-                row.prediction.bound,
-                row.sending_records.qps,
-                row.sending_pages.qps
+                "| {} | {copies} | {} | {stored_bytes} | {} | {:.3} | {:.1} |",
+                row.index, row.dim, row.code_bytes, row.recall, row.pages
             );
+            let _ = match row.on_card {
+                true => writeln!(
+                    text,
+                    " {:.0} | {:.0} | {} | {:.0} | {:.0} |",
+                    row.sent_bytes,
+                    row.prediction.qps,
+                    row.prediction.bound,
+                    row.sending_records.qps,
+                    row.sending_pages.qps
+                ),
+                false => writeln!(text, " - | - | - | - | - |"),
+            };
         }
+        *text += "\nWhere `-` stands, no card searches it: its list is longer than a card keeps.\n";
         let curve = |subject: Subject, name: &str, qps: fn(&Row) -> f64| {
-            let of = rows.iter().filter(|copied| copied.row.index == subject.name());
+            let of = rows.iter().filter(|copied| copied.row.on_card && copied.row.index == subject.name());
             let points = of.map(|copied| (copied.row.dim as f64, qps(&copied.row) / 1e6)).collect();
             Curve { name: format!("{}, {name}", subject.name()), points, pen: Pen::Marks }
         };
@@ -89,16 +93,16 @@ impl Report<'_> {
         );
         for Queried { kind, queries, nearest, row } in &rows {
             let groups = row.probes.map_or("-".to_owned(), |probes| probes.to_string());
+            let qps = if row.on_card { format!("{:.0}", row.prediction.qps) } else { "-".to_owned() };
             let _ = writeln!(
                 text,
-                "| {} | {queries} | {nearest:.4} | {} | {:.3} | {} | {groups} | {:.1} | {:.1} | {:.0} |",
+                "| {} | {queries} | {nearest:.4} | {} | {:.3} | {} | {groups} | {:.1} | {:.1} | {qps} |",
                 kind.name(),
                 row.index,
                 row.recall,
                 row.search_list,
                 row.pages,
-                row.rounds,
-                row.prediction.qps
+                row.rounds
             );
         }
         let curve = |subject: &Subject| {
