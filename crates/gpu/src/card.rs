@@ -77,18 +77,21 @@ impl fmt::Display for DeviceChoice {
 pub enum Kernel {
     /// `kernels/hop.cu`.
     Hop,
+    /// `kernels/hop.cu` as well.
+    Pages,
     /// `kernels/scan.cu`.
     Scan,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Kernel; 2] = [Kernel::Hop, Kernel::Scan];
+    pub const ALL: [Kernel; 3] = [Kernel::Hop, Kernel::Pages, Kernel::Scan];
 
     /// The name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Hop => "hop",
+            Kernel::Pages => "pages",
             Kernel::Scan => "scan",
         }
     }
@@ -96,7 +99,7 @@ impl Kernel {
     /// What was made of its source, for the driver.
     pub fn ptx(self) -> &'static str {
         match self {
-            Kernel::Hop => include_str!("../kernels/hop.ptx"),
+            Kernel::Hop | Kernel::Pages => include_str!("../kernels/hop.ptx"),
             Kernel::Scan => include_str!("../kernels/scan.ptx"),
         }
     }
@@ -212,7 +215,19 @@ mod tests {
         for text in ["cpu", "gpu", "gpu:3", "gpu,cpu", "gpu:2,cpu"] {
             assert_eq!(text.parse::<DeviceChoice>().map(|device| device.to_string()), Ok(text.into()));
         }
-        for text in ["", "GPU", "gpu:", "gpu:x", "gpu:-1", "cpu:0", "cuda", "cpu,gpu", "gpu,gpu", "gpu,", "gpu,cpu,cpu"] {
+        for text in [
+            "",
+            "GPU",
+            "gpu:",
+            "gpu:x",
+            "gpu:-1",
+            "cpu:0",
+            "cuda",
+            "cpu,gpu",
+            "gpu,gpu",
+            "gpu,",
+            "gpu,cpu,cpu",
+        ] {
             let error = text.parse::<DeviceChoice>().expect_err(text);
             assert!(error.contains("gpu:N"), "{error}");
         }
@@ -232,7 +247,7 @@ mod tests {
             [include_bytes!("../kernels/device.h"), include_bytes!("../kernels/keys.h")];
         for kernel in Kernel::ALL {
             let source: &[u8] = match kernel {
-                Kernel::Hop => include_bytes!("../kernels/hop.cu"),
+                Kernel::Hop | Kernel::Pages => include_bytes!("../kernels/hop.cu"),
                 Kernel::Scan => include_bytes!("../kernels/scan.cu"),
             };
             let (ptx, name) = (kernel.ptx(), kernel.name());

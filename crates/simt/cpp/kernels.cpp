@@ -11,6 +11,7 @@ extern "C" int simt_launch(const char* kernel, const void* arguments, u32 blocks
                            u64 seed, char* why, u32 why_bytes) {
   void (*run)(const void*) = nullptr;
   if (!strcmp(kernel, "hop")) run = [](const void* arguments) { hop(*(const HopArgs*)arguments); };
+  if (!strcmp(kernel, "pages")) run = [](const void* arguments) { pages(*(const PageArgs*)arguments); };
   if (!strcmp(kernel, "scan")) run = [](const void* arguments) { scan(*(const ScanArgs*)arguments); };
   if (!run) return 2;
   return simt::launch(run, arguments, blocks, threads, shared_bytes, seed, why, why_bytes) ? 0 : 1;

@@ -1,24 +1,24 @@
 //! What the kernel is told, as it lies in memory: `HopArgs` and `Work` in `kernels/hop.cu`.
 
 /// No query begins; no vector.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// `HopArgs`.
 #[derive(Debug)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// codes, planes, staged, work, ids, pivots, queries, lists, next.
-    pub(super) addresses: [u64; 9],
+    pub(crate) addresses: [u64; 9],
     /// code_bytes, factor_bytes, plane_bytes, query_bytes, groups, fine, list_room, width_room, pivot_count, list_stride.
-    pub(super) numbers: [u32; 10],
+    pub(crate) numbers: [u32; 10],
 }
 
 /// Which of the numbers are of a launch.
-pub(super) const LIST_ROOM: usize = 6;
-pub(super) const WIDTH_ROOM: usize = 7;
+pub(crate) const LIST_ROOM: usize = 6;
+pub(crate) const WIDTH_ROOM: usize = 7;
 
 impl Args {
     /// As the kernel's parameter lies in memory.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
         addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
     }

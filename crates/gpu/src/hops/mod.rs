@@ -8,13 +8,14 @@ mod wave;
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
 use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
-use args::{Args, Work};
+use args::Work;
+pub(crate) use args::{Args, LIST_ROOM, NONE, WIDTH_ROOM};
 use bathyal_tier::TaskWaker;
 use std::sync::Arc;
 use wave::{Hopping, Letter};
 
 /// Threads of a block; `THREADS` in `kernels/keys.h`.
-const THREADS: u32 = 128;
+pub(crate) const THREADS: u32 = 128;
 /// Bytes behind the last code that the kernel loads with it.
 const SPARE_BYTES: usize = 8;
 /// Bytes of the four numbers before a query's own bytes.
@@ -74,7 +75,7 @@ impl Shape {
     }
 
     /// Bytes that the threads of a block share, with lists of so many candidates.
-    fn shared_bytes(&self, list: u32) -> u64 {
+    pub(crate) fn shared_bytes(&self, list: u32) -> u64 {
         let keys = 2 * u64::from(list) + 2 * u64::from(THREADS);
         8 * keys + self.query_bytes() as u64 + 4 * u64::from(THREADS / 32 + 1) + 2 * self.planes.len() as u64
     }
@@ -156,6 +157,19 @@ impl<'a> Upload<'a> {
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`] for mini-batches of none or of too many,
     /// [`GpuError::Driver`].
     pub fn finish(self) -> Result<Hops, GpuError> {
+        let Resident { card, shape, kept, vectors, terms, launches } = self.resident()?;
+        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
+        let mut waves = Vec::new();
+        for _ in 0..launches {
+            let (wave, bytes) = wave(card, &shape, (terms.room, vectors), kept.clone())?;
+            waves.push(wave);
+            resident_bytes += bytes;
+        }
+        Ok(Hops { shape, service: Service::start(terms, waves)?, vectors, resident_bytes })
+    }
+
+    /// All that stays on the card, whatever searches there.
+    pub(crate) fn resident(self) -> Result<Resident<'a>, GpuError> {
         let Upload { card, shape, mut queue, codes, codes_bytes, written, mini_batch } = self;
         let vectors = codes_bytes / u64::from(shape.code_bytes.max(1));
         if written != codes_bytes || shape.pivots.iter().any(|pivot| u64::from(*pivot) >= vectors) {
@@ -176,16 +190,42 @@ impl<'a> Upload<'a> {
         let queries = card.allocate(what, slots * shape.query_bytes() as u64)?;
         let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
         let kept: Arc<[Box<dyn CardMemory>]> = Arc::new([codes, planes, pivots, queries, lists]);
-        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
         let (room, launches) = launches(shape.slots);
-        let mut waves = Vec::new();
-        for _ in 0..launches {
-            let (wave, bytes) = wave(card, &shape, (room, vectors), kept.clone())?;
-            waves.push(wave);
-            resident_bytes += bytes;
+        let terms = Terms { slots: shape.slots, room, mini_batch };
+        Ok(Resident { card, shape, kept, vectors, terms, launches })
+    }
+}
+
+/// What stays on a card.
+pub(crate) struct Resident<'a> {
+    pub(crate) card: &'a dyn Card,
+    pub(crate) shape: Shape,
+    /// Codes, their layout, pivots, queries, lists.
+    pub(crate) kept: Arc<[Box<dyn CardMemory>]>,
+    pub(crate) vectors: u64,
+    pub(crate) terms: Terms,
+    pub(crate) launches: u32,
+}
+
+impl Shape {
+    /// `HopArgs`, where `staged`, `work`, `ids` and `next` are a launch's own.
+    pub(crate) fn args(&self, kept: &[Box<dyn CardMemory>], [staged, work, ids, next]: [u64; 4]) -> Args {
+        let [codes, planes, pivots, queries, lists] = [0, 1, 2, 3, 4].map(|at| kept[at].address());
+        Args {
+            addresses: [codes, planes, staged, work, ids, pivots, queries, lists, next],
+            numbers: [
+                self.code_bytes,
+                self.factor_bytes,
+                self.planes.len() as u32,
+                self.query_bytes() as u32,
+                self.groups,
+                u32::from(self.fine),
+                self.list,
+                self.width,
+                self.pivots.len() as u32,
+                self.list,
+            ],
         }
-        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
-        Ok(Hops { shape, service, vectors, resident_bytes })
     }
 }
 
@@ -203,23 +243,7 @@ fn wave(
     let ids = card.allocate(what, room * 4 * u64::from(shape.ids))?;
     let next = card.allocate(what, room * 4 * u64::from(shape.width))?;
     let bytes = [&staged, &work, &ids, &next].iter().map(|memory| memory.bytes()).sum();
-    let [codes, planes, pivots, queries, lists] = [0, 1, 2, 3, 4].map(|at| &kept[at]);
-    let args = Args {
-        addresses: [codes, planes, &staged, &work, &ids, pivots, queries, lists, &next]
-            .map(|memory| memory.address()),
-        numbers: [
-            shape.code_bytes,
-            shape.factor_bytes,
-            shape.planes.len() as u32,
-            query_bytes as u32,
-            shape.groups,
-            u32::from(shape.fine),
-            shape.list,
-            shape.width,
-            shape.pivots.len() as u32,
-            shape.list,
-        ],
-    };
+    let args = shape.args(&kept, [&staged, &work, &ids, &next].map(|memory| memory.address()));
     let batch = Batch::new(Kernel::Hop, card.queue()?, [staged, work, ids], next, kept);
     Ok((Hopping { batch, args, shape: shape.clone(), vectors }, bytes))
 }

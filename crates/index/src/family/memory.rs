@@ -50,12 +50,12 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Counts the codes of the best way as a graphics card's; shorter ones have no use then.
-    fn leave_codes_to_card(&mut self) {
+    /// Counts the codes of the best way as a graphics card's, but for `beside` bytes; shorter ones have no use then.
+    fn leave_codes_to_card(&mut self, beside: u64) {
         self.choices.truncate(1);
         self.codes_by = None;
         for split in &mut self.choices {
-            split.codes_on_card = std::mem::take(&mut split.codes);
+            split.codes_on_card = std::mem::replace(&mut split.codes, beside);
         }
     }
 }
@@ -123,8 +123,8 @@ impl MemorySplit {
     ) -> Result<MemorySplit, IndexError> {
         let Origin { place, far, lines, card } = from;
         let mut needs = stored.needs(manifest, place);
-        if card && stored.codes_go_to_card() {
-            needs.leave_codes_to_card();
+        if let Some(beside) = stored.codes_beside_card().filter(|_| card) {
+            needs.leave_codes_to_card(beside);
         }
         let Needs { choices, codes_by, ids, advice } = needs;
         let places = if lines { stored.places_bytes() } else { 0 };

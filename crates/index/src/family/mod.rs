@@ -174,9 +174,9 @@ pub(crate) trait Stored: Send + Sync {
         )))
     }
 
-    /// Whether its codes are on the card then, and not in memory.
-    fn codes_go_to_card(&self) -> bool {
-        false
+    /// Bytes of codes that stay in memory when a card has them all; `None` of a family that no card searches.
+    fn codes_beside_card(&self) -> Option<u64> {
+        None
     }
 
     /// How many queries are under way on a thread at once, of a family that gains by what queries have in common; else

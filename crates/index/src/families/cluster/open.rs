@@ -93,8 +93,8 @@ impl Stored for StoredCluster {
         Ok(())
     }
 
-    fn codes_go_to_card(&self) -> bool {
-        true
+    fn codes_beside_card(&self) -> Option<u64> {
+        Some(0)
     }
 
     fn places_bytes(&self) -> u64 {

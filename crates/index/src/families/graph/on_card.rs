@@ -1,11 +1,14 @@
 //! A graph whose candidates are scored, kept and chosen by a graphics card (GustANN, section 4): this processor reads the records, compares
 //! their vectors exactly, and hands over nothing but their links (section 4.3 hands over the vector as well).
 //!
+//! Of pages that link as a whole it hands over the links page by page; that is in `pages_on_card`.
+//!
 //! What the card chooses is what a list of candidates here would have, so that answers, hops and reads are the same. No code is in this
 //! machine's memory; where searches begin (section 4.4) is chosen by the card as well.
 
 use super::layout::GraphLayout;
-use super::page_search::starts;
+use super::page_search::{pivots, starts};
+use super::pages_on_card::OnPages;
 use super::search::Graph;
 use super::section::GraphEntry;
 use crate::error::IndexError;
@@ -14,28 +17,67 @@ use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
 use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot, Upload, write_query};
-use bathyal_gpu::{GpuError, MOST_UNDER_WAY};
+use bathyal_gpu::pages::Pages;
+use bathyal_gpu::{CardCounters, GpuError, MOST_UNDER_WAY};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 
 /// Records that it expands at a time at most.
-const MOST_WIDTH: u32 = 16;
+pub(super) const MOST_WIDTH: u32 = 16;
 /// Codes that are copied at a time.
 const CODES_AT_ONCE: usize = 4096;
 /// Codes that are kept here for whoever wants some vectors.
 const SOME_CODES: usize = 1024;
 
-/// Whether a card searches a graph that its manifest describes so.
-pub(super) fn check(entry: &GraphEntry, manifest: &Manifest) -> Result<(), GpuError> {
-    let unsuited = |text: String| Err(GpuError::Unsuited(text));
-    if let Ok(GraphLayout::Local(_)) = entry.layout(manifest) {
-        return unsuited(format!(
-            "a graph of layout {} is not searched on a graphics card, one of padded or csr is: `bathyal convert-layout` makes it",
-            entry.layout
-        ));
+/// Links and ends of pages that a query hands over at a time: those of some pages. Where there are more, it takes several launches.
+const PAGE_IDS: u32 = 2048;
+
+/// What a card has of a graph.
+#[derive(Debug)]
+pub(crate) enum GraphCard {
+    /// Of layouts of single records.
+    Records(Hops),
+    /// Of pages that link as a whole.
+    Pages(Pages),
+}
+
+impl GraphCard {
+    pub(super) fn shape(&self) -> &Shape {
+        match self {
+            GraphCard::Records(hops) => hops.shape(),
+            GraphCard::Pages(pages) => pages.shape(),
+        }
     }
+
+    /// Bytes of the card's memory that are taken.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        match self {
+            GraphCard::Records(hops) => hops.resident_bytes(),
+            GraphCard::Pages(pages) => pages.resident_bytes(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> CardCounters {
+        match self {
+            GraphCard::Records(hops) => hops.counters(),
+            GraphCard::Pages(pages) => pages.counters(),
+        }
+    }
+}
+
+/// How many codes stay here when a card has them all: some for whoever wants vectors, of pages those at which searches may begin.
+pub(super) fn kept_codes(layout: &GraphLayout, vectors: u32) -> u64 {
+    match layout {
+        GraphLayout::Local(_) => pivots(vectors, &[]).len() as u64 + 1,
+        GraphLayout::Padded(_) | GraphLayout::Csr(_) => SOME_CODES.min(vectors as usize) as u64,
+    }
+}
+
+/// Whether a card searches a graph that its manifest describes so.
+pub(super) fn check(entry: &GraphEntry) -> Result<(), GpuError> {
+    let unsuited = |text: String| Err(GpuError::Unsuited(text));
     match entry.codes.kind.parse() {
         Ok(CodeKind::RaBitQ { .. } | CodeKind::Axes) => Ok(()),
         _ => unsuited(format!(
@@ -62,6 +104,11 @@ pub(super) fn load(
         let text = "codes of so many dimensions are not scored on a graphics card";
         return Err(GpuError::Unsuited(text.into()).into());
     };
+    let (width, ids) = match &graph.layout {
+        // A search of pages opens twice as many as it was asked for in the end.
+        GraphLayout::Local(_) => (2 * MOST_WIDTH, PAGE_IDS),
+        _ => (MOST_WIDTH, (graph.entry.max_degree * MOST_WIDTH).max(1)),
+    };
     let shape = Shape {
         code_bytes: codes.code_bytes as u32,
         factor_bytes: codes.factor_bytes as u32,
@@ -69,8 +116,8 @@ pub(super) fn load(
         groups: codes.groups as u32,
         fine: codes.fine,
         list: MOST_CANDIDATES,
-        width: MOST_WIDTH,
-        ids: (graph.entry.max_degree * MOST_WIDTH).max(1),
+        width,
+        ids,
         pivots: graph.pivots.clone(),
         slots: MOST_UNDER_WAY,
     };
@@ -78,12 +125,20 @@ pub(super) fn load(
     let object = manifest.open_file(directory, file)?;
     let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?.mini_batches(mini_batch);
     progress.stage("copying codes to the graphics card", file.bytes);
-    let (size, mut copied, mut some) = (codes.code_bytes, Ok(()), Vec::new());
-    let mut wanted = spread(graph.set.vectors as usize, SOME_CODES).peekable();
+    let (size, mut copied, mut some, mut last) = (codes.code_bytes, Ok(()), Vec::new(), Vec::new());
+    let (is_local, entry) = (matches!(graph.layout, GraphLayout::Local(_)), graph.entry.entry_point as usize);
+    let wanted: Vec<usize> = match is_local {
+        true => graph.pivots.iter().map(|pivot| *pivot as usize).collect(),
+        false => spread(graph.set.vectors as usize, SOME_CODES).collect(),
+    };
+    let mut wanted = wanted.into_iter().peekable();
     let crc = read_through(object.as_ref(), file.bytes, size * CODES_AT_ONCE, progress, |piece, codes| {
         let first = piece as usize * CODES_AT_ONCE;
         while let Some(code) = wanted.next_if(|code| *code < first + codes.len() / size) {
             some.extend_from_slice(&codes[(code - first) * size..][..size]);
+        }
+        if is_local && (first..first + codes.len() / size).contains(&entry) {
+            last.extend_from_slice(&codes[(entry - first) * size..][..size]);
         }
         copied = std::mem::replace(&mut copied, Ok(())).and_then(|()| upload.append(codes));
     })?;
@@ -92,36 +147,78 @@ pub(super) fn load(
         let reason = format!("checksum {crc:08x}, the manifest says {:08x}", file.crc32c);
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
-    (graph.card, graph.some_codes) = (Some(upload.finish()?), some);
+    some.append(&mut last);
+    graph.some_codes = some;
+    graph.card = Some(match &graph.layout {
+        GraphLayout::Local(layout) => GraphCard::Pages(upload.finish_pages(layout.records() as u32)?),
+        _ => GraphCard::Records(upload.finish()?),
+    });
     Ok(())
 }
 
 /// A query that is under way on a card.
 #[derive(Debug)]
-pub(super) struct OnCard {
-    slot: Slot,
-    /// Pivots that it is compared with.
-    pivots: u32,
+pub(super) enum OnCard {
+    Records(OnRecords),
+    Pages(OnPages),
 }
 
 impl OnCard {
     /// Begins a query, once the card has a place for it.
     pub(super) async fn begin(
-        hops: &Hops,
+        card: &GraphCard,
         cx: &Cx,
         graph: &Graph,
         query: &CodeQuery,
         params: &SearchParams,
     ) -> OnCard {
+        match card {
+            GraphCard::Records(hops) => {
+                OnCard::Records(OnRecords::begin(hops, cx, graph, query, params).await)
+            }
+            GraphCard::Pages(pages) => OnCard::Pages(OnPages::begin(pages, cx, params, &graph.layout).await),
+        }
+    }
+
+    /// Pivots that it is compared with, as far as the card does not count them.
+    pub(super) fn pivots(&self) -> u32 {
+        match self {
+            OnCard::Records(on_card) => on_card.pivots,
+            OnCard::Pages(_) => 0,
+        }
+    }
+}
+
+/// The query as the card reads it.
+pub(super) fn write(shape: &Shape, query: &CodeQuery, out: &mut Vec<u8>) {
+    let numbers = query.plane_numbers();
+    let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
+    write_query(head, numbers.low, if shape.fine { numbers.high } else { &[] }, out);
+}
+
+/// A query that expands records.
+#[derive(Debug)]
+pub(super) struct OnRecords {
+    slot: Slot,
+    /// Pivots that it is compared with.
+    pivots: u32,
+}
+
+impl OnRecords {
+    /// Begins a query, once the card has a place for it.
+    async fn begin(
+        hops: &Hops,
+        cx: &Cx,
+        graph: &Graph,
+        query: &CodeQuery,
+        params: &SearchParams,
+    ) -> OnRecords {
         let mut slot = loop {
             match hops.slot(cx.task_waker()) {
                 Some(slot) => break slot,
                 None => cx.parked().await,
             }
         };
-        let numbers = query.plane_numbers();
-        let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
-        let high = if hops.shape().fine { numbers.high } else { &[] };
         let (starts, step) = starts(&graph.layout, params.beam_width);
         let asks = Asks {
             list: params.search_list as u32,
@@ -129,13 +226,8 @@ impl OnCard {
             starts: starts as u32,
             step: step as u32,
         };
-        slot.begin(asks, |bytes| write_query(head, numbers.low, high, bytes));
-        OnCard { slot, pivots: graph.pivots.len().div_ceil(step) as u32 }
-    }
-
-    /// Pivots that it is compared with.
-    pub(super) fn pivots(&self) -> u32 {
-        self.pivots
+        slot.begin(asks, |bytes| write(hops.shape(), query, bytes));
+        OnRecords { slot, pivots: graph.pivots.len().div_ceil(step) as u32 }
     }
 
     /// Makes candidates of `ids`; what is expanded next, the nearest first, is in `next` then.

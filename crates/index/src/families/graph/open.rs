@@ -1,5 +1,6 @@
 //! Opening a graph: what stays in memory, and what that takes.
 
+use super::layout::GraphLayout;
 use super::page_search::pivots;
 use super::search::{Graph, Scratch};
 use super::section::GraphEntry;
@@ -29,15 +30,14 @@ pub(super) struct StoredGraph {
     entry: GraphEntry,
     vectors: u32,
     dim: usize,
-    /// Of a buffer for the longest read.
-    buffer_bytes: usize,
+    layout: GraphLayout,
 }
 
 impl StoredGraph {
     pub(super) fn read(manifest: &Manifest) -> Result<StoredGraph, String> {
         let entry = GraphEntry::read(manifest)?;
-        let buffer_bytes = entry.layout(manifest)?.buffer_bytes();
-        Ok(StoredGraph { entry, vectors: manifest.vectors as u32, dim: manifest.dim as usize, buffer_bytes })
+        let layout = entry.layout(manifest)?;
+        Ok(StoredGraph { entry, vectors: manifest.vectors as u32, dim: manifest.dim as usize, layout })
     }
 }
 
@@ -46,16 +46,16 @@ impl Stored for StoredGraph {
         &[Knob::SearchList, Knob::BeamWidth, Knob::Mode]
     }
 
-    fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
-        on_card::check(&self.entry, manifest)
+    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
+        on_card::check(&self.entry)
     }
 
-    fn codes_go_to_card(&self) -> bool {
-        true
+    fn codes_beside_card(&self) -> Option<u64> {
+        Some(on_card::kept_codes(&self.layout, self.vectors) * u64::from(self.entry.codes.code_bytes))
     }
 
     fn buffers(&self) -> Buffers {
-        buffers(self.buffer_bytes)
+        buffers(self.layout.buffer_bytes())
     }
 
     fn needs(&self, manifest: &Manifest, _place: Place) -> Needs {
