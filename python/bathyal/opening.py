@@ -56,11 +56,10 @@ def open(
             nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
             interleaves as far as the system lets.
         device: what searches: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the card of that number. A graphics card (of
-            NVIDIA, with its driver) searches a ``cluster`` index, or a graph of layout ``"padded"`` or ``"csr"``.
-            The codes lie in its own memory, beside ``memory``; the answers are the same. ``"gpu,cpu"`` (and
-            ``"gpu:1,cpu"``) has this processor go on where there is no card, where the index does not suit it, and
-            where it fails in a search, whose queries are then searched again: a :class:`SearchWarning` and
-            ``card_trouble`` in :meth:`Index.stats` say so.
+            NVIDIA, with its driver) searches a ``cluster`` index or a graph. The codes lie in its own memory, beside
+            ``memory``; the answers are the same. ``"gpu,cpu"`` (and ``"gpu:1,cpu"``) has this processor go on where
+            there is no card, where the index does not suit it, and where it fails in a search, whose queries are then
+            searched again: a :class:`SearchWarning` and ``card_trouble`` in :meth:`Index.stats` say so.
         mini_batch: queries that a launch on a graphics card waits for, or for all that are under way (GustANN,
             section 4.1.3). None waits for none: a query goes on when its own page is there.
         wait: whether to wait until all is there that an index in an object store keeps in memory. False answers

@@ -198,9 +198,9 @@ pub struct SearchSettings {
     /// card that --device names
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
-    /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes, and graphs of layout padded
-    /// or csr. gpu,cpu (gpu:N,cpu) has this processor go on where there is no card, where the index does not suit it, and where it
-    /// fails; a note says so
+    /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes and graphs. gpu,cpu
+    /// (gpu:N,cpu) has this processor go on where there is no card, where the index does not suit it, and where it fails; a note
+    /// says so
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
     /// Queries that a launch on a graphics card waits for, or for all that are under way (mini-batches of GustANN, section 4.1.3)

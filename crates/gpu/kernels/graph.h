@@ -163,7 +163,18 @@ DEVICE u32 id_at(const Ids& ids, u32 i) {
   return ids.of ? ids.all[(u64)ids.of[i / ids.step] * ids.step + i % ids.step] : ids.all[(u64)i * ids.step];
 }
 
-// Makes candidates of `count` ids and keeps `most`; returns how many are in the list then.
+// Makes candidates of a key a thread, and keeps `most`; returns how many are in the list then.
+DEVICE u32 add(const Room& room, u64 key, u32 held, u32 most) {
+  const u32 thread = threadIdx.x;
+  key = sorted(key, room.links);
+  room.links[thread] = key;
+  __syncthreads();
+  merge(room, held);
+  __syncthreads();
+  return unique(room, held + THREADS, most);
+}
+
+// The same of `count` ids.
 DEVICE u32 take(const Navigation& args, const Room& room, const Ids& ids, u32 count, u32 held, u32 most) {
   const u32 thread = threadIdx.x;
   for (u32 first = 0; first < count; first += THREADS) {
@@ -172,12 +183,7 @@ DEVICE u32 take(const Navigation& args, const Room& room, const Ids& ids, u32 co
       u32 id = id_at(ids, first + thread);
       if (id != NO_ID) key = key_of(score(args, room, id), id);
     }
-    key = sorted(key, room.links);
-    room.links[thread] = key;
-    __syncthreads();
-    merge(room, held);
-    __syncthreads();
-    held = unique(room, held + THREADS, most);
+    held = add(room, key, held, most);
   }
   return held;
 }

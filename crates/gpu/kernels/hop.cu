@@ -1,6 +1,6 @@
 // A hop of graph searches, a block a query (GustANN, section 4.2.3): the links of the records that have arrived become candidates; what
 // is expanded next is the answer.
-#include "graph.h"
+#include "slots.h"
 
 // One query's part of a launch. As `Work` in src/hops/args.rs.
 struct Work {
@@ -14,36 +14,16 @@ struct Work {
   u32 step;      // one pivot in so many is looked at
 };
 
-// As `Args` in src/hops/args.rs.
-struct HopArgs {
-  Navigation graph;
-  const u8* staged;  // queries that begin
-  const Work* work;  // one a block
-  const u32* ids;
-  u8* queries;       // of each slot, `query_bytes`
-  u64* lists;        // of each slot, 1 + `list_stride` keys: how many there are, and they, sorted
-  u32* next;         // of each block, `width_room` ids, NO_ID behind the last
-  u32 width_room;    // the most that a query of this launch expands next
-  u32 list_stride;
-};
-
 KERNEL(THREADS) hop(HopArgs args) {
   SHARED(pool);
   const u32 thread = threadIdx.x;
   const Navigation& graph = args.graph;
   const Work work = args.work[blockIdx.x];
   const Room room = carve(pool, graph);
-  u32* own = (u32*)(args.queries + (u64)work.slot * graph.query_bytes);
   u64* list = args.lists + (u64)work.slot * (1 + args.list_stride);
   u32* next = args.next + (u64)blockIdx.x * args.width_room;
   const bool begins = work.query != NO_ID;
-  for (u32 i = thread; i < graph.query_bytes / 4; i += THREADS) {
-    room.query[i] = begins ? ((const u32*)(args.staged + work.query))[i] : own[i];
-    if (begins) own[i] = room.query[i];
-  }
-  for (u32 i = thread; i < graph.plane_bytes; i += THREADS) room.planes[i] = graph.planes[i];
-  u32 held = begins ? 0 : (u32)list[0];
-  for (u32 i = thread; i < held; i += THREADS) room.list[i] = list[1 + i];
+  u32 held = arrive(args, room, work.slot, work.query, list);
   for (u32 i = thread; i < args.width_room; i += THREADS) next[i] = NO_ID;
   __syncthreads();
   // First the pivots, of which the nearest stay, then what was handed over; compiled once.

@@ -77,6 +77,8 @@ impl fmt::Display for DeviceChoice {
 pub enum Kernel {
     /// `kernels/hop.cu`.
     Hop,
+    /// `kernels/pages.cu`.
+    Pages,
     /// `kernels/rerank.cu`.
     Rerank,
     /// `kernels/scan.cu`.
@@ -87,12 +89,13 @@ pub enum Kernel {
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Kernel; 4] = [Kernel::Hop, Kernel::Rerank, Kernel::Scan, Kernel::Walk];
+    pub const ALL: [Kernel; 5] = [Kernel::Hop, Kernel::Pages, Kernel::Rerank, Kernel::Scan, Kernel::Walk];
 
     /// The name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Hop => "hop",
+            Kernel::Pages => "pages",
             Kernel::Rerank => "rerank",
             Kernel::Scan => "scan",
             Kernel::Walk => "walk",
@@ -103,6 +106,7 @@ impl Kernel {
     pub fn ptx(self) -> &'static str {
         match self {
             Kernel::Hop => include_str!("../kernels/hop.ptx"),
+            Kernel::Pages => include_str!("../kernels/pages.ptx"),
             Kernel::Rerank => include_str!("../kernels/rerank.ptx"),
             Kernel::Scan => include_str!("../kernels/scan.ptx"),
             Kernel::Walk => include_str!("../kernels/walk.ptx"),

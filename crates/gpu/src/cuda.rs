@@ -25,8 +25,9 @@ fn refused(operation: &'static str) -> impl Fn(DriverError) -> GpuError {
 struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
+    /// What was loaded, with what it was made of.
+    modules: Vec<(&'static str, sys::CUmodule)>,
     /// A kernel each, in the order of [`Kernel::ALL`].
-    modules: Vec<sys::CUmodule>,
     functions: Vec<sys::CUfunction>,
     /// Whether a kernel does not end. The driver would wait for it at whatever is given back, which is left to it then.
     stuck: AtomicBool,
@@ -55,10 +56,17 @@ impl Context {
             let held = |_| GpuError::Driver { operation, reason: "they hold a zero byte".into() };
             let (ptx, name) =
                 (CString::new(kernel.ptx()).map_err(held)?, CString::new(kernel.name()).map_err(held)?);
-            // SAFETY: the text ends with a zero byte, and lives until the call returns.
-            let module =
-                unsafe { result::module::load_data(ptx.as_ptr().cast()) }.map_err(refused(operation))?;
-            opened.modules.push(module);
+            let known = opened.modules.iter().find(|(of, _)| *of == kernel.ptx()).map(|(_, module)| *module);
+            let module = match known {
+                Some(module) => module,
+                None => {
+                    // SAFETY: the text ends with a zero byte, and lives until the call returns.
+                    let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) };
+                    let module = module.map_err(refused(operation))?;
+                    opened.modules.push((kernel.ptx(), module));
+                    module
+                }
+            };
             // SAFETY: the module was loaded.
             let function = unsafe { result::module::get_function(module, name) };
             opened.functions.push(function.map_err(refused("find a kernel"))?);
@@ -89,7 +97,7 @@ impl Drop for Context {
             return;
         }
         if self.enter().is_ok() {
-            for module in &self.modules {
+            for (_, module) in &self.modules {
                 // SAFETY: nothing that runs is left: queues and memory hold the context.
                 let _ = unsafe { result::module::unload(*module) };
             }

@@ -128,6 +128,9 @@ impl<'a> Upload<'a> {
     }
 }
 
+/// Addresses and numbers of [`Navigation::words`].
+pub(crate) type Words = ([u64; 3], [u32; Navigation::NUMBERS]);
+
 /// Codes, their layout and pivots on a card.
 #[derive(Debug)]
 pub struct Navigation {
@@ -148,7 +151,7 @@ impl Navigation {
     }
 
     /// As the kernel knows it: addresses, then numbers.
-    pub(crate) fn words(&self) -> ([u64; 3], [u32; Navigation::NUMBERS]) {
+    pub(crate) fn words(&self) -> Words {
         let Codes { code_bytes, factor_bytes, planes, groups, fine, pivots, .. } = &self.codes;
         let addresses = std::array::from_fn(|at| self.memory[at].address());
         let numbers = [

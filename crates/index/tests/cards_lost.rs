@@ -6,6 +6,7 @@ mod clustered;
 use bathyal_gpu::card::DeviceChoice;
 use bathyal_gpu::{Card, GpuError};
 use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::graph::GraphLayoutChoice;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, GraphOptions, Index, IndexError, OpenOptions, RangeOptions,
     SearchOptions, SearchResult, TierChoice, build,
@@ -28,14 +29,21 @@ use std::time::{Duration, Instant};
 const DIM: usize = 40;
 
 /// A graph and groups of codes, and what is asked of them.
-fn built(dir: &Path) -> ([PathBuf; 2], VectorFile) {
+fn built(dir: &Path) -> ([PathBuf; 3], VectorFile) {
     let data = vectors(Element::F32, 1200, DIM, 1);
-    let [graph, cluster] = ["graph", "cluster"].map(|name| dir.join(name));
+    let [graph, cluster, local] = ["graph", "cluster", "local"].map(|name| dir.join(name));
     let family = GraphOptions { max_degree: 24, search_list: 30, ..GraphOptions::default() };
     build(&data, &graph, &BuildOptions { threads: 1, ..BuildOptions::of(family) }, &Silent).unwrap();
+    let family = GraphOptions {
+        max_degree: 24,
+        search_list: 30,
+        layout: GraphLayoutChoice::PageLocal,
+        ..GraphOptions::default()
+    };
+    build(&data, &local, &BuildOptions { threads: 1, ..BuildOptions::of(family) }, &Silent).unwrap();
     let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
     build(&data, &cluster, &BuildOptions { threads: 1, ..BuildOptions::of(family) }, &Silent).unwrap();
-    ([graph, cluster], vectors(Element::F32, 24, DIM, 2))
+    ([graph, cluster, local], vectors(Element::F32, 24, DIM, 2))
 }
 
 fn card(options: EmulatedOptions) -> Option<Arc<dyn Card>> {

@@ -1,5 +1,6 @@
 // The kernels of `crates/gpu`, found by name.
 #include "hop.cu"
+#include "pages.cu"
 #include "rerank.cu"
 #include "scan.cu"
 #include "walk.cu"
@@ -13,6 +14,7 @@ extern "C" int simt_launch(const char* kernel, const void* arguments, u32 blocks
                            u64 seed, char* why, u32 why_bytes) {
   void (*run)(const void*) = nullptr;
   if (!strcmp(kernel, "hop")) run = [](const void* arguments) { hop(*(const HopArgs*)arguments); };
+  if (!strcmp(kernel, "pages")) run = [](const void* arguments) { pages(*(const PageArgs*)arguments); };
   if (!strcmp(kernel, "scan")) run = [](const void* arguments) { scan(*(const ScanArgs*)arguments); };
   if (!strcmp(kernel, "rerank")) run = [](const void* arguments) { rerank(*(const RerankArgs*)arguments); };
   if (!strcmp(kernel, "walk")) run = [](const void* arguments) { walk(*(const WalkArgs*)arguments); };

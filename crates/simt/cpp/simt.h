@@ -60,6 +60,7 @@ inline T __shfl_xor_sync(u32 mask, T value, u32 lanes, SIMT_WHERE) {
   return simt::shuffle(simt::Meeting::ShuffleXor, mask, value, lanes, file, line);
 }
 
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline int __popc(u32 bits) { return __builtin_popcount(bits); }
 inline u32 __funnelshift_r(u32 low, u32 high, u32 shift) {
   return (u32)(((u64)high << 32 | low) >> (shift & 31));

@@ -1,10 +1,11 @@
-//! What the kernel is told, as it lies in memory: `HopArgs` and `Work` in `kernels/hop.cu`.
+//! What the kernel is told, as it lies in memory: `HopArgs` in `kernels/slots.h`, `Work` in `kernels/hop.cu`.
 
-use crate::graph::Navigation;
+use super::Shape;
+use crate::graph::{Navigation, Words};
 
 /// `HopArgs`.
 #[derive(Debug)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// codes, planes, pivots.
     pub(super) graph: [u64; 3],
     /// Those of [`Navigation::words`].
@@ -12,13 +13,24 @@ pub(super) struct Args {
     /// staged, work, ids, queries, lists, next.
     pub(super) addresses: [u64; 6],
     /// The most that a query of the launch expands next.
-    pub(super) width_room: u32,
+    pub(crate) width_room: u32,
     pub(super) list_stride: u32,
 }
 
 impl Args {
+    /// Of what [`Navigation::words`] says, and of staged, work, ids, queries, lists, next.
+    pub(crate) fn new(words: Words, addresses: [u64; 6], shape: &Shape) -> Args {
+        let (graph, graph_numbers) = words;
+        Args { graph, graph_numbers, addresses, width_room: shape.width, list_stride: shape.list }
+    }
+
+    /// The longest list of the launch.
+    pub(crate) fn list_room(&mut self) -> &mut u32 {
+        &mut self.graph_numbers[Navigation::LIST_ROOM]
+    }
+
     /// As the kernel's parameter lies in memory.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let graph = self.graph.iter().flat_map(|address| address.to_le_bytes());
         let numbers = self.graph_numbers.iter().flat_map(|number| number.to_le_bytes());
         let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());

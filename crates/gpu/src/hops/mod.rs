@@ -7,9 +7,10 @@ mod wave;
 
 use crate::card::{Card, CardMemory, Kernel};
 use crate::error::GpuError;
-use crate::graph::{Codes, Navigation, check_shared};
+use crate::graph::{Codes, Navigation, Words, check_shared};
 use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
-use args::{Args, Work};
+pub(crate) use args::Args;
+use args::Work;
 use bathyal_tier::TaskWaker;
 use std::sync::Arc;
 use wave::{Hopping, Letter};
@@ -54,6 +55,29 @@ pub struct Asks {
     pub step: u32,
 }
 
+/// What stays on a card between two hops.
+pub(crate) struct Kept {
+    pub(crate) codes: Codes,
+    pub(crate) vectors: u64,
+    pub(crate) memory: Arc<[Box<dyn CardMemory>]>,
+    pub(crate) words: Words,
+    /// Where queries and their lists are.
+    pub(crate) own: [u64; 2],
+}
+
+impl Kept {
+    /// Makes room for queries and their lists beside the codes.
+    pub(crate) fn new(card: &dyn Card, graph: Navigation, shape: &Shape) -> Result<Kept, GpuError> {
+        let (slots, what) = (u64::from(shape.slots), "the queries under way");
+        let queries = card.allocate(what, slots * graph.codes.query_bytes() as u64)?;
+        let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
+        let (own, words) = ([queries.address(), lists.address()], graph.words());
+        let Navigation { codes, vectors, memory } = graph;
+        let memory = memory.into_iter().chain([queries, lists]).collect();
+        Ok(Kept { codes, vectors, memory, words, own })
+    }
+}
+
 /// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
 fn wave(
     card: &dyn Card,
@@ -93,26 +117,14 @@ impl Hops {
         mini_batch: Option<u32>,
     ) -> Result<Hops, GpuError> {
         check_shared(card.profile(), shape.list, graph.codes.shared_bytes(shape.list))?;
-        let (slots, what) = (u64::from(shape.slots), "the queries under way");
-        let queries = card.allocate(what, slots * graph.codes.query_bytes() as u64)?;
-        let lists = card.allocate(what, slots * 8 * (1 + u64::from(shape.list)))?;
-        let own = [queries.address(), lists.address()];
-        let graph_words = graph.words();
-        let Navigation { codes, vectors, memory } = graph;
-        let kept: Arc<[_]> = memory.into_iter().chain([queries, lists]).collect();
-        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
+        let Kept { codes, vectors, memory, words, own } = Kept::new(card, graph, &shape)?;
+        let mut resident_bytes = memory.iter().map(|memory| memory.bytes()).sum();
         let (room, launches) = launches(shape.slots);
         let mut waves = Vec::new();
         for _ in 0..launches {
-            let (batch, bytes) = wave(card, &shape, (&codes, room), kept.clone())?;
+            let (batch, bytes) = wave(card, &shape, (&codes, room), memory.clone())?;
             let [staged, work, ids] = batch.given();
-            let args = Args {
-                graph: graph_words.0,
-                graph_numbers: graph_words.1,
-                addresses: [staged, work, ids, own[0], own[1], batch.returned()],
-                width_room: shape.width,
-                list_stride: shape.list,
-            };
+            let args = Args::new(words, [staged, work, ids, own[0], own[1], batch.returned()], &shape);
             waves.push(Hopping { batch, args, codes: codes.clone(), vectors });
             resident_bytes += bytes;
         }

@@ -3,7 +3,7 @@
 use super::Asks;
 use super::args::{Args, Work};
 use crate::error::GpuError;
-use crate::graph::{Codes, NONE, Navigation, THREADS};
+use crate::graph::{Codes, NONE, THREADS};
 use crate::service::{Batch, Blocks, Wave};
 
 /// What a query hands over and gets back.
@@ -38,7 +38,7 @@ impl Wave for Hopping {
 
     fn begin(&mut self) {
         self.batch.clear();
-        (self.args.graph_numbers[Navigation::LIST_ROOM], self.args.width_room) = (1, 1);
+        (*self.args.list_room(), self.args.width_room) = (1, 1);
     }
 
     fn take(&mut self, slot: u32, letter: &mut Letter) {
@@ -50,7 +50,7 @@ impl Wave for Hopping {
         letter.ids.iter().for_each(|id| ids.extend(id.to_le_bytes()));
         let Asks { list, width, starts, step } = letter.asks;
         // Short lists leave room for more blocks at a time.
-        let list_room = &mut self.args.graph_numbers[Navigation::LIST_ROOM];
+        let list_room = self.args.list_room();
         *list_room = list.max(starts).max(*list_room);
         self.args.width_room = self.args.width_room.max(width);
         Work { slot, first, count, query, list, width, starts, step }.append(work);
@@ -60,7 +60,7 @@ impl Wave for Hopping {
     fn launch(&mut self) -> Result<u64, GpuError> {
         let copied = self.batch.launch(Blocks {
             threads: THREADS,
-            shared_bytes: self.codes.shared_bytes(self.args.graph_numbers[Navigation::LIST_ROOM]),
+            shared_bytes: self.codes.shared_bytes(*self.args.list_room()),
             argument: &self.args.bytes(),
             answer_bytes: 4 * self.args.width_room as usize,
         })?;

@@ -58,6 +58,8 @@ pub(crate) struct CodesOnCard {
     pub(crate) bytes: u64,
     /// By how many bytes at a time.
     pub(crate) unit: u64,
+    /// Bytes of them that are in memory all the same.
+    pub(crate) beside: u64,
 }
 
 impl Needs {
@@ -65,10 +67,11 @@ impl Needs {
     fn leave_codes_to_card(&mut self, taken: &CodesOnCard) {
         self.choices.truncate(1);
         for split in &mut self.choices {
-            split.codes_on_card = taken.bytes.min(split.codes);
-            split.codes -= split.codes_on_card;
+            let (all, taken_bytes) = (split.codes, taken.bytes.min(split.codes));
+            split.codes_on_card = taken_bytes;
+            split.codes = all - taken_bytes + taken.beside;
         }
-        let some_left = self.choices.iter().any(|split| split.codes > 0);
+        let some_left = self.choices.iter().any(|split| split.codes > taken.beside);
         self.codes_by = self.codes_by.filter(|_| some_left).map(|_| taken.unit);
     }
 }

@@ -110,9 +110,9 @@ fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], 
 #[test]
 fn a_card_walks_as_a_processor_does() {
     let dir = tempfile::tempdir().unwrap();
-    let layouts = [GraphLayoutChoice::Padded, GraphLayoutChoice::Csr];
+    let layouts = [GraphLayoutChoice::Padded, GraphLayoutChoice::Csr, GraphLayoutChoice::PageLocal];
     for (number, (metric, element)) in pairs().enumerate() {
-        let layout = layouts[number % 2];
+        let layout = layouts[number % 3];
         let path = dir.path().join(number.to_string());
         let queries = built(&path, element, metric, layout);
         same_on_a_card(&path, &queries, &options(), &format!("{metric} {element} {layout:?}"));
@@ -360,9 +360,6 @@ fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
         open(path, None).unwrap();
     };
-    let local = dir.path().join("local");
-    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
-    refused(&local, &["page_local", "bathyal convert-layout"]);
     let data = vectors(Element::F32, 700, DIM, 1);
     let flat = dir.path().join("flat");
     build(&data, &flat, &BuildOptions::of(FlatOptions::default()), &Silent).unwrap();
@@ -409,13 +406,14 @@ fn a_card_that_is_lost_is_an_error_and_the_index_opens_again() {
 #[test]
 fn ranges_are_searched_on_a_card_as_far_as_its_lists_go() {
     let dir = tempfile::tempdir().unwrap();
-    let (graph, cluster) = (dir.path().join("graph"), dir.path().join("cluster"));
+    let [graph, local, cluster] = ["graph", "local", "cluster"].map(|name| dir.path().join(name));
     let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
     clustered_built(&cluster, Element::F32, Metric::L2);
     let rows = (0..3).flat_map(|row| queries.row(row).to_vec()).collect();
     let queries = VectorFile::from_rows(Element::F32, DIM, rows).unwrap();
     // Of 700 vectors a list holds all, of 1,500 it does not.
-    for (path, longer) in [(graph, false), (cluster, true)] {
+    for (path, longer) in [(graph, false), (local, false), (cluster, true)] {
         let (here, there) = (open(&path, None).unwrap(), open(&path, Some(card())).unwrap());
         let nearest = search(&here, &queries, SearchOptions::default()).unwrap();
         // About the tenth neighbour of the first query, and all vectors.

@@ -126,6 +126,10 @@ fn what_cannot_be_on_a_card_as_a_whole_is_said() {
     };
     let error = Index::open(&path, &wrapped).map(drop).unwrap_err().to_string();
     assert!(error.contains("nothing is read") && error.contains("--delay"), "{error}");
+    let local = dir.path().join("local");
+    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
+    let error = opened(Some(card() as Arc<dyn Card>), &local);
+    assert!(error.contains("page_local") && error.contains("--tier gpu"), "{error}");
     // The codes fit, the vectors do not.
     let little = EmulatedOptions { memory_bytes: 200_000, ..EmulatedOptions::default() };
     let error = opened(Some(Arc::new(EmulatedCard::new(little))), &path);

@@ -16,7 +16,7 @@ pub(super) enum Subject {
     GraphAlone,
     /// Four records at a time, as Bathyal does.
     Graph,
-    /// Near vectors share pages, all of which are compared; no card searches it.
+    /// Near vectors share pages, all of which are compared; what a card is sent is not reckoned.
     PageLocal,
     /// Groups, whose codes lie on the card.
     Cluster,

@@ -3,6 +3,7 @@
 
 mod groups;
 mod mutants;
+mod pages;
 mod races;
 mod stored;
 mod walks;
@@ -10,6 +11,7 @@ mod walks;
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use groups::Groups;
+use pages::Paged;
 use stored::Stored;
 use walks::Walks;
 
@@ -33,6 +35,34 @@ fn hops_are_those_of_a_processor_in_any_order_of_threads() {
             let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
             if let Err(reason) = walks.check(&card) {
                 panic!("walks {number}, seed {seed}: {reason}");
+            }
+            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        }
+    }
+}
+
+fn all_pages() -> [Paged; 5] {
+    [
+        // Codes of an odd length; a page a hop; few links, all of which a launch takes.
+        Paged::new(("axes", 37, 24), (7, 20, 200), (20, 1)),
+        // Pages with more links than a block has threads, which take several launches.
+        Paged::new(("axes", 32, 128), (5, 300, 150), (60, 4)),
+        // Factors of four bytes each; launches of very few links.
+        Paged::new(("rabitq8", 200, 96), (3, 12, 5), (10, 3)),
+        // A list that is full at once, so that few links are near.
+        Paged::new(("axes", 32, 128), (2, 60, 25), (10, 2)),
+        // A list longer than a block has threads, and pages that are larger.
+        Paged::new(("rabitq2", 24, 60), (140, 30, 500), (300, 2)),
+    ]
+}
+
+#[test]
+fn walks_from_page_to_page_are_those_of_a_processor_in_any_order_of_threads() {
+    for (number, pages) in all_pages().into_iter().enumerate() {
+        for seed in 0..3 {
+            let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
+            if let Err(reason) = pages.check(&card) {
+                panic!("pages {number}, seed {seed}: {reason}");
             }
             assert_eq!(card.taken_bytes(), 0, "all memory is given back");
         }
@@ -115,6 +145,9 @@ fn a_real_card_does_what_a_processor_does() {
         for (number, walks) in all_walks().into_iter().enumerate() {
             walks.check(&*card).unwrap_or_else(|reason| panic!("walks {number}, repeat {repeat}: {reason}"));
         }
+        for (number, pages) in all_pages().into_iter().enumerate() {
+            pages.check(&*card).unwrap_or_else(|reason| panic!("pages {number}, repeat {repeat}: {reason}"));
+        }
         for (number, groups) in all_groups().into_iter().enumerate() {
             groups
                 .check(&*card)
@@ -138,6 +171,10 @@ fn a_query_takes_little_of_the_card() {
         let walks = Walks::new(kind, bytes, dim, 64, (list, 4));
         let slot = walks.shape(1).slot_bytes(&walks.codes());
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates: {slot} bytes");
+        // As many links at a time as an index has them handed over.
+        let shape = bathyal_gpu::hops::Shape { width: 32, ids: 2048, ..walks.shape(1) };
+        let slot = bathyal_gpu::pages::slot_bytes(&shape, &walks.codes());
+        assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates of pages: {slot} bytes");
         let groups = Groups::new(kind, bytes, dim, 96, list, Metric::L2);
         let slot = bathyal_gpu::scans::Shape { scanned: 512, ..groups.shape(1) }.slot_bytes();
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates of 512 groups: {slot} bytes");

@@ -1,6 +1,7 @@
 //! The kernels with a word changed: each has to be found out, or the tests would not see such a mistake.
 
 use super::groups::Groups;
+use super::pages::Paged;
 use super::walks::Walks;
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions, LaunchFunction};
@@ -9,14 +10,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 31] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 43] = [
     (
         "no barrier before a merge",
         "graph.h",
-        "room.links[thread] = key;\n    __syncthreads();",
+        "room.links[thread] = key;\n  __syncthreads();",
         "room.links[thread] = key;",
     ),
-    ("no barrier after a merge", "graph.h", "merge(room, held);\n    __syncthreads();", "merge(room, held);"),
+    ("no barrier after a merge", "graph.h", "merge(room, held);\n  __syncthreads();", "merge(room, held);"),
     (
         "no barrier between writing and reading in a sort",
         "keys.h",
@@ -35,12 +36,17 @@ pub const MUTANTS: [(&str, &str, &str, &str); 31] = [
         "room.counts[warp] = __popc(ballot);\n    __syncthreads();",
         "room.counts[warp] = __popc(ballot);",
     ),
-    ("no barrier before the list is stored", "hop.cu", "next);\n  __syncthreads();", "next);"),
+    (
+        "no barrier before the list is stored",
+        "hop.cu",
+        "work.width, next);\n  __syncthreads();",
+        "work.width, next);",
+    ),
     (
         "a barrier that not all threads reach",
         "hop.cu",
-        "if (thread < 32) choose",
-        "if (thread < 64) __syncthreads();\n  if (thread < 32) choose",
+        "if (thread < 32) choose(",
+        "if (thread < 64) __syncthreads();\n  if (thread < 32) choose(",
     ),
     (
         "a shuffle that forgets a lane",
@@ -62,7 +68,49 @@ pub const MUTANTS: [(&str, &str, &str, &str); 31] = [
     ),
     ("all pivots are looked at", "graph.h", "ids.all[(u64)i * ids.step]", "ids.all[(u64)i]"),
     ("all pivots stay", "hop.cu", "part ? work.list : work.starts", "work.list"),
-    ("what is expanded stays fresh", "graph.h", "room.list[i] &= ~1ull;", ""),
+    ("what is expanded stays fresh", "graph.h", "      room.list[i] &= ~1ull;", ""),
+    ("pages: places behind the last are candidates", "pages.cu", "if (place < args.vectors) key", "key"),
+    ("pages: the first of a page alone", "pages.cu", "args.records + i % args.records;", "args.records;"),
+    (
+        "pages: no barrier before near pages are looked at",
+        "pages.cu",
+        "if (is_near) near[at] = place / args.records;\n      __syncthreads();",
+        "if (is_near) near[at] = place / args.records;",
+    ),
+    (
+        "pages: no barrier behind the counts of warps",
+        "pages.cu",
+        "room.counts[warp] = __popc(ballot);\n      __syncthreads();",
+        "room.counts[warp] = __popc(ballot);",
+    ),
+    (
+        "pages: no barrier before the first are looked at",
+        "pages.cu",
+        "near[thread] = links[0] / args.records;\n    __syncthreads();",
+        "near[thread] = links[0] / args.records;",
+    ),
+    ("pages: the entry point is left out", "pages.cu", "near, held + 1, 0", "near, held, 0"),
+    ("pages: links are near without slack", "pages.cu", "work.list), work.slack)", "work.list), 0.0f)"),
+    (
+        "pages: a page that goes on forgets what was near",
+        "pages.cu",
+        "if (page > 0 || !work.continues) limit",
+        "limit",
+    ),
+    ("pages: what is near is not kept", "pages.cu", "(u64)__float_as_uint(limit) << 32 | held", "held"),
+    (
+        "pages: the nearest candidate alone is expanded",
+        "pages.cu",
+        "if (((u32)room.list[i] >> 1) / records == page)",
+        "if (i < first + 32 && (u32)room.list[i] / 2 / records == page)",
+    ),
+    (
+        "pages: no barrier before the list is stored",
+        "pages.cu",
+        "answer + 1);\n  __syncthreads();",
+        "answer + 1);",
+    ),
+    ("pages: a full list lets all in", "pages.cu", "bits ^ 0x80000000u : ~bits", "~bits : bits"),
     (
         "scan: no barrier behind the counts of warps",
         "groups.h",
@@ -222,6 +270,15 @@ fn one_of_them() {
     // Of lists that hold all that can be reached.
     let wide = Walks::new("axes", 24, 16, 2, (300, 8));
     let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
+    // Of pages with more links than a launch takes; of lists that are full at once, so that few links are near, and of one that is full
+    // amid a page's; of few links, so that where it begins is felt; and of pages so large that the last one is nearly empty.
+    let pages = [
+        Paged::new(("axes", 32, 128), (2, 60, 25), (10, 2)),
+        Paged::new(("axes", 32, 128), (2, 60, 4), (25, 1)),
+        Paged::new(("axes", 32, 128), (3, 1, 50), (300, 1)),
+        Paged::new(("axes", 32, 128), (5, 200, 150), (60, 4)),
+        Paged::new(("rabitq2", 24, 60), (140, 30, 500), (300, 2)),
+    ];
     for seed in 0..4 {
         let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
         // SAFETY: libraries stay open.
@@ -232,6 +289,7 @@ fn one_of_them() {
             wide.check_resident(&card, &wide.stored(form, dim)).unwrap();
             groups.check_resident(&card, &groups.stored(form, dim)).unwrap();
         }
+        pages.iter().try_for_each(|pages| pages.check(&card)).unwrap();
     }
 }
 

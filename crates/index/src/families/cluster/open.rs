@@ -104,7 +104,8 @@ impl Stored for StoredCluster {
         let room = free.saturating_sub(on_card::slots_bytes(&self.entry, &self.layout, card));
         let fit = room / unit.max(1) * unit;
         // Where there is no room for any, the card says so.
-        Some(CodesOnCard { bytes: if whole { all } else { fit.max(unit).min(all) }, unit })
+        let bytes = if whole { all } else { fit.max(unit).min(all) };
+        Some(CodesOnCard { bytes, unit, beside: 0 })
     }
 
     fn places_bytes(&self) -> u64 {

@@ -19,6 +19,7 @@ mod open;
 pub(crate) mod options;
 mod pack;
 mod page_search;
+mod pages_on_card;
 mod parts;
 mod places;
 mod plan;

@@ -1,9 +1,10 @@
 //! Opening a graph: what stays in memory, and what that takes.
 
+use super::layout::GraphLayout;
 use super::page_search::pivots;
-use super::search::{Graph, OnCardGraph, Scratch};
+use super::search::{Graph, Scratch};
 use super::section::GraphEntry;
-use super::{inspect, on_card, resident, verify};
+use super::{inspect, on_card, verify};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::{
@@ -30,15 +31,14 @@ pub(super) struct StoredGraph {
     entry: GraphEntry,
     vectors: u32,
     dim: usize,
-    /// Of a buffer for the longest read.
-    buffer_bytes: usize,
+    layout: GraphLayout,
 }
 
 impl StoredGraph {
     pub(super) fn read(manifest: &Manifest) -> Result<StoredGraph, String> {
         let entry = GraphEntry::read(manifest)?;
-        let buffer_bytes = entry.layout(manifest)?.buffer_bytes();
-        Ok(StoredGraph { entry, vectors: manifest.vectors as u32, dim: manifest.dim as usize, buffer_bytes })
+        let layout = entry.layout(manifest)?;
+        Ok(StoredGraph { entry, vectors: manifest.vectors as u32, dim: manifest.dim as usize, layout })
     }
 }
 
@@ -47,17 +47,19 @@ impl Stored for StoredGraph {
         &[Knob::SearchList, Knob::BeamWidth, Knob::Mode]
     }
 
-    fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
-        on_card::check(&self.entry, manifest)
+    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
+        on_card::check(&self.entry)
     }
 
     /// All: links lead anywhere.
     fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
-        Some(CodesOnCard { bytes: self.entry.codes.file.bytes, unit: u64::from(self.entry.codes.code_bytes) })
+        let unit = u64::from(self.entry.codes.code_bytes);
+        let beside = on_card::kept_codes(&self.layout, self.vectors) * unit;
+        Some(CodesOnCard { bytes: self.entry.codes.file.bytes, unit, beside })
     }
 
     fn buffers(&self) -> Buffers {
-        buffers(self.buffer_bytes)
+        buffers(self.layout.buffer_bytes())
     }
 
     fn needs(&self, manifest: &Manifest, _place: Place) -> Needs {
@@ -108,10 +110,7 @@ impl Stored for StoredGraph {
             return Ok(Arc::new(load_graph(directory, manifest, self.entry.clone())?));
         };
         let mut graph = load_but_codes(directory, manifest, self.entry.clone())?;
-        graph.card = Some(match card.resident {
-            true => OnCardGraph::Whole(resident::walks(directory, manifest, &mut graph, card, &Silent)?),
-            false => OnCardGraph::Codes(on_card::hops(directory, manifest, &mut graph, card, &Silent)?),
-        });
+        graph.card = Some(on_card::load(directory, manifest, &mut graph, card, &Silent)?);
         Ok(Arc::new(graph))
     }
 

@@ -5,6 +5,7 @@
 //! its page, whose codes lie side by side in memory. Reads are what costs, codes are cheap.
 
 use super::layout::GraphLayout;
+use super::on_card::OnCard;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
 use crate::format::local::LocalLayout;
@@ -55,7 +56,7 @@ impl Scratch {
     pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout, beam_width: usize) {
         self.opened.clear();
         self.find_starts(graph, beam_width);
-        self.slack = self.mean_bound(graph) * SLACK_BOUNDS;
+        self.slack = self.mean_bound(graph, &graph.codes) * SLACK_BOUNDS;
         self.near.clear();
         self.near.extend_from_slice(&self.ids);
         self.look_at_near(graph, layout);
@@ -75,16 +76,26 @@ impl Scratch {
             self.starts.select_nth_unstable(starts);
             self.starts.truncate(starts);
         }
+        // Their error bounds are added up in this order, wherever they are found.
+        self.starts.sort_unstable();
         self.ids.clear();
         self.ids.extend(self.starts.iter().map(|start| start.id).chain([graph.entry.entry_point]));
     }
 
-    /// The mean error bound of the codes of `self.ids`; infinite where the code has none.
-    fn mean_bound(&mut self, graph: &Graph) -> f32 {
+    /// The slack of a search that begins at the pivots `starts` and at the entry point, of which `graph` has the codes besides a card's.
+    pub(super) fn slack_of(&mut self, graph: &Graph, starts: &[u32]) -> f32 {
+        self.ids.clear();
+        let kept = |start: &u32| graph.pivots.binary_search(start).ok().map(|at| at as u32);
+        self.ids.extend(starts.iter().filter_map(kept).chain([graph.pivots.len() as u32]));
+        self.mean_bound(graph, &graph.some_codes) * SLACK_BOUNDS
+    }
+
+    /// The mean error bound of `self.ids` among `codes`; infinite where the code has none.
+    fn mean_bound(&mut self, graph: &Graph, codes: &[u8]) -> f32 {
         self.scores.resize(self.ids.len(), 0.0);
         self.bounds.resize(self.ids.len(), 0.0);
         let (scores, bounds) = (&mut self.scores, &mut self.bounds);
-        self.code_query.score_with_bound(&graph.codec, &graph.codes, &self.ids, scores, bounds);
+        self.code_query.score_with_bound(&graph.codec, codes, &self.ids, scores, bounds);
         self.bounds.iter().sum::<f32>() / self.ids.len().max(1) as f32
     }
 
@@ -115,6 +126,10 @@ impl Scratch {
         }
         self.query.clock.spent(Phase::Rerank);
         page.links(&mut self.ids).map_err(damaged)?;
+        if let Some(OnCard::Pages(on_card)) = &mut self.on_card {
+            on_card.take_links(layout, &self.ids);
+            return Ok(());
+        }
         let visited = &self.visited;
         self.ids.retain(|place| !visited.contains(layout.page_of(*place)));
         self.score(graph);

@@ -13,7 +13,7 @@ use crate::format::walk::read_through;
 use crate::query::{Phase, SearchParams};
 use bathyal_gpu::hops::MOST_CANDIDATES;
 use bathyal_gpu::walks::{LinkUpload, Shape, Walks};
-use bathyal_gpu::{VectorUpload, slots};
+use bathyal_gpu::{GpuError, VectorUpload, slots};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
@@ -26,6 +26,11 @@ pub(super) fn walks(
     CardChoice { card, mini_batch, .. }: CardChoice<'_>,
     progress: &dyn Progress,
 ) -> Result<Walks, IndexError> {
+    if let GraphLayout::Local(_) = graph.layout {
+        let text = "a graph of layout page_local is not on a graphics card as a whole, one of padded or csr can be: `bathyal \
+                    convert-layout` makes it, or leave --tier gpu (tier) out";
+        return Err(GpuError::Unsuited(text.into()).into());
+    }
     let codes = load_codes(directory, manifest, graph, card, progress)?;
     let vectors = u64::from(graph.set.vectors);
     let mut copying = Copying {

@@ -6,7 +6,7 @@
 
 use super::cost::GraphShape;
 use super::layout::GraphLayout;
-use super::on_card::OnCard;
+use super::on_card::{GraphCard, MOST_WIDTH, OnCard};
 use super::page_search::width_after;
 use super::section::GraphEntry;
 use crate::calibrate::solve::Solved;
@@ -21,8 +21,6 @@ use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::query::{Phase, SearchMode, SearchParams, spread};
-use bathyal_gpu::hops::Hops;
-use bathyal_gpu::walks::{MOST_WIDTH, Walks};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
 use bathyal_tier::{Cx, Span};
@@ -41,17 +39,9 @@ pub(crate) struct Graph {
     /// Places that searches must not find, rising: vectors that a calibration holds out.
     pub(crate) absent: Vec<u32>,
     /// What a graphics card has of it, which has the codes then.
-    pub(crate) card: Option<OnCardGraph>,
-    /// Of codes that a card has, some from all over the index.
+    pub(crate) card: Option<GraphCard>,
+    /// Of codes that a card has, some from all over the index: of pages those of all pivots, and of the entry point.
     pub(crate) some_codes: Vec<u8>,
-}
-
-/// What a graphics card has of a graph.
-pub(crate) enum OnCardGraph {
-    /// Codes.
-    Codes(Hops),
-    /// All of it.
-    Whole(Walks),
 }
 
 impl Graph {
@@ -238,14 +228,26 @@ impl Scratch {
     }
 
     /// Has the graphics card score what the links of the last beam lead to, and choose the next.
-    async fn fill_beam_on_card(&mut self, graph: &Graph, cx: &Cx) -> Result<(), IndexError> {
-        let Some(on_card) = &mut self.on_card else { return Ok(()) };
-        self.query.stats.code_distances += self.ids.len() as u32;
-        on_card.hop(cx, &self.ids, &mut self.beam).await?;
-        self.ids.clear();
+    async fn fill_beam_on_card(
+        &mut self,
+        graph: &Graph,
+        cx: &Cx,
+        beam_width: usize,
+    ) -> Result<(), IndexError> {
+        let width = self.width(graph, beam_width);
+        match self.on_card.as_mut() {
+            Some(OnCard::Records(on_card)) => {
+                self.query.stats.code_distances += self.ids.len() as u32;
+                on_card.hop(cx, &self.ids, &mut self.beam).await?;
+                self.ids.clear();
+            }
+            Some(OnCard::Pages(_)) => self.fill_beam_with_pages_on_card(graph, cx, width).await?,
+            None => return Ok(()),
+        }
         let span = |place: &u32| match &graph.layout {
             GraphLayout::Padded(layout) => layout.span(*place),
-            _ => graph.offsets.span(*place),
+            GraphLayout::Local(layout) => layout.span(*place),
+            GraphLayout::Csr(_) => graph.offsets.span(*place),
         };
         self.spans.extend(self.beam.iter().map(span));
         self.query.clock.spent(Phase::Scan);
@@ -305,14 +307,13 @@ impl Searcher for Graph {
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         scratch.begin(self, query, &params);
-        match &self.card {
-            Some(OnCardGraph::Whole(walks)) => return scratch.walk_on_card(self, walks, &cx, &params).await,
-            Some(OnCardGraph::Codes(hops)) => {
-                let on_card = OnCard::begin(hops, &cx, self, &scratch.code_query, &params).await;
-                scratch.query.stats.code_distances += on_card.pivots();
-                scratch.on_card = Some(on_card);
-            }
-            None => {}
+        if let Some(GraphCard::Whole(walks)) = &self.card {
+            return scratch.walk_on_card(self, walks, &cx, &params).await;
+        }
+        if let Some(card) = &self.card {
+            let on_card = OnCard::begin(card, &cx, self, &scratch.code_query, &params).await;
+            scratch.query.stats.code_distances += on_card.as_ref().map_or(0, OnCard::pivots);
+            scratch.on_card = on_card;
         }
         let alignment = cx.alignment();
         let failed = |source| self.set.failed(source);
@@ -321,7 +322,7 @@ impl Searcher for Graph {
                 scratch.beam.clear();
                 scratch.spans.clear();
                 if scratch.on_card.is_some() {
-                    scratch.fill_beam_on_card(self, &cx).await?;
+                    scratch.fill_beam_on_card(self, &cx, params.beam_width).await?;
                 } else {
                     scratch.fill_beam(self, scratch.width(self, params.beam_width));
                 }
@@ -395,21 +396,12 @@ impl Searcher for Graph {
     }
 
     fn card(&self) -> Option<CardUse> {
-        Some(match self.card.as_ref()? {
-            OnCardGraph::Codes(hops) => CardUse {
-                list: hops.shape().list,
-                width: Some(hops.shape().width),
-                slots: hops.shape().slots,
-                resident_bytes: hops.resident_bytes(),
-                counters: hops.counters(),
-            },
-            OnCardGraph::Whole(walks) => CardUse {
-                list: walks.shape().list,
-                width: Some(MOST_WIDTH),
-                slots: walks.shape().slots,
-                resident_bytes: walks.resident_bytes(),
-                counters: walks.counters(),
-            },
+        self.card.as_ref().map(|card| CardUse {
+            list: card.list(),
+            width: Some(MOST_WIDTH),
+            slots: card.slots(),
+            resident_bytes: card.resident_bytes(),
+            counters: card.counters(),
         })
     }
 

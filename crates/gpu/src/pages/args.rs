@@ -1,0 +1,55 @@
+//! What the kernel is told, as it lies in memory: `PageArgs` and `PageWork` in `kernels/pages.cu`.
+
+use crate::hops;
+
+/// `PageArgs`.
+#[derive(Debug)]
+pub(super) struct Args {
+    /// What hops have, too.
+    pub(super) hop: hops::Args,
+    /// Where the work lies.
+    pub(super) work: u64,
+    /// Vectors of a page.
+    pub(super) records: u32,
+    pub(super) vectors: u32,
+    /// Words of an answer of this launch.
+    pub(super) answer_words: u32,
+}
+
+impl Args {
+    /// As the kernel's parameter lies in memory.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.hop.bytes();
+        bytes.extend(self.work.to_le_bytes());
+        for number in [self.records, self.vectors, self.answer_words, 0] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// `PageWork`.
+pub(super) struct Work {
+    pub(super) slot: u32,
+    pub(super) first: u32,
+    pub(super) pages: u32,
+    pub(super) continues: u32,
+    /// Where the query lies among those that begin, in bytes; none.
+    pub(super) query: u32,
+    pub(super) list: u32,
+    pub(super) width: u32,
+    pub(super) starts: u32,
+    pub(super) slack: f32,
+}
+
+impl Work {
+    pub(super) const BYTES: usize = 40;
+
+    /// Appends it as it lies in memory.
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        let Work { slot, first, pages, continues, query, list, width, starts, slack } = *self;
+        for number in [slot, first, pages, continues, query, list, width, starts, slack.to_bits(), 0] {
+            out.extend(number.to_le_bytes());
+        }
+    }
+}
