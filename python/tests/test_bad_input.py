@@ -149,6 +149,16 @@ def test_a_graphics_card_that_there_is_not(index_path):
         bathyal.open(index_path, device="gpu:100")
     with bathyal.open(index_path, device="cpu") as index:
         assert "card" not in index.stats()
+    data, new = np.ones((300, 4), np.float32), index_path.parent / "new"
+    for call in (
+        lambda device: bathyal.groundtruth(data, data, k=3, device=device),
+        lambda device: bathyal.build(data, new, device=device),
+    ):
+        with pytest.raises(ValueError, match="unknown device 'tpu'"):
+            call("tpu")
+        with pytest.raises(OSError, match="graphics card"):
+            call("gpu:100")
+    assert not new.exists()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -69,12 +69,6 @@ DEVICE ScanRoom carve_scan(u8* pool, const ScanArgs& args) {
   return room;
 }
 
-// A factor that was stored as f16: finite, of any sign.
-DEVICE float half_factor(u32 bits) {
-  float magnitude = __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
-  return __uint_as_float(__float_as_uint(magnitude) | (bits & 0x8000u) << 16);
-}
-
 // The key of code `number` of a group; NO_KEY if no number says how far it is.
 DEVICE u64 scan_key(const ScanArgs& args, const ScanRoom& room, const ScanGroup& group, u32 number) {
   const u32 lane = number % LANES;
@@ -100,8 +94,8 @@ DEVICE u64 scan_key(const ScanArgs& args, const ScanRoom& room, const ScanGroup&
   }
   float norm, gain;
   if (args.factor_bytes == 4) {
-    norm = half_factor(((const u16*)block)[lane]);
-    gain = half_factor(((const u16*)block)[LANES + lane]);
+    norm = half_float(((const u16*)block)[lane]);
+    gain = half_float(((const u16*)block)[LANES + lane]);
   } else {
     norm = ((const float*)block)[lane];
     gain = ((const float*)block)[LANES + lane];

@@ -78,6 +78,11 @@ pub(crate) fn build_over(
     }
     let builder = options.family.builder();
     builder.check()?;
+    if options.card.is_some() && !builder.calibrates() && options.store_as.is_none() {
+        let what = "a graphics card has nothing to do for an index that is not calibrated: leave --device out, or build with codes \
+                    (--code-bytes)";
+        return Err(IndexError::Parameter(what.into()));
+    }
     check_data(data, options)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     store.check(name, replace)?;
@@ -116,7 +121,8 @@ fn source<'a>(
     let Some(store_as) = options.store_as else { return Ok(planned_source(data, options)) };
     let form = Form::smaller(store_as, options.metric, largest.map_or(0.0, |largest| largest.value));
     let (queries, threads) = (options.calibration.as_ref(), options.thread_count());
-    let loss = Measurement { data, form, queries, seed: options.seed, threads, progress }.run()?;
+    let card = options.card.as_ref();
+    let loss = Measurement { data, form, queries, seed: options.seed, threads, card, progress }.run()?;
     Ok(Source::new(data, form, loss))
 }
 
@@ -145,7 +151,8 @@ fn identity(
     progress: &dyn Progress,
 ) -> Result<(Identity, Option<Largest>), IndexError> {
     // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
-    // add; threads, what is replaced and where files lie shape nothing.
+    // add; threads, what is replaced, where files lie and who
+    // does the work shape nothing.
     let BuildOptions {
         metric,
         family,
@@ -157,6 +164,7 @@ fn identity(
         calibration,
         stripe: _,
         store: _,
+        card: _,
     } = options;
     let content = |vectors: &VectorFile| match vectors
         .check_content(options.thread_count(), &|| progress.cancelled())

@@ -1,14 +1,17 @@
-//! Hops and scans on the emulated card: those of a processor, bit for bit, in any order of threads; and kernels that are wrong are found
+//! Hops, scans and pairs on the emulated card: those of a processor, bit for bit, in any order of threads; and kernels that are wrong are found
 //! out.
 
 mod groups;
 mod mutants;
+mod pairs;
 mod races;
 mod walks;
 
+use bathyal_gpu::nearest::{Cells, Nearest, Room};
 use bathyal_kernels::Metric;
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use groups::Groups;
+use pairs::Pairs;
 use walks::Walks;
 
 fn all_walks() -> [Walks; 4] {
@@ -63,6 +66,59 @@ fn scans_are_those_of_a_processor_in_any_order_of_threads() {
     }
 }
 
+fn all_pairs() -> [Pairs; 6] {
+    [
+        // Less than a step, less than a tile; three steps and tiles on both sides.
+        Pairs::new(Cells::Floats, 3, 7, 40),
+        Pairs::new(Cells::Floats, 37, 130, 300),
+        // Words of half a number too many.
+        Pairs::new(Cells::Halves, 33, 129, 260),
+        // Words that are not full, whole tiles.
+        Pairs::new(Cells::Unsigned, 101, 128, 256),
+        Pairs::new(Cells::Signed, 66, 140, 384),
+        Pairs::new(Cells::Unsigned, 1, 1, 6),
+    ]
+}
+
+#[test]
+fn pairs_are_those_of_a_processor_in_any_order_of_threads() {
+    for (number, pairs) in all_pairs().into_iter().enumerate() {
+        for seed in 0..3 {
+            let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
+            if let Err(reason) = pairs.check(&card) {
+                panic!("pairs {number}, seed {seed}: {reason}");
+            }
+            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        }
+    }
+}
+
+#[test]
+fn exact_search_takes_what_memory_there_is() {
+    let wanted = Room { queries: 1000, rows: 100_000, pairs: 1 << 20 };
+    let room = |memory_bytes, shared_bytes| {
+        let options = EmulatedOptions { memory_bytes, shared_bytes, ..EmulatedOptions::default() };
+        let card = EmulatedCard::new(options);
+        let nearest = Nearest::new(&card, Cells::Floats, 512, wanted).map(|nearest| nearest.room());
+        assert_eq!(card.taken_bytes(), 0);
+        nearest
+    };
+    assert_eq!(room(1 << 30, 48 << 10).unwrap(), wanted);
+    let mut before = wanted;
+    for megabytes in [64, 8, 2, 1] {
+        let now = room(megabytes << 20, 48 << 10).unwrap();
+        assert!(
+            now.rows < before.rows && now.queries <= before.queries && now.pairs >= now.queries,
+            "{now:?}"
+        );
+        before = now;
+    }
+    let error = room(100_000, 48 << 10).unwrap_err().to_string();
+    assert!(error.contains("bytes free") && error.contains("at least"), "{error}");
+    let error = room(1 << 30, 16 << 10).unwrap_err().to_string();
+    assert!(error.contains("share 16384 bytes"), "{error}");
+}
+
 /// On a real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
 #[test]
 fn a_real_card_does_what_a_processor_does() {
@@ -77,6 +133,9 @@ fn a_real_card_does_what_a_processor_does() {
             groups
                 .check(&*card)
                 .unwrap_or_else(|reason| panic!("groups {number}, repeat {repeat}: {reason}"));
+        }
+        for (number, pairs) in all_pairs().into_iter().enumerate() {
+            pairs.check(&*card).unwrap_or_else(|reason| panic!("pairs {number}, repeat {repeat}: {reason}"));
         }
     }
 }

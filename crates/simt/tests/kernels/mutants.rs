@@ -1,7 +1,9 @@
 //! The kernels with a word changed: each has to be found out, or the tests would not see such a mistake.
 
 use super::groups::Groups;
+use super::pairs::Pairs;
 use super::walks::Walks;
+use bathyal_gpu::nearest::Cells;
 use bathyal_kernels::Metric;
 use bathyal_simt::{EmulatedCard, EmulatedOptions, LaunchFunction};
 use std::ffi::CString;
@@ -9,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 20] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 33] = [
     (
         "no barrier before a merge",
         "hop.cu",
@@ -100,9 +102,52 @@ pub const MUTANTS: [(&str, &str, &str, &str); 20] = [
         "if (waiting > 0) held = take_waiting",
         "if (waiting > 64) held = take_waiting",
     ),
+    (
+        "nearest: no barrier before cells are taken",
+        "nearest.cu",
+        "    __syncthreads();\n    take_cells",
+        "    take_cells",
+    ),
+    (
+        "nearest: no barrier behind the cells",
+        "nearest.cu",
+        "step, vectors);\n    __syncthreads();",
+        "step, vectors);",
+    ),
+    ("nearest: rows beyond the last", "nearest.cu", "row < count && at < words", "at < words"),
+    ("nearest: words beyond the last", "nearest.cu", "row < count && at < words", "row < count"),
+    ("nearest: a query that there is not", "nearest.cu", "if (query >= query_count) continue;", ""),
+    ("nearest: a vector that there is not", "nearest.cu", "if (row >= count) continue;", ""),
+    (
+        "nearest: what is not a number stays away",
+        "nearest.cu",
+        "!(value > args.limits[first_query + query])",
+        "value <= args.limits[first_query + query]",
+    ),
+    ("nearest: more pairs than there is room for", "nearest.cu", "if (at < args.room) args", "args"),
+    ("nearest: one half of a word", "nearest.cu", "half_float(value >> 16)", "half_float(value)"),
+    (
+        "nearest: signed bytes as unsigned",
+        "nearest.cu",
+        "(u32)dot4(a, b, (int)sum)",
+        "dot4_unsigned(a, b, sum)",
+    ),
+    (
+        "nearest: the bias of another vector",
+        "nearest.cu",
+        "args.biases[args.first + first_vector + row]",
+        "args.biases[first_vector + row]",
+    ),
+    ("nearest: a place for one pair of several", "nearest.cu", "(u64)__popcll(near)", "1ull"),
+    (
+        "nearest: the number of another vector",
+        "nearest.cu",
+        "(args.first + first_vector + row_of(x",
+        "(first_vector + row_of(x",
+    ),
 ];
 
-const SOURCES: [&str; 4] = ["hop.cu", "scan.cu", "keys.h", "device.h"];
+const SOURCES: [&str; 5] = ["hop.cu", "nearest.cu", "scan.cu", "keys.h", "device.h"];
 
 pub fn source(name: &str) -> String {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/kernels");
@@ -169,11 +214,17 @@ fn one_of_them() {
     // Of few links, so that where it begins is felt.
     let sparse = Walks::new("axes", 37, 24, 5, (30, 1));
     let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
+    let pairs = [
+        Pairs::new(Cells::Floats, 37, 130, 300),
+        Pairs::new(Cells::Halves, 33, 5, 140),
+        Pairs::new(Cells::Signed, 66, 5, 140),
+    ];
     for seed in 0..4 {
         let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
         // SAFETY: libraries stay open.
         let card = unsafe { EmulatedCard::with(function, options) };
         walks.check(&card).and_then(|()| groups.check(&card)).and_then(|()| sparse.check(&card)).unwrap();
+        pairs.iter().try_for_each(|pairs| pairs.check(&card)).unwrap();
     }
 }
 

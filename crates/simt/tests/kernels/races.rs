@@ -3,7 +3,9 @@
 
 use super::groups::Groups;
 use super::mutants::{MUTANTS, compiler, source, write_sources};
+use super::pairs::Pairs;
 use super::walks::Walks;
+use bathyal_gpu::nearest::Cells;
 use bathyal_kernels::Metric;
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,9 @@ use std::process::Command;
 const SOUND: usize = 16;
 
 /// Mutants that are races.
-const LEFT_OUT: [&str; 4] = [
+const LEFT_OUT: [&str; 6] = [
+    "nearest: no barrier before cells are taken",
+    "nearest: no barrier behind the cells",
     "no barrier before a merge",
     "no barrier before the list is stored",
     "no barrier between reading and writing in a sort",
@@ -79,6 +83,8 @@ fn no_two_threads_touch_the_same_without_a_barrier() {
         (Walks::new("axes", 32, 128, 90, (150, 4)), Groups::new("axes", 33, 60, 300, 150, Metric::L2));
     record("hops", &|card| walks.check(card).unwrap());
     record("scans", &|card| groups.check(card).unwrap());
+    let pairs = Pairs::new(Cells::Floats, 37, 130, 300);
+    record("pairs", &|card| pairs.check(card).unwrap());
     let program = folder.path().join("sound");
     std::fs::create_dir(&program).unwrap();
     let Some(program) = replayer(&program, None) else {

@@ -1,0 +1,127 @@
+//! Builds with a graphics card: the index that is built without one, byte for byte; and what is said where a card has nothing to do. The card
+//! is emulated: its kernels are those of a real one.
+
+mod clustered;
+
+use bathyal_gpu::Card;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, FamilyOptions, GraphOptions, IndexError, PartitionedOptions, SpannOptions,
+    StoreAs, build,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_simt::{EmulatedCard, EmulatedOptions};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use clustered::vectors;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+fn card(options: EmulatedOptions) -> Arc<EmulatedCard> {
+    Arc::new(EmulatedCard::new(options))
+}
+
+/// The files of an index; of the manifest all but how long the build took.
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(path).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let (name, mut bytes) =
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap());
+        if name == "manifest.json" {
+            let text = String::from_utf8(bytes).unwrap();
+            let timed = |line: &&str| line.contains("build_seconds") || line.starts_with("crc32c");
+            let kept = text.lines().filter(|line| !timed(line));
+            bytes = kept.collect::<Vec<_>>().join("\n").into_bytes();
+        }
+        (name, bytes)
+    });
+    files.collect()
+}
+
+/// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`).
+fn same(data: &VectorFile, options: &BuildOptions, what: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let emulated = card(EmulatedOptions::default());
+    let mut cards = vec![None, Some(emulated.clone() as Arc<dyn Card>)];
+    if let Ok(number) = std::env::var("BATHYAL_CARD") {
+        cards.push(Some(bathyal_gpu::card::open(number.parse().unwrap()).unwrap()));
+    }
+    let built = cards.into_iter().enumerate().map(|(number, card)| {
+        let path = dir.path().join(number.to_string());
+        build(data, &path, &BuildOptions { card, ..options.clone() }, &Silent).unwrap();
+        files(&path)
+    });
+    let built: Vec<_> = built.collect();
+    for with_card in &built[1..] {
+        assert!(built[0].keys().eq(with_card.keys()), "{what}");
+        for (name, bytes) in &built[0] {
+            assert!(bytes == &with_card[name], "{what}: {name}");
+        }
+    }
+    assert!(emulated.launches() > 0 && emulated.taken_bytes() == 0, "{what}");
+}
+
+fn families() -> Vec<FamilyOptions> {
+    let graph = GraphOptions { max_degree: 16, search_list: 24, ..GraphOptions::default() };
+    vec![
+        ClusterOptions { group_vectors: 40, ..ClusterOptions::default() }.into(),
+        graph.into(),
+        SpannOptions::default().into(),
+        FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into(),
+        LshOptions::default().into(),
+        PartitionedOptions::default().into(),
+    ]
+}
+
+#[test]
+fn every_family_is_the_same_with_a_card() {
+    for family in families() {
+        let name = family.family();
+        let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
+        same(&vectors(Element::F32, 1200, 24, 1), &options, name);
+    }
+}
+
+#[test]
+fn every_metric_and_element_is_the_same_with_a_card() {
+    for metric in Metric::ALL {
+        for element in Element::ALL {
+            let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
+            let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(family) };
+            same(&vectors(element, 1500, 33, 1), &options, &format!("{metric} {element}"));
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_by_smaller_vectors_is_measured_on_a_card_too() {
+    let family = FlatOptions::default();
+    let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..BuildOptions::of(family) };
+    same(&vectors(Element::F32, 900, 24, 1), &options, "stored as i8");
+}
+
+fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
+    let (dir, card) = (tempfile::tempdir().unwrap(), card(options));
+    let options = BuildOptions { card: Some(card.clone()), ..BuildOptions::of(family) };
+    let error = build(&vectors(Element::F32, 1200, 24, 1), &dir.path().join("index"), &options, &Silent)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(card.taken_bytes(), 0);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{error}: nothing is left");
+    error
+}
+
+#[test]
+fn what_a_card_does_not_do_is_said() {
+    let error = refused(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
+    assert!(error.contains("nothing to do") && error.contains("--device"), "{error}");
+    for options in [
+        EmulatedOptions { fails_at: 1, ..EmulatedOptions::default() },
+        EmulatedOptions { memory_bytes: 1000, ..EmulatedOptions::default() },
+    ] {
+        let error = refused(ClusterOptions::default().into(), options);
+        assert!(matches!(error, IndexError::Gpu(_)), "{error}");
+    }
+}
