@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Measures searches on a graphics card beside those of the processor, on one machine.
+"""Measures searches, exact search and builds with a graphics card beside those of the processor, on one machine.
 
 usage: bench_gpu.py --base FILE --query FILE --groundtruth FILE [--work FOLDER] [--devices cpu,gpu] [--minutes 10]
 
 Indexes are built into the work folder where they are not there yet. Each cell (index, recall, queries in flight,
 device) is measured five times, the devices in turn, and written to records.jsonl at once; what is there is not
-measured again, so that a run that was stopped goes on, and a run takes at most so many minutes. At the end the
-medians are printed.
+measured again, so that a run that was stopped goes on, and a run takes at most so many minutes. Exact neighbours and
+builds are measured three times each, into whole.jsonl, and compared: they are the same for all devices. At the end
+the medians are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import pathlib
 import statistics
@@ -21,6 +23,8 @@ import time
 from typing import Any
 
 REPEATS = 5
+WHOLE_REPEATS = 3
+WHOLE = ("groundtruth", "build cluster", "build graph")
 RECALLS = ("0.9", "0.95", "0.99")
 IN_FLIGHT = ("64", "256", "1024")
 INDEXES = {"cluster": ["--family", "cluster"], "graph": ["--family", "graph", "--layout", "padded"]}
@@ -55,6 +59,55 @@ def cells(devices: list[str]) -> list[Key]:
         for in_flight in IN_FLIGHT
         for device in devices
     ]
+
+
+def digest(path: pathlib.Path) -> str:
+    """What is in a file, or in the files of an index but for the manifest, which has times."""
+    found = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(one for one in path.iterdir() if one.name != "manifest.json")
+    for file in files:
+        found.update(file.name.encode())
+        with file.open("rb") as content:
+            while piece := content.read(1 << 24):
+                found.update(piece)
+    return found.hexdigest()
+
+
+def whole(given: argparse.Namespace, what: str, device: str) -> dict[str, Any]:
+    """Seconds that exact search or a build takes, and what came of it."""
+    made = given.work / ("whole.ibin" if what == "groundtruth" else "whole.index")
+    if what == "groundtruth":
+        asked = ["groundtruth", given.base, given.query, str(made), "-k", "100", "--metric", "l2"]
+    else:
+        family = INDEXES[what.removeprefix("build ")]
+        # A graph is the same twice on one thread alone, so that it is not compared.
+        asked = ["build", given.base, str(made), "--metric", "l2", "--overwrite", *family]
+    answer = command(given.bathyal, *asked, "--device", device)
+    seconds = answer["seconds"] if what == "groundtruth" else answer["build_seconds"]
+    same = digest(made) if what != "build graph" else ""
+    return {"what": what, "device": device, "seconds": seconds, "digest": same}
+
+
+def measure_whole(given: argparse.Namespace, until: float) -> None:
+    """Exact search and builds, the devices in turn: measures what is missing, prints all."""
+    kept, devices = given.work / "whole.jsonl", given.devices.split(",")
+    records = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    for repeat in range(WHOLE_REPEATS):
+        for what in WHOLE:
+            for device in devices:
+                alike = [one for one in records if (one["what"], one["device"]) == (what, device)]
+                if len(alike) > repeat or time.monotonic() > until:
+                    continue
+                records.append(whole(given, what, device))
+                with kept.open("a") as file:
+                    file.write(json.dumps(records[-1]) + "\n")
+    for what in WHOLE:
+        if len({one["digest"] for one in records if one["what"] == what}) > 1:
+            sys.exit(f"{what}: the devices differ, which they may not ({kept})")
+        for device in devices:
+            seconds = [one["seconds"] for one in records if (one["what"], one["device"]) == (what, device)]
+            if seconds:
+                print(f"{what:14} {device:>6} {statistics.median(seconds):9.2f} s")
 
 
 def table(done: dict[Key, list[dict[str, Any]]]) -> None:
@@ -115,6 +168,7 @@ def main() -> None:
             done.setdefault(key, []).append(record)
             with kept.open("a") as file:
                 file.write(json.dumps(record) + "\n")
+    measure_whole(given, until)
     table(done)
     missing = sum(max(0, REPEATS - len(done.get(key, []))) for key in cells(given.devices.split(",")))
     if missing:

@@ -62,11 +62,13 @@ pub enum Kernel {
     Scan,
     /// `kernels/nearest.cu`.
     Nearest,
+    /// `kernels/loss.cu`.
+    Loss,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Kernel; 3] = [Kernel::Hop, Kernel::Scan, Kernel::Nearest];
+    pub const ALL: [Kernel; 4] = [Kernel::Hop, Kernel::Scan, Kernel::Nearest, Kernel::Loss];
 
     /// The name of the function.
     pub fn name(self) -> &'static str {
@@ -74,6 +76,7 @@ impl Kernel {
             Kernel::Hop => "hop",
             Kernel::Scan => "scan",
             Kernel::Nearest => "nearest",
+            Kernel::Loss => "loss",
         }
     }
 
@@ -83,6 +86,7 @@ impl Kernel {
             Kernel::Hop => include_str!("../kernels/hop.ptx"),
             Kernel::Scan => include_str!("../kernels/scan.ptx"),
             Kernel::Nearest => include_str!("../kernels/nearest.ptx"),
+            Kernel::Loss => include_str!("../kernels/loss.ptx"),
         }
     }
 }
@@ -214,6 +218,7 @@ mod tests {
                 Kernel::Hop => include_bytes!("../kernels/hop.cu"),
                 Kernel::Scan => include_bytes!("../kernels/scan.cu"),
                 Kernel::Nearest => include_bytes!("../kernels/nearest.cu"),
+                Kernel::Loss => include_bytes!("../kernels/loss.cu"),
             };
             let (ptx, name) = (kernel.ptx(), kernel.name());
             let expected = format!("// of sources {:016x}", fingerprint(&[source, device, keys]));

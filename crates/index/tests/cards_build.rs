@@ -4,6 +4,7 @@
 mod clustered;
 
 use bathyal_gpu::Card;
+use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -40,10 +41,10 @@ fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     files.collect()
 }
 
-/// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`).
-fn same(data: &VectorFile, options: &BuildOptions, what: &str) {
+/// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`). The launches that it took.
+fn same(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str) -> u64 {
     let dir = tempfile::tempdir().unwrap();
-    let emulated = card(EmulatedOptions::default());
+    let emulated = card(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
     let mut cards = vec![None, Some(emulated.clone() as Arc<dyn Card>)];
     if let Ok(number) = std::env::var("BATHYAL_CARD") {
         cards.push(Some(bathyal_gpu::card::open(number.parse().unwrap()).unwrap()));
@@ -61,7 +62,10 @@ fn same(data: &VectorFile, options: &BuildOptions, what: &str) {
         }
     }
     assert!(emulated.launches() > 0 && emulated.taken_bytes() == 0, "{what}");
+    emulated.launches()
 }
+
+const PLENTY: u64 = 1 << 30;
 
 fn families() -> Vec<FamilyOptions> {
     let graph = GraphOptions { max_degree: 16, search_list: 24, ..GraphOptions::default() };
@@ -77,11 +81,14 @@ fn families() -> Vec<FamilyOptions> {
 
 #[test]
 fn every_family_is_the_same_with_a_card() {
+    let mut launches = BTreeMap::new();
     for family in families() {
         let name = family.family();
         let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
-        same(&vectors(Element::F32, 1200, 24, 1), &options, name);
+        launches.insert(name, same(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
     }
+    // All look for true neighbours on the card, some for groups as well.
+    assert!(launches["cluster"] > launches["flat"] && launches["spann"] > launches["flat"], "{launches:?}");
 }
 
 #[test]
@@ -90,8 +97,22 @@ fn every_metric_and_element_is_the_same_with_a_card() {
         for element in Element::ALL {
             let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
             let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(family) };
-            same(&vectors(element, 1500, 33, 1), &options, &format!("{metric} {element}"));
+            same(&vectors(element, 1500, 33, 1), &options, PLENTY, &format!("{metric} {element}"));
         }
+    }
+}
+
+#[test]
+fn a_card_of_little_memory_does_the_same() {
+    // Too little for all points, so that those of some groups at a time are copied.
+    let data = vectors(Element::U8, 1500, 33, 1);
+    let families: [FamilyOptions; 2] = [
+        ClusterOptions { group_vectors: 40, ..ClusterOptions::default() }.into(),
+        SpannOptions::default().into(),
+    ];
+    for family in families {
+        let (name, family) = (family.family(), BuildOptions::of(family));
+        same(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
     }
 }
 
@@ -99,7 +120,7 @@ fn every_metric_and_element_is_the_same_with_a_card() {
 fn what_is_lost_by_smaller_vectors_is_measured_on_a_card_too() {
     let family = FlatOptions::default();
     let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..BuildOptions::of(family) };
-    same(&vectors(Element::F32, 900, 24, 1), &options, "stored as i8");
+    same(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
 }
 
 fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
@@ -124,4 +145,22 @@ fn what_a_card_does_not_do_is_said() {
         let error = refused(ClusterOptions::default().into(), options);
         assert!(matches!(error, IndexError::Gpu(_)), "{error}");
     }
+}
+
+#[test]
+fn what_is_kept_for_a_card_counts() {
+    let (data, dir) = (vectors(Element::F32, 1200, 24, 1), tempfile::tempdir().unwrap());
+    let options = BuildOptions { threads: 1, ..BuildOptions::of(ClusterOptions::default()) };
+    let with_card = |options: &BuildOptions| {
+        let card = card(EmulatedOptions::default()) as Arc<dyn Card>;
+        BuildOptions { card: Some(card), ..options.clone() }
+    };
+    let alone = planned_memory(&data, &options);
+    let needed = planned_memory(&data, &with_card(&options));
+    assert_eq!(needed - alone, 48 << 20);
+    let of = |memory_bytes| BuildOptions { memory_bytes: Some(memory_bytes), ..options.clone() };
+    let report = build(&data, &dir.path().join("index"), &with_card(&of(needed)), &Silent).unwrap();
+    assert_eq!(report.planned_memory_bytes, needed);
+    let error = build(&data, &dir.path().join("less"), &with_card(&of(alone)), &Silent).unwrap_err();
+    assert!(matches!(error, IndexError::Memory { needed: least, .. } if least > alone), "{error}");
 }

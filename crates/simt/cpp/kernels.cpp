@@ -1,5 +1,6 @@
 // The kernels of `crates/gpu`, found by name.
 #include "hop.cu"
+#include "loss.cu"
 #include "nearest.cu"
 #include "scan.cu"
 
@@ -13,6 +14,7 @@ extern "C" int simt_launch(const char* kernel, const void* arguments, u32 blocks
   void (*run)(const void*) = nullptr;
   if (!strcmp(kernel, "hop")) run = [](const void* arguments) { hop(*(const HopArgs*)arguments); };
   if (!strcmp(kernel, "scan")) run = [](const void* arguments) { scan(*(const ScanArgs*)arguments); };
+  if (!strcmp(kernel, "loss")) run = [](const void* arguments) { loss(*(const LossArgs*)arguments); };
   if (!strcmp(kernel, "nearest")) run = [](const void* arguments) { nearest(*(const NearestArgs*)arguments); };
   if (!run) return 2;
   return simt::launch(run, arguments, blocks, threads, shared_bytes, seed, why, why_bytes) ? 0 : 1;

@@ -57,13 +57,6 @@ impl Nearest {
     /// [`GpuError::Unsuited`] where not even a tile fits, [`GpuError::Driver`].
     pub fn new(card: &dyn Card, cells: Cells, row_bytes: usize, wanted: Room) -> Result<Nearest, GpuError> {
         let (words, mut room) = (row_bytes.div_ceil(4).max(1), wanted.sound());
-        let shared = card.profile().shared_bytes;
-        if shared < SHARED_BYTES {
-            return Err(GpuError::Unsuited(format!(
-                "the threads of a block share {shared} bytes on {}, exact search takes {SHARED_BYTES}: leave --device gpu out",
-                card.profile().name
-            )));
-        }
         loop {
             match Nearest::of_room(card, cells, words, room) {
                 Err(GpuError::Memory { free, .. }) => {
@@ -194,7 +187,9 @@ impl Nearest {
             return Ok(false);
         }
         let mut bytes = vec![0; 8 * count as usize];
-        block.queue.read(&*block.found, 8, &mut bytes)?;
+        if count > 0 {
+            block.queue.read(&*block.found, 8, &mut bytes)?;
+        }
         pairs.extend(bytes.as_chunks::<8>().0.iter().map(|pair| {
             let pair = u64::from_le_bytes(*pair);
             ((pair >> 32) as u32, pair as u32)

@@ -24,7 +24,21 @@ use std::time::Instant;
 /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
 /// that would do.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    options.family.builder().planned_memory(&planned_source(data, options), options)
+    let own = without_card(options);
+    own.family.builder().planned_memory(&planned_source(data, &own), &own) + beside_card(options)
+}
+
+/// Bytes that are kept here for a graphics card: blocks of vectors on their way, and what came back of them. What its driver keeps is
+/// not counted.
+fn beside_card(options: &BuildOptions) -> u64 {
+    const CARD_BYTES: u64 = 48 << 20;
+    if options.card.is_some() { CARD_BYTES } else { 0 }
+}
+
+/// The options with what is left of the budget for the family.
+fn without_card(options: &BuildOptions) -> BuildOptions {
+    let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(beside_card(options)));
+    BuildOptions { memory_bytes, ..options.clone() }
 }
 
 /// Builds an index over `data` at `target`.
@@ -99,7 +113,10 @@ pub(crate) fn build_over(
     };
     let source = source(data, options, largest, progress)?.with_ids(ids);
     let target = Target { store, name, replace };
-    builder.build(Job { data: &source, target: &target, options, identity, planned, progress })
+    let own = without_card(options);
+    let of_family = planned - beside_card(options);
+    let job = Job { data: &source, target: &target, options: &own, identity, planned: of_family, progress };
+    Ok(BuildReport { planned_memory_bytes: planned, ..builder.build(job)? })
 }
 
 /// The vectors in the form that the index will have, without its scale: all that memory follows from.

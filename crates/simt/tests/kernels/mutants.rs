@@ -1,6 +1,7 @@
 //! The kernels with a word changed: each has to be found out, or the tests would not see such a mistake.
 
 use super::groups::Groups;
+use super::losses::Grouped;
 use super::pairs::Pairs;
 use super::walks::Walks;
 use bathyal_gpu::nearest::Cells;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 33] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 44] = [
     (
         "no barrier before a merge",
         "hop.cu",
@@ -145,9 +146,55 @@ pub const MUTANTS: [(&str, &str, &str, &str); 33] = [
         "(args.first + first_vector + row_of(x",
         "(first_vector + row_of(x",
     ),
+    (
+        "loss: no barrier before coordinates are taken",
+        "loss.cu",
+        "    __syncthreads();\n    for (u32 i = thread; i < COORDINATES * MEMBERS",
+        "    for (u32 i = thread; i < COORDINATES * MEMBERS",
+    ),
+    (
+        "loss: no barrier behind the coordinates",
+        "loss.cu",
+        "    __syncthreads();\n    // Zeros",
+        "    // Zeros",
+    ),
+    (
+        "loss: no barrier behind the squares",
+        "loss.cu",
+        "squares[thread] = square;\n  __syncthreads();",
+        "squares[thread] = square;",
+    ),
+    ("loss: members beyond the last are read", "loss.cu", "member < count && at < args.dim", "at < args.dim"),
+    ("loss: coordinates beyond the last", "loss.cu", "member < count && at < args.dim", "member < count"),
+    (
+        "loss: others beyond the last are read",
+        "loss.cu",
+        "other < args.others && at < args.dim",
+        "at < args.dim",
+    ),
+    ("loss: members beyond the last are told", "loss.cu", "if (member >= count || other", "if (other"),
+    (
+        "loss: others beyond the last are told",
+        "loss.cu",
+        "member >= count || other >= args.others",
+        "member >= count",
+    ),
+    ("loss: a block of no members goes on", "loss.cu", "if (tile >= held) return;", ""),
+    (
+        "loss: the mean of another group",
+        "loss.cu",
+        "(u64)(args.first + group) * args.dim",
+        "(u64)group * args.dim",
+    ),
+    (
+        "loss: a sum that is rounded once",
+        "loss.cu",
+        "__fadd_rn(sums[j][k], __fmul_rn(a[j], b[k]))",
+        "__fmaf_rn(a[j], b[k], sums[j][k])",
+    ),
 ];
 
-const SOURCES: [&str; 5] = ["hop.cu", "nearest.cu", "scan.cu", "keys.h", "device.h"];
+const SOURCES: [&str; 6] = ["hop.cu", "loss.cu", "nearest.cu", "scan.cu", "keys.h", "device.h"];
 
 pub fn source(name: &str) -> String {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/kernels");
@@ -219,12 +266,19 @@ fn one_of_them() {
         Pairs::new(Cells::Halves, 33, 5, 140),
         Pairs::new(Cells::Signed, 66, 5, 140),
     ];
+    // Of several blocks in little memory.
+    let grouped = Grouped::new(37, 70 * 13 + 5, 70, 5);
+    let little = 4 * 37 * (70 * 13 + 5);
     for seed in 0..4 {
         let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
         // SAFETY: libraries stay open.
         let card = unsafe { EmulatedCard::with(function, options) };
         walks.check(&card).and_then(|()| groups.check(&card)).and_then(|()| sparse.check(&card)).unwrap();
         pairs.iter().try_for_each(|pairs| pairs.check(&card)).unwrap();
+        grouped.check(&card).unwrap();
+        let options = EmulatedOptions { seed, memory_bytes: little, ..EmulatedOptions::default() };
+        // SAFETY: libraries stay open.
+        grouped.check(&unsafe { EmulatedCard::with(function, options) }).unwrap();
     }
 }
 

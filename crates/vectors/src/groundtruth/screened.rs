@@ -1,8 +1,8 @@
 //! Exact neighbours with something beside this processor that screens the pairs: a graphics card.
 //!
 //! Each block of vectors is screened as a whole, by the limits that were known when it was sent, while this processor measures what came
-//! back of the block before. The first blocks are small and each is as large as all before, so that some 2 k pairs a query come back of
-//! each; those of the very first are all measured.
+//! back of the block before. The first blocks are small and each is as large as all before, so that some twice as many pairs of a query
+//! come back of each as neighbours are wanted; those of the very first are all measured.
 
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
@@ -16,8 +16,8 @@ use super::{GroundTruthError, NEIGHBOR_BYTES, WAVE_BYTES, check, check_norm, in_
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorFile};
 
-/// Bytes of a block of vectors: large enough that launching and copying cost little beside what is done with it.
-const BLOCK_BYTES: usize = 64 << 20;
+/// Bytes of a block of vectors: large enough that launching costs little beside copying, and small beside a build.
+const BLOCK_BYTES: usize = 8 << 20;
 /// Vectors that are measured before any are screened, if k is no more: without them all pairs of the first block would come back.
 const FIRST_ROWS: usize = 256;
 /// Pairs that there is room for, for each that is expected of a block: vectors may lie in an order that is not that of chance.

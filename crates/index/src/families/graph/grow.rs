@@ -67,7 +67,7 @@ impl Growth<'_> {
         let mut near: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
         self.progress.stage("ordering vectors", near.len() as u64);
         let (units, exchanged) = (vec![TOGETHER], None);
-        let placement = Placement { units, exchanged, threads: self.threads, seed: self.seed };
+        let placement = Placement { units, exchanged, threads: self.threads, seed: self.seed, card: None };
         placement.order(self.space, &mut near, self.progress)?;
         let mut sweeps = room("the order of insertion", near.len())?;
         for first in 0..SWEEPS {
