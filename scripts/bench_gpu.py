@@ -5,9 +5,9 @@ usage: bench_gpu.py --base FILE --query FILE --groundtruth FILE [--work FOLDER] 
 
 Indexes are built into the work folder where they are not there yet. Each cell (index, recall, queries in flight,
 device) is measured five times, the devices in turn, and written to records.jsonl at once; what is there is not
-measured again, so that a run that was stopped goes on, and a run takes at most so many minutes. Exact neighbours and
-builds are measured three times each, into whole.jsonl, and compared: they are the same for all devices. At the end
-the medians are printed.
+measured again, so that a run that was stopped goes on, and a run takes at most so many minutes. Exact neighbours
+and builds are measured three times each, into whole.jsonl, and compared: they are the same for all devices. At the
+end the medians are printed.
 """
 
 from __future__ import annotations
