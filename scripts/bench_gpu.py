@@ -80,7 +80,7 @@ def whole(given: argparse.Namespace, what: str, device: str) -> dict[str, Any]:
         asked = ["groundtruth", given.base, given.query, str(made), "-k", "100", "--metric", "l2"]
     else:
         family = INDEXES[what.removeprefix("build ")]
-        # A graph is the same twice on one thread alone, so that it is not compared.
+        # A graph is another one with a card, and with each run of several threads, so that it is not compared.
         asked = ["build", given.base, str(made), "--metric", "l2", "--overwrite", *family]
     answer = command(given.bathyal, *asked, "--device", device)
     seconds = answer["seconds"] if what == "groundtruth" else answer["build_seconds"]

@@ -75,7 +75,7 @@ def build(
             in one after the other in turn. They have to be there. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
         store_options: how the object store at an address is reached, as :func:`open` takes it.
-        device: as :func:`open` takes it. A graphics card takes a part of the work; the index is the same.
+        device: as :func:`open` takes it. A graphics card helps: the index is the same, a graph as good a one.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
         options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
             ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,

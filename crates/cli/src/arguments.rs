@@ -143,7 +143,8 @@ pub struct BuildArguments {
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
-    /// What builds: cpu, or gpu or gpu:N for a graphics card (of number N) that helps; the index is the same
+    /// What builds: cpu, or gpu or gpu:N for a graphics card (of number N) that helps. The index is the same; a graph is another one,
+    /// which answers as well
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
     /// How the store is reached

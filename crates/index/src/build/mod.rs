@@ -31,7 +31,7 @@ pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
 /// Bytes that are kept here for a graphics card: blocks of vectors on their way, and what came back of them. What its driver keeps is
 /// not counted.
 fn beside_card(options: &BuildOptions) -> u64 {
-    const CARD_BYTES: u64 = 48 << 20;
+    const CARD_BYTES: u64 = 80 << 20;
     if options.card.is_some() { CARD_BYTES } else { 0 }
 }
 

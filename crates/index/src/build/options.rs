@@ -46,8 +46,9 @@ pub struct BuildOptions {
     pub stripe: Option<StripeOptions>,
     /// How a store far away is reached, where the index is written to one.
     pub store: StoreOptions,
-    /// A graphics card that takes a part of the work; the index is the same, bit for bit, unless a budget divides the data in other
-    /// parts, from which what is kept for the card is taken. `None` leaves all to this processor.
+    /// A graphics card that takes a part of the work. The index is the same, bit for bit, unless a budget divides the data in other
+    /// parts, from which what is kept for the card is taken; a graph is another one, which answers as well. `None` leaves all to this
+    /// processor.
     pub card: Option<Arc<dyn Card>>,
 }
 
