@@ -163,9 +163,9 @@ check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulate
 check-histories: ## ten thousand random schedules of writers and readers of the same partitions; minutes
 	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-index --lib what_writers_and_readers_see
 
-check-gpu: ## the kernels and searches on a real graphics card, the first one or that of BATHYAL_CARD; minutes
+check-gpu: ## the kernels, searches, exact search and builds on a real graphics card, the first one or that of BATHYAL_CARD; minutes
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card
-	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test cards
+	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test cards --test cards_exact --test cards_build
 
 bench-gpu: ## a graphics card beside the processor and cuVS, 10 minutes a stage, goes on where it stopped: BASE=, QUERY=, GROUNDTRUTH=
 	$(CARGO) build --release --locked -p bathyal-cli

@@ -38,19 +38,36 @@ RECALLS = ("0.85", "0.9", "0.95", "0.99")
 INDEXES = {
     "cluster": ("--family", "cluster"),
     "graph": ("--family", "graph", "--layout", "padded"),
+    "pages": ("--family", "graph", "--layout", "page_local"),
 }
 # Commands that are timed as a whole, from start to end; {new} is a path that is not there.
 COMMANDS = {
     "ground truth, processor": ("groundtruth", "{base}", "{query}", "{new}.ibin", "-k", "10"),
+    "ground truth, card": ("groundtruth", "{base}", "{query}", "{new}.ibin", "-k", "10", "--device", "gpu"),
     "build cluster, processor": ("build", "{base}", "{new}", "--metric", "l2", *INDEXES["cluster"]),
+    "build cluster, card": (
+        "build",
+        "{base}",
+        "{new}",
+        "--metric",
+        "l2",
+        "--device",
+        "gpu",
+        *INDEXES["cluster"],
+    ),
     "build graph, processor": ("build", "{base}", "{new}", "--metric", "l2", *INDEXES["graph"]),
+    "build graph, card": ("build", "{base}", "{new}", "--metric", "l2", "--device", "gpu", *INDEXES["graph"]),
 }
 # What is searched: name, index, options.
 SEARCHES = {
     "cluster, processor": ("cluster", ("--device", "cpu")),
     "cluster, card": ("cluster", ("--device", "gpu")),
+    "cluster, all on the card": ("cluster", ("--device", "gpu", "--tier", "gpu")),
     "graph, processor": ("graph", ("--device", "cpu")),
     "graph, card": ("graph", ("--device", "gpu")),
+    "graph, all on the card": ("graph", ("--device", "gpu", "--tier", "gpu")),
+    "pages, processor": ("pages", ("--device", "cpu")),
+    "pages, card": ("pages", ("--device", "gpu")),
 }
 # What of cuVS is searched, in bench_gpu_cuvs.py, and with which efforts.
 PEERS = {

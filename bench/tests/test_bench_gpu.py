@@ -56,8 +56,8 @@ def test_what_was_measured_is_not_measured_again(
     bench_gpu.main(machine)
     asked = calls(tmp_path)
     count = {word: sum(call[0] == word for call in asked) for word in ("build", "groundtruth", "search")}
-    # On the processor two indexes, two recalls and two batches, five times; on the card each row is tried once.
-    assert count == {"build": 2, "groundtruth": REPEATS, "search": 2 * 2 * 2 * REPEATS + 2}
+    # On the processor three indexes, two recalls and two batches, five times; on the card each row is tried once.
+    assert count == {"build": 3, "groundtruth": REPEATS, "search": 3 * 2 * 2 * REPEATS + 5}
     in_flight = [call[call.index("--in-flight") + 1] for call in asked if call[0] == "search"]
     assert set(in_flight) == {"32", "128"}
     text = (tmp_path / "work/report.md").read_text()

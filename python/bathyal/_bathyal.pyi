@@ -30,6 +30,7 @@ class _BuildArguments(TypedDict):
     stripe: list[_Path]
     stripe_unit: int | None
     store: _Pairs
+    device: str
 
 class _SearchArguments(TypedDict):
     k: int
@@ -168,7 +169,7 @@ def convert(
     input: _Path, output: _Path, element: str | None, rows: tuple[int, int] | None, progress: _Progress
 ) -> tuple[int, int, str | None]: ...
 def groundtruth(
-    base: _Data, queries: _Data, metric: str, k: int, threads: int, progress: _Progress
+    base: _Data, queries: _Data, metric: str, k: int, by: tuple[int, str], progress: _Progress
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]: ...
 def overall_ratio(
     ids: NDArray[np.uint32],

@@ -43,6 +43,7 @@ def build(
     stripe: Sequence[Path] | None = None,
     stripe_unit: int | str | None = None,
     store_options: Mapping[str, str] | None = None,
+    device: str = "cpu",
     progress: bool | Receiver = True,
     **options: int | float | str | None,
 ) -> Index:
@@ -74,8 +75,8 @@ def build(
             in one after the other in turn. They have to be there. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
         store_options: how the object store at an address is reached, as :func:`open` takes it.
-        progress: True draws a bar if stderr is a terminal, False shows nothing, a callable is called with
-            ``(stage, done, total)``.
+        device: as :func:`open` takes it. A graphics card helps: the index is the same, a graph as good a one.
+        progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
         options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
             ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,
             ``search_list``, ``alpha``, ``code_bytes``, ``code_kind``. ``spann``: ``layout``, ``centroid_share``,
@@ -119,6 +120,7 @@ def build(
                 "stripe": folders(stripe),
                 "stripe_unit": unit,
                 "store": store,
+                "device": device,
             },
             receiver,
         )

@@ -24,6 +24,7 @@ def groundtruth(
     k: int = 100,
     threads: int = 0,
     progress: bool | Receiver = True,
+    device: str = "cpu",
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
     """The exact ``k`` nearest of ``base`` for each of ``queries``, by measuring every pair.
 
@@ -33,6 +34,8 @@ def groundtruth(
         metric: ``"l2"`` (squared), ``"ip"`` (negated) or ``"cosine"`` (one minus it).
         k: neighbours of each query, at most the number of vectors.
         threads: 0 means all cores. The answer does not depend on it.
+        device: what compares: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the graphics card of that number. The answer
+            does not depend on it.
 
     Returns:
         ``(ids, distances)``, both ``queries x k``, nearest first, equal distances in order of id.
@@ -49,7 +52,7 @@ def groundtruth(
             source(queries),
             metric,
             whole("k", k),
-            whole("threads", threads, most=4096),
+            (whole("threads", threads, most=4096), device),
             receiver,
         )
     assert distances is not None

@@ -56,10 +56,11 @@ def open(
             nodes; ``"copy"`` keeps a copy of that on each node, and all copies count towards ``memory``. None
             interleaves as far as the system lets.
         device: what searches: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the card of that number. A graphics card (of
-            NVIDIA, with its driver) searches a ``cluster`` index or a graph. The codes lie in its own memory, beside
-            ``memory``; the answers are the same. ``"gpu,cpu"`` (and ``"gpu:1,cpu"``) has this processor go on where
-            there is no card, where the index does not suit it, and where it fails in a search, whose queries are then
-            searched again: a :class:`SearchWarning` and ``card_trouble`` in :meth:`Index.stats` say so.
+            NVIDIA, with its driver) searches a ``cluster`` index or a graph. The codes lie in its own memory,
+            beside ``memory``; the answers are the same. ``"gpu,cpu"`` (and ``"gpu:1,cpu"``) has this processor go
+            on where there is no card, where the index does not suit it, and where it fails in a search, whose
+            queries are then searched again: a :class:`SearchWarning` and ``card_trouble`` in :meth:`Index.stats`
+            say so.
         mini_batch: queries that a launch on a graphics card waits for, or for all that are under way (GustANN,
             section 4.1.3). None waits for none: a query goes on when its own page is there.
         wait: whether to wait until all is there that an index in an object store keeps in memory. False answers
@@ -77,7 +78,8 @@ def open(
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
         OSError: a store refused or did not answer; the message says what it said. There is no driver for a
             graphics card, or no such card, or it fails, then or in a search.
-        ValueError: no such tier, no such device, a ``mini_batch`` without a graphics card; ``profile`` is no profile; no graphics card searches the index.
+        ValueError: no such tier, no such device; ``mini_batch`` without a graphics card, or ``tier="gpu"``;
+            ``profile`` is no profile; no graphics card searches the index.
         Error: what is there is no index, or one of a later version.
         DamagedIndexError: a file that is loaded now does not match its checksum; a part is not what it should be.
         MemoryError: ``memory``, or that of the graphics card, is too small; the message says how much is

@@ -153,6 +153,16 @@ def test_a_graphics_card_that_there_is_not(index_path):
         assert "card" not in index.stats() and "card_trouble" not in index.stats()
     with pytest.raises(ValueError, match="mini_batch"):
         bathyal.open(index_path, mini_batch=8)
+    data, new = np.ones((300, 4), np.float32), index_path.parent / "new"
+    for call in (
+        lambda device: bathyal.groundtruth(data, data, k=3, device=device),
+        lambda device: bathyal.build(data, new, device=device),
+    ):
+        with pytest.raises(ValueError, match="unknown device 'tpu'"):
+            call("tpu")
+        with pytest.raises(OSError, match="graphics card"):
+            call("gpu:100")
+    assert not new.exists()
 
 
 def test_the_processor_goes_on_where_there_is_no_graphics_card(index_path, queries):

@@ -32,7 +32,7 @@
 //! | open one: in files or memory, within a budget, through a layer of your own | [`Index::open`], [`OpenOptions`], [`TierChoice`] |
 //! | search: a batch, one query of many callers, awaited, within a distance, several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
 //! | stop what runs, or be told how far it is | [`Control`], [`Progress`] |
-//! | have a graphics card search it, and this processor where it fails | [`OpenOptions::on`], [`DeviceChoice`], [`Index::card`] |
+//! | have a graphics card search it, and this processor where it fails, or help to build it | [`OpenOptions::on`], [`BuildOptions::card`], [`DeviceChoice`], [`Index::card`] |
 //! | store f32 vectors smaller, and know what that costs | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
 //! | put an index onto several disks, or back onto one | [`BuildOptions::stripe`], [`convert_stripes`] |
 //! | look at an index, or for damage | [`inspect`], [`verify`] |
@@ -79,6 +79,7 @@ pub use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile, VectorWri
 /// assert_eq!(ratio.mean(), Some((1.0 + 3.5) / 2.0));
 /// ```
 pub mod groundtruth {
+    pub use bathyal_index::exact_neighbors_on;
     pub use bathyal_vectors::groundtruth::{GroundTruthError, OverallRatio, exact_neighbors, recall};
 }
 

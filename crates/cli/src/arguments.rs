@@ -143,6 +143,10 @@ pub struct BuildArguments {
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
+    /// What builds: cpu, or gpu or gpu:N for a graphics card (of number N) that helps. The index is the same; a graph is another one,
+    /// which answers as well
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
+    pub device: DeviceChoice,
     /// How the store is reached
     #[command(flatten)]
     pub store: StoreArguments,
@@ -389,6 +393,9 @@ pub struct GroundtruthArguments {
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
+    /// What compares: cpu, gpu, or gpu:N for the card number N; the answer is the same
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
+    pub device: DeviceChoice,
 }
 
 /// `bathyal convert`.

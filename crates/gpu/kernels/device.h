@@ -21,6 +21,19 @@ DEVICE int dot4(u32 a, u32 b, int sum) {
   asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
   return out;
 }
+
+// The same of unsigned bytes.
+DEVICE u32 dot4_unsigned(u32 a, u32 b, u32 sum) {
+  u32 out;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(sum));
+  return out;
+}
 #endif
 
 #define ALL_LANES 0xffffffffu
+
+// A number that was stored as f16: finite, of any sign.
+DEVICE float half_float(u32 bits) {
+  float magnitude = __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
+  return __uint_as_float(__float_as_uint(magnitude) | (bits & 0x8000u) << 16);
+}

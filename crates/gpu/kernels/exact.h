@@ -31,12 +31,6 @@ struct Sums {
   T ab, aa, bb;
 };
 
-// A half, finite for any bits.
-DEVICE float half_value(u32 bits) {
-  float magnitude = __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
-  return __uint_as_float(__float_as_uint(magnitude) | (bits & 0x8000u) << 16);
-}
-
 // Component `j` of a word of bytes.
 DEVICE int byte_of(u32 word, u32 j, u32 component) {
   u32 byte = word >> 8 * j & 0xff;
@@ -46,7 +40,7 @@ DEVICE int byte_of(u32 word, u32 j, u32 component) {
 // Component `i` of a vector as a float.
 DEVICE float float_of(const u32* words, u32 i, u32 component) {
   if (component == F32) return __uint_as_float(words[i]);
-  if (component == F16) return half_value(words[i / 2] >> 16 * (i % 2));
+  if (component == F16) return half_float(words[i / 2] >> 16 * (i % 2));
   return __int2float_rn(byte_of(words[i / 4], i % 4, component));
 }
 

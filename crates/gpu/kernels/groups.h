@@ -95,8 +95,8 @@ DEVICE u64 scan_key(const ScanArgs& args, const ScanRoom& room, const ScanGroup&
   }
   float norm, gain;
   if (args.factor_bytes == 4) {
-    norm = half_value(((const u16*)block)[lane]);
-    gain = half_value(((const u16*)block)[LANES + lane]);
+    norm = half_float(((const u16*)block)[lane]);
+    gain = half_float(((const u16*)block)[LANES + lane]);
   } else {
     norm = ((const float*)block)[lane];
     gain = ((const float*)block)[LANES + lane];

@@ -32,6 +32,19 @@ impl DeviceChoice {
             DeviceChoice::Gpu(ordinal) | DeviceChoice::GpuElseCpu(ordinal) => open(ordinal).map(Some),
         }
     }
+
+    /// The same for work that does not go on without a card that it has begun with.
+    ///
+    /// # Errors
+    /// As [`open`]; [`GpuError::Unsuited`] where the processor was to go on.
+    pub fn card_alone(self) -> Result<Option<Arc<dyn Card>>, GpuError> {
+        if let DeviceChoice::GpuElseCpu(_) = self {
+            let text = "builds and exact search do not go on without the graphics card that they began with, as searches do: take \
+                        either gpu or cpu for the device";
+            return Err(GpuError::Unsuited(text.into()));
+        }
+        self.card()
+    }
 }
 
 impl FromStr for DeviceChoice {
@@ -85,11 +98,23 @@ pub enum Kernel {
     Scan,
     /// `kernels/walk.cu`.
     Walk,
+    /// `kernels/nearest.cu`.
+    Nearest,
+    /// `kernels/loss.cu`.
+    Loss,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Kernel; 5] = [Kernel::Hop, Kernel::Pages, Kernel::Rerank, Kernel::Scan, Kernel::Walk];
+    pub const ALL: [Kernel; 7] = [
+        Kernel::Hop,
+        Kernel::Pages,
+        Kernel::Rerank,
+        Kernel::Scan,
+        Kernel::Walk,
+        Kernel::Nearest,
+        Kernel::Loss,
+    ];
 
     /// The name of the function.
     pub fn name(self) -> &'static str {
@@ -99,6 +124,8 @@ impl Kernel {
             Kernel::Rerank => "rerank",
             Kernel::Scan => "scan",
             Kernel::Walk => "walk",
+            Kernel::Nearest => "nearest",
+            Kernel::Loss => "loss",
         }
     }
 
@@ -110,6 +137,8 @@ impl Kernel {
             Kernel::Rerank => include_str!("../kernels/rerank.ptx"),
             Kernel::Scan => include_str!("../kernels/scan.ptx"),
             Kernel::Walk => include_str!("../kernels/walk.ptx"),
+            Kernel::Nearest => include_str!("../kernels/nearest.ptx"),
+            Kernel::Loss => include_str!("../kernels/loss.ptx"),
         }
     }
 }
@@ -268,9 +297,17 @@ mod tests {
             let expected = format!("// of sources {:016x}", fingerprint(&sources));
             assert_eq!(ptx.lines().next(), Some(&*expected), "{name}: run crates/gpu/kernels/compile.py");
             assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
-            // A sum of a product rounds twice, as a processor's does.
-            assert!(!ptx.contains("fma.") && !ptx.contains(".extern .func"), "{name}");
+            assert!(!ptx.contains(".extern .func"), "{name}");
+            // A sum of a product rounds twice, as a processor's does; but for what a processor measures again.
+            assert_eq!(ptx.contains("fma."), kernel == Kernel::Nearest, "{name}");
         }
+    }
+
+    #[test]
+    fn what_does_not_go_on_is_told_one_device() {
+        let error = DeviceChoice::GpuElseCpu(0).card_alone().expect_err("two devices").to_string();
+        assert!(error.contains("either gpu or cpu"), "{error}");
+        assert!(DeviceChoice::Cpu.card_alone().is_ok_and(|card| card.is_none()));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Graphics cards: what searches do on them ([`hops`], [`pages`], [`walks`], [`scans`]), and how they are reached ([`card`]).
+//! Graphics cards: what searches do on them ([`hops`], [`pages`], [`walks`], [`scans`]), exact ones too ([`nearest`]), what builds do there
+//! ([`losses`]), and how they are reached ([`card`]).
 //!
 //! A card is met as a device is: a query hands it what has arrived, suspends, and goes on when the card has answered; what many
 //! queries have handed over meanwhile is one launch. Kernels are CUDA C++ in `kernels/`, with the PTX that was made of them
@@ -11,6 +12,8 @@ mod error;
 mod exact;
 pub mod graph;
 pub mod hops;
+pub mod losses;
+pub mod nearest;
 pub mod pages;
 pub mod scans;
 mod service;

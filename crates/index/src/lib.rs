@@ -8,6 +8,7 @@ pub mod build;
 pub mod calibrate;
 pub mod cost;
 pub mod error;
+mod exact;
 mod extent;
 pub mod families;
 pub mod family;
@@ -26,6 +27,7 @@ pub use build::options::{
 };
 pub use build::{build, build_in};
 pub use error::IndexError;
+pub use exact::exact_neighbors_on;
 pub use families::cluster::ClusterOptions;
 pub use families::graph::{
     GraphLayoutChoice, GraphOptions, LayoutConversion, convert_layout, convert_layout_in,

@@ -92,6 +92,10 @@ impl From<GroundTruthError> for Failure {
         Failure(match error {
             GroundTruthError::Vectors(error) => return error.into(),
             GroundTruthError::Cancelled => PyKeyboardInterrupt::new_err(message),
+            GroundTruthError::Screen(error) => match error.downcast::<GpuError>() {
+                Ok(error) => return IndexError::from(*error).into(),
+                Err(_) => Error::new_err(message),
+            },
             _ => PyValueError::new_err(message),
         })
     }

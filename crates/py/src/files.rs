@@ -3,8 +3,10 @@
 use crate::arrays::{matrix, vectors};
 use crate::attend::attend;
 use crate::errors::Failure;
+use crate::index::card;
+use bathyal_index::exact_neighbors_on;
 use bathyal_kernels::{Element, Metric};
-use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors};
+use bathyal_vectors::groundtruth::OverallRatio;
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
 use numpy::{PyArray2, PyReadonlyArray2};
@@ -92,7 +94,7 @@ pub(crate) fn convert(
     Ok((done.count, done.dim, done.element.map(Element::name)))
 }
 
-/// The exact nearest neighbours of each query. `threads` 0 means all cores.
+/// The exact nearest neighbours of each query, `by` so many threads, of which 0 means all cores, and a device.
 #[pyfunction]
 pub(crate) fn groundtruth<'py>(
     py: Python<'py>,
@@ -100,13 +102,13 @@ pub(crate) fn groundtruth<'py>(
     queries: &Bound<'_, PyAny>,
     metric: &str,
     k: usize,
-    threads: usize,
+    by: (usize, &str),
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Neighbors<'py>> {
     let (base, queries, metric) = (vectors(base)?, vectors(queries)?, self::metric(metric)?);
-    let threads = NonZeroUsize::new(threads);
+    let (threads, card) = (NonZeroUsize::new(by.0), card(by.1)?);
     let found = attend(py, progress, |watch| {
-        exact_neighbors(&base, &queries, metric, k, threads, watch).map_err(Failure::from)
+        exact_neighbors_on(card.as_ref(), &base, &queries, metric, k, threads, watch).map_err(Failure::from)
     })?;
     neighbors(py, &found)
 }

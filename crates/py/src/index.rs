@@ -6,7 +6,7 @@ use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
 use crate::stores::{Pairs, store_options};
-use bathyal_gpu::DeviceChoice;
+use bathyal_gpu::{Card, DeviceChoice};
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
@@ -41,6 +41,7 @@ pub(crate) struct BuildArguments<'py> {
     stripe: Vec<PathBuf>,
     stripe_unit: Option<u64>,
     store: Pairs,
+    device: String,
 }
 
 impl BuildArguments<'_> {
@@ -59,6 +60,7 @@ impl BuildArguments<'_> {
             calibration: self.calibration.as_ref().map(vectors).transpose()?,
             stripe: stripe_options(self.stripe, self.stripe_unit),
             store: store_options(self.store)?,
+            card: card(&self.device)?,
         })
     }
 }
@@ -71,6 +73,12 @@ fn stripe_options(folders: Vec<PathBuf>, unit: Option<u64>) -> Option<StripeOpti
     let long = |unit| u32::try_from(unit).unwrap_or(u32::MAX);
     let stripe_bytes = unit.map_or(stripe.stripe_bytes, long);
     given.then_some(StripeOptions { stripe_bytes, ..stripe })
+}
+
+/// The graphics card of this name, where it is one, for work that does not go on without it.
+pub(crate) fn card(device: &str) -> PyResult<Option<Arc<dyn Card>>> {
+    let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
+    Ok(device.card_alone().map_err(IndexError::from).map_err(Failure::from)?)
 }
 
 /// As what vectors are stored, by its name.
@@ -290,9 +298,9 @@ impl IndexHandle {
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
         let wrap = delay.map(emulation).transpose()?;
+        let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
         let profile = profile.map(TierProfile::from_file).transpose();
         let profile = profile.map_err(|e| PyValueError::new_err(e.to_string()))?;
-        let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
         let options = OpenOptions {
             tier,
             numa,

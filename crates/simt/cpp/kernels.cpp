@@ -1,5 +1,7 @@
 // The kernels of `crates/gpu`, found by name.
 #include "hop.cu"
+#include "loss.cu"
+#include "nearest.cu"
 #include "pages.cu"
 #include "rerank.cu"
 #include "scan.cu"
@@ -18,6 +20,8 @@ extern "C" int simt_launch(const char* kernel, const void* arguments, u32 blocks
   if (!strcmp(kernel, "scan")) run = [](const void* arguments) { scan(*(const ScanArgs*)arguments); };
   if (!strcmp(kernel, "rerank")) run = [](const void* arguments) { rerank(*(const RerankArgs*)arguments); };
   if (!strcmp(kernel, "walk")) run = [](const void* arguments) { walk(*(const WalkArgs*)arguments); };
+  if (!strcmp(kernel, "loss")) run = [](const void* arguments) { loss(*(const LossArgs*)arguments); };
+  if (!strcmp(kernel, "nearest")) run = [](const void* arguments) { nearest(*(const NearestArgs*)arguments); };
   if (!run) return 2;
   return simt::launch(run, arguments, blocks, threads, shared_bytes, seed, why, why_bytes) ? 0 : 1;
 }

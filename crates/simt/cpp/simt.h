@@ -62,6 +62,7 @@ inline T __shfl_xor_sync(u32 mask, T value, u32 lanes, SIMT_WHERE) {
 
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline int __popc(u32 bits) { return __builtin_popcount(bits); }
+inline int __popcll(u64 bits) { return __builtin_popcountll(bits); }
 inline u32 __funnelshift_r(u32 low, u32 high, u32 shift) {
   return (u32)(((u64)high << 32 | low) >> (shift & 31));
 }
@@ -69,6 +70,12 @@ inline int dot4(u32 a, u32 b, int sum) {
   for (int i = 0; i < 4; i++) sum += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
   return sum;
 }
+inline u32 dot4_unsigned(u32 a, u32 b, u32 sum) {
+  for (int i = 0; i < 4; i++) sum += (a >> 8 * i & 255) * (b >> 8 * i & 255);
+  return sum;
+}
+// Threads of all blocks may add to the same number.
+inline u64 atomicAdd(u64* to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 inline u32 __float_as_uint(float value) {
   u32 bits;
   memcpy(&bits, &value, 4);
@@ -87,3 +94,5 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float value) { return __builtin_sqrtf(value); }
+// Rounds once in all.
+inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -108,6 +108,16 @@ impl<'a> RowBlock<'a> {
         &self.bytes[start..start + self.vectors.row_bytes()]
     }
 
+    /// The rows `rows` of it, by their numbers in the file, as a block.
+    ///
+    /// # Panics
+    /// If the block does not hold them.
+    pub(crate) fn part(&self, rows: Range<usize>) -> RowBlock<'a> {
+        let stride = self.vectors.stride();
+        let bytes = &self.bytes[(rows.start - self.first) * stride..(rows.end - self.first) * stride];
+        RowBlock { vectors: self.vectors, bytes, first: rows.start, count: rows.len() }
+    }
+
     /// All rows without gaps; `None` if the format has gaps between rows.
     pub fn dense(&self) -> Option<&'a [u8]> {
         (self.vectors.prefix_bytes() == 0).then_some(self.bytes)

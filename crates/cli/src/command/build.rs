@@ -3,7 +3,7 @@
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{BuildOptions, BuildReport};
+use bathyal_index::{BuildOptions, BuildReport, IndexError};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
@@ -48,6 +48,7 @@ fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
         calibration,
         stripe: arguments.disks.options(),
         store: arguments.store.options()?,
+        card: arguments.device.card_alone().map_err(IndexError::from)?,
     })
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use bathyal_console::{Console, Failure};
-use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_index::{IndexError, exact_neighbors_on};
 use bathyal_vectors::{IdFormat, VectorFile, write_ids};
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ struct Answer {
     k: usize,
     vectors: usize,
     metric: &'static str,
+    device: String,
     seconds: f64,
 }
 
@@ -26,10 +27,11 @@ pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result
     let data = VectorFile::open(&arguments.data)?;
     let queries = VectorFile::open(&arguments.queries)?;
     let (k, metric) = (arguments.k as usize, arguments.metric);
+    let card = arguments.device.card_alone().map_err(IndexError::from)?;
     let began = Instant::now();
     let progress = console.progress();
     let threads = NonZeroUsize::new(arguments.threads);
-    let found = exact_neighbors(&data, &queries, metric, k, threads, &progress)?;
+    let found = exact_neighbors_on(card.as_ref(), &data, &queries, metric, k, threads, &progress)?;
     drop(progress);
     write_ids(&arguments.output, &found)?;
     let answer = Answer {
@@ -38,9 +40,10 @@ pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result
         k: found.k(),
         vectors: data.count(),
         metric: metric.name(),
+        device: arguments.device.to_string(),
         seconds: began.elapsed().as_secs_f64(),
     };
-    let Answer { output, queries, k, vectors, metric, seconds } = &answer;
+    let Answer { output, queries, k, vectors, metric, seconds, .. } = &answer;
     let text =
         format!("{output}: the {k} nearest of {vectors} for {queries} queries ({metric}), {seconds:.2} s");
     console.answer(&answer, &text)

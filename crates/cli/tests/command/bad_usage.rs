@@ -36,11 +36,13 @@ fn nonsense_is_a_usage_error() {
 #[test]
 fn parameters_out_of_range_are_refused_with_the_range() {
     let (search, graph) = ("search idx queries.fbin", "build base.fbin other --metric l2 --family graph");
-    let cases: [(String, i32, &[&str]); 13] = [
+    let cases: [(String, i32, &[&str]); 15] = [
         (format!("{search} --tier gpu"), 1, &["the tier gpu", "--device gpu"]),
         (format!("{search} --mini-batch 8"), 1, &["--mini-batch", "--device gpu"]),
         // There is no driver, or no such card.
         (format!("{search} --device gpu:100"), 1, &["graphics card"]),
+        (format!("{graph} --device gpu:100"), 1, &["graphics card"]),
+        ("groundtruth base.fbin queries.fbin x.ibin --device gpu:100".into(), 1, &["graphics card"]),
         (format!("{search} -k 10 --search-list 5"), 1, &["search_list is 5", "at least k = 10"]),
         (format!("{search} --beam-width 100000"), 1, &["beam_width is 100000", "between 1 and"]),
         (format!("{search} --beam-width 0"), 1, &["beam_width is 0", "between 1 and"]),

@@ -24,7 +24,21 @@ use std::time::Instant;
 /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
 /// that would do.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
-    options.family.builder().planned_memory(&planned_source(data, options), options)
+    let own = without_card(options);
+    own.family.builder().planned_memory(&planned_source(data, &own), &own) + beside_card(options)
+}
+
+/// Bytes that are kept here for a graphics card: blocks of vectors on their way, and what came back of them. What its driver keeps is
+/// not counted.
+fn beside_card(options: &BuildOptions) -> u64 {
+    const CARD_BYTES: u64 = 80 << 20;
+    if options.card.is_some() { CARD_BYTES } else { 0 }
+}
+
+/// The options with what is left of the budget for the family.
+fn without_card(options: &BuildOptions) -> BuildOptions {
+    let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(beside_card(options)));
+    BuildOptions { memory_bytes, ..options.clone() }
 }
 
 /// Builds an index over `data` at `target`.
@@ -78,6 +92,11 @@ pub(crate) fn build_over(
     }
     let builder = options.family.builder();
     builder.check()?;
+    if options.card.is_some() && !builder.calibrates() && options.store_as.is_none() {
+        let what = "a graphics card has nothing to do for an index that is not calibrated: leave --device out, or build with codes \
+                    (--code-bytes)";
+        return Err(IndexError::Parameter(what.into()));
+    }
     check_data(data, options)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     store.check(name, replace)?;
@@ -94,7 +113,10 @@ pub(crate) fn build_over(
     };
     let source = source(data, options, largest, progress)?.with_ids(ids);
     let target = Target { store, name, replace };
-    builder.build(Job { data: &source, target: &target, options, identity, planned, progress })
+    let own = without_card(options);
+    let of_family = planned - beside_card(options);
+    let job = Job { data: &source, target: &target, options: &own, identity, planned: of_family, progress };
+    Ok(BuildReport { planned_memory_bytes: planned, ..builder.build(job)? })
 }
 
 /// The vectors in the form that the index will have, without its scale: all that memory follows from.
@@ -116,7 +138,8 @@ fn source<'a>(
     let Some(store_as) = options.store_as else { return Ok(planned_source(data, options)) };
     let form = Form::smaller(store_as, options.metric, largest.map_or(0.0, |largest| largest.value));
     let (queries, threads) = (options.calibration.as_ref(), options.thread_count());
-    let loss = Measurement { data, form, queries, seed: options.seed, threads, progress }.run()?;
+    let card = options.card.as_ref();
+    let loss = Measurement { data, form, queries, seed: options.seed, threads, card, progress }.run()?;
     Ok(Source::new(data, form, loss))
 }
 
@@ -145,7 +168,8 @@ fn identity(
     progress: &dyn Progress,
 ) -> Result<(Identity, Option<Largest>), IndexError> {
     // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
-    // add; threads, what is replaced and where files lie shape nothing.
+    // add; threads, what is replaced, where files lie and who
+    // does the work shape nothing.
     let BuildOptions {
         metric,
         family,
@@ -157,6 +181,7 @@ fn identity(
         calibration,
         stripe: _,
         store: _,
+        card: _,
     } = options;
     let content = |vectors: &VectorFile| match vectors
         .check_content(options.thread_count(), &|| progress.cancelled())

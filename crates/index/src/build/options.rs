@@ -4,6 +4,7 @@ use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::format::identity::Identity;
 use crate::format::stored::{StoreAs, StoredEntry};
+use bathyal_gpu::Card;
 use bathyal_kernels::Metric;
 use bathyal_object::StoreOptions;
 use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
@@ -45,6 +46,10 @@ pub struct BuildOptions {
     pub stripe: Option<StripeOptions>,
     /// How a store far away is reached, where the index is written to one.
     pub store: StoreOptions,
+    /// A graphics card that takes a part of the work. The index is the same, bit for bit, unless a budget divides the data in other
+    /// parts, from which what is kept for the card is taken; a graph is another one, which answers as well. `None` leaves all to this
+    /// processor.
+    pub card: Option<Arc<dyn Card>>,
 }
 
 /// Over which disks an index is striped.
@@ -83,6 +88,7 @@ impl BuildOptions {
             calibration: None,
             stripe: None,
             store: StoreOptions::default(),
+            card: None,
         }
     }
 
@@ -105,6 +111,9 @@ pub(crate) trait Builder: Debug + Send + Sync {
 
     /// Refuses numbers that make no sense, whatever the data.
     fn check(&self) -> Result<(), IndexError>;
+
+    /// Whether its indexes are calibrated, which a graphics card helps with: it finds the true neighbours.
+    fn calibrates(&self) -> bool;
 
     /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
     /// that would do.

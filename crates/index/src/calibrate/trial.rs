@@ -4,10 +4,10 @@ use super::reach::Reach;
 use super::{Calibration, Curve};
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
+use crate::exact::{exact_neighbors_on, index_error};
 use crate::extent::has_direction;
 use crate::form::source::Source;
 use bathyal_kernels::Metric;
-use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{RowReader, VectorFile};
 use rand::SeedableRng;
@@ -238,7 +238,8 @@ fn truth(
     // Held-out vectors are a small share; room for twice their share among the nearest, and for chance.
     let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
     let threads = NonZeroUsize::new(options.thread_count());
-    let exact = exact_neighbors(
+    let exact = exact_neighbors_on(
+        options.card.as_ref(),
         data.given(),
         queries,
         options.metric,
@@ -246,10 +247,7 @@ fn truth(
         threads,
         progress,
     );
-    let exact = exact.map_err(|error| match error {
-        GroundTruthError::Cancelled => IndexError::Cancelled,
-        other => IndexError::Internal(other.to_string()),
-    })?;
+    let exact = exact.map_err(index_error)?;
     let (mut ids, mut distances) = (Vec::new(), Vec::new());
     for query in 0..queries.count() {
         let all = exact.ids(query).iter().zip(exact.distances(query).unwrap_or_default());

@@ -3,14 +3,17 @@
 
 use super::Form;
 use crate::error::IndexError;
+use crate::exact::{exact_neighbors_on, index_error};
 use crate::format::stored::Loss;
+use bathyal_gpu::Card;
 use bathyal_kernels::{Element, Metric, TopK};
-use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
+use bathyal_vectors::groundtruth::GroundTruthError;
 use bathyal_vectors::progress::{Progress, Unheard};
 use bathyal_vectors::{IdFile, RowReader, VectorFile};
 use rand::SeedableRng;
 use rand::seq::index::sample;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 /// Neighbours that the loss is told by.
 const K: usize = 10;
@@ -43,6 +46,7 @@ pub(crate) struct Measurement<'a> {
     pub(crate) queries: Option<&'a VectorFile>,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
+    pub(crate) card: Option<&'a Arc<dyn Card>>,
     pub(crate) progress: &'a dyn Progress,
 }
 
@@ -133,13 +137,12 @@ impl Measurement<'_> {
         progress: &dyn Progress,
     ) -> Result<IdFile, IndexError> {
         let threads = NonZeroUsize::new(self.threads);
-        exact_neighbors(data, queries, self.form.metric(), k, threads, progress).map_err(
+        exact_neighbors_on(self.card, data, queries, self.form.metric(), k, threads, progress).map_err(
             |error| match error {
-                GroundTruthError::Cancelled => IndexError::Cancelled,
                 GroundTruthError::ZeroVector { row, .. } => {
                     IndexError::ZeroVectors { count: 1, rows: vec![row] }
                 }
-                other => IndexError::Internal(other.to_string()),
+                other => index_error(other),
             },
         )
     }

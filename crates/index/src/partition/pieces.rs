@@ -115,7 +115,8 @@ impl Ordered {
             read(work, intake, parts[piece.part], piece).map(|(space, ids)| (space, Some(ids)))?
         };
         stages.end("load");
-        let placement = Placement { units, exchanged, threads: work.threads, seed: work.options.seed };
+        let card = work.options.card.as_deref();
+        let placement = Placement { units, exchanged, threads: work.threads, seed: work.options.seed, card };
         let mut order: Vec<u32> = (0..space.count() as u32).collect();
         placement.order(&space, &mut order, &Within { all: work.progress, before })?;
         stages.end("group");

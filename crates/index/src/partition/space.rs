@@ -156,6 +156,11 @@ impl Space {
         self.dim * self.element.size()
     }
 
+    /// Coordinates of a row in the space of the build distance, which is that between these.
+    pub(crate) fn point_dim(&self) -> usize {
+        self.dim + usize::from(self.lift.is_some())
+    }
+
     /// The bytes of one row, as they go into the index.
     #[inline]
     pub(crate) fn row(&self, id: u32) -> &[u8] {
@@ -276,7 +281,7 @@ impl Space {
 
 impl Points for Space {
     fn dim(&self) -> usize {
-        self.dim + usize::from(self.lift.is_some())
+        self.point_dim()
     }
 
     fn read(&self, id: u32, out: &mut [f32]) {

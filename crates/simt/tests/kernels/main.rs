@@ -1,17 +1,23 @@
-//! Hops and scans on the emulated card: those of a processor, bit for bit, in any order of threads; and kernels that are wrong are found
+//! Hops, scans, pairs and losses on the emulated card: those of a processor, bit for bit, in any order of threads; and kernels that are wrong are found
 //! out.
 
 mod groups;
+mod losses;
 mod mutants;
 mod pages;
+mod pairs;
 mod races;
 mod stored;
 mod walks;
 
+use bathyal_gpu::losses::Losses;
+use bathyal_gpu::nearest::{Cells, Nearest, Room};
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use groups::Groups;
+use losses::Grouped;
 use pages::Paged;
+use pairs::Pairs;
 use stored::Stored;
 use walks::Walks;
 
@@ -135,6 +141,95 @@ fn searches_of_what_is_on_a_card_are_those_of_a_processor() {
     }
 }
 
+fn all_pairs() -> [Pairs; 6] {
+    [
+        // Less than a step, less than a tile; three steps and tiles on both sides.
+        Pairs::new(Cells::Floats, 3, 7, 40),
+        Pairs::new(Cells::Floats, 37, 130, 300),
+        // Words of half a number too many.
+        Pairs::new(Cells::Halves, 33, 129, 260),
+        // Words that are not full, whole tiles.
+        Pairs::new(Cells::Unsigned, 101, 128, 256),
+        Pairs::new(Cells::Signed, 66, 140, 384),
+        Pairs::new(Cells::Unsigned, 1, 1, 6),
+    ]
+}
+
+#[test]
+fn pairs_are_those_of_a_processor_in_any_order_of_threads() {
+    for (number, pairs) in all_pairs().into_iter().enumerate() {
+        for seed in 0..3 {
+            let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
+            if let Err(reason) = pairs.check(&card) {
+                panic!("pairs {number}, seed {seed}: {reason}");
+            }
+            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        }
+    }
+}
+
+fn all_grouped() -> [Grouped; 4] {
+    [
+        // Less than a step of coordinates, few others, a last group of one.
+        Grouped::new(3, 41, 10, 2),
+        // Several steps; groups of more members than a block has, all others that there may be.
+        Grouped::new(70, 96 * 40 + 5, 96, 32),
+        // Whole steps and blocks.
+        Grouped::new(64, 64 * 5, 64, 4),
+        Grouped::new(1, 4, 2, 1),
+    ]
+}
+
+#[test]
+fn losses_are_those_of_a_processor_in_any_order_of_threads_and_in_any_memory() {
+    for (number, grouped) in all_grouped().into_iter().enumerate() {
+        let bytes = 4 * grouped.shape.points as u64 * grouped.shape.dim as u64;
+        for (seed, memory_bytes) in [(0, 1 << 30), (1, 1 << 30), (2, bytes)] {
+            let card =
+                EmulatedCard::new(EmulatedOptions { seed, memory_bytes, ..EmulatedOptions::default() });
+            let shape = grouped.shape;
+            // The smallest has no room to spare.
+            if memory_bytes == bytes && shape.points < 1000 {
+                continue;
+            }
+            let losses = Losses::new(&card, shape).unwrap();
+            assert_eq!(losses.is_resident(), memory_bytes > bytes);
+            assert_eq!(losses.block_groups() == shape.points.div_ceil(shape.unit), memory_bytes > bytes);
+            drop(losses);
+            if let Err(reason) = grouped.check(&card) {
+                panic!("grouped {number}, seed {seed}: {reason}");
+            }
+            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        }
+    }
+    let small = EmulatedCard::new(EmulatedOptions { memory_bytes: 10_000, ..EmulatedOptions::default() });
+    let error = Losses::new(&small, all_grouped()[1].shape).map(drop).unwrap_err().to_string();
+    assert!(error.contains("bytes free") && error.contains("41 groups"), "{error}");
+}
+
+#[test]
+fn exact_search_takes_what_memory_there_is() {
+    let wanted = Room { queries: 1000, rows: 100_000, pairs: 1 << 20 };
+    let room = |memory_bytes| {
+        let card = EmulatedCard::new(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
+        let nearest = Nearest::new(&card, Cells::Floats, 512, wanted).map(|nearest| nearest.room());
+        assert_eq!(card.taken_bytes(), 0);
+        nearest
+    };
+    assert_eq!(room(1 << 30).unwrap(), wanted);
+    let mut before = wanted;
+    for megabytes in [64, 8, 2, 1] {
+        let now = room(megabytes << 20).unwrap();
+        assert!(
+            now.rows < before.rows && now.queries <= before.queries && now.pairs >= now.queries,
+            "{now:?}"
+        );
+        before = now;
+    }
+    let error = room(100_000).unwrap_err().to_string();
+    assert!(error.contains("bytes free") && error.contains("at least"), "{error}");
+}
+
 /// On a real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
 #[test]
 fn a_real_card_does_what_a_processor_does() {
@@ -159,6 +254,14 @@ fn a_real_card_does_what_a_processor_does() {
         }
         for groups in all_groups() {
             groups.check_resident(&*card, &groups.stored(form, 37)).unwrap();
+        }
+        for (number, pairs) in all_pairs().into_iter().enumerate() {
+            pairs.check(&*card).unwrap_or_else(|reason| panic!("pairs {number}, repeat {repeat}: {reason}"));
+        }
+        for (number, grouped) in all_grouped().into_iter().enumerate() {
+            grouped
+                .check(&*card)
+                .unwrap_or_else(|reason| panic!("grouped {number}, repeat {repeat}: {reason}"));
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The kernels with a word changed: each has to be found out, or the tests would not see such a mistake.
 
 use super::groups::Groups;
+use super::losses::Grouped;
 use super::pages::Paged;
+use super::pairs::Pairs;
 use super::walks::Walks;
+use bathyal_gpu::nearest::Cells;
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions, LaunchFunction};
 use std::ffi::CString;
@@ -10,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 43] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 67] = [
     (
         "no barrier before a merge",
         "graph.h",
@@ -194,6 +197,95 @@ pub const MUTANTS: [(&str, &str, &str, &str); 43] = [
         "sums.ab = (threadIdx.x & 31) == 9 ? 0 : sums.ab;\n    sums.ab += __shfl",
     ),
     ("exact: products have no sign", "exact.h", "const bool negative = ", "const bool negative = false && "),
+    (
+        "nearest: no barrier before cells are taken",
+        "nearest.cu",
+        "    __syncthreads();\n    take_cells",
+        "    take_cells",
+    ),
+    (
+        "nearest: no barrier behind the cells",
+        "nearest.cu",
+        "step, vectors);\n    __syncthreads();",
+        "step, vectors);",
+    ),
+    ("nearest: rows beyond the last", "nearest.cu", "row < count && at < words", "at < words"),
+    ("nearest: words beyond the last", "nearest.cu", "row < count && at < words", "row < count"),
+    ("nearest: a query that there is not", "nearest.cu", "if (query >= query_count) continue;", ""),
+    ("nearest: a vector that there is not", "nearest.cu", "if (row >= count) continue;", ""),
+    (
+        "nearest: what is not a number stays away",
+        "nearest.cu",
+        "!(value > args.limits[first_query + query])",
+        "value <= args.limits[first_query + query]",
+    ),
+    ("nearest: more pairs than there is room for", "nearest.cu", "if (at < args.room) args", "args"),
+    ("nearest: one half of a word", "nearest.cu", "half_float(value >> 16)", "half_float(value)"),
+    (
+        "nearest: signed bytes as unsigned",
+        "nearest.cu",
+        "(u32)dot4(a, b, (int)sum)",
+        "dot4_unsigned(a, b, sum)",
+    ),
+    (
+        "nearest: the bias of another vector",
+        "nearest.cu",
+        "args.biases[args.first + first_vector + row]",
+        "args.biases[first_vector + row]",
+    ),
+    ("nearest: a place for one pair of several", "nearest.cu", "(u64)__popcll(near)", "1ull"),
+    (
+        "nearest: the number of another vector",
+        "nearest.cu",
+        "(args.first + first_vector + row_of(x",
+        "(first_vector + row_of(x",
+    ),
+    (
+        "loss: no barrier before coordinates are taken",
+        "loss.cu",
+        "    __syncthreads();\n    for (u32 i = thread; i < COORDINATES * MEMBERS",
+        "    for (u32 i = thread; i < COORDINATES * MEMBERS",
+    ),
+    (
+        "loss: no barrier behind the coordinates",
+        "loss.cu",
+        "    __syncthreads();\n    // Zeros",
+        "    // Zeros",
+    ),
+    (
+        "loss: no barrier behind the squares",
+        "loss.cu",
+        "squares[thread] = square;\n  __syncthreads();",
+        "squares[thread] = square;",
+    ),
+    ("loss: members beyond the last are read", "loss.cu", "member < count && at < args.dim", "at < args.dim"),
+    ("loss: coordinates beyond the last", "loss.cu", "member < count && at < args.dim", "member < count"),
+    (
+        "loss: others beyond the last are read",
+        "loss.cu",
+        "other < args.others && at < args.dim",
+        "at < args.dim",
+    ),
+    ("loss: members beyond the last are told", "loss.cu", "if (member >= count || other", "if (other"),
+    (
+        "loss: others beyond the last are told",
+        "loss.cu",
+        "member >= count || other >= args.others",
+        "member >= count",
+    ),
+    ("loss: a block of no members goes on", "loss.cu", "if (tile >= held) return;", ""),
+    (
+        "loss: the mean of another group",
+        "loss.cu",
+        "(u64)(args.first + group) * args.dim",
+        "(u64)group * args.dim",
+    ),
+    (
+        "loss: a sum that is rounded once",
+        "loss.cu",
+        "__fadd_rn(sums[j][k], __fmul_rn(a[j], b[k]))",
+        "__fmaf_rn(a[j], b[k], sums[j][k])",
+    ),
 ];
 
 /// The names of all sources.
@@ -253,6 +345,9 @@ fn compile(folder: &Path, changed: Option<(&str, &str)>) -> LaunchFunction {
     unsafe { std::mem::transmute::<*mut libc::c_void, LaunchFunction>(function) }
 }
 
+/// Bytes of a card that has room for all.
+const LARGE: u64 = 1 << 30;
+
 /// Names the mutant that a process of its own tries: its number, or nothing for the kernels as they are.
 const TRIED: &str = "BATHYAL_MUTANT";
 
@@ -264,12 +359,57 @@ fn one_of_them() {
     let text = mutant.map(|(_, name, from, to)| (name, source(name).replace(from, to)));
     let folder = tempfile::tempdir().unwrap();
     let function = compile(folder.path(), text.as_ref().map(|(name, text)| (*name, &**text)));
-    let walks = Walks::new("axes", 32, 128, 90, (150, 4));
+    let changed = mutant.map(|(_, name, ..)| name);
+    for seed in 0..4 {
+        let card = |memory_bytes| {
+            let options = EmulatedOptions { seed, memory_bytes, ..EmulatedOptions::default() };
+            // SAFETY: libraries stay open.
+            unsafe { EmulatedCard::with(function, options) }
+        };
+        for (sources, check) in CHECKS {
+            if changed.is_none_or(|changed| sources.contains(&changed)) {
+                check(&card).unwrap();
+            }
+        }
+    }
+}
+
+/// Makes a card of so many bytes.
+type OfBytes<'a> = &'a dyn Fn(u64) -> EmulatedCard;
+type Check = fn(OfBytes<'_>) -> Result<(), String>;
+
+/// What looks at which sources.
+const CHECKS: [(&[&str], Check); 6] = [
+    (&["hop.cu", "slots.h", "graph.h", "keys.h"], check_hops),
+    (&["scan.cu", "groups.h", "keys.h"], check_scans),
+    (&["walk.cu", "rerank.cu", "exact.h"], check_whole),
+    (&["pages.cu"], check_pages),
+    (&["nearest.cu"], check_pairs),
+    (&["loss.cu"], check_losses),
+];
+
+fn check_hops(card: OfBytes<'_>) -> Result<(), String> {
+    Walks::new("axes", 32, 128, 90, (150, 4)).check(&card(LARGE))?;
     // Of few links, so that where it begins is felt.
-    let sparse = Walks::new("axes", 37, 24, 5, (30, 1));
+    Walks::new("axes", 37, 24, 5, (30, 1)).check(&card(LARGE))
+}
+
+fn check_scans(card: OfBytes<'_>) -> Result<(), String> {
+    Groups::new("axes", 33, 60, 300, 150, Metric::L2).check(&card(LARGE))
+}
+
+fn check_whole(card: OfBytes<'_>) -> Result<(), String> {
     // Of lists that hold all that can be reached.
     let wide = Walks::new("axes", 24, 16, 2, (300, 8));
     let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
+    let forms = [(Element::I8, false, Metric::InnerProduct), (Element::F32, true, Metric::L2)];
+    forms.into_iter().zip([37, 7]).try_for_each(|(form, dim)| {
+        wide.check_resident(&card(LARGE), &wide.stored(form, dim))?;
+        groups.check_resident(&card(LARGE), &groups.stored(form, dim))
+    })
+}
+
+fn check_pages(card: OfBytes<'_>) -> Result<(), String> {
     // Of pages with more links than a launch takes; of lists that are full at once, so that few links are near, and of one that is full
     // amid a page's; of few links, so that where it begins is felt; and of pages so large that the last one is nearly empty.
     let pages = [
@@ -279,18 +419,23 @@ fn one_of_them() {
         Paged::new(("axes", 32, 128), (5, 200, 150), (60, 4)),
         Paged::new(("rabitq2", 24, 60), (140, 30, 500), (300, 2)),
     ];
-    for seed in 0..4 {
-        let options = EmulatedOptions { seed, ..EmulatedOptions::default() };
-        // SAFETY: libraries stay open.
-        let card = unsafe { EmulatedCard::with(function, options) };
-        walks.check(&card).and_then(|()| groups.check(&card)).and_then(|()| sparse.check(&card)).unwrap();
-        for (number, dim) in [(0, 37), (1, 7)] {
-            let form = [(Element::I8, false, Metric::InnerProduct), (Element::F32, true, Metric::L2)][number];
-            wide.check_resident(&card, &wide.stored(form, dim)).unwrap();
-            groups.check_resident(&card, &groups.stored(form, dim)).unwrap();
-        }
-        pages.iter().try_for_each(|pages| pages.check(&card)).unwrap();
-    }
+    pages.iter().try_for_each(|pages| pages.check(&card(LARGE)))
+}
+
+fn check_pairs(card: OfBytes<'_>) -> Result<(), String> {
+    let pairs = [
+        Pairs::new(Cells::Floats, 37, 130, 300),
+        Pairs::new(Cells::Halves, 33, 5, 140),
+        Pairs::new(Cells::Signed, 66, 5, 140),
+    ];
+    pairs.iter().try_for_each(|pairs| pairs.check(&card(LARGE)))
+}
+
+fn check_losses(card: OfBytes<'_>) -> Result<(), String> {
+    // Of several blocks in little memory.
+    let grouped = Grouped::new(37, 70 * 13 + 5, 70, 5);
+    grouped.check(&card(LARGE))?;
+    grouped.check(&card(4 * 37 * (70 * 13 + 5)))
 }
 
 /// Whether a mutant was found out, and what was said.

@@ -2,9 +2,12 @@
 //! more under ThreadSanitizer, to which every thread of a block is one.
 
 use super::groups::Groups;
+use super::losses::Grouped;
 use super::mutants::{MUTANTS, compiler, source, write_sources};
 use super::pages::Paged;
+use super::pairs::Pairs;
 use super::walks::Walks;
+use bathyal_gpu::nearest::Cells;
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use std::path::{Path, PathBuf};
@@ -14,7 +17,11 @@ use std::process::Command;
 const SOUND: usize = 16;
 
 /// Mutants that are races.
-const LEFT_OUT: [&str; 7] = [
+const LEFT_OUT: [&str; 11] = [
+    "loss: no barrier before coordinates are taken",
+    "loss: no barrier behind the squares",
+    "nearest: no barrier before cells are taken",
+    "nearest: no barrier behind the cells",
     "no barrier before a merge",
     "no barrier before the list is stored",
     "no barrier between reading and writing in a sort",
@@ -27,7 +34,7 @@ const LEFT_OUT: [&str; 7] = [
 /// A race that changes no answer: a lane marks a candidate of which another one still asks the page, which a mark leaves as it is.
 const UNSEEN: (&str, &str, &str, &str) = (
     "pages: lanes mark while others look",
-    "hop.cu",
+    "pages.cu",
     "looked at by the lane that marks it.\n    __syncwarp(ALL_LANES);",
     "looked at by the lane that marks it.",
 );
@@ -97,6 +104,10 @@ fn no_two_threads_touch_the_same_without_a_barrier() {
     record("reranks", &|card| groups.check_resident(card, &groups.stored(form, 37)).unwrap());
     let pages = Paged::new(("axes", 32, 128), (5, 200, 150), (60, 4));
     record("pages", &|card| pages.check(card).unwrap());
+    let pairs = Pairs::new(Cells::Floats, 37, 130, 300);
+    record("pairs", &|card| pairs.check(card).unwrap());
+    let grouped = Grouped::new(37, 70 * 3 + 5, 70, 3);
+    record("losses", &|card| grouped.check(card).unwrap());
     let program = folder.path().join("sound");
     std::fs::create_dir(&program).unwrap();
     let Some(program) = replayer(&program, None) else {

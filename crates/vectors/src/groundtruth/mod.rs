@@ -12,6 +12,7 @@ mod exact;
 mod ratio;
 mod recall;
 mod scan;
+mod screened;
 mod tile;
 
 use std::num::NonZeroUsize;
@@ -27,6 +28,7 @@ use exact::{Exact, Measured, limit, norm, row_terms};
 pub use ratio::{OverallRatio, ratio_of_query};
 pub use recall::{check_exact, recall};
 pub use scan::scan;
+pub use screened::{ScreenError, ScreenRoom, Screener, Screening, exact_neighbors_screened};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 
 /// Bytes of packed vectors that one thread passes the queries over: they stay in L2 (512 KiB or more on
@@ -104,6 +106,9 @@ pub enum GroundTruthError {
         /// Neighbours that are searched for.
         searched: usize,
     },
+    /// What screens pairs in place of this processor has failed.
+    #[error(transparent)]
+    Screen(ScreenError),
     /// The progress receiver asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -128,16 +133,31 @@ pub fn exact_neighbors(
 ) -> Result<IdFile, GroundTruthError> {
     check(base, queries, k)?;
     let isa = TileIsa::best(base.element(), base.dim());
-    let threads = threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let search = Search::new(base, queries, metric, k, isa, threads, progress);
-    let wave = search.wave();
+    let search = Search::new(base, queries, metric, k, isa, thread_count(threads), progress);
+    in_waves(base, queries, k, search.wave(), progress, |rows| search.run(rows))
+}
+
+/// Threads to use; one a core if nothing is said.
+fn thread_count(threads: Option<NonZeroUsize>) -> usize {
+    threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+/// The neighbours of all queries, `wave` of them at a time.
+fn in_waves(
+    base: &VectorFile,
+    queries: &VectorFile,
+    k: usize,
+    wave: usize,
+    progress: &dyn Progress,
+    mut run: impl FnMut(Range<usize>) -> Result<Vec<TopK>, GroundTruthError>,
+) -> Result<IdFile, GroundTruthError> {
     let waves = queries.count().div_ceil(wave);
     progress.stage("exact neighbours", waves as u64 * base.count() as u64);
     let mut ids = Vec::with_capacity(queries.count() * k);
     let mut distances = Vec::with_capacity(queries.count() * k);
     for first in (0..queries.count()).step_by(wave) {
         let rows = first..(first + wave).min(queries.count());
-        for nearest in search.run(rows)? {
+        for nearest in run(rows)? {
             for neighbor in nearest.into_sorted() {
                 ids.push(neighbor.id);
                 distances.push(neighbor.distance);
@@ -294,7 +314,7 @@ impl<'a> Search<'a> {
                 let values = &mut wave.values[(start + lane - rows.start) * dim..][..dim];
                 to_f32(self.queries.element(), row, values);
                 let norm = norm(values);
-                self.check_norm(self.queries, start + lane, norm)?;
+                check_norm(self.metric, self.queries, start + lane, norm)?;
                 wave.norms.push(norm);
                 wave.farthest.push(AtomicU64::new(ordered_bits(f32::INFINITY)));
             }
@@ -302,14 +322,15 @@ impl<'a> Search<'a> {
         }
         Ok(wave)
     }
+}
 
-    fn check_norm(&self, file: &VectorFile, row: usize, norm: f64) -> Result<(), GroundTruthError> {
-        if self.metric == Metric::Cosine && norm == 0.0 {
-            let path = file.path().display().to_string();
-            return Err(GroundTruthError::ZeroVector { path, row: row as u64 });
-        }
-        Ok(())
+/// Refuses a vector without direction where directions are compared.
+fn check_norm(metric: Metric, file: &VectorFile, row: usize, norm: f64) -> Result<(), GroundTruthError> {
+    if metric == Metric::Cosine && norm == 0.0 {
+        let path = file.path().display().to_string();
+        return Err(GroundTruthError::ZeroVector { path, row: row as u64 });
     }
+    Ok(())
 }
 
 /// One thread of one wave.
@@ -373,7 +394,7 @@ impl<'a> Worker<'a> {
             for lane in 0..count {
                 let row = vectors.row(start + lane);
                 let norm = self.exact.norm(row);
-                search.check_norm(search.base, start + lane, norm)?;
+                check_norm(search.metric, search.base, start + lane, norm)?;
                 self.block.longest = self.block.longest.max(norm);
                 (terms.bias[lane], terms.scale[lane]) = row_terms(search.metric, norm);
                 terms.offset[lane] = self.packer.pack(Side::Base, row, lane, cells);

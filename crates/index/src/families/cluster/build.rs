@@ -55,6 +55,10 @@ impl Builder for ClusterOptions {
         ClusterOptions::check(self)
     }
 
+    fn calibrates(&self) -> bool {
+        true
+    }
+
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         layout_of(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
     }

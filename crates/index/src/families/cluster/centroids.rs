@@ -716,7 +716,8 @@ mod tests {
         let groups = (MOST_RUNS + 100) * GROUPS_A_RUN + 17;
         let rows = Rows((0..groups * DIM).map(|_| random.random_range(-1.0_f32..1.0)).collect());
         let mut order: Vec<u32> = (0..groups as u32).collect();
-        let placement = Placement { units: vec![GROUPS_A_RUN], exchanged: None, threads: 2, seed: 1 };
+        let placement =
+            Placement { units: vec![GROUPS_A_RUN], exchanged: None, threads: 2, seed: 1, card: None };
         placement.order(&rows, &mut order, &Silent).expect("nothing cancels");
         let centroids: Vec<f32> =
             order.iter().flat_map(|id| &rows.0[*id as usize * DIM..][..DIM]).copied().collect();

@@ -63,6 +63,10 @@ impl Builder for FlatOptions {
         FlatOptions::check(self)
     }
 
+    fn calibrates(&self) -> bool {
+        self.codes().is_some()
+    }
+
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         let threads = options.thread_count() as u64;
         let fixed = FIXED_BYTES + threads * THREAD_BYTES;

@@ -39,6 +39,10 @@ impl Builder for GraphOptions {
         GraphOptions::check(self)
     }
 
+    fn calibrates(&self) -> bool {
+        true
+    }
+
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         Plan::new(data, self, options).planned
     }

@@ -27,7 +27,7 @@ const DRAFT_SHARE: u32 = 3;
 /// sweeps cost recall on GloVe (docs/decisions/graph.md).
 const SWEEPS: usize = 64;
 /// Vectors whose order among each other does not matter: what they read stays in the caches.
-const TOGETHER: usize = 16;
+pub(super) const TOGETHER: usize = 16;
 /// Candidates of the first pass at least.
 const DRAFT_LEAST: u32 = 16;
 
@@ -53,22 +53,26 @@ impl Growth<'_> {
 
     /// The two passes of Vamana over all vectors but those `held_out` (rising).
     pub(crate) fn passes(&self, held_out: &[u32]) -> Result<Vec<u32>, IndexError> {
-        let order = self.sweeps(held_out)?;
+        let order = self.sweeps(&self.near(held_out, vec![TOGETHER])?)?;
         let [draft, full] = self.search_lists();
         self.insert("first pass", &order, 1.0, draft)?;
         self.insert("second pass", &order, self.options.alpha, full)?;
         Ok(order)
     }
 
-    /// All vectors but those `held_out` (rising), in sweeps over all of them, each as near ones follow each other. The first is
-    /// shuffled.
-    fn sweeps(&self, held_out: &[u32]) -> Result<Vec<u32>, IndexError> {
+    /// All vectors but those `held_out` (rising), near ones beside each other in `units` (see [`Placement::units`]).
+    pub(super) fn near(&self, held_out: &[u32], units: Vec<usize>) -> Result<Vec<u32>, IndexError> {
         let all = 0..self.space.count() as u32;
         let mut near: Vec<u32> = all.filter(|id| held_out.binary_search(id).is_err()).collect();
         self.progress.stage("ordering vectors", near.len() as u64);
-        let (units, exchanged) = (vec![TOGETHER], None);
-        let placement = Placement { units, exchanged, threads: self.threads, seed: self.seed };
+        let (threads, seed) = (self.threads, self.seed);
+        let placement = Placement { units, exchanged: None, threads, seed, card: None };
         placement.order(self.space, &mut near, self.progress)?;
+        Ok(near)
+    }
+
+    /// The vectors of `near` in sweeps over all of them, each as they follow each other there. The first is shuffled.
+    pub(super) fn sweeps(&self, near: &[u32]) -> Result<Vec<u32>, IndexError> {
         let mut sweeps = room("the order of insertion", near.len())?;
         for first in 0..SWEEPS {
             sweeps.extend(near.iter().skip(first).step_by(SWEEPS));
@@ -102,14 +106,14 @@ impl Growth<'_> {
         search_list: u32,
     ) -> Result<(), IndexError> {
         self.progress.stage(name, order.len() as u64);
-        self.each(order, search_list, |id, inserter| inserter.insert(id, alpha))
+        self.each((order, 0), search_list, |id, inserter| inserter.insert(id, alpha))
     }
 
     /// Prunes lists back to the maximum degree and makes every vector of `order` reachable.
     pub(crate) fn finish(&self, order: &[u32]) -> Result<(), IndexError> {
         self.progress.stage("trimming", order.len() as u64);
         let limit = self.options.max_degree as usize;
-        self.each(order, self.options.search_list, |id, inserter| {
+        self.each((order, 0), self.options.search_list, |id, inserter| {
             if self.graph.degree(id) > limit {
                 inserter.shrink(id, &[], self.options.alpha);
             }
@@ -123,10 +127,10 @@ impl Growth<'_> {
         Inserter::new(self.space, &self.graph, self.entry, self.options.max_degree, search_list)
     }
 
-    /// Runs `work` for every id of `order` on all threads, each with a state of its own. In order on one.
-    fn each(
+    /// Runs `work` for every id of `order` on all threads, each with a state of its own. In order on one. So many are done `before`.
+    pub(super) fn each(
         &self,
-        order: &[u32],
+        (order, before): (&[u32], usize),
         search_list: u32,
         work: impl Fn(u32, &mut Inserter<'_>) + Sync,
     ) -> Result<(), IndexError> {
@@ -148,8 +152,8 @@ impl Growth<'_> {
                                 return;
                             }
                             ids.iter().for_each(|id| work(*id, &mut inserter));
-                            let before = done.fetch_add(ids.len(), Ordering::Relaxed);
-                            progress.advance((before + ids.len()) as u64);
+                            let earlier = before + done.fetch_add(ids.len(), Ordering::Relaxed);
+                            progress.advance((earlier + ids.len()) as u64);
                         }
                     }
                 });
@@ -158,7 +162,7 @@ impl Growth<'_> {
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        progress.advance(order.len() as u64);
+        progress.advance((before + order.len()) as u64);
         Ok(())
     }
 }

@@ -67,8 +67,13 @@ impl<'a> Inserter<'a> {
     /// Searches for vector `id` and chooses its neighbours.
     pub(crate) fn choose(&mut self, id: u32, alpha: f32) -> &[Neighbor] {
         self.search(id);
+        self.choose_among(id, std::iter::empty(), alpha)
+    }
+
+    /// Chooses the neighbours of vector `id` among those that were expanded, those that it has, and `others`.
+    fn choose_among(&mut self, id: u32, others: impl Iterator<Item = u32>, alpha: f32) -> &[Neighbor] {
         self.ids.clear();
-        self.ids.extend(self.graph.neighbors(id));
+        self.ids.extend(self.graph.neighbors(id).chain(others));
         self.scores.resize(self.ids.len(), 0.0);
         self.space.score(id, &self.ids, &mut self.scores);
         let present = self.ids.iter().zip(&self.scores).map(|(id, d)| Neighbor { distance: *d, id: *id });
@@ -80,6 +85,18 @@ impl<'a> Inserter<'a> {
     /// Connects vector `id` with the graph, both ways.
     pub(crate) fn insert(&mut self, id: u32, alpha: f32) {
         self.choose(id, alpha);
+        self.connect(id, alpha);
+    }
+
+    /// The same of a vector that nobody searches for: its neighbours are chosen among those that it has, and `candidates`.
+    pub(crate) fn insert_among(&mut self, id: u32, candidates: impl Iterator<Item = u32>, alpha: f32) {
+        self.expanded.clear();
+        self.choose_among(id, candidates, alpha);
+        self.connect(id, alpha);
+    }
+
+    /// Makes what was chosen the list of vector `id`, and adds that to theirs.
+    fn connect(&mut self, id: u32, alpha: f32) {
         let chosen = std::mem::take(&mut self.chosen);
         self.graph.lock(id).set(chosen.iter().map(|n| n.id));
         for neighbor in &chosen {

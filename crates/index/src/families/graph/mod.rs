@@ -6,6 +6,7 @@
 pub(crate) mod adjacency;
 mod build;
 mod calibrate;
+mod candidates;
 mod connect;
 pub mod cost;
 pub(crate) mod grow;

@@ -29,7 +29,8 @@ impl Places {
     ) -> Result<Places, IndexError> {
         progress.stage("placing vectors", count as u64);
         let mut ids: Vec<u32> = (0..count as u32).collect();
-        Placement { units: vec![unit], exchanged: None, threads, seed }.order(points, &mut ids, progress)?;
+        let placement = Placement { units: vec![unit], exchanged: None, threads, seed, card: None };
+        placement.order(points, &mut ids, progress)?;
         Ok(Places::of(ids))
     }
 

@@ -42,7 +42,10 @@ impl<'a> Whole<'a> {
         let held_out = calibrate::hold_out(work.data, entry, work.options);
         let graph = Adjacency::new(space.count(), own.max_degree)?;
         let growth = Growth { space, graph, entry, options: own, seed, threads, progress };
-        let order = growth.passes(&held_out)?;
+        let order = match &work.options.card {
+            Some(card) => growth.passes_on_card(card, &held_out)?,
+            None => growth.passes(&held_out)?,
+        };
         growth.finish(&order)?;
         stages.end("grow graph");
         let layout = Layout::new(work, space)?;

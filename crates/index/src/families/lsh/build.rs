@@ -78,6 +78,10 @@ impl Builder for LshOptions {
         LshOptions::check(self)
     }
 
+    fn calibrates(&self) -> bool {
+        true
+    }
+
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         let least = self.fixed_bytes(data, options)
             + self.other_bytes(data, options).max(sorting_bytes(self.entries(data, Some(0))));

@@ -39,8 +39,13 @@ pub(super) fn divide(
         let space = load(work, &members, longest)?;
         let mut order: Vec<u32> = (0..members.len() as u32).collect();
         let unit = members.len().div_ceil(parts);
-        let placement =
-            Placement { units: vec![unit], exchanged: None, threads: work.threads, seed: work.options.seed };
+        let placement = Placement {
+            units: vec![unit],
+            exchanged: None,
+            threads: work.threads,
+            seed: work.options.seed,
+            card: None,
+        };
         placement.order(&space, &mut order, &bathyal_vectors::progress::Unheard(work.progress))?;
         pivots.extend(order.chunks(unit).map(|part| members[middle(&space, part) as usize]));
     }

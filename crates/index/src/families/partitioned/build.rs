@@ -50,6 +50,10 @@ impl Builder for PartitionedOptions {
         PartitionedOptions::check(self)
     }
 
+    fn calibrates(&self) -> bool {
+        true
+    }
+
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         plan::planned_bytes(data, self, options)
     }

@@ -45,6 +45,10 @@ impl Builder for SpannOptions {
         SpannOptions::check(self)
     }
 
+    fn calibrates(&self) -> bool {
+        true
+    }
+
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         Plan::new(data, self, options).planned
     }

@@ -7,14 +7,16 @@
 //! Figures: `docs/decisions/cluster.md`.
 
 use super::Points;
+use super::on_card::CardLosses;
 use super::project::{add, squared};
 use crate::error::IndexError;
+use bathyal_gpu::Card;
 use bathyal_kernels::product::{Product, multiply};
 use bathyal_vectors::progress::Progress;
 use std::cmp::Ordering;
 
 /// Groups that the members of a group may go to: those with the nearest means.
-const NEAR: usize = 32;
+pub(super) const NEAR: usize = 32;
 /// Members of a group that are remembered for each of these: those that lose least by going there.
 const PARTNERS: usize = 6;
 /// Rounds, each with new means, at most.
@@ -41,7 +43,7 @@ pub(crate) fn planned_bytes(dim: usize, unit: usize) -> u64 {
 
 /// Of a member that would rather be elsewhere.
 #[derive(Clone, Copy)]
-struct Wish {
+pub(super) struct Wish {
     /// How much nearer, squared; 0 if it stays.
     gain: f32,
     place: u32,
@@ -50,17 +52,17 @@ struct Wish {
 
 /// Of one group, for each of the groups near it: the members that lose least by going there, the least first.
 #[derive(Clone)]
-struct Partners {
+pub(super) struct Partners {
     losses: [[f32; PARTNERS]; NEAR],
     slots: [[u16; PARTNERS]; NEAR],
 }
 
 impl Wish {
-    const NONE: Wish = Wish { gain: 0.0, place: 0, to: 0 };
+    pub(super) const NONE: Wish = Wish { gain: 0.0, place: 0, to: 0 };
 }
 
 impl Partners {
-    const NONE: Partners =
+    pub(super) const NONE: Partners =
         Partners { losses: [[f32::INFINITY; PARTNERS]; NEAR], slots: [[0; PARTNERS]; NEAR] };
 
     fn note(&mut self, near: usize, slot: u16, loss: f32) {
@@ -79,18 +81,18 @@ impl Partners {
 }
 
 /// The groups of an order.
-struct Groups<'a, P> {
-    points: &'a P,
-    unit: usize,
-    threads: usize,
-    progress: &'a dyn Progress,
+pub(super) struct Groups<'a, P> {
+    pub(super) points: &'a P,
+    pub(super) unit: usize,
+    pub(super) threads: usize,
+    pub(super) progress: &'a dyn Progress,
     /// Row-major means: of groups, a row each, then of runs of these, of longer runs, and so on.
-    means: Vec<Vec<f32>>,
+    pub(super) means: Vec<Vec<f32>>,
     /// [`NEAR`] of each group, or as many as there are others.
-    near: Vec<[u32; NEAR]>,
+    pub(super) near: Vec<[u32; NEAR]>,
     /// How many of these count.
-    others: usize,
-    partners: Vec<Partners>,
+    pub(super) others: usize,
+    pub(super) partners: Vec<Partners>,
 }
 
 /// What one thread needs for one group.
@@ -109,12 +111,12 @@ struct Room {
 /// have fewer.
 ///
 /// # Errors
-/// [`IndexError::Cancelled`].
+/// [`IndexError::Cancelled`], and what goes wrong with `card`, which looks for what members lose where there is one.
 pub(super) fn exchange<P: Points>(
     points: &P,
     ids: &mut [u32],
     unit: usize,
-    threads: usize,
+    (threads, card): (usize, Option<&dyn Card>),
     progress: &dyn Progress,
 ) -> Result<(), IndexError> {
     let count = ids.len().div_ceil(unit.max(1));
@@ -132,13 +134,17 @@ pub(super) fn exchange<P: Points>(
         others: NEAR.min(count - 1),
         partners: vec![Partners::NONE; count],
     };
+    let mut helper = card.map(|card| CardLosses::new(card, &groups, ids.len())).transpose()?;
     for round in 0..ROUNDS {
         groups.find_means(ids);
         // Means move little after the first rounds.
         if round % 2 == 0 {
             groups.find_near();
         }
-        let wishes = groups.wishes(ids);
+        let wishes = match &mut helper {
+            Some(helper) => groups.wishes_on_card(ids, helper)?,
+            None => groups.wishes(ids),
+        };
         let exchanged = groups.grant(&wishes, ids);
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
@@ -260,9 +266,7 @@ impl<P: Points> Groups<'_, P> {
             }
         });
         self.partners = partners;
-        wishes.retain(|wish| wish.gain > 0.0);
-        wishes.sort_unstable_by(|a, b| b.gain.total_cmp(&a.gain).then(a.place.cmp(&b.place)));
-        wishes
+        in_turn(wishes)
     }
 
     /// The same of one group. What is compared is squared distances to other means less that to the own mean, about which
@@ -300,19 +304,36 @@ impl<P: Points> Groups<'_, P> {
             let product =
                 Product { rows: &room.rows, dim, columns: &room.columns, kept: others, stride: others };
             multiply(&product, &mut room.products);
-            let products = room.products.chunks_exact(others);
-            for ((slot, products), wish) in (first..).zip(products).zip(wishes) {
-                let mut best = (0.0, 0);
-                for (column, product) in products.iter().enumerate() {
-                    let loss = room.squares[column] - 2.0 * product;
-                    if loss < best.0 {
-                        best = (loss, near[column]);
-                    }
-                    partners.note(column, slot as u16, loss);
-                }
-                let place = (group as usize * self.unit + slot) as u32;
-                *wish = Wish { gain: -best.0, place, to: best.1 };
+            for products in room.products.chunks_exact_mut(others) {
+                products
+                    .iter_mut()
+                    .zip(&room.squares)
+                    .for_each(|(loss, square)| *loss = square - 2.0 * *loss);
             }
+            self.weigh((group, first), &room.products, partners, wishes);
+        }
+    }
+
+    /// Where members of a group would rather be by their `losses`, one for each group near it, and who of them would go there for least;
+    /// `first` is the slot of the first of them.
+    pub(super) fn weigh(
+        &self,
+        (group, first): (u32, usize),
+        losses: &[f32],
+        partners: &mut Partners,
+        wishes: &mut [Wish],
+    ) {
+        let near = &self.near[group as usize];
+        for ((slot, losses), wish) in (first..).zip(losses.chunks_exact(self.others)).zip(wishes) {
+            let mut best = (0.0, 0);
+            for (column, loss) in losses.iter().enumerate() {
+                if *loss < best.0 {
+                    best = (*loss, near[column]);
+                }
+                partners.note(column, slot as u16, *loss);
+            }
+            let place = (group as usize * self.unit + slot) as u32;
+            *wish = Wish { gain: -best.0, place, to: best.1 };
         }
     }
 
@@ -340,6 +361,13 @@ impl<P: Points> Groups<'_, P> {
         }
         exchanged
     }
+}
+
+/// Those who would rather be elsewhere, the most eager first.
+pub(super) fn in_turn(mut wishes: Vec<Wish>) -> Vec<Wish> {
+    wishes.retain(|wish| wish.gain > 0.0);
+    wishes.sort_unstable_by(|a, b| b.gain.total_cmp(&a.gain).then(a.place.cmp(&b.place)));
+    wishes
 }
 
 fn by_distance(a: &(f32, u32), b: &(f32, u32)) -> Ordering {

@@ -47,7 +47,7 @@ impl Points for Gathered {
 /// What halving needs, reused from piece to piece.
 pub(super) struct Halving<'a, P> {
     points: &'a P,
-    placement: &'a Placement,
+    placement: &'a Placement<'a>,
     /// The ids of a sample, and its vectors.
     drawn: Vec<u32>,
     sample: Vec<f32>,
@@ -68,7 +68,7 @@ pub(super) struct Cut {
 }
 
 impl<'a, P: Points> Halving<'a, P> {
-    pub(super) fn new(points: &'a P, placement: &'a Placement) -> Self {
+    pub(super) fn new(points: &'a P, placement: &'a Placement<'a>) -> Self {
         let mean = || vec![0.0; points.dim()];
         Halving {
             points,

@@ -8,12 +8,14 @@
 
 pub(crate) mod exchange;
 mod halve;
+mod on_card;
 pub(crate) mod planes;
 pub(crate) mod project;
 #[cfg(test)]
 mod tests;
 
 use crate::error::IndexError;
+use bathyal_gpu::Card;
 use bathyal_vectors::progress::Progress;
 use halve::Halving;
 use std::sync::Mutex;
@@ -56,7 +58,7 @@ fn read_all(points: &impl Points, ids: &[u32], rows: &mut [f32]) {
 
 /// How vectors are placed.
 #[derive(Debug, Clone)]
-pub(crate) struct Placement {
+pub(crate) struct Placement<'a> {
     /// Vectors that belong together, by rising level (pages, groups of pages, runs of groups), each number a multiple
     /// of the one before. Counted from the first vector, every unit of every level is full; only the last may have fewer.
     pub(crate) units: Vec<usize>,
@@ -66,9 +68,11 @@ pub(crate) struct Placement {
     pub(crate) threads: usize,
     /// Seed of the samples. The order depends on it and not on the threads.
     pub(crate) seed: u64,
+    /// What helps to exchange members; the order does not depend on it.
+    pub(crate) card: Option<&'a dyn Card>,
 }
 
-impl Placement {
+impl Placement<'_> {
     /// Bytes a vector while the largest piece is cut.
     pub(crate) const KEY_BYTES: u64 = 16;
 
@@ -80,7 +84,7 @@ impl Placement {
     /// Permutes `ids`, which rise, so that near vectors lie together.
     ///
     /// # Errors
-    /// [`IndexError::Cancelled`].
+    /// [`IndexError::Cancelled`], and what goes wrong with the card.
     pub(crate) fn order(
         &self,
         points: &impl Points,
@@ -95,7 +99,7 @@ impl Placement {
         let third = |number| Third { all: progress, number, count: ids.len() as u64 };
         let [halving, exchanging, within] = [0, 1, 2].map(third);
         Placement { units: coarse, exchanged: None, ..*self }.halve(points, ids, &halving)?;
-        exchange::exchange(points, ids, unit, threads, &exchanging)?;
+        exchange::exchange(points, ids, unit, (threads, self.card), &exchanging)?;
         Placement { units: fine, exchanged: None, ..*self }.order_within(points, ids, unit, &within)
     }
 

@@ -39,7 +39,7 @@ impl Planes {
     /// Planes that cut a set of `vectors` into parts of about `most` vectors or fewer, found on `sample`, which has
     /// `rows` of them.
     pub(crate) fn new(sample: &impl Points, rows: usize, vectors: usize, most: usize, seed: u64) -> Planes {
-        let placement = Placement { units: vec![1], exchanged: None, threads: 1, seed };
+        let placement = Placement { units: vec![1], exchanged: None, threads: 1, seed, card: None };
         let mut halving = Halving::new(sample, &placement);
         let wanted = most as f64 / MARGIN * rows as f64 / vectors.max(1) as f64;
         let mut planes = Planes { nodes: Vec::new(), parts: 0 };

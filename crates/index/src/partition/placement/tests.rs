@@ -18,12 +18,12 @@ impl Points for Rows {
     }
 }
 
-fn placement(unit: usize, threads: usize) -> Placement {
-    Placement { units: vec![unit, 4 * unit], exchanged: None, threads, seed: 7 }
+fn placement(unit: usize, threads: usize) -> Placement<'static> {
+    Placement { units: vec![unit, 4 * unit], exchanged: None, threads, seed: 7, card: None }
 }
 
 /// The same, and units exchange members.
-fn exchanging(unit: usize, threads: usize) -> Placement {
+fn exchanging(unit: usize, threads: usize) -> Placement<'static> {
     Placement { exchanged: Some(unit), ..placement(unit, threads) }
 }
 

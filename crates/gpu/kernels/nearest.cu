@@ -1,0 +1,135 @@
+// Many queries with many vectors, a tile of 128 x 128 pairs a block: products in registers, by way of shared memory; those pairs come back
+// whose value is not above the limit of the query. As the screen of `crates/vectors` does on a processor: what comes back is measured
+// there, so that sums may be taken in any order, and fused, as long as their error stays within the bound that the limits allow for.
+//
+// A row is whole words of 4 bytes, zeros behind its last value. A cell is what a product is made of: a float, or four bytes.
+#include "device.h"
+
+// Queries, and vectors, of a tile; a thread has 8 x 8 of its pairs.
+#define TILE 128
+#define TILE_THREADS 256
+// Cells of a row that are multiplied between two barriers.
+#define CELLS 16
+// Words from one cell of all rows to the next: rows that are written side by side fall on different banks.
+#define PITCH (TILE + 4)
+
+// Kinds of cells. As `Cells` in src/nearest/mod.rs.
+#define FLOATS 0
+#define HALVES 1
+#define UNSIGNED 2
+#define SIGNED 3
+
+// As `Args` in src/nearest/args.rs.
+struct NearestArgs {
+  const u32* queries;
+  const u32* vectors;   // of a block
+  const float* biases;  // of each vector
+  const float* scales;
+  const float* limits;  // of each query
+  u64* found;           // how many pairs there are, then as many of them as there is room for: query << 32 | vector
+  u64 room;             // pairs
+  u32 words;            // of a row
+  u32 kind;
+  u32 query_count;
+  u32 first, count;     // of the block's vectors
+  u32 unused;
+};
+
+struct alignas(16) Four {
+  u32 cells[4];
+};
+
+DEVICE Four four(const u32* cells) { return *(const Four*)cells; }
+
+// `sum` and the product of two cells.
+template <u32 KIND>
+DEVICE u32 multiplied(u32 a, u32 b, u32 sum) {
+  if (KIND == UNSIGNED) return dot4_unsigned(a, b, sum);
+  if (KIND == SIGNED) return (u32)dot4(a, b, (int)sum);
+  return __float_as_uint(__fmaf_rn(__uint_as_float(a), __uint_as_float(b), __uint_as_float(sum)));
+}
+
+template <u32 KIND>
+DEVICE float product(u32 sum) {
+  if (KIND == UNSIGNED) return __uint2float_rn(sum);
+  if (KIND == SIGNED) return __int2float_rn((int)sum);
+  return __uint_as_float(sum);
+}
+
+// Puts the cells of one step of a tile's rows side by side; there are none beyond the last row or word.
+template <u32 KIND>
+DEVICE void take_cells(const u32* rows, u64 first, u32 count, u32 words, u32 step, u32* cells) {
+  const u32 taken = KIND == HALVES ? CELLS / 2 : CELLS;
+  for (u32 i = threadIdx.x; i < TILE * taken; i += TILE_THREADS) {
+    const u32 row = i / taken, word = i % taken, at = step * taken + word;
+    const u32 value = row < count && at < words ? rows[(first + row) * words + at] : 0;
+    if (KIND == HALVES) {
+      cells[2 * word * PITCH + row] = __float_as_uint(half_float(value));
+      cells[(2 * word + 1) * PITCH + row] = __float_as_uint(half_float(value >> 16));
+    } else {
+      cells[word * PITCH + row] = value;
+    }
+  }
+}
+
+// Which of 8 of a tile's rows number `i` of a thread is: two times four that lie side by side.
+DEVICE u32 row_of(u32 thread, u32 i) { return TILE / 2 * (i / 4) + 4 * thread + i % 4; }
+
+template <u32 KIND>
+DEVICE void screen_tile(const NearestArgs& args, u32* queries) {
+  u32* vectors = queries + CELLS * PITCH;
+  const u32 tiles = (args.query_count + TILE - 1) / TILE;
+  const u32 first_query = blockIdx.x % tiles * TILE, first_vector = blockIdx.x / tiles * TILE;
+  const u32 query_count = args.query_count - first_query, count = args.count - first_vector;
+  const u32 x = threadIdx.x % 16, y = threadIdx.x / 16;
+  const u32 taken = KIND == HALVES ? CELLS / 2 : CELLS;
+  u32 sums[8][8] = {};
+  for (u32 step = 0; step * taken < args.words; step++) {
+    __syncthreads();
+    take_cells<KIND>(args.queries, first_query, query_count, args.words, step, queries);
+    take_cells<KIND>(args.vectors, (u64)args.first + first_vector, count, args.words, step, vectors);
+    __syncthreads();
+    for (u32 cell = 0; cell < CELLS; cell++) {
+      const Four a[2] = {four(queries + cell * PITCH + 4 * y), four(queries + cell * PITCH + TILE / 2 + 4 * y)};
+      const Four b[2] = {four(vectors + cell * PITCH + 4 * x), four(vectors + cell * PITCH + TILE / 2 + 4 * x)};
+      for (u32 i = 0; i < 8; i++) {
+        for (u32 j = 0; j < 8; j++) {
+          sums[i][j] = multiplied<KIND>(a[i / 4].cells[i % 4], b[j / 4].cells[j % 4], sums[i][j]);
+        }
+      }
+    }
+  }
+  u64 near = 0;
+  for (u32 j = 0; j < 8; j++) {
+    const u32 row = row_of(x, j);
+    if (row >= count) continue;
+    const float bias = args.biases[args.first + first_vector + row];
+    const float scale = args.scales[args.first + first_vector + row];
+    for (u32 i = 0; i < 8; i++) {
+      const u32 query = row_of(y, i);
+      if (query >= query_count) continue;
+      const float value = __fadd_rn(bias, -__fmul_rn(scale, product<KIND>(sums[i][j])));
+      // What is not a number is never above, so that such pairs come back.
+      if (!(value > args.limits[first_query + query])) near |= 1ull << (8 * i + j);
+    }
+  }
+  if (near == 0) return;
+  u64 at = atomicAdd(args.found, (u64)__popcll(near));
+  ROLLED
+  for (u32 pair = 0; pair < 64; pair++) {
+    if (!(near >> pair & 1)) continue;
+    const u64 query = first_query + row_of(y, pair / 8);
+    if (at < args.room) args.found[1 + at] = query << 32 | (args.first + first_vector + row_of(x, pair % 8));
+    at++;
+  }
+}
+
+KERNEL(TILE_THREADS) nearest(NearestArgs args) {
+  SHARED(pool);
+  switch (args.kind) {
+    case FLOATS: return screen_tile<FLOATS>(args, (u32*)pool);
+    case HALVES: return screen_tile<HALVES>(args, (u32*)pool);
+    case UNSIGNED: return screen_tile<UNSIGNED>(args, (u32*)pool);
+    default: return screen_tile<SIGNED>(args, (u32*)pool);
+  }
+}
