@@ -179,6 +179,18 @@ impl Loaded {
     }
 }
 
+/// From where searches will read, and what else they have memory of.
+fn origin<'a>(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    options: &'a OpenOptions,
+) -> Result<Origin<'a>, IndexError> {
+    let far = directory.traffic().is_some();
+    let lines = !far && moves_lines(directory, manifest, options)?;
+    let (card, whole) = (options.card.as_deref(), options.tier == TierChoice::Card);
+    Ok(Origin { place: options.tier.place(), far, lines, card, whole })
+}
+
 /// The threads that a caller means: 0 is all cores.
 fn thread_count(threads: usize) -> usize {
     match threads {
@@ -280,10 +292,7 @@ impl Index {
         let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
         let traffic = directory.traffic();
-        let far = traffic.is_some();
-        let lines = !far && moves_lines(directory, &manifest, options)?;
-        let (card, whole) = (options.card.as_deref(), options.tier == TierChoice::Card);
-        let from = Origin { place: options.tier.place(), far, lines, card, whole };
+        let from = origin(directory, &manifest, options)?;
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let goes_on = options.processor_goes_on && options.card.is_some();
         let standby = goes_on.then(|| MemorySplit::standby_bytes(&manifest, &*stored, from.place));
