@@ -251,6 +251,41 @@ fn where_a_card_does_not_do_the_processor_begins() {
     assert!(matches!(error, IndexError::Parameter(_)), "{error}");
 }
 
+/// A query may want more than a card does of one, which is no reason to give the card up.
+#[test]
+fn what_is_too_much_for_a_card_is_searched_by_the_processor_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    // Of vectors so long that a page holds two of them.
+    let family = ClusterOptions { group_vectors: 2, ..ClusterOptions::default() };
+    let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
+    build(&vectors(Element::F32, 2600, 12 * DIM, 1), &path, &options, &Silent).unwrap();
+    let queries = vectors(Element::F32, 6, 12 * DIM, 2);
+    let probing = |probes| SearchOptions {
+        effort: Effort::SearchList(60),
+        probes: Some(probes),
+        ..SearchOptions::default()
+    };
+    let here = open(&path, &OpenOptions::default());
+    let refused =
+        open(&path, &OpenOptions { card: card(EmulatedOptions::default()), ..OpenOptions::default() });
+    let error = search(&refused, &queries, probing(2000)).unwrap_err();
+    assert!(matches!(error, IndexError::Gpu(GpuError::Unsuited(_))), "{error}");
+    let index = open(&path, &going_on(card(EmulatedOptions::default())));
+    let found = search(&index, &queries, probing(2000)).unwrap();
+    same(&found, &search(&here, &queries, probing(2000)).unwrap(), "many groups");
+    assert!(
+        found.notes.iter().any(|note| note.contains("what a graphics card does not")),
+        "{:?}",
+        found.notes
+    );
+    assert!(index.card_trouble().is_none() && index.card().unwrap().asked == 0);
+    // The card goes on searching.
+    let found = search(&index, &queries, probing(20)).unwrap();
+    same(&found, &search(&here, &queries, probing(20)).unwrap(), "few groups");
+    assert_eq!(index.card().unwrap().asked, queries.count() as u64);
+}
+
 #[test]
 fn going_on_keeps_to_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();

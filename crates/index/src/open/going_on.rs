@@ -29,7 +29,7 @@ impl CardTrouble {
 
     /// Bytes of memory that a processor which goes on has taken.
     pub(super) fn taken_bytes(&self) -> u64 {
-        self.searcher().map_or(0, |_| self.bytes)
+        self.standby.as_ref().filter(|standby| standby.is_open()).map_or(0, |_| self.bytes)
     }
 
     /// What searches instead of a card that is lost.
@@ -39,7 +39,11 @@ impl CardTrouble {
 
     /// What a user should know of it.
     pub(super) fn note(&self) -> Option<String> {
-        Some(format!("this processor searches, and not a graphics card: {}", self.why()?))
+        if let Some(why) = self.why() {
+            return Some(format!("this processor searches, and not a graphics card: {why}"));
+        }
+        let beyond = self.standby.as_ref()?.beyond()?;
+        Some(format!("this processor has searched what a graphics card does not: {beyond}"))
     }
 }
 

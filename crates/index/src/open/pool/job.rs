@@ -225,11 +225,15 @@ impl Job {
         mut scratch: Scratch,
     ) -> Ended {
         let started = Instant::now();
+        if scratch.for_card && job.known.lost_card().is_none() {
+            // What the last query wanted was too much for a card, which this one's need not be.
+            scratch = job.scratch();
+        }
         let mut outcome = job.search(&cx, query, &mut scratch).await;
         if let (Err(IndexError::Gpu(lost)), Some(standby)) = (&outcome, &job.known.standby) {
             outcome = match standby.opened(&cx, lost).await {
                 Ok(opened) => {
-                    scratch.state = opened.query_state();
+                    (scratch.state, scratch.for_card) = (opened.query_state(), true);
                     job.search(&cx, query, &mut scratch).await
                 }
                 Err(error) => Err(error),
@@ -243,7 +247,7 @@ impl Job {
         &self,
         cx: &Cx,
         query: usize,
-        Scratch { state, found }: &mut Scratch,
+        Scratch { state, found, .. }: &mut Scratch,
     ) -> Result<QueryStats, IndexError> {
         let row = &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes];
         found.clear();
@@ -260,8 +264,8 @@ impl Job {
     pub(in crate::open) fn scratch(&self) -> Scratch {
         let opened = &self.known.opened;
         let here = self.tenant().here().min(opened.len() - 1);
-        let standby = self.known.standby.as_ref().and_then(|standby| standby.now());
-        Scratch { state: standby.unwrap_or(&opened[here]).clone().query_state(), found: Vec::new() }
+        let opened = self.known.lost_card().unwrap_or(&opened[here]);
+        Scratch { state: opened.clone().query_state(), found: Vec::new(), for_card: false }
     }
 
     /// Adds an answer to `answers`, and gives the query's memory back for the next.
@@ -306,6 +310,8 @@ pub(in crate::open) struct Scratch {
     state: Box<dyn QueryState>,
     /// The neighbours of the last one.
     found: Vec<Neighbor>,
+    /// Whether the state is that of the processor, for a query that a card has failed.
+    for_card: bool,
 }
 
 /// What one worker answered.

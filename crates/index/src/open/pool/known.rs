@@ -20,6 +20,11 @@ pub(in crate::open) struct Known {
 }
 
 impl Known {
+    /// What searches instead of a card that is lost, once it does.
+    pub(super) fn lost_card(&self) -> Option<&Arc<dyn Opened>> {
+        self.standby.as_ref()?.now()
+    }
+
     /// One for each lane.
     pub(in crate::open) fn lanes(
         tenant: Arc<Tenant>,

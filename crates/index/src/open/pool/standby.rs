@@ -16,6 +16,8 @@ pub(in crate::open) struct Standby {
     opens: Box<Opens>,
     /// Why the card is not used any more.
     lost: OnceLock<GpuError>,
+    /// What was too much for a card that is.
+    beyond: OnceLock<GpuError>,
     opened: OnceLock<Result<Arc<dyn Opened>, Arc<IndexError>>>,
     /// Who waits for that, once it is being opened.
     waiting: Mutex<Option<Vec<TaskWaker>>>,
@@ -25,8 +27,8 @@ impl Standby {
     pub(in crate::open) fn new(
         opens: impl Fn() -> Result<Arc<dyn Opened>, IndexError> + Send + Sync + 'static,
     ) -> Arc<Standby> {
-        let (lost, opened) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Standby { opens: Box::new(opens), lost, opened, waiting: Mutex::default() })
+        let (lost, beyond, opened) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Arc::new(Standby { opens: Box::new(opens), lost, beyond, opened, waiting: Mutex::default() })
     }
 
     /// Why the card is not used any more, if so.
@@ -34,12 +36,23 @@ impl Standby {
         self.lost.get()
     }
 
-    /// What searches instead of the card, once it does.
+    /// What was too much for the card, if something was.
+    pub(in crate::open) fn beyond(&self) -> Option<&GpuError> {
+        self.beyond.get()
+    }
+
+    /// Whether the codes are in memory.
+    pub(in crate::open) fn is_open(&self) -> bool {
+        self.opened.get().is_some_and(Result::is_ok)
+    }
+
+    /// What searches instead of a card that is lost, once it does.
     pub(in crate::open) fn now(&self) -> Option<&Arc<dyn Opened>> {
+        self.lost()?;
         self.opened.get()?.as_ref().ok()
     }
 
-    /// What searches instead of a card that has failed for a query as `lost` says. A thread of its own opens it, so that whoever waits can
+    /// What answers a query instead of a card that has failed it as `lost` says. A thread of its own opens it, so that whoever waits can
     /// be given up meanwhile.
     pub(in crate::open) async fn opened(
         self: &Arc<Self>,
@@ -61,6 +74,10 @@ impl Standby {
         lost: &GpuError,
         waker: impl FnOnce() -> TaskWaker,
     ) -> Option<&Result<Arc<dyn Opened>, Arc<IndexError>>> {
+        match lost {
+            GpuError::Unsuited(_) => self.beyond.get_or_init(|| lost.clone()),
+            lost => self.lost.get_or_init(|| lost.clone()),
+        };
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = self.opened.get() {
             return Some(opened);
@@ -69,7 +86,6 @@ impl Standby {
         waiting.get_or_insert_default().push(waker());
         drop(waiting);
         if !begun {
-            self.lost.get_or_init(|| lost.clone());
             let this = self.clone();
             let thread = std::thread::Builder::new().name("bathyal-standby".into());
             if let Err(error) = thread.spawn(move || this.open()) {
@@ -95,7 +111,7 @@ impl Standby {
     }
 
     fn without(&self, source: Arc<IndexError>) -> IndexError {
-        let card = self.lost().map_or_else(String::new, ToString::to_string);
+        let card = self.lost().or(self.beyond()).map_or_else(String::new, ToString::to_string);
         IndexError::WithoutCard { card, source }
     }
 }
