@@ -112,16 +112,16 @@ impl<L> Shared<L> {
     pub(super) fn give_back(&self, slot: u32) {
         let mut line = self.line();
         line.free.push(slot);
-        let waiting = line.waiting.pop();
+        // All: one who was woken for something else has asked twice, or is gone, and whoever it was that he was woken instead of would wait
+        // for ever. Who comes too late waits again.
+        let waiting = std::mem::take(&mut line.waiting);
         // All others may have asked.
         let ready = self.is_ready(&line);
         drop(line);
         if ready {
             self.bell.notify_one();
         }
-        if let Some(waker) = waiting {
-            waker.wake();
-        }
+        waiting.iter().for_each(TaskWaker::wake);
     }
 }
 

@@ -179,7 +179,8 @@ fn a_launch_that_fails_takes_no_answers_of_another() {
 fn a_query_that_is_given_up_gives_its_place_back() {
     for mini_batch in [None, Some(1)] {
         let (service, _) = service(1, mini_batch);
-        for number in 0..50 {
+        // None that is a defect or an error.
+        for number in 100..150 {
             let given_up = |cx: &Cx| {
                 let place = Place::take(service.shared(), None);
                 let cx = cx.clone();
@@ -193,6 +194,37 @@ fn a_query_that_is_given_up_gives_its_place_back() {
         }
         assert!(all_doubled(&doubled(&service, &[7, 8, 9], 2)));
     }
+}
+
+#[test]
+fn one_that_is_woken_in_vain_takes_nobodys_turn() {
+    let (service, _) = service(1, None);
+    let mut left = (0..4_u32).rev();
+    let next = |cx: &Cx| {
+        let (number, cx, service) = (left.next()?, cx.clone(), &service);
+        Some(async move {
+            // The first three look for a place over and over, as they do that are woken for something else.
+            let mut vain = if number == 0 { 0 } else { 3 };
+            let mut place = loop {
+                match Place::take(service.shared(), Some(cx.task_waker())) {
+                    Some(place) => break place,
+                    None if vain > 0 => {
+                        vain -= 1;
+                        cx.task_waker().wake();
+                        cx.parked().await;
+                    }
+                    None => cx.parked().await,
+                }
+            };
+            ask(&mut place, number, &cx);
+            answered(&mut place, &cx).await
+        })
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    let control = Control { cancel: None, deadline: Some(until) };
+    let mut ended = 0;
+    engine().run(4, next, |_| ended += 1, control).expect("nobody waits for ever");
+    assert_eq!(ended, 4);
 }
 
 #[test]

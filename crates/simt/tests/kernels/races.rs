@@ -125,6 +125,8 @@ fn no_two_threads_touch_the_same_without_a_barrier() {
         let folder = tempfile::tempdir().unwrap();
         let program = replayer(folder.path(), Some((*name, &source(name).replace(from, to)))).unwrap();
         let found = all.iter().rev().find_map(|record| replay(&program, record));
-        assert!(found.as_ref().is_some_and(|said| said.contains("data race")), "{left_out}: {found:?}");
+        // What is read in between may lead anywhere before it is told of.
+        let told = |said: &String| said.contains("data race") || said.contains("SEGV");
+        assert!(found.as_ref().is_some_and(told), "{left_out}: {found:?}");
     }
 }
