@@ -360,7 +360,8 @@ fn one_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let function = compile(folder.path(), text.as_ref().map(|(name, text)| (*name, &**text)));
     let changed = mutant.map(|(_, name, ..)| name);
-    for seed in 0..4 {
+    // What the kernels are without a change is looked at by other tests, too.
+    for seed in 0..if changed.is_some() { 4 } else { 1 } {
         let card = |memory_bytes| {
             let options = EmulatedOptions { seed, memory_bytes, ..EmulatedOptions::default() };
             // SAFETY: libraries stay open.
