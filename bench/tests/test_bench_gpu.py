@@ -38,6 +38,15 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[str
     command.chmod(0o755)
     monkeypatch.setattr(bench_gpu, "BATCHES", (64, 256))
     monkeypatch.setattr(bench_gpu, "RECALLS", ("0.9", "0.95"))
+    indexes = ("cluster", "graph")
+    monkeypatch.setattr(bench_gpu, "INDEXES", {name: bench_gpu.INDEXES[name] for name in indexes})
+    devices = {"processor": "cpu", "card": "gpu"}
+    searches = {
+        f"{name}, {words}": (name, ("--device", device))
+        for name in indexes
+        for words, device in devices.items()
+    }
+    monkeypatch.setattr(bench_gpu, "SEARCHES", searches)
     monkeypatch.setattr(
         bench_gpu, "COMMANDS", {"ground truth": ("groundtruth", "{base}", "{query}", "{new}.ibin")}
     )
@@ -56,8 +65,8 @@ def test_what_was_measured_is_not_measured_again(
     bench_gpu.main(machine)
     asked = calls(tmp_path)
     count = {word: sum(call[0] == word for call in asked) for word in ("build", "groundtruth", "search")}
-    # On the processor three indexes, two recalls and two batches, five times; on the card each row is tried once.
-    assert count == {"build": 3, "groundtruth": REPEATS, "search": 3 * 2 * 2 * REPEATS + 5}
+    # On the processor two indexes, two recalls and two batches, five times; on the card each row is tried once.
+    assert count == {"build": 2, "groundtruth": REPEATS, "search": 2 * 2 * 2 * REPEATS + 2}
     in_flight = [call[call.index("--in-flight") + 1] for call in asked if call[0] == "search"]
     assert set(in_flight) == {"32", "128"}
     text = (tmp_path / "work/report.md").read_text()
