@@ -1,5 +1,5 @@
 //! Hops of graph searches through pages that hold many vectors and link as a whole: a query hands over the links of the pages that have
-//! arrived, page by page, parks, and gets the pages to open next. The codes lie on the card as those of [`hops`](crate::hops) do.
+//! arrived, page by page, parks, and gets the pages to open next. The codes lie on the card as those of [`hops`] do.
 
 mod args;
 mod parts;
