@@ -25,7 +25,7 @@ BENCH_VENV := target/bench-venv
 BENCH_PYTHON := $(BENCH_VENV)/bin/python
 BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
-.PHONY: help demo test test-rust test-python test-data install lint format docs licences bench fuzz soak ci clean \
+.PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
 	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing
 .DEFAULT_GOAL := help
@@ -74,6 +74,15 @@ format: ## rewrite the sources in the project's format
 
 docs: ## the library's documentation, in target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+$(VENV)/.site: scripts/site-requirements.txt | $(VENV_PYTHON)
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# The theme's makers advertise what they make next.
+site: $(INSTALLED) $(VENV)/.site ## the documentation as a site, in target/site; warnings are errors
+	$(VENV_PYTHON) -m pytest -q python/tests/test_site.py
+	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict --quiet
 
 licences: ## check the licence of every dependency against deny.toml
 	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences

@@ -43,13 +43,10 @@ def source(data: Data) -> Data:
 def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     """Reads a file of vectors into an array of ``vectors x dim``.
 
-    ======================================== =================================================
-    ``.fbin`` ``.f16bin`` ``.u8bin`` ``.i8bin``  mapped, read-only
-    ``.fvecs`` ``.bvecs``                    mapped, read-only, rows not C-contiguous
-    ``.npy``                                 mapped, read-only
-    ``.hdf5`` ``.h5``                        mapped if the dataset is contiguous, else in memory
-    ``.parquet``                             in memory
-    ======================================== =================================================
+    * ``.fbin`` ``.f16bin`` ``.u8bin`` ``.i8bin`` ``.npy``: mapped, read-only
+    * ``.fvecs`` ``.bvecs``: mapped, read-only, rows not C-contiguous
+    * ``.hdf5`` ``.h5``: mapped if the dataset is contiguous, else in memory
+    * ``.parquet``: in memory
 
     A mapped file takes address space and no memory of its own. It must not be cut while it is mapped.
 

@@ -295,14 +295,14 @@ def has_room(folder: pathlib.Path) -> bool:
 
 
 @contextlib.contextmanager
-def running_server(program: str, place: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Options that reach a server with the bucket ``tests``, which lies in the new folder ``place``."""
+def running_server(program: str, place: pathlib.Path, bucket: str = "tests") -> Iterator[dict[str, str]]:
+    """Options that reach a server with ``bucket``, which lies in the new folder ``place``."""
     services = ("s3", "master", "filer", "volume", "webdav", "admin")
     ports = dict(zip(services, free_ports(len(services)), strict=True))
     folder = place / "server"
     folder.mkdir(parents=True)
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": SECRET}
-    command = [program, "mini", f"-dir={folder}", "-bucket=tests", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command = [program, "mini", f"-dir={folder}", f"-bucket={bucket}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += ["-admin.ui=false", "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += [f"-{service}.port={port}" for service, port in ports.items()]
     with (
@@ -317,7 +317,7 @@ def running_server(program: str, place: pathlib.Path) -> Iterator[dict[str, str]
         }
         try:
             wait_for(ports["s3"], process)
-            wait_for_bucket("s3://tests/nothing", options)
+            wait_for_bucket(f"s3://{bucket}/nothing", options)
             yield options
         finally:
             # Asked to end, it may wait for ever; nobody wants what it holds.

@@ -105,3 +105,10 @@ pub mod store {
     pub use bathyal_store::memory::MemoryStore;
     pub use bathyal_store::{Generation, Store, StoreError};
 }
+
+/// The Rust of the pages that newcomers read, which has to compile.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+}

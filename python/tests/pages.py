@@ -1,0 +1,214 @@
+"""The blocks of a page of the documentation, run as a reader runs them: in order, in one folder.
+
+A page says what the reader knows and a test does not, in comments that nobody sees:
+
+``<!-- not run: REASON -->``      before a block: it wants what a test does not have. It is checked and counted
+``<!-- continues: PAGE -->``      the reader is in the folder that another page has left, beside this one
+``<!-- bucket: NAME -->``         a store with such a bucket is there, and the environment leads to it
+``<!-- port: NUMBER -->``         a port that a program listens at; the test takes a free one in its place
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+"""Every page whose blocks run."""
+
+RUN = ("sh", "python")
+COMPILED = "rust"
+SHOWN = ("text",)
+"""What a program prints. All other languages are mistakes."""
+
+SECONDS = 300
+"""A block that takes longer does not end."""
+
+FENCE = re.compile(r"^```(\S*)$")
+COMMENT = re.compile(r"^<!-- (not run|continues|bucket|port): (.+) -->$")
+
+
+class PageError(Exception):
+    """A page that is not written as a page is, or a block of it that failed."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    page: pathlib.Path
+    line: int
+    """The number of its first line of code, from 1."""
+    language: str
+    code: str
+    not_run: str | None
+    """Why, if a test cannot run it."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, as editors understand it."""
+        return f"{self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page}:{self.line}"
+
+
+@dataclass
+class Page:
+    """The blocks of one file, and what it says about itself."""
+
+    path: pathlib.Path
+    blocks: list[Block] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def read(path: pathlib.Path, text: str | None = None) -> Page:
+    """The page at ``path``."""
+    page, reason, begun = Page(path), None, None
+    code: list[str] = []
+    lines = (path.read_text(encoding="utf-8") if text is None else text).splitlines()
+    for number, line in enumerate(lines, start=1):
+        fence, comment = FENCE.match(line), COMMENT.match(line)
+        if begun is not None:
+            if line == "```":
+                page.blocks.append(Block(path, begun[0], begun[1], "\n".join(code) + "\n", reason))
+                begun, reason = None, None
+            else:
+                code.append(line)
+        elif fence:
+            begun, code = (number + 1, _language(path, number, fence[1])), []
+        elif line.startswith("    ") or line.lstrip().startswith("```"):
+            raise PageError(f"{path}:{number}: a block has to be fenced and begin at the margin")
+        elif comment and comment[1] == "not run":
+            reason = comment[2]
+        elif comment:
+            page.settings[comment[1]] = comment[2]
+        elif line.startswith("<!--"):
+            raise PageError(f"{path}:{number}: no such comment; {__doc__}")
+        elif line and reason is not None:
+            raise PageError(f"{path}:{number}: 'not run' stands directly before a block")
+    if begun is not None:
+        raise PageError(f"{path}:{begun[0]}: the block does not end")
+    return page
+
+
+def _language(path: pathlib.Path, number: int, named: str) -> str:
+    language = named.split(",")[0]
+    if language not in (*RUN, COMPILED, *SHOWN):
+        raise PageError(f"{path}:{number}: a block is one of {', '.join((*RUN, COMPILED, *SHOWN))}")
+    return language
+
+
+class Reader:
+    """Somebody who types all blocks of a page, with one shell and one Python."""
+
+    def __init__(self, folder: pathlib.Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.environment = dict(environment)
+        self._names: dict[str, Any] = {"__name__": "__main__"}
+        self._groups: list[int] = []
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._names.clear()
+        for group in self._groups:
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def run(self, page: Page) -> int:
+        """Runs what can be run of ``page``; how many blocks that were."""
+        count = 0
+        port = page.settings.get("port")
+        # The environment may have it from a page before this one.
+        free = str(_free_port()) if port else None
+        for block in page.blocks:
+            if block.language not in RUN or block.not_run:
+                continue
+            code = block.code.replace(port, free) if port and free else block.code
+            if block.language == "sh":
+                self._shell(block, code)
+            else:
+                self._python(block, code)
+            if free and _in_background(code):
+                _wait_for(int(free), block)
+            count += 1
+        return count
+
+    def _shell(self, block: Block, code: str) -> None:
+        shown, left = self.folder.parent / "shown", self.folder.parent / "environment"
+        script = f"{code}\nenv -0 > {left}\n"
+        with open(shown, "wb") as output:
+            process = subprocess.Popen(
+                [shutil.which("bash") or "bash", "-euo", "pipefail", "-c", script],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            if _in_background(code):
+                self._groups.append(process.pid)
+            try:
+                status = process.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status = None
+        if status != 0:
+            said = shown.read_text(errors="replace")[-4000:]
+            raise PageError(f"{block.place}: the shell ended with {status}\n{block.code}\n{said}")
+        entries = left.read_text(errors="surrogateescape").split("\0")
+        self.environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+    def _python(self, block: Block, code: str) -> None:
+        os.environ.clear()
+        os.environ.update(self.environment)
+        # Lines in front, so that tracebacks have the lines of the page.
+        compiled = compile("\n" * (block.line - 1) + code, str(block.page), "exec")
+        try:
+            exec(compiled, self._names)
+        except Exception as error:
+            raise PageError(f"{block.place}: {type(error).__name__}: {error}\n{block.code}") from error
+
+
+def _in_background(code: str) -> bool:
+    return any(line.endswith(" &") for line in code.splitlines())
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+def _wait_for(port: int, block: Block) -> None:
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise PageError(f"{block.place}: nobody listens at port {port}")
+
+
+def commands(code: str) -> Iterator[tuple[str, set[str]]]:
+    """Each call of ``bathyal`` in a shell block: its command and the long options that it names."""
+    joined = code.replace("\\\n", " ")
+    for line in joined.splitlines():
+        call = re.match(r"bathyal ([a-z-]+)(.*)", line.split(" #")[0])
+        if call:
+            yield call[1], set(re.findall(r"(?<=\s)--[a-z][a-z-]*", call[2]))

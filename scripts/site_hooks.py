@@ -1,0 +1,182 @@
+"""What the documentation's site has besides the pages of docs/, as hooks of MkDocs: see mkdocs.yml.
+
+* Pages of the repository that lie outside docs/, such as README.md, which is the first page.
+* A reference of the command, made of its own help, and one of the package, made of its own text, so that neither is
+  ever older than what it describes.
+* Links between all of these. What is no page is named, and linked where ``repo_url`` says where the sources are.
+* In ``nav``, ``FOLDER/*`` stands for the pages of a folder that are named nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import pathlib
+import posixpath
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = pathlib.Path(__file__).parents[1]
+OUTSIDE = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "bench/README.md": "bench.md",
+}
+"""Where pages of the repository that are not in docs/ are in the site."""
+ORIGINS = {there: here for here, there in OUTSIDE.items()}
+COMMAND = "reference/command.md"
+PYTHON = "reference/python.md"
+
+LINK = re.compile(
+    r"```.*?^```|`[^`\n]*`|(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)", re.S | re.M
+)
+FENCE = re.compile(r"^```(\w+),\S*$", re.M)
+"""The language of a block, and what other programs want to know of it."""
+ROLE = re.compile(r":(?:func|class|meth|attr|data|exc|mod):<code>~?([\w.]+)</code>")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Writes out what ``FOLDER/*`` of ``nav`` stands for."""
+    named = set(_named(config.nav))
+    config.nav = _written_out(config.nav, named)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are not in docs/."""
+    for here, there in OUTSIDE.items():
+        files.append(File.generated(config, there, content=(ROOT / here).read_text(encoding="utf-8")))
+    files.append(File.generated(config, COMMAND, content=command_reference()))
+    files.append(File.generated(config, PYTHON, content=python_reference()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, files: Files, config: MkDocsConfig) -> str:
+    """Leads links to where their targets are in the site."""
+    there = page.file.src_uri
+    here = ORIGINS.get(there, f"docs/{there}")
+
+    def led(match: re.Match[str]) -> str:
+        target = match["target"]
+        if target is None or "://" in target or target.startswith(("#", "mailto:")):
+            return match[0]
+        path, _, anchor = target.partition("#")
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
+        found = OUTSIDE.get(place, place.removeprefix("docs/") if place.startswith("docs/") else None)
+        if found and files.get_file_from_path(found):
+            to = posixpath.relpath(found, posixpath.dirname(there) or ".")
+            return f"{match['image']}[{match['text']}]({to}{'#' if anchor else ''}{anchor})"
+        # A dead end stays one, which MkDocs complains of.
+        return _source(match["text"], place, config.repo_url) if (ROOT / place).exists() else match[0]
+
+    return FENCE.sub(r"```\1", LINK.sub(led, markdown))
+
+
+def on_page_content(content: str, page: Page, **_: Any) -> str:
+    """Makes links of the names that the package's own text speaks of."""
+    if page.file.src_uri != PYTHON:
+        return content
+    known = set(re.findall(r'id="(bathyal\.[\w.]+)"', content))
+
+    def led(match: re.Match[str]) -> str:
+        name = match[1]
+        shown = f"<code>{html.escape(name)}</code>"
+        full = name if name.startswith("bathyal.") else f"bathyal.{name}"
+        if full not in known:
+            # A method names another one of its class by its name alone.
+            inside = [one for one in known if one.endswith(f".{name}")]
+            full = inside[0] if len(inside) == 1 else ""
+        return f'<a href="#{full}">{shown}</a>' if full else shown
+
+    return ROLE.sub(led, content)
+
+
+def _source(text: str, place: str, repository: str | None) -> str:
+    if repository:
+        return f"[{text}]({repository.rstrip('/')}/blob/main/{place})"
+    return f"`{place}`" if text.strip("`") == place else f"{text} (`{place}`)"
+
+
+def _named(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict):
+        for inside in nav.values():
+            yield from _named(inside)
+    else:
+        for inside in nav or []:
+            yield from _named(inside)
+
+
+def _written_out(nav: Any, named: set[str]) -> Any:
+    if isinstance(nav, dict):
+        return {title: _written_out(inside, named) for title, inside in nav.items()}
+    if not isinstance(nav, list):
+        return nav
+    found: list[Any] = []
+    for entry in nav:
+        if isinstance(entry, str) and entry.endswith("*"):
+            pages = sorted((ROOT / "docs").glob(f"{entry}.md"))
+            names = [page.relative_to(ROOT / "docs").as_posix() for page in pages]
+            found += [name for name in names if name not in named]
+        else:
+            found.append(_written_out(entry, named))
+    return found
+
+
+def command_reference() -> str:
+    """What the command says of itself."""
+    parts = [
+        "# The command",
+        "Every page of help of `bathyal`, as the command prints it: `bathyal COMMAND --help`. The [guide]"
+        "(../guide/README.md) has examples that run.",
+    ]
+    for words, text in _helps(()):
+        name = " ".join(("bathyal", *words))
+        parts.append(f"{'#' * min(2 + max(len(words) - 1, 0), 4)} {name}\n\n```text\n{text.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _helps(words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The help of a command, then of those under it."""
+    call = [sys.executable, "-m", "bathyal", *words, "--help"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT / "docs")
+    if done.returncode != 0:
+        raise PluginError(
+            f"`{' '.join(call)}` failed, so that there is no reference of the command; `make site` installs the "
+            f"package first\n{done.stderr}"
+        )
+    yield words, done.stdout
+    listed = re.search(r"^Commands:\n(.*?)\n\n", done.stdout, re.S | re.M)
+    for under in re.findall(r"^  ([a-z][a-z0-9-]*) ", listed[1] if listed else "", re.M):
+        if under != "help":
+            yield from _helps((*words, under))
+
+
+def python_reference() -> str:
+    """What the package's public names say of themselves."""
+    tree = ast.parse((ROOT / "python" / "bathyal" / "__init__.py").read_text(encoding="utf-8"))
+    names: list[str] = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    functions = [name for name in names if name[0].islower()]
+    classes = [name for name in names if name[0].isupper()]
+    parts = [
+        "# The Python package",
+        "Every public name of `bathyal`. The examples run with the package's tests. The [guide]"
+        "(../guide/README.md) goes from task to task.",
+    ]
+    parts += [f"::: bathyal.{name}" for name in functions + classes]
+    return "\n\n".join(parts) + "\n"
