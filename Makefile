@@ -116,10 +116,15 @@ bench-diskann: peer-diskann ## Bathyal beside DiskANN on BATHYAL_DATA/sift-a: an
 $(BENCH_PYTHON):
 	$(PYTHON) -m venv $(BENCH_VENV)
 
+# What the bench itself counts and draws with.
+$(BENCH_VENV)/.packages: | $(BENCH_PYTHON)
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy 'matplotlib>=3.8' \
+		'tomli; python_version < "3.11"'
+	@touch $@
+
 # Bathyal as it is now: measured indexes are of the sources that they are measured with.
-$(BENCH_VENV)/.bathyal: $(SOURCES) | $(BENCH_PYTHON)
+$(BENCH_VENV)/.bathyal: $(SOURCES) | $(BENCH_VENV)/.packages
 	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy 'tomli; python_version < "3.11"'
 	@touch $@
 
 $(BENCH_VENV)/.peers: bench/bathyal_bench/install.py bench/bathyal_bench/peers/__init__.py | $(BENCH_PYTHON)
@@ -130,11 +135,11 @@ bench-peers: $(BENCH_VENV)/.bathyal ## the systems that Bathyal is measured besi
 	@$(MAKE) peer-diskann || echo "DiskANN cannot be built here; reports will say that it was not measured"
 	@touch $(BENCH_VENV)/.peers
 
-bench: $(BENCH_VENV)/.bathyal $(BENCH_VENV)/.peers ## Bathyal beside other systems: make bench SUITE=bench/suites/sift.toml
+bench: $(BENCH_VENV)/.packages $(BENCH_VENV)/.bathyal $(BENCH_VENV)/.peers ## Bathyal beside other systems: make bench SUITE=bench/suites/sift.toml
 	@test -n "$(SUITE)" || { echo "say which suite: make bench SUITE=bench/suites/sift.toml"; exit 1; }
 	$(BENCH_SYSTEMS) run $(SUITE) $(BENCH_ARGS)
 
-bench-report: $(BENCH_PYTHON) ## write a report again: make bench-report RECORDS=FILE.jsonl
+bench-report: $(BENCH_VENV)/.packages ## write a report again: make bench-report RECORDS=FILE.jsonl
 	$(BENCH_SYSTEMS) report $(RECORDS)
 
 bench-check: ## show that the bench works, on small generated data; minutes

@@ -11,11 +11,16 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from bathyal_bench.page import page
 from bathyal_bench.points import read_records
 from bathyal_bench.runner import ROOT, Run
 from bathyal_bench.suite import Suite, read_suite
 from bathyal_bench.tables import report
+
+try:
+    from bathyal_bench.page import page
+except ImportError as error:
+    # Before hours of measuring, not after them.
+    sys.exit(f"error: {error}, which reports need: run `make bench-report` or `make bench`, which install it")
 
 WORK = ROOT / "bench/.work/systems"
 SUITES = ROOT / "bench/suites"

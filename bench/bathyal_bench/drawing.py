@@ -1,49 +1,119 @@
-"""Plots as SVG text: curves over recall or ratio, and bars. Nothing is fetched, nothing runs."""
+"""Pictures as SVG text: curves over recall or ratio, and bars. Matplotlib draws them.
+
+A picture is as wide as a phone's screen and only ever grows, so that its words can be read everywhere. It has no
+background, and its colours follow the reader's light or dark scheme.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import re
+import textwrap
+import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-WIDTH, HEIGHT = 620, 400
-LEFT, RIGHT, TOP, BOTTOM = 74, 16, 34, 52
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.textpath import text_to_path
+
+# In pixels. The words of a picture of this width have the sizes below.
+WIDTH, PLOT_HEIGHT = 420, 210
+TITLE_SIZE, TEXT_SIZE = 12, 10
+TITLE_ROW, TEXT_ROW = 16, 14
+EDGE = 8
+# Within the edges.
+ROOM = WIDTH - 2 * EDGE
+# From a tick's label to its axis, and below the axis for the labels of ticks and its own.
+LABEL_GAP, BELOW_AXIS = 6, 36
+BAR_HEIGHT, BAR_GAP = 11, 5
+# Matplotlib counts in inches, of 72 pixels in SVG.
+INCH = 72
+
 # Recall is drawn by the logarithm of what is missing: 0.9, 0.99 and 0.999 are equally far apart.
 RECALL_TICKS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+# All that have a label where the axis is long.
+MAIN_RECALLS = (0.5, 0.9, 0.95, 0.99, 0.999)
 # Beyond the most, points are drawn at the edge.
-LEAST_RECALL, MOST_RECALL = 0.5, 0.9995
+LEAST_RECALL, MOST_RECALL = 0.5, 0.9999
 # A ratio is drawn by the logarithm of what is above 1, from the worse to the better.
 RATIO_TICKS = (2, 1.5, 1.2, 1.1, 1.05, 1.02, 1.01, 1.005, 1.002, 1.001)
-MOST_RATIO, LEAST_RATIO = 2.0, 1.0005
-# Dark enough on white, and told apart by eyes that see red and green alike when markers differ too.
-COLOURS = (
-    "#0057b7",
-    "#d62728",
-    "#2a9d3a",
-    "#e38b00",
-    "#7b3fa0",
-    "#007f8b",
-    "#a0522d",
-    "#d6308f",
-    "#5a6b00",
-    "#444444",
-    "#4aa3df",
-    "#b01e5a",
-    "#00734d",
-    "#8c6d1f",
-)
-MARKERS = ("circle", "square", "triangle", "diamond")
-BAR_HEIGHT, BAR_GAP, BAR_LABELS = 18, 7, 210
+MAIN_RATIOS = (2, 1.5, 1.1, 1.05, 1.01, 1.001)
+MOST_RATIO, LEAST_RATIO = 2.0, 1.0001
+# An axis over more powers of ten than this has room for the labels of its main ticks alone.
+FINE_POWERS, FINE_POWERS_UP = 2.0, 3.0
+MOST_TICKS = 10
+# Larger numbers have exponents on the axis.
+MOST_PLAIN = 1e8
+
+# Words, axes and grids, on a light and on a dark ground.
+INK, DARK_INK = "#1c1c1c", "#e8e8e8"
+# Each system's colour on a light ground and on a dark one. Eyes that see red and green alike have the markers.
+COLOURS = {
+    "#0057b7": "#6cb2ff",
+    "#d62728": "#ff7b72",
+    "#1f8a2f": "#5fd075",
+    "#c26a00": "#ffb14d",
+    "#7b3fa0": "#c792ea",
+    "#007f8b": "#4dd0d8",
+    "#a0522d": "#d99a75",
+    "#d6308f": "#ff8ac8",
+    "#5a6b00": "#c3d24a",
+    "#444445": "#b5b5b5",
+    "#2f8fd0": "#9fd4ff",
+    "#b01e5a": "#f06a9b",
+    "#00734d": "#45c79a",
+    "#8c6d1f": "#d6b656",
+}
+DARK = COLOURS | {INK: DARK_INK}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+SPREAD = "bars span the repeats, from the least to the most"
+
+SVG = "http://www.w3.org/2000/svg"
+HREF = "{http://www.w3.org/1999/xlink}href"
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": TEXT_SIZE,
+    # Words stay words, in the reader's own font; and a dollar sign is no formula.
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
+    "grid.alpha": 0.15,
+    "grid.linewidth": 0.7,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point: where it lies and what its tooltip says."""
+    """A point: where it lies, what its tooltip says, and between what its repeats lie where there are several."""
 
     x: float
     y: float
     tooltip: str
+    least: float | None = None
+    most: float | None = None
+
+    def spread(self) -> tuple[float, float]:
+        """How far the repeats reach below and above."""
+        least = self.y if self.least is None else self.least
+        most = self.y if self.most is None else self.most
+        return max(self.y - least, 0.0), max(most - self.y, 0.0)
 
 
 @dataclass(frozen=True)
@@ -62,15 +132,20 @@ class Axis:
 
     label: str
     ticks: tuple[float, ...]
+    main_ticks: tuple[float, ...]
     position: Callable[[float], float]
     """Where a value lies, before scaling."""
     worst: float
     """Points that are worse are not drawn."""
+    best: float
+    """Points that are better are drawn here."""
+    beyond: str
+    """The label of ``best``."""
 
 
 def colour(style: int) -> str:
-    """The colour of a system."""
-    return COLOURS[style % len(COLOURS)]
+    """The colour of a system on a light ground."""
+    return list(COLOURS)[style % len(COLOURS)]
 
 
 def recall_position(recall: float) -> float:
@@ -83,120 +158,240 @@ def ratio_position(ratio: float) -> float:
     return -math.log10(max(ratio, LEAST_RATIO) - 1)
 
 
-RECALL = Axis("recall@k (logarithm of what is missing)", RECALL_TICKS, recall_position, LEAST_RECALL)
-RATIO = Axis("overall ratio (logarithm of what is above 1)", RATIO_TICKS, ratio_position, MOST_RATIO)
+RECALL = Axis(
+    "recall@k (logarithm of what is missing)",
+    RECALL_TICKS,
+    MAIN_RECALLS,
+    recall_position,
+    LEAST_RECALL,
+    MOST_RECALL,
+    f"≥{MOST_RECALL}",
+)
+RATIO = Axis(
+    "overall ratio (logarithm of what is above 1)",
+    RATIO_TICKS,
+    MAIN_RATIOS,
+    ratio_position,
+    MOST_RATIO,
+    LEAST_RATIO,
+    f"≤{LEAST_RATIO}",
+)
 
 
 def log_ticks(least: float, most: float) -> list[float]:
-    """1, 2 and 5 times powers of ten between two positive numbers; only the powers where they are many.
+    """1, 2 and 5 times powers of ten between two positive numbers; only the powers where they are many, and what is
+    around them where there are none between.
 
     >>> log_ticks(8, 60)
     [10.0, 20.0, 50.0]
+    >>> log_ticks(3, 40000)
+    [10.0, 100.0, 1000.0, 10000.0]
+    >>> log_ticks(6, 7)
+    [5.0, 10.0]
     """
-    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    steps = (1, 2, 5) if len(powers) <= 4 else (1,)
-    ticks = [float(step * 10.0**power) for power in powers for step in steps]
-    return [tick for tick in ticks if least <= tick <= most]
+    powers = range(math.floor(math.log10(least)) - 1, math.ceil(math.log10(most)) + 2)
+    steps = (1, 2, 5) if math.log10(most / least) <= FINE_POWERS_UP else (1,)
+    ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+    between = [tick for tick in ticks if least <= tick <= most]
+    if len(between) > 1:
+        return between[:: math.ceil(len(between) / MOST_TICKS)]
+    return [
+        max(tick for tick in ticks if tick <= least),
+        *between,
+        min(tick for tick in ticks if tick > most),
+    ]
 
 
 def plain(value: float) -> str:
     """A tick's label.
 
-    >>> plain(20000.0), plain(0.5), plain(2.0)
-    ('20,000', '0.5', '2')
+    >>> plain(20000.0), plain(0.5), plain(2.0), plain(1e19)
+    ('20,000', '0.5', '2', '1e+19')
     """
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
-
-
-def marker(kind: str, x: float, y: float, fill: str, tooltip: str) -> str:
-    """A marker with its tooltip."""
-    title = f"<title>{escape(tooltip)}</title>"
-    if kind == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}">{title}</circle>'
-    shapes = {
-        "square": ((-3.6, -3.6), (3.6, -3.6), (3.6, 3.6), (-3.6, 3.6)),
-        "triangle": ((0, -4.6), (4.4, 3.6), (-4.4, 3.6)),
-        "diamond": ((0, -5), (4.6, 0), (0, 5), (-4.6, 0)),
-    }
-    corners = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in shapes[kind])
-    return f'<polygon points="{corners}" fill="{fill}">{title}</polygon>'
-
-
-def text(x: float, y: float, words: str, anchor: str = "middle", more: str = "") -> str:
-    """A line of text."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(words)}</text>'
+    return f"{value:,.0f}" if 1 <= value < MOST_PLAIN else f"{value:g}"
 
 
 def over(axis: Axis, title: str, unit: str, curves: list[Curve]) -> str:
     """Curves over an axis, with a logarithmic one of ``unit``; ``y`` of the marks is positive."""
     left = axis.position(axis.worst)
-    shown = [
-        (curve, [one for one in curve.marks if axis.position(one.x) >= left and one.y > 0])
-        for curve in curves
+    shown = []
+    for curve in curves:
+        marks = [one for one in curve.marks if axis.position(one.x) >= left and 0 < one.y < math.inf]
+        if marks:
+            shown.append((curve, marks))
+    if not shown:
+        return nothing(title)
+    every = [one for _, marks in shown for one in marks]
+    spread = any(sum(one.spread()) > 0 for one in every)
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": f"{title}{shown}"}):
+        figure = Figure((WIDTH / INCH, 1), dpi=INCH)
+        FigureCanvasSVG(figure)
+        plot = figure.add_subplot()
+        set_x_axis(plot, axis, [one.x for one in every])
+        set_y_axis(plot, every)
+        lines = [draw_curve(plot, axis, curve, marks) for curve, marks in shown]
+        legend = set_legend(figure, lines, [curve.name for curve, _ in shown], SPREAD if spread else "")
+        lay_out(figure, plot, legend, title, unit)
+        tooltips = {
+            one.get_gid(): [mark.tooltip for mark in marks]
+            for one, (_, marks) in zip(lines, shown, strict=True)
+        }
+        return as_text(figure, title, tooltips)
+
+
+def nothing(title: str) -> str:
+    """What stands in place of a picture of nothing."""
+    return f"<p>{escape(title)}: nothing was measured.</p>"
+
+
+def lay_out(figure: Figure, plot: Axes, legend: Legend, title: str, unit: str) -> None:
+    """Title, unit, plot and legend below each other, the figure as high as all of them."""
+    top = heading_height(title, unit)
+    legend_height = legend.get_window_extent().height
+    height = math.ceil(top + PLOT_HEIGHT + BELOW_AXIS + TEXT_ROW / 2 + legend_height + EDGE)
+    figure.set_figheight(height / INCH)
+    labels = [label.get_text() for label in plot.get_yticklabels()]
+    left = EDGE + max(words_width(label, TEXT_SIZE) for label in labels) + LABEL_GAP
+    # Half of the last label of the axis lies beyond it.
+    right = WIDTH - EDGE - words_width(plot.get_xticklabels()[-1].get_text(), TEXT_SIZE) / 2
+    bottom = height - top - PLOT_HEIGHT
+    plot.set_position((left / WIDTH, bottom / height, (right - left) / WIDTH, PLOT_HEIGHT / height))
+    legend.set_bbox_to_anchor((EDGE / WIDTH, EDGE / height), transform=figure.transFigure)
+    heading(figure, title, unit)
+
+
+def heading_height(title: str, unit: str) -> float:
+    """How much room :func:`heading` takes, and what is between it and a plot."""
+    rows = folded(title, TITLE_SIZE, "bold").count("\n"), folded(unit, TEXT_SIZE).count("\n")
+    return EDGE / 2 + (rows[0] + 1) * TITLE_ROW + (rows[1] + 1) * TEXT_ROW + EDGE
+
+
+def heading(figure: Figure, title: str, unit: str) -> None:
+    """The title, and below it the unit of what is drawn."""
+    lines = folded(title, TITLE_SIZE, "bold").split("\n")
+    rows = [(line, TITLE_SIZE, TITLE_ROW, "bold") for line in lines]
+    rows += [(line, TEXT_SIZE, TEXT_ROW, "normal") for line in folded(unit, TEXT_SIZE).split("\n")]
+    height, below = figure.get_figheight() * INCH, EDGE / 2
+    for line, size, row, weight in rows:
+        below += row
+        figure.text(EDGE / WIDTH, 1 - (below - 4) / height, line, fontsize=size, weight=weight, va="baseline")
+
+
+def words_width(words: str, size: float, weight: str = "normal") -> float:
+    """How wide a line of words is, in pixels."""
+    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    width: float = text_to_path.get_text_width_height_descent(words, font, ismath=False)[0]
+    return width
+
+
+def folded(words: str, size: float, weight: str = "normal", room: float = ROOM) -> str:
+    """Words in as many lines as they need to stay within ``room``."""
+    letters = len(words)
+    lines = [words]
+    while letters > 1 and max(words_width(line, size, weight) for line in lines) > room:
+        letters -= 1
+        lines = textwrap.wrap(words, letters)
+    return "\n".join(lines)
+
+
+def set_x_axis(plot: Axes, axis: Axis, values: list[float]) -> None:
+    """The part of an axis that values lie on, from a tick to a tick."""
+    positions = [axis.position(value) for value in values]
+    ticks = {axis.position(one): f"{one:g}" for one in axis.ticks} | {axis.position(axis.best): axis.beyond}
+    # The positions of equal values are equal, bit by bit.
+    first = max((one for one in ticks if one <= min(positions)), default=min(ticks))
+    last = min(one for one in ticks if one >= max(positions))
+    if first == last:
+        first = max((one for one in ticks if one < last), default=first)
+        last = min((one for one in ticks if one > first), default=last)
+    if last - first > FINE_POWERS:
+        main = {axis.position(one) for one in axis.main_ticks}
+        ticks = {one: words for one, words in ticks.items() if one in main or one in (first, last)}
+    margin = (last - first) * 0.02
+    plot.set_xlim(first - margin, last + margin)
+    inside = [one for one in ticks if first <= one <= last]
+    plot.set_xticks(inside, [ticks[one] for one in inside])
+    plot.set_xlabel(axis.label)
+    plot.grid(axis="x")
+
+
+def set_y_axis(plot: Axes, marks: list[Mark]) -> None:
+    """A logarithmic axis with room for the spread of the repeats."""
+    values = [
+        value for one in marks for value in (one.y, one.least, one.most) if value and 0 < value < math.inf
     ]
-    marks = [one for _, some in shown for one in some]
-    if not marks:
-        return f"<p>{escape(title)}: nothing was measured.</p>"
-    positions = [axis.position(one.x) for one in marks]
-    x_least, x_most = min(positions) - 0.05, max(positions) + 0.05
-    y_least, y_most = min(one.y for one in marks) / 1.3, max(one.y for one in marks) * 1.3
-
-    def x_of(value: float) -> float:
-        share = (axis.position(value) - x_least) / (x_most - x_least)
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-    def y_of(value: float) -> float:
-        share = math.log(value / y_least) / math.log(y_most / y_least)
-        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-
-    ticks = [one for one in axis.ticks if x_least <= axis.position(one) <= x_most]
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
-    parts.append(text(WIDTH / 2, 18, title, more='class="title"'))
-    parts += axes(ticks, log_ticks(y_least, y_most), x_of, y_of)
-    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axis.label))
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    parts.append(text(16, middle, unit, more=f'transform="rotate(-90 16 {middle:.1f})"'))
-    for curve, some in shown:
-        parts.append(line(curve, [(x_of(one.x), y_of(one.y), one.tooltip) for one in some]))
-    return "\n".join([*parts, "</svg>"])
+    least, most = min(values) / 1.1, max(values) * 1.1
+    ticks = log_ticks(least, most)
+    plot.set_yscale("log", nonpositive="clip")
+    plot.set_ylim(min(least, ticks[0]), max(most, ticks[-1]))
+    plot.set_yticks(ticks, [plain(tick) for tick in ticks])
+    plot.minorticks_off()
+    plot.grid(axis="y")
 
 
-def axes(
-    x_ticks: list[float], y_ticks: list[float], x_of: Callable[[float], float], y_of: Callable[[float], float]
-) -> list[str]:
-    """The frame, the grid and the labels of its lines."""
-    frame = f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}"'
-    parts = [f'{frame} class="frame"/>']
-    for tick in x_ticks:
-        x = x_of(tick)
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="grid"/>')
-        parts.append(text(x, HEIGHT - BOTTOM + 16, f"{tick:g}"))
-    for tick in y_ticks:
-        y = y_of(tick)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        parts.append(text(LEFT - 6, y + 4, plain(tick), "end"))
-    return parts
-
-
-def line(curve: Curve, places: list[tuple[float, float, str]]) -> str:
-    """A curve and its markers, in a group that the legend can hide."""
+def draw_curve(plot: Axes, axis: Axis, curve: Curve, marks: list[Mark]) -> Line2D:
+    """A line with its markers and the spread of its repeats, all of one class, by which a page hides a system."""
     fill = colour(curve.style)
-    kind = MARKERS[curve.style % len(MARKERS)]
-    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
-    width = 3 if curve.strong else 1.6
-    dash = "" if curve.style < len(COLOURS) else ' stroke-dasharray="5 3"'
-    drawn = f'<polyline points="{corners}" fill="none" stroke="{fill}" stroke-width="{width}"{dash}/>'
-    marks = "".join(marker(kind, x, y, fill, tooltip) for x, y, tooltip in places)
-    return f'<g class="system-{curve.style}">{drawn}{marks}</g>'
+    apart = [one for one in marks if sum(one.spread()) > 0]
+    if apart:
+        below, above = zip(*(one.spread() for one in apart), strict=True)
+        drawn = plot.errorbar(
+            [axis.position(one.x) for one in apart],
+            [one.y for one in apart],
+            yerr=[below, above],
+            fmt="none",
+            ecolor=fill,
+            elinewidth=1,
+            capsize=2.5,
+        )
+        for cap in drawn.lines[1]:
+            cap.set_markerfacecolor("none")
+        for part, artist in enumerate([*drawn.lines[1], *drawn.lines[2]]):
+            artist.set_gid(f"system-{curve.style}.spread-{part}")
+    (line,) = plot.plot(
+        [axis.position(one.x) for one in marks],
+        [one.y for one in marks],
+        color=fill,
+        linestyle="-" if curve.style < len(COLOURS) else (0, (4, 2)),
+        linewidth=2.2 if curve.strong else 1.2,
+        marker=MARKERS[curve.style % len(MARKERS)],
+        markersize=6 if curve.strong else 5,
+        markeredgewidth=0,
+        clip_on=False,
+        gid=f"system-{curve.style}.line",
+    )
+    return line
 
 
-def legend_sign(style: int) -> str:
-    """The marker of a system, for the legend."""
-    fill = colour(style)
-    sign = marker(MARKERS[style % len(MARKERS)], 14, 7, fill, "")
-    dash = "" if style < len(COLOURS) else ' stroke-dasharray="5 3"'
-    stroke = f'<line x1="1" x2="27" y1="7" y2="7" stroke="{fill}" stroke-width="2"{dash}/>'
-    return f'<svg class="sign" viewBox="0 0 28 14">{stroke}{sign}</svg>'
+def set_legend(figure: Figure, lines: list[Line2D], names: list[str], about: str) -> Legend:
+    """What bars are, and the systems, in as many columns as there is room for."""
+    # Of a sign, and from a column to the next; legends count in letters.
+    sign, gap = 2.2, 0.9
+    labels = [folded(name, TEXT_SIZE, room=ROOM - sign * TEXT_SIZE) for name in names]
+    for columns in (3, 2, 1):
+        legend = figure.legend(
+            lines,
+            ["."] * len(lines),
+            title=about or None,
+            title_fontsize=TEXT_SIZE,
+            alignment="left",
+            loc="lower left",
+            ncols=columns,
+            frameon=False,
+            handlelength=sign - 0.5,
+            handletextpad=0.5,
+            columnspacing=gap,
+            labelspacing=0.35,
+            borderpad=0,
+            borderaxespad=0,
+        )
+        # Set afterwards: a label that begins with a line below would be left out.
+        for text, label in zip(legend.get_texts(), labels, strict=True):
+            text.set_text(label)
+        if columns == 1 or legend.get_window_extent().width <= ROOM:
+            return legend
+        legend.remove()
+    raise AssertionError("one column is the last")
 
 
 @dataclass(frozen=True)
@@ -210,24 +405,130 @@ class Bar:
 
 
 def bars(title: str, unit: str, some: list[Bar]) -> str:
-    """Horizontal bars from zero, shortest first."""
+    """Horizontal bars from zero, shortest first, each below its name."""
     ordered = sorted(some, key=lambda one: one.value)
     if not ordered:
-        return f"<p>{escape(title)}: nothing was measured.</p>"
+        return nothing(title)
+    names = [folded(one.name, TEXT_SIZE).split("\n") for one in ordered]
+    row = BAR_HEIGHT + BAR_GAP
+    top = heading_height(title, unit)
+    height = top + sum(row + TEXT_ROW * len(lines) for lines in names)
     most = max(one.value for one in ordered) or 1.0
-    height = TOP + len(ordered) * (BAR_HEIGHT + BAR_GAP) + 24
-    space = WIDTH - BAR_LABELS - 90
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
-    parts.append(text(WIDTH / 2, 18, title, more='class="title"'))
-    for row, one in enumerate(ordered):
-        y = TOP + row * (BAR_HEIGHT + BAR_GAP)
-        length = max(1.0, one.value / most * space)
-        parts.append(text(BAR_LABELS - 8, y + 13, one.name, "end"))
-        tooltip = f"<title>{escape(f'{one.name}: {one.label}')}</title>"
-        parts.append(
-            f'<rect x="{BAR_LABELS}" y="{y}" width="{length:.1f}" height="{BAR_HEIGHT}" '
-            f'fill="{colour(one.style)}">{tooltip}</rect>'
-        )
-        parts.append(text(BAR_LABELS + length + 6, y + 13, one.label, "start"))
-    parts.append(text(BAR_LABELS + space / 2, height - 6, unit))
-    return "\n".join([*parts, "</svg>"])
+    longest = ROOM - LABEL_GAP - max(words_width(one.label, TEXT_SIZE) for one in ordered)
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": f"{title}{ordered}"}):
+        figure = Figure((WIDTH / INCH, height / INCH), dpi=INCH)
+        FigureCanvasSVG(figure)
+        heading(figure, title, unit)
+        # Of pixels, from the corner above.
+        plot = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
+        plot.set_axis_off()
+        below = top
+        for one, lines in zip(ordered, names, strict=True):
+            for line in lines:
+                below += TEXT_ROW
+                plot.text(EDGE, below - 4, line, va="baseline")
+            # No bar is too short to be seen.
+            length = max(one.value / most * longest, 1.0)
+            middle = below + BAR_HEIGHT / 2
+            plot.barh(
+                middle, length, BAR_HEIGHT, left=EDGE, color=colour(one.style), gid=f"system-{one.style}.bar"
+            )
+            plot.text(EDGE + length + LABEL_GAP, middle, one.label, va="center_baseline")
+            below += row
+        return as_text(figure, title, {})
+
+
+def as_text(figure: Figure, title: str, tooltips: dict[str, list[str]]) -> str:
+    """A figure as SVG that can stand in a page or alone: tooltips, dark colours, and nothing that is of no use."""
+    written = io.StringIO()
+    figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    root = xml.fromstring(written.getvalue())
+    for group in root.iter(f"{{{SVG}}}g"):
+        marks = group.iter(f"{{{SVG}}}use")
+        for mark, words in zip(marks, tooltips.get(group.get("id", ""), ()), strict=False):
+            xml.SubElement(mark, f"{{{SVG}}}title").text = words
+    # Who drew it, and a style for everything.
+    for name in ("metadata", "defs"):
+        one = root.find(f"{{{SVG}}}{name}")
+        if one is not None:
+            root.remove(one)
+    used = {one.get(HREF, "")[1:] for one in root.iter(f"{{{SVG}}}use")}
+    used |= set(re.findall(r"url\(#([^)]+)\)", written.getvalue()))
+    for one in root.iter():
+        tidy(one, used)
+    flatten(root)
+    root.insert(0, dark_rules(root))
+    height = root.get("viewBox", "").split()[-1]
+    root.attrib.clear()
+    root.attrib |= {"class": "picture", "role": "img", "aria-label": title}
+    root.attrib |= {"viewBox": f"0 0 {WIDTH} {height}", "width": str(WIDTH), "height": height}
+    root.attrib |= {"font-family": "system-ui, sans-serif", "stroke-linejoin": "round"}
+    xml.register_namespace("", SVG)
+    return xml.tostring(root, encoding="unicode")
+
+
+def tidy(one: xml.Element, used: set[str]) -> None:
+    """Makes attributes of an element's style, which rules for dark grounds can overrule, and a class of its id."""
+    for declaration in filter(None, one.attrib.pop("style", "").split(";")):
+        name, _, value = (words.strip() for words in declaration.partition(":"))
+        if name == "font":
+            # Of Matplotlib before 3.11: weight and size in one, in no order that attributes could have.
+            one.attrib |= {"font-size": found[0]} if (found := re.search(r"[\d.]+px", value)) else {}
+            one.attrib |= {"font-weight": found[0]} if (found := re.match(r"bold|\d+(?= )", value)) else {}
+        elif name != "font-family":
+            one.set(name, value)
+    name = one.get("id", "")
+    if name not in used:
+        one.attrib.pop("id", None)
+    if name.startswith("system-"):
+        one.set("class", name.partition(".")[0])
+    if HREF in one.attrib:
+        one.set("href", one.attrib.pop(HREF))
+    moved = re.match(r"translate\((\S+) (\S+)\)( rotate\(-0\))?$", one.get("transform", ""))
+    if moved:
+        one.set("x", moved[1])
+        one.set("y", moved[2])
+    if moved or "rotate(-0" in one.get("transform", ""):
+        del one.attrib["transform"]
+    for name in ("d", "x", "y", "transform"):
+        if name in one.attrib:
+            one.set(name, rounded(one.attrib[name]))
+    one.tail = None
+    if not one.tag.endswith(("text", "title")):
+        one.text = None
+
+
+def rounded(numbers: str) -> str:
+    """Numbers to a hundredth, in one line.
+
+    >>> rounded("M 36.080865 2.000001 \\n L -0.5 7")
+    'M 36.08 2 L -0.5 7'
+    """
+    short = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), numbers)
+    return " ".join(short.split())
+
+
+def flatten(parent: xml.Element) -> None:
+    """Takes away groups that say nothing, and what is not drawn."""
+    for place in reversed(range(len(parent))):
+        child = parent[place]
+        flatten(child)
+        drawn = child.get("fill") != "none" or child.get("stroke", "none") != "none"
+        if child.tag == f"{{{SVG}}}path" and not drawn:
+            parent.remove(child)
+        elif child.tag == f"{{{SVG}}}g" and not child.attrib:
+            parent[place : place + 1] = list(child)
+
+
+def dark_rules(root: xml.Element) -> xml.Element:
+    """The colours that take the place of those of a picture on a dark ground."""
+    present = {(name, one.get(name)) for one in root.iter() for name in ("fill", "stroke")}
+    rules = [
+        f'.picture [{name}="{light}"]{{{name}:{dark}}}'
+        for light, dark in DARK.items()
+        for name in ("fill", "stroke")
+        if (name, light) in present
+    ]
+    style = xml.Element(f"{{{SVG}}}style")
+    style.text = f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}"
+    return style

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from bathyal_bench.drawing import RATIO, RECALL, Bar, Curve, Mark, bars, legend_sign, over
+from bathyal_bench.drawing import RATIO, RECALL, Bar, Curve, Mark, bars, colour, over
 from bathyal_bench.points import (
     Point,
     Section,
@@ -38,24 +38,27 @@ from bathyal_bench.tables import (
 )
 
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1320px; padding: 0 1em; color: #1c1c1c; }
-h1 { font-size: 1.6em; } h2 { margin-top: 2em; border-bottom: 1px solid #ccc; } h3 { margin-top: 1.4em; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 12px; }
-svg { width: 100%; height: auto; background: white; } svg text { font: 12px system-ui, sans-serif; }
-svg text.title { font-weight: 600; font-size: 14px; }
-.frame { fill: none; stroke: #777; } .grid { stroke: #e4e4e4; }
+:root { color-scheme: light dark; --ink: #1c1c1c; --ground: #fff; --line: #ddd; --head: #f4f4f4; --flag: #ffe9a8; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e8; --ground: #16181c; --line: #3a3d44; --head: #24272d; --flag: #6b5200; }
+}
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1320px; padding: 0 1em;
+  color: var(--ink); background: var(--ground); }
+@media (max-width: 480px) { body { padding: 0 2px; } }
+h1 { font-size: 1.6em; } h2 { margin-top: 2em; border-bottom: 1px solid var(--line); } h3 { margin-top: 1.4em; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 16px; }
+svg.picture { width: 100%; height: auto; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; margin: 8px 0; }
-.legend label { cursor: pointer; white-space: nowrap; }
-svg.sign { width: 28px; height: 14px; vertical-align: -2px; }
+.legend label { cursor: pointer; }
 table { border-collapse: collapse; margin: 8px 0; font-size: 13px; }
-th, td { padding: 3px 9px; text-align: right; border-bottom: 1px solid #e4e4e4; }
-th:first-child, td:first-child, td.words { text-align: left; } th { background: #f4f4f4; }
-.flag { background: #ffe9a8; padding: 0 4px; } .scroll { overflow-x: auto; } summary { cursor: pointer; }
+th, td { padding: 3px 9px; text-align: right; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child, td.words { text-align: left; } th { background: var(--head); }
+.flag { background: var(--flag); padding: 0 4px; } .scroll { overflow-x: auto; } summary { cursor: pointer; }
 """
-# The legend's boxes show and hide a system in all plots.
+# A box shows and hides a system in all plots.
 SCRIPT = """
 document.querySelectorAll('.legend input').forEach(box => box.addEventListener('change', () => {
-  document.querySelectorAll('g.' + box.value).forEach(g => g.style.display = box.checked ? '' : 'none');
+  document.querySelectorAll('.picture .' + box.value).forEach(g => g.style.display = box.checked ? '' : 'none');
   document.querySelectorAll('.legend input[value="' + box.value + '"]').forEach(o => o.checked = box.checked);
 }));
 """
@@ -92,10 +95,10 @@ def tooltip(system: str, point: Point) -> str:
 
 
 PLOTS = (
-    ("qps", "Throughput (up is better)", "queries a second"),
-    ("p50_us", "Latency, median (down is better)", "microseconds, one query at a time"),
-    ("p99_us", "Latency, 99th percentile (down is better)", "microseconds, one query at a time"),
-    ("reads", "Reads (down is better; less than one is not drawn)", "reads a query"),
+    ("qps", "Throughput", "queries a second; up is better"),
+    ("p50_us", "Latency, median", "microseconds, one query at a time; down is better"),
+    ("p99_us", "Latency, 99th percentile", "microseconds, one query at a time; down is better"),
+    ("reads", "Reads", "reads a query; down is better, less than one is not drawn"),
 )
 
 
@@ -110,20 +113,21 @@ def plots(section: Section, styles: dict[str, int], references: tuple[str, ...],
                 place, value = point.figures[figure], point.figures[name]
                 # Stray reads through the page cache would stretch the axis.
                 if place is not None and value is not None and (name != "reads" or value >= 1):
-                    marks.append(Mark(place, value, tooltip(sweep.system, point)))
+                    about = tooltip(sweep.system, point)
+                    marks.append(Mark(place, value, about, *point.spreads.get(name, (None, None))))
             curves.append(Curve(sweep.system, styles[sweep.system], marks, sweep.system in references))
         drawn.append(over(axis, title, unit, curves))
     return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
 
 
 def legend(section: Section, styles: dict[str, int]) -> str:
-    """The systems with their signs; a box hides one."""
+    """The systems; a box hides one."""
     entries = []
     for sweep in section.sweeps:
         style = styles[sweep.system]
-        box = f'<input type="checkbox" checked value="system-{style}">'
-        entries.append(f"<label>{box}{legend_sign(style)} {escape(sweep.system)}</label>")
-    return f'<div class="legend">{"".join(entries)}</div>'
+        box = f'<input type="checkbox" checked value="system-{style}" style="accent-color:{colour(style)}">'
+        entries.append(f"<label>{box} {escape(sweep.system)}</label>")
+    return f'<div class="legend">Shown: {"".join(entries)}</div>'
 
 
 def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> str:
@@ -144,10 +148,10 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
         if held is not None:
             memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))
     drawn = [
-        bars("Index on disk", "MB", sizes),
-        bars(f"DRAM and page cache of a search at {middle}, or at the most effort", "MB", memory),
-        bars("Build time", "seconds", seconds),
-        bars("Peak memory of the build's process", "MB", peaks),
+        bars("Index on disk", "down is better", sizes),
+        bars("Memory of a search", f"DRAM and page cache, at {middle} or at the most effort", memory),
+        bars("Build time", "down is better", seconds),
+        bars("Memory of the build", "the most that its process held", peaks),
     ]
     return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
 
@@ -188,7 +192,8 @@ def page(records: list[dict[str, Any]]) -> str:
         parts.append(table(BUILD_HEADS, build_rows(records, data)))
         for section in own:
             parts += section_parts(records, section, styles)
-    head = f'<meta charset="utf-8"><title>Bathyal, measured side by side</title><style>{STYLE}</style>'
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head += f"<title>Bathyal, measured side by side</title><style>{STYLE}</style>"
     body = "\n".join(parts)
     inner = f"<head>{head}</head><body>\n{body}\n<script>{SCRIPT}</script></body>"
     return f'<!doctype html>\n<html lang="en">{inner}</html>\n'

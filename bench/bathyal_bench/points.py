@@ -56,8 +56,8 @@ class Point:
 
     label: str
     figures: dict[str, float | None]
-    qps_least: float
-    qps_most: float
+    spreads: dict[str, tuple[float, float]]
+    """The least and the most of the repeats, of each figure that is told."""
     repeats: int
     left_out: float = 0.0
     """Share of the queries that have no ratio."""
@@ -150,12 +150,14 @@ def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
     points = []
     for label, records in efforts.items():
         figures: dict[str, float | None] = {}
+        spreads = {}
         for name, keys in FIGURES.items():
             values = [value for value in (lookup(one, keys) for one in records) if value is not None]
             figures[name] = statistics.median(values) if values else None
-        rates = [float(one["qps"]) for one in records]
+            if values:
+                spreads[name] = min(values), max(values)
         left_out = max(left_out_share(one) for one in records)
-        points.append(Point(label, figures, min(rates), max(rates), len(records), left_out))
+        points.append(Point(label, figures, spreads, len(records), left_out))
     last = next(iter(efforts.values()))[-1]
     options = {tuple(records[0]["effort"]) for records in efforts.values()}
     one_option = options == {tuple(last["effort"])} and len(last["effort"]) == 1

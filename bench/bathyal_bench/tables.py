@@ -179,7 +179,7 @@ def sweep_rows(section: Section) -> list[Row]:
     for sweep in section.sweeps:
         for point in sweep.points:
             figures = point.figures
-            spread = f"{number(point.qps_least)} to {number(point.qps_most)}"
+            spread = " to ".join(map(number, point.spreads["qps"]))
             recall = figures["recall"]
             row = [sweep.system, point.label, "–" if recall is None else f"{recall:.4f}"]
             left_out = f" ({point.left_out:.0%} left out)" if point.left_out > MOST_LEFT_OUT else ""
