@@ -19,7 +19,7 @@ use bathyal_console::{OutputOptions, byte_size};
 use bathyal_gpu::DeviceChoice;
 use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
 use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_repro::ReproArguments;
 use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
@@ -111,14 +111,14 @@ Examples:
   bathyal build base.u8bin my.index --metric l2 --memory 2GB --json
   bathyal build base.fbin my.index --metric l2 --stripe /mnt/a,/mnt/b")]
 pub struct BuildArguments {
-    /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
+    /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
     pub data: PathBuf,
     /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME) or in the memory of a node
     /// (remote://HOST:PORT/NAME) or of several (remote://HOST1:PORT1,HOST2:PORT2/NAME)
     pub index: PathBuf,
-    /// What near means: l2 (Euclidean), ip (inner product) or cosine
+    /// What near means: l2 (Euclidean), ip (inner product) or cosine; hamming takes each byte of u8 vectors for eight bits
     #[arg(long)]
-    pub metric: Metric,
+    pub metric: MetricName,
     /// Which index, and what only its family is told
     #[command(flatten)]
     pub family: FamilyArguments,
@@ -387,9 +387,9 @@ pub struct GroundtruthArguments {
     /// Neighbours a query
     #[arg(short, default_value_t = DEFAULT_GROUNDTRUTH_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
-    /// What near means: l2 (Euclidean), ip (inner product) or cosine
-    #[arg(long, default_value_t = Metric::L2)]
-    pub metric: Metric,
+    /// What near means: l2 (Euclidean), ip (inner product) or cosine; hamming takes each byte of u8 vectors for eight bits
+    #[arg(long, default_value_t = MetricName::Of(Metric::L2))]
+    pub metric: MetricName,
     /// Threads; 0 means all cores
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
@@ -529,7 +529,7 @@ Examples:
 pub struct InsertArguments {
     /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory of a node
     pub index: PathBuf,
-    /// Vectors: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
+    /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
     pub vectors: PathBuf,
     /// How it is compacted where it has to be
     #[command(flatten)]

@@ -8,6 +8,8 @@
 #define F16 1
 #define U8 2
 #define I8 3
+#define BF16 4
+#define B1 5
 // Metrics.
 #define SQUARED_L2 0
 #define INNER_PRODUCT 1
@@ -41,6 +43,7 @@ DEVICE int byte_of(u32 word, u32 j, u32 component) {
 DEVICE float float_of(const u32* words, u32 i, u32 component) {
   if (component == F32) return __uint_as_float(words[i]);
   if (component == F16) return half_float(words[i / 2] >> 16 * (i % 2));
+  if (component == BF16) return __uint_as_float(words[i / 2] >> 16 * (i % 2) << 16);
   return __int2float_rn(byte_of(words[i / 4], i % 4, component));
 }
 
@@ -54,6 +57,20 @@ DEVICE Sums<u32> sums_of_bytes(const Exact& exact, const u32* query, const u32* 
       sums.aa += (u32)(x * x);
       sums.bb += (u32)(y * y);
     }
+  }
+  return sums;
+}
+
+// Of bits the squared difference is whether they differ, and the product whether both are ones.
+DEVICE Sums<u32> sums_of_bits(const Exact& exact, const u32* query, const u32* row) {
+  Sums<u32> sums = {0, 0, 0};
+  const u32 bits = (exact.dim + 7) / 8 * 8;
+  for (u32 w = threadIdx.x & 31; 32 * w < bits; w += 32) {
+    const u32 left = bits - 32 * w, mask = left < 32 ? (1u << left) - 1 : ~0u;
+    const u32 a = query[w] & mask, b = row[w] & mask;
+    sums.ab += __popc(exact.metric == SQUARED_L2 ? a ^ b : a & b);
+    sums.aa += __popc(a);
+    sums.bb += __popc(b);
   }
   return sums;
 }
@@ -102,8 +119,9 @@ DEVICE float between(u32 metric, Sums<float> sums) {
 DEVICE float distance_of(const Exact& exact, const u32* query, const u8* rows, u64 at) {
   const u32* row = (const u32*)(rows + at * exact.row_bytes);
   Sums<float> sums;
-  if (exact.component >= U8 && !exact.of_floats) {
-    Sums<u32> whole = sums_of_bytes(exact, query, row);
+  const bool bits = exact.component == B1, bytes = exact.component == U8 || exact.component == I8;
+  if (bits || (bytes && !exact.of_floats)) {
+    Sums<u32> whole = bits ? sums_of_bits(exact, query, row) : sums_of_bytes(exact, query, row);
     add_lanes(whole);
     // Sums of bytes without a sign may take all 32 bits; products of bytes with one may be negative.
     const bool negative = exact.component == I8 && exact.metric != SQUARED_L2;

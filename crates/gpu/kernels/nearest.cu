@@ -2,7 +2,8 @@
 // whose value is not above the limit of the query. As the screen of `crates/vectors` does on a processor: what comes back is measured
 // there, so that sums may be taken in any order, and fused, as long as their error stays within the bound that the limits allow for.
 //
-// A row is whole words of 4 bytes, zeros behind its last value. A cell is what a product is made of: a float, or four bytes.
+// A row is whole words of 4 bytes, zeros behind its last value. A cell is what a product is made of: a float, four bytes, or 32
+// bits.
 #include "device.h"
 
 // Queries, and vectors, of a tile; a thread has 8 x 8 of its pairs.
@@ -18,6 +19,11 @@
 #define HALVES 1
 #define UNSIGNED 2
 #define SIGNED 3
+#define UPPER_HALVES 4
+#define BITS 5
+
+// Whether a word holds two cells.
+#define IN_PAIRS(kind) ((kind) == HALVES || (kind) == UPPER_HALVES)
 
 // As `Args` in src/nearest/args.rs.
 struct NearestArgs {
@@ -46,12 +52,13 @@ template <u32 KIND>
 DEVICE u32 multiplied(u32 a, u32 b, u32 sum) {
   if (KIND == UNSIGNED) return dot4_unsigned(a, b, sum);
   if (KIND == SIGNED) return (u32)dot4(a, b, (int)sum);
+  if (KIND == BITS) return sum + (u32)__popc(a & b);
   return __float_as_uint(__fmaf_rn(__uint_as_float(a), __uint_as_float(b), __uint_as_float(sum)));
 }
 
 template <u32 KIND>
 DEVICE float product(u32 sum) {
-  if (KIND == UNSIGNED) return __uint2float_rn(sum);
+  if (KIND == UNSIGNED || KIND == BITS) return __uint2float_rn(sum);
   if (KIND == SIGNED) return __int2float_rn((int)sum);
   return __uint_as_float(sum);
 }
@@ -59,13 +66,16 @@ DEVICE float product(u32 sum) {
 // Puts the cells of one step of a tile's rows side by side; there are none beyond the last row or word.
 template <u32 KIND>
 DEVICE void take_cells(const u32* rows, u64 first, u32 count, u32 words, u32 step, u32* cells) {
-  const u32 taken = KIND == HALVES ? CELLS / 2 : CELLS;
+  const u32 taken = IN_PAIRS(KIND) ? CELLS / 2 : CELLS;
   for (u32 i = threadIdx.x; i < TILE * taken; i += TILE_THREADS) {
     const u32 row = i / taken, word = i % taken, at = step * taken + word;
     const u32 value = row < count && at < words ? rows[(first + row) * words + at] : 0;
     if (KIND == HALVES) {
       cells[2 * word * PITCH + row] = __float_as_uint(half_float(value));
       cells[(2 * word + 1) * PITCH + row] = __float_as_uint(half_float(value >> 16));
+    } else if (KIND == UPPER_HALVES) {
+      cells[2 * word * PITCH + row] = value << 16;
+      cells[(2 * word + 1) * PITCH + row] = value & 0xffff0000u;
     } else {
       cells[word * PITCH + row] = value;
     }
@@ -82,7 +92,7 @@ DEVICE void screen_tile(const NearestArgs& args, u32* queries) {
   const u32 first_query = blockIdx.x % tiles * TILE, first_vector = blockIdx.x / tiles * TILE;
   const u32 query_count = args.query_count - first_query, count = args.count - first_vector;
   const u32 x = threadIdx.x % 16, y = threadIdx.x / 16;
-  const u32 taken = KIND == HALVES ? CELLS / 2 : CELLS;
+  const u32 taken = IN_PAIRS(KIND) ? CELLS / 2 : CELLS;
   u32 sums[8][8] = {};
   for (u32 step = 0; step * taken < args.words; step++) {
     __syncthreads();
@@ -130,6 +140,8 @@ KERNEL(TILE_THREADS) nearest(NearestArgs args) {
     case FLOATS: return screen_tile<FLOATS>(args, (u32*)pool);
     case HALVES: return screen_tile<HALVES>(args, (u32*)pool);
     case UNSIGNED: return screen_tile<UNSIGNED>(args, (u32*)pool);
+    case UPPER_HALVES: return screen_tile<UPPER_HALVES>(args, (u32*)pool);
+    case BITS: return screen_tile<BITS>(args, (u32*)pool);
     default: return screen_tile<SIGNED>(args, (u32*)pool);
   }
 }

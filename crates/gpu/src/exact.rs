@@ -31,12 +31,12 @@ pub struct Exact {
 impl Exact {
     /// Bytes of a stored vector on the card: whole words.
     pub(crate) fn row_bytes(&self) -> u32 {
-        (self.dim * self.row.size() as u32).next_multiple_of(4)
+        (self.row.row_bytes(self.dim as usize) as u32).next_multiple_of(4)
     }
 
     /// Bytes of a query on the card.
     pub(crate) fn query_bytes(&self) -> usize {
-        (self.dim as usize * self.query.size()).next_multiple_of(4)
+        self.query.row_bytes(self.dim as usize).next_multiple_of(4)
     }
 
     /// `Exact`, as the kernel knows it.
@@ -46,6 +46,8 @@ impl Exact {
             Element::F16 => 1,
             Element::U8 => 2,
             Element::I8 => 3,
+            Element::Bf16 => 4,
+            Element::B1 => 5,
         };
         let metric = match self.metric {
             Metric::L2 => 0,

@@ -52,9 +52,11 @@ impl Screener for CardScreener<'_> {
             // Sums of whole numbers, of which 65,536 dimensions fit 32 bits.
             Element::U8 => (Cells::Unsigned, 0),
             Element::I8 => (Cells::Signed, 0),
+            Element::Bf16 => (Cells::UpperHalves, dim),
+            Element::B1 => (Cells::Bits, 0),
         };
         let ScreenRoom { queries, rows, pairs } = wanted;
-        let nearest = Nearest::new(self.0, cells, dim * element.size(), Room { queries, rows, pairs })?;
+        let nearest = Nearest::new(self.0, cells, element.row_bytes(dim), Room { queries, rows, pairs })?;
         Ok(Box::new(CardScreening { nearest, roundings }))
     }
 }

@@ -62,8 +62,10 @@ pub(crate) fn check_queries(
 pub(crate) fn has_direction(element: Element, row: &[u8]) -> bool {
     match element {
         Element::F32 => row.as_chunks::<4>().0.iter().any(|b| u32::from_le_bytes(*b) << 1 != 0),
-        Element::F16 => row.as_chunks::<2>().0.iter().any(|b| u16::from_le_bytes(*b) << 1 != 0),
-        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
+        Element::F16 | Element::Bf16 => {
+            row.as_chunks::<2>().0.iter().any(|b| u16::from_le_bytes(*b) << 1 != 0)
+        }
+        Element::U8 | Element::I8 | Element::B1 => row.iter().any(|b| *b != 0),
     }
 }
 

@@ -33,6 +33,8 @@ fn rows(element: Element, count: usize, random: &mut StdRng) -> Vec<Vec<u8>> {
         Element::F16 => half::f16::from_f32(random.random::<f32>() - 0.3).to_le_bytes().to_vec(),
         Element::U8 => vec![random.random::<u8>() | 1],
         Element::I8 => vec![random.random::<u8>() | 1],
+        Element::Bf16 => half::bf16::from_f32(random.random::<f32>() - 0.3).to_le_bytes().to_vec(),
+        Element::B1 => unreachable!("bits have tests of their own"),
     };
     (0..count).map(|_| (0..DIM).flat_map(|_| value(random)).collect()).collect()
 }
@@ -105,6 +107,7 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
             let tolerance = match (index.manifest().stored, element) {
                 (Some(_), _) => 0.03,
                 (None, Element::F16) => 1e-3,
+                (None, Element::Bf16) => 1e-2,
                 _ => 1e-5,
             };
             let scale = exact.iter().fold(1.0_f32, |most, distance| most.max(distance.abs()));
@@ -127,7 +130,8 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
 #[test]
 fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let forms = [(Element::F32, None), (Element::F16, None), (Element::U8, None), (Element::I8, None)];
+    let forms =
+        [Element::F32, Element::F16, Element::Bf16, Element::U8, Element::I8].map(|element| (element, None));
     let forms =
         forms.into_iter().chain([(Element::F32, Some(StoreAs::F16)), (Element::F32, Some(StoreAs::I8))]);
     for (number, (element, store_as)) in forms.enumerate() {

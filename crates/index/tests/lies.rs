@@ -156,7 +156,7 @@ impl Sound {
                         let id = (page * records + slot) as u32;
                         let degree =
                             u32::from_le_bytes([record[4], record[5], record[6], record[7]]) as usize;
-                        let vector = 8 + 4 * most..8 + 4 * most + dim as usize * element.size();
+                        let vector = 8 + 4 * most..8 + 4 * most + element.row_bytes(dim as usize);
                         let crc = identity.checksum(&id.to_le_bytes());
                         let crc = crc32c::crc32c_append(crc, &record[4..8 + 4 * degree.min(most)]);
                         let crc = crc32c::crc32c_append(crc, &record[vector]);

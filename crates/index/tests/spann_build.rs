@@ -56,7 +56,7 @@ impl Stored {
         let entry = SpannEntry::read(&manifest).unwrap();
         let file = |name: &str| std::fs::read(path.join(name)).unwrap();
         let layout: PostingLayout = entry.layout.parse().unwrap();
-        let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
+        let row_bytes = manifest.element().unwrap().row_bytes(manifest.dim as usize);
         let (vectors, count) = (manifest.vectors, manifest.vectors as u32);
         let table = Postings::from_bytes(layout, row_bytes, vectors, &file(&entry.lists.name)).unwrap();
         let postings = file(&entry.file.name);

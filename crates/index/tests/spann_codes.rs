@@ -70,7 +70,7 @@ impl Stored {
         let manifest = Manifest::read(path).unwrap();
         let entry = SpannEntry::read(&manifest).unwrap();
         let code_bytes = entry.list_codes.as_ref().unwrap().code_bytes as usize;
-        let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
+        let row_bytes = manifest.element().unwrap().row_bytes(manifest.dim as usize);
         let table = std::fs::read(path.join(&entry.lists.name)).unwrap();
         let table = Postings::coded_from_bytes(row_bytes, code_bytes, manifest.vectors, &table).unwrap();
         let file = std::fs::read(path.join(&entry.file.name)).unwrap();
@@ -105,7 +105,7 @@ impl Stored {
 fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
     let manifest = Manifest::read(path).unwrap();
     let entry = SpannEntry::read(&manifest).unwrap();
-    let row_bytes = manifest.dim as usize * manifest.element().unwrap().size();
+    let row_bytes = manifest.element().unwrap().row_bytes(manifest.dim as usize);
     let table = std::fs::read(path.join(&entry.lists.name)).unwrap();
     let table = Postings::from_bytes(PostingLayout::Coupled, row_bytes, manifest.vectors, &table).unwrap();
     let file = std::fs::read(path.join(&entry.file.name)).unwrap();
@@ -137,7 +137,7 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
             let mut sorted = stored.ids.clone();
             sorted.sort_unstable();
             assert!(sorted.into_iter().eq(0..3000), "{what}: every vector once");
-            if metric != Metric::Cosine || !element.is_float() {
+            if metric != Metric::Cosine || !element.has_unit_vectors() {
                 let same = |(id, row): (&u32, &Vec<u8>)| row == data.row(*id as usize);
                 assert!(stored.ids.iter().zip(&stored.rows).all(same), "{what}");
             }
@@ -159,7 +159,9 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
             let about = inspect(&path, &Silent).unwrap().description;
             let list_codes = about.facts.iter().find(|fact| fact.name == "list_codes").unwrap();
             assert_eq!(list_codes.value, serde_json::json!(["axes", 12]), "{what}");
-            assert!(stored.entry.calibration.curves.iter().all(|curve| curve.points.len() > 10), "{what}");
+            // The first lists find nearly all of so few bits.
+            let long = stored.entry.calibration.curves.iter().all(|curve| curve.points.len() > 10);
+            assert!(long || element == Element::B1, "{what}");
         }
     }
 }

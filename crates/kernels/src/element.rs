@@ -14,35 +14,67 @@ pub enum Element {
     U8,
     /// Signed byte.
     I8,
+    /// 16-bit brain float: the upper half of an `f32`.
+    Bf16,
+    /// A bit, 0 or 1; eight to a byte. Bits of the last byte of a vector that are none of its components are 0.
+    B1,
 }
 
 impl Element {
     /// Every element type, in the order of their declaration.
-    pub const ALL: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
+    pub const ALL: [Element; 6] =
+        [Element::F32, Element::F16, Element::U8, Element::I8, Element::Bf16, Element::B1];
 
-    /// Bytes of one component.
+    /// Bits of one component.
     #[inline]
-    pub const fn size(self) -> usize {
+    pub const fn bits(self) -> usize {
         match self {
-            Element::F32 => 4,
-            Element::F16 => 2,
-            Element::U8 | Element::I8 => 1,
+            Element::F32 => 32,
+            Element::F16 | Element::Bf16 => 16,
+            Element::U8 | Element::I8 => 8,
+            Element::B1 => 1,
         }
     }
 
-    /// The name used in files, on the command line and in Python: `f32`, `f16`, `u8` or `i8`.
+    /// Bytes of a vector of `dim` components; `usize::MAX` where no slice could hold it.
+    #[inline]
+    pub const fn row_bytes(self, dim: usize) -> usize {
+        match self {
+            Element::B1 => dim.div_ceil(8),
+            _ => dim.saturating_mul(self.bits() / 8),
+        }
+    }
+
+    /// Components that `bytes` bytes hold.
+    #[inline]
+    pub const fn components_in(self, bytes: usize) -> usize {
+        match self {
+            Element::B1 => bytes.saturating_mul(8),
+            _ => bytes / (self.bits() / 8),
+        }
+    }
+
+    /// The name used in files, on the command line and in Python: `f32`, `f16`, `u8`, `i8`, `bf16` or `b1`.
     pub const fn name(self) -> &'static str {
         match self {
             Element::F32 => "f32",
             Element::F16 => "f16",
             Element::U8 => "u8",
             Element::I8 => "i8",
+            Element::Bf16 => "bf16",
+            Element::B1 => "b1",
         }
+    }
+
+    /// True for the types whose vectors have length 1 under cosine where an index stores them. A bf16 has too few digits
+    /// for that to lose nothing that is seen, and whole numbers have none: those are compared as they are.
+    pub const fn has_unit_vectors(self) -> bool {
+        matches!(self, Element::F32 | Element::F16)
     }
 
     /// True for the types that can hold NaN and infinities.
     pub const fn is_float(self) -> bool {
-        matches!(self, Element::F32 | Element::F16)
+        matches!(self, Element::F32 | Element::F16 | Element::Bf16)
     }
 }
 
@@ -54,7 +86,7 @@ impl fmt::Display for Element {
 
 /// A name that is no element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown element type '{0}': it is one of f32, f16, u8, i8")]
+#[error("unknown element type '{0}': it is one of f32, f16, bf16, u8, i8, b1")]
 pub struct UnknownElement(pub String);
 
 impl FromStr for Element {
@@ -77,7 +109,17 @@ mod tests {
         for element in Element::ALL {
             assert_eq!(element.to_string().parse(), Ok(element));
         }
-        let refused = "bf16".parse::<Element>().unwrap_err();
-        assert!(refused.to_string().contains("bf16"));
+        let refused = "f64".parse::<Element>().unwrap_err();
+        assert!(refused.to_string().contains("f64"));
+    }
+
+    #[test]
+    fn rows_have_whole_bytes() {
+        for (element, bytes) in Element::ALL.into_iter().zip([40, 20, 10, 10, 20, 2]) {
+            assert_eq!(element.row_bytes(10), bytes, "{element}");
+            assert_eq!(element.components_in(element.row_bytes(16)), 16, "{element}");
+            assert_eq!(element.row_bytes(0), 0, "{element}");
+        }
+        assert_eq!(Element::F32.row_bytes(usize::MAX), usize::MAX);
     }
 }

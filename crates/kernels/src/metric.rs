@@ -1,5 +1,6 @@
 //! What "near" means.
 
+use crate::element::Element;
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,6 +27,60 @@ impl Metric {
             Metric::Cosine => "cosine",
         }
     }
+
+    /// The name of this metric over vectors of `element`: what l2 says of bits is their Hamming distance.
+    pub const fn name_over(self, element: Element) -> &'static str {
+        match (self, element) {
+            (Metric::L2, Element::B1) => HAMMING,
+            _ => self.name(),
+        }
+    }
+}
+
+/// What the squared Euclidean distance of bits is called.
+const HAMMING: &str = "hamming";
+
+/// A metric as it is asked for, before it is known of what vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricName {
+    /// One that any vectors have.
+    Of(Metric),
+    /// How many bits differ: [`Metric::L2`] of vectors of bits, and of nothing else.
+    Hamming,
+}
+
+impl MetricName {
+    /// The name: that of the metric, or `hamming`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MetricName::Of(metric) => metric.name(),
+            MetricName::Hamming => HAMMING,
+        }
+    }
+}
+
+impl From<Metric> for MetricName {
+    fn from(metric: Metric) -> MetricName {
+        MetricName::Of(metric)
+    }
+}
+
+impl fmt::Display for MetricName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+impl FromStr for MetricName {
+    type Err = UnknownMetric;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name.eq_ignore_ascii_case(HAMMING) {
+            Ok(MetricName::Hamming)
+        } else {
+            name.parse().map(MetricName::Of)
+        }
+    }
 }
 
 impl fmt::Display for Metric {
@@ -36,7 +91,7 @@ impl fmt::Display for Metric {
 
 /// A name that is no metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown metric '{0}': it is one of l2, ip, cosine")]
+#[error("unknown metric '{0}': it is one of l2, ip, cosine; or hamming, of bits")]
 pub struct UnknownMetric(pub String);
 
 impl FromStr for Metric {
@@ -61,5 +116,14 @@ mod tests {
         }
         let refused = "manhattan".parse::<Metric>().unwrap_err();
         assert!(refused.to_string().contains("manhattan"));
+    }
+
+    #[test]
+    fn hamming_is_a_metric_of_bits() {
+        assert_eq!("Hamming".parse(), Ok(MetricName::Hamming));
+        assert_eq!("cosine".parse(), Ok(MetricName::Of(Metric::Cosine)));
+        assert_eq!(MetricName::Hamming.to_string(), Metric::L2.name_over(Element::B1));
+        assert_eq!(Metric::L2.name_over(Element::U8), "l2");
+        assert!("hamming".parse::<Metric>().is_err(), "not of all vectors");
     }
 }

@@ -87,7 +87,7 @@ fn lend(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize) -> PyResult
     }
     // SAFETY: the pointer is that of a live array; reading its field `data` is what the numpy C API allows.
     let start = unsafe { (*array.as_array_ptr()).fields.data } as *const u8;
-    let borrowed = Borrowed { start, len: count * dim * element.size(), _array: array.clone().unbind() };
+    let borrowed = Borrowed { start, len: count * element.row_bytes(dim), _array: array.clone().unbind() };
     Ok(VectorFile::from_lent(element, dim, Arc::new(borrowed)).map_err(Failure::from)?)
 }
 

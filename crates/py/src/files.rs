@@ -5,7 +5,7 @@ use crate::attend::attend;
 use crate::errors::Failure;
 use crate::index::card;
 use bathyal_index::exact_neighbors_on;
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_vectors::groundtruth::OverallRatio;
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
@@ -24,7 +24,7 @@ type Neighbors<'py> = (Bound<'py, PyArray2<u32>>, Option<Bound<'py, PyArray2<f32
 /// Mean and 99th percentile over the queries, where any has a ratio, and how many have none.
 type Ratio = (Option<f64>, Option<f64>, usize);
 
-pub(crate) fn metric(name: &str) -> PyResult<Metric> {
+pub(crate) fn metric(name: &str) -> PyResult<MetricName> {
     name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
 }
 
@@ -105,7 +105,9 @@ pub(crate) fn groundtruth<'py>(
     by: (usize, &str),
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Neighbors<'py>> {
-    let (base, queries, metric) = (vectors(base)?, vectors(queries)?, self::metric(metric)?);
+    let name = self::metric(metric)?;
+    let (base, metric) = vectors(base)?.under(name).map_err(Failure::from)?;
+    let (queries, _) = vectors(queries)?.under(name).map_err(Failure::from)?;
     let (threads, card) = (NonZeroUsize::new(by.0), card(by.1)?);
     let found = attend(py, progress, |watch| {
         exact_neighbors_on(card.as_ref(), &base, &queries, metric, k, threads, watch).map_err(Failure::from)
@@ -132,7 +134,12 @@ pub(crate) fn overall_ratio(
         Some(true_distances.as_array().iter().copied().collect()),
     );
     let exact = exact.map_err(Failure::from)?;
-    let Some(mut ratio) = OverallRatio::new(self::metric(metric)?, &exact) else { return Ok(None) };
+    // The Hamming distance is the squared one of bits.
+    let metric = match self::metric(metric)? {
+        MetricName::Of(metric) => metric,
+        MetricName::Hamming => Metric::L2,
+    };
+    let Some(mut ratio) = OverallRatio::new(metric, &exact) else { return Ok(None) };
     ratio.add(&exact, &ids, &distances, k, queries).map_err(Failure::from)?;
     Ok(Some((ratio.mean(), ratio.p99(), ratio.left_out())))
 }

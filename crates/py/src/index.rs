@@ -45,23 +45,30 @@ pub(crate) struct BuildArguments<'py> {
 }
 
 impl BuildArguments<'_> {
-    fn options(self) -> PyResult<BuildOptions> {
+    /// The options, and the vectors as the metric compares them.
+    fn options(self, data: &Bound<'_, PyAny>) -> PyResult<(BuildOptions, VectorFile)> {
+        let name = metric(&self.metric)?;
+        let under = |vectors: VectorFile| -> PyResult<_> { Ok(vectors.under(name).map_err(Failure::from)?) };
+        let (data, metric) = under(vectors(data)?)?;
+        let calibration = self.calibration.as_ref().map(|queries| under(vectors(queries)?)).transpose()?;
+        let calibration = calibration.map(|(queries, _)| queries);
         let given = serde_json::from_str(&self.options).map_err(Failure::from)?;
         let family = self.family.as_deref().unwrap_or(FAMILIES[0].name);
         let family = families::options(family, &given).map_err(Failure::from)?;
-        Ok(BuildOptions {
-            metric: metric(&self.metric)?,
+        let options = BuildOptions {
+            metric,
             family,
             threads: self.threads,
             seed: self.seed.unwrap_or(DEFAULT_SEED),
             memory_bytes: self.memory,
             overwrite: self.overwrite,
             store_as: self.store_as.as_deref().map(store_as).transpose()?,
-            calibration: self.calibration.as_ref().map(vectors).transpose()?,
+            calibration,
             stripe: stripe_options(self.stripe, self.stripe_unit),
             store: store_options(self.store)?,
             card: card(&self.device)?,
-        })
+        };
+        Ok((options, data))
     }
 }
 
@@ -116,8 +123,7 @@ pub(crate) fn build(
     arguments: BuildArguments<'_>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let options = arguments.options()?;
-    let data = vectors(data)?;
+    let (options, data) = arguments.options(data)?;
     attend(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&bathyal_index::build(&data, &path, &options, watch)?)?)
     })
@@ -348,7 +354,8 @@ impl IndexHandle {
 
     #[getter]
     fn metric(&self) -> PyResult<&'static str> {
-        Ok(self.index()?.metric().name())
+        let index = self.index()?;
+        Ok(index.metric().name_over(index.element()))
     }
 
     /// Bytes of memory between searches.

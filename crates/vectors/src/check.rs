@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use bathyal_kernels::Element;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::error::VectorError;
@@ -28,8 +27,8 @@ fn cores() -> usize {
 impl VectorFile {
     /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row of another length, in any row.
     ///
-    /// Streams through the file once with all cores. For 8-bit elements in formats with one header there
-    /// is nothing to look at.
+    /// Streams through the file once with all cores. For elements that are not floats, in formats with one
+    /// header, there is nothing to look at.
     ///
     /// # Errors
     /// [`VectorError::NotFinite`] or [`VectorError::RowLength`] for the first bad row;
@@ -37,7 +36,7 @@ impl VectorFile {
     pub fn check_finite(&self) -> Result<(), VectorError> {
         self.check_length()?;
         let prefixed = self.stride() != self.row_bytes();
-        if !prefixed && matches!(self.element(), Element::U8 | Element::I8) {
+        if !prefixed && !self.element().is_float() {
             return Ok(());
         }
         let threads = cores();
@@ -75,7 +74,7 @@ impl VectorFile {
         if cancelled() {
             return None;
         }
-        let shape = [self.element().size() as u64, self.dim() as u64, self.count() as u64];
+        let shape = [self.element().bits() as u64 / 8, self.dim() as u64, self.count() as u64];
         Some(checked.map(|blocks| {
             let numbers = shape.into_iter().chain(blocks.iter().map(|(hash, _)| *hash));
             let hash = xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>());

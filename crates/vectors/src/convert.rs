@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use bathyal_kernels::{Element, first_non_finite, to_f32};
-use half::f16;
+use bathyal_kernels::{Element, first_non_finite, from_f32, to_f32};
+use half::{bf16, f16};
 
 use super::error::VectorError;
 use super::file::{Access, VectorFile};
@@ -35,7 +35,7 @@ pub struct Converted {
 /// (`.ivecs` keeps no distances). The output replaces what was there, in one step at the end; an error or a
 /// cancellation leaves what was there before. Memory stays at a few blocks for vectors; ids are held whole.
 ///
-/// Same elements are copied bit by bit. f32 to f16 rounds to the nearest; to u8 and i8 every value has to
+/// Same elements are copied bit by bit. f32 to f16 and bf16 rounds to the nearest; to u8, i8 and b1 every value has to
 /// be whole and in range, since silent rounding would change which neighbours are nearest.
 ///
 /// # Errors
@@ -160,32 +160,22 @@ fn encode_row(element: Element, values: &[f32], out: &mut Vec<u8>) -> Result<(),
     const WHOLE: &str =
         "8-bit elements take whole numbers in their range only: scale and round the data first";
     const HALF: &str = "f16 reaches to 65504: scale the data first or keep it in f32";
-    let mut whole = |low: f32, high: f32| {
-        match values.iter().position(|v| v.fract() != 0.0 || *v < low || *v > high) {
-            Some(dimension) => Err((dimension, WHOLE)),
-            None => {
-                // In range and whole, so the casts through i16 keep the value, and -1 becomes 0xff.
-                out.extend(values.iter().map(|v| *v as i16 as u8));
-                Ok(())
-            }
-        }
+    const BRAIN: &str = "bf16 reaches to 3.39e38: scale the data first or keep it in f32";
+    const BITS: &str = "bits are 0 or 1: compare the data with a threshold first";
+    let whole = |low: f32, high: f32| values.iter().position(|v| v.fract() != 0.0 || *v < low || *v > high);
+    let (unfit, advice) = match element {
+        Element::U8 => (whole(0.0, 255.0), WHOLE),
+        Element::I8 => (whole(-128.0, 127.0), WHOLE),
+        Element::B1 => (whole(0.0, 1.0), BITS),
+        Element::F16 => (values.iter().position(|value| f16::from_f32(*value).is_infinite()), HALF),
+        Element::Bf16 => (values.iter().position(|value| bf16::from_f32(*value).is_infinite()), BRAIN),
+        Element::F32 => (None, ""),
     };
-    match element {
-        Element::U8 => whole(0.0, 255.0),
-        Element::I8 => whole(-128.0, 127.0),
-        Element::F16 => {
-            for (dimension, value) in values.iter().enumerate() {
-                let half = f16::from_f32(*value);
-                if half.is_infinite() {
-                    return Err((dimension, HALF));
-                }
-                out.extend_from_slice(&half.to_le_bytes());
-            }
-            Ok(())
-        }
-        Element::F32 => {
-            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
-            Ok(())
-        }
+    if let Some(dimension) = unfit {
+        return Err((dimension, advice));
     }
+    let start = out.len();
+    out.resize(start + element.row_bytes(values.len()), 0);
+    from_f32(element, values, &mut out[start..]);
+    Ok(())
 }

@@ -6,11 +6,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, Metric, MetricName};
 use memmap2::{Advice, Mmap};
 
 use super::error::VectorError;
-use super::format::{FileFormat, Layout};
+use super::format::{FileFormat, Layout, MAX_DIM};
 use super::rows::RowBlock;
 
 /// What stands for the path of vectors that are in no file, in messages.
@@ -29,11 +29,11 @@ const IN_MEMORY: &str = "(vectors in memory)";
 #[derive(Clone)]
 pub struct VectorFile {
     shared: Arc<Shared>,
+    layout: Layout,
 }
 
 struct Shared {
     bytes: Bytes,
-    layout: Layout,
     path: PathBuf,
 }
 
@@ -162,33 +162,71 @@ impl VectorFile {
     }
 
     fn of(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {
-        VectorFile { shared: Arc::new(Shared { bytes, layout, path }) }
+        VectorFile { shared: Arc::new(Shared { bytes, path }), layout }
+    }
+
+    /// The same vectors as bits, eight in each byte, where they are of u8: what [`Metric::L2`](bathyal_kernels::Metric)
+    /// then counts is the Hamming distance. Vectors of bits are as they are. `None` for all others, and for more bits than
+    /// [`MAX_DIM`](super::MAX_DIM).
+    pub fn as_bits(&self) -> Option<VectorFile> {
+        let mut bits = self.clone();
+        if self.element() == Element::U8 {
+            bits.layout.element = Element::B1;
+            bits.layout.dim = Element::B1.components_in(self.layout.dim);
+        }
+        (bits.element() == Element::B1 && bits.dim() <= MAX_DIM).then_some(bits)
+    }
+
+    /// The vectors as `metric` compares them, and what compares them: under [`MetricName::Hamming`] those that
+    /// [`VectorFile::as_bits`] makes.
+    ///
+    /// # Errors
+    /// [`VectorError::Argument`] for vectors that are not bits, under a metric of bits.
+    pub fn under(self, metric: MetricName) -> Result<(VectorFile, Metric), VectorError> {
+        let MetricName::Of(metric) = metric else {
+            let Some(bits) = self.as_bits() else {
+                let reason = match self.element() {
+                    Element::U8 => format!(
+                        "has {} bytes a vector, and the metric hamming takes at most {}, of 8 bits each",
+                        self.dim(),
+                        MAX_DIM / 8
+                    ),
+                    element => format!(
+                        "holds {element}, and the metric hamming compares bits: pack eight of them into each byte, as \
+                         numpy.packbits does, or take another metric"
+                    ),
+                };
+                return Err(VectorError::Argument { path: self.path().to_path_buf(), reason });
+            };
+            return Ok((bits, Metric::L2));
+        };
+        Ok((self, metric))
     }
 
     /// Number of vectors, at least 1.
     pub fn count(&self) -> usize {
-        self.shared.layout.count
+        self.layout.count
     }
 
     /// Elements of each vector, 1 to [`MAX_DIM`](super::MAX_DIM).
     pub fn dim(&self) -> usize {
-        self.shared.layout.dim
+        self.layout.dim
     }
 
     /// Type of the elements.
     pub fn element(&self) -> Element {
-        self.shared.layout.element
+        self.layout.element
     }
 
-    /// Bytes of one vector: `dim` x the size of an element.
+    /// Bytes of one vector: see [`Element::row_bytes`].
     pub fn row_bytes(&self) -> usize {
-        self.shared.layout.row_bytes()
+        self.layout.row_bytes()
     }
 
     /// Bytes from the start of one vector to the start of the next; more than [`VectorFile::row_bytes`]
     /// where the format puts a length before every row.
     pub fn stride(&self) -> usize {
-        self.shared.layout.stride
+        self.layout.stride
     }
 
     /// `count x dim x` the size of an element: what the vectors alone take.
@@ -207,7 +245,7 @@ impl VectorFile {
     /// If `row` is not below [`VectorFile::count`], as indexing a slice does.
     #[inline]
     pub fn row(&self, row: usize) -> &[u8] {
-        let layout = &self.shared.layout;
+        let layout = &self.layout;
         assert!(row < layout.count, "row {row} of {} vectors", layout.count);
         let start = layout.start + row * layout.stride;
         &self.shared.bytes.as_slice()[start..start + layout.row_bytes()]
@@ -225,7 +263,7 @@ impl VectorFile {
     /// The bytes from the first element of the first of `rows` to the last element of its last: vector `i`
     /// of them begins at `i x` [`VectorFile::stride`]. `None` if `rows` is not within the vectors.
     pub fn strided(&self, rows: Range<usize>) -> Option<&[u8]> {
-        let layout = &self.shared.layout;
+        let layout = &self.layout;
         if rows.start > rows.end || rows.end > layout.count {
             return None;
         }
@@ -309,7 +347,7 @@ impl VectorFile {
 
     /// Bytes before each row that say its length.
     pub(crate) fn prefix_bytes(&self) -> usize {
-        self.shared.layout.stride - self.shared.layout.row_bytes()
+        self.layout.stride - self.layout.row_bytes()
     }
 
     /// Where `rows` are in the file, each with its prefix.
@@ -317,7 +355,7 @@ impl VectorFile {
     /// # Panics
     /// If `rows` is not within the vectors.
     pub(crate) fn range_bytes(&self, rows: &Range<usize>) -> Range<usize> {
-        let layout = &self.shared.layout;
+        let layout = &self.layout;
         assert!(rows.start <= rows.end && rows.end <= layout.count, "rows {rows:?} of {}", layout.count);
         let start = layout.start - self.prefix_bytes() + rows.start * layout.stride;
         start..start + rows.len() * layout.stride

@@ -24,7 +24,7 @@ const PREFIXES_CHECKED_AT_OPEN: usize = 256;
 /// The format of a file of vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
-    /// `.fbin`, `.f16bin`, `.u8bin`, `.i8bin`: one header, then the rows.
+    /// `.fbin`, `.f16bin`, `.bf16bin`, `.u8bin`, `.i8bin`, `.b1bin`: one header, then the rows.
     Bin(Element),
     /// `.fvecs`, `.bvecs`: every row begins with its length.
     Vecs(Element),
@@ -44,6 +44,8 @@ impl FileFormat {
             "f16bin" => FileFormat::Bin(Element::F16),
             "u8bin" => FileFormat::Bin(Element::U8),
             "i8bin" => FileFormat::Bin(Element::I8),
+            "bf16bin" => FileFormat::Bin(Element::Bf16),
+            "b1bin" => FileFormat::Bin(Element::B1),
             "fvecs" => FileFormat::Vecs(Element::F32),
             "bvecs" => FileFormat::Vecs(Element::U8),
             "npy" => FileFormat::Npy,
@@ -58,7 +60,7 @@ impl FileFormat {
                 return Err(VectorError::UnknownExtension {
                     path: path.to_path_buf(),
                     found,
-                    expected: ".fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy",
+                    expected: ".fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy",
                     advice,
                 });
             }
@@ -87,7 +89,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn row_bytes(&self) -> usize {
-        self.dim * self.element.size()
+        self.element.row_bytes(self.dim)
     }
 
     /// The layout of `bytes`, a whole file of `format`. `path` is for messages only.
@@ -102,7 +104,7 @@ impl Layout {
                 Layout::headed(element, count, dim, BIN_HEADER_BYTES, bytes.len(), path)
             }
             FileFormat::Vecs(element) => {
-                let row = prefixed_rows(bytes, element.size(), "vectors", path)?;
+                let row = prefixed_rows(bytes, element.bits() / 8, "vectors", path)?;
                 Ok(Layout {
                     element,
                     count: row.count,
@@ -127,7 +129,8 @@ impl Layout {
         path: &Path,
     ) -> Result<Layout, VectorError> {
         check_dim(dim as u64, path)?;
-        let stride = dim * element.size();
+        check_whole_bytes(element, dim as u64, path)?;
+        let stride = element.row_bytes(dim);
         if len == 0 {
             return Err(VectorError::Empty { path: path.to_path_buf(), what: "vectors" });
         }
@@ -151,10 +154,11 @@ impl Layout {
         len: usize,
         path: &Path,
     ) -> Result<Layout, VectorError> {
-        check_length(count, dim, element.size(), start, len, path)?;
+        check_whole_bytes(element, dim, path)?;
+        check_length(count, dim, element, start, len, path)?;
         // The product was just found equal to the length, so both factors fit usize.
         let (count, dim) = (count as usize, dim as usize);
-        Ok(Layout { element, count, dim, start, stride: dim * element.size() })
+        Ok(Layout { element, count, dim, start, stride: element.row_bytes(dim) })
     }
 }
 
@@ -183,6 +187,20 @@ pub(crate) fn check_dim(dim: u64, path: &Path) -> Result<(), VectorError> {
     Ok(())
 }
 
+/// Refuses vectors of bits that end within a byte.
+pub(crate) fn check_whole_bytes(element: Element, dim: u64, path: &Path) -> Result<(), VectorError> {
+    if element != Element::B1 || dim.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(VectorError::Header {
+        path: path.to_path_buf(),
+        field: "dim",
+        found: dim,
+        expected: "a multiple of 8, as eight bits share a byte; zeros behind each vector change no distance"
+            .to_owned(),
+    })
+}
+
 /// Refuses no rows, more rows than a u32 id can name, and a bad dim.
 pub(crate) fn check_counts(count: u64, dim: u64, what: &'static str, path: &Path) -> Result<(), VectorError> {
     if count == 0 {
@@ -203,12 +221,13 @@ pub(crate) fn check_counts(count: u64, dim: u64, what: &'static str, path: &Path
 fn check_length(
     count: u64,
     dim: u64,
-    size: usize,
+    element: Element,
     start: usize,
     len: usize,
     path: &Path,
 ) -> Result<(), VectorError> {
-    let row_bytes = dim * size as u64;
+    // The dim has been checked, so that it is small.
+    let row_bytes = element.row_bytes(dim as usize) as u64;
     let body = count.checked_mul(row_bytes).filter(|b| isize::try_from(*b).is_ok());
     let Some(expected) = body.and_then(|b| b.checked_add(start as u64)) else {
         return Err(VectorError::Overflow { path: path.to_path_buf(), count, row_bytes });
@@ -217,7 +236,8 @@ fn check_length(
     if found == expected {
         return Ok(());
     }
-    let advice = length_advice(count, dim, size as u64, found - (start as u64).min(found), found < expected);
+    let body = found - (start as u64).min(found);
+    let advice = length_advice(count, dim, element, body, found < expected);
     let path = path.to_path_buf();
     Err(if found < expected {
         VectorError::Truncated { path, found, expected, advice }
@@ -227,10 +247,16 @@ fn check_length(
 }
 
 /// What to do about a body of `body` bytes: a length that fits another element points at the extension.
-fn length_advice(count: u64, dim: u64, size: u64, body: u64, short: bool) -> String {
+fn length_advice(count: u64, dim: u64, element: Element, body: u64, short: bool) -> String {
     let values = count.saturating_mul(dim);
-    for (other, name) in [(1, "8-bit (.u8bin, .i8bin)"), (2, "16-bit (.f16bin)"), (4, "32-bit (.fbin)")] {
-        if other != size && values.checked_mul(other) == Some(body) {
+    let widths = [
+        (8, "8-bit (.u8bin, .i8bin)"),
+        (16, "16-bit (.f16bin, .bf16bin)"),
+        (32, "32-bit (.fbin)"),
+        (1, "1-bit (.b1bin)"),
+    ];
+    for (bits, name) in widths {
+        if bits != element.bits() as u64 && values.checked_mul(bits) == body.checked_mul(8) {
             return format!("the length fits {name} elements, so the extension may be wrong");
         }
     }

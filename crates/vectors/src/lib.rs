@@ -3,8 +3,10 @@
 //! | extension | holds | layout (all little-endian) |
 //! |---|---|---|
 //! | `.fbin` `.f16bin` `.u8bin` `.i8bin` | f32, f16, u8, i8 vectors | u32 count, u32 dim, then count x dim elements (big-ann-benchmarks) |
+//! | `.bf16bin` | bf16 vectors | the same |
+//! | `.b1bin` | vectors of bits | the same; dim counts bits, a multiple of 8, and the first is the highest bit of its byte (`numpy.packbits`) |
 //! | `.fvecs` `.bvecs` | f32, u8 vectors | every row: i32 dim, then dim elements |
-//! | `.npy` | any of the four | NumPy versions 1 to 3, `<f4` `<f2` `\|u1` `\|i1`, two-dimensional, C order |
+//! | `.npy` | f32, f16, u8, i8 vectors | NumPy versions 1 to 3, `<f4` `<f2` `\|u1` `\|i1`, two-dimensional, C order |
 //! | `.ibin` | ids, and distances | u32 queries, u32 k, queries x k u32 ids, then (optional) queries x k f32 distances |
 //! | `.rbin` | ids and distances of ranges (only written) | u32 queries, u32 total, queries x u32 counts, total x u32 ids, total x f32 distances |
 //! | `.ivecs` | ids | every row: i32 k, then k i32 ids |

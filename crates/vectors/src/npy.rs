@@ -69,6 +69,13 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
         "|u1" | "<u1" | "u1" => Element::U8,
         "|i1" | "<i1" | "i1" => Element::I8,
         ">f4" | ">f2" => return Err(refuse(format!("has big-endian elements ('{}')", fields.descr))),
+        // What numpy writes of the bfloat16 of ml_dtypes, and of any structure of two bytes.
+        "<V2" | "|V2" | "V2" => {
+            return Err(refuse(format!(
+                "has elements of type '{}', which does not say bfloat16",
+                fields.descr
+            )));
+        }
         other => return Err(refuse(format!("has elements of type '{other}'"))),
     };
     match fields.shape[..] {
@@ -79,12 +86,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
 
 /// The header of a file of `count x dim` elements, [`WRITTEN_HEADER_BYTES`] long.
 pub(crate) fn header(element: Element, count: u64, dim: usize) -> Vec<u8> {
-    let descr = match element {
-        Element::F32 => "<f4",
-        Element::F16 => "<f2",
-        Element::U8 => "|u1",
-        Element::I8 => "|i1",
-    };
+    let descr = descr_of(element).unwrap_or_default();
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({count}, {dim}), }}");
     let mut out = Vec::with_capacity(WRITTEN_HEADER_BYTES);
     out.extend_from_slice(MAGIC);
@@ -95,6 +97,26 @@ pub(crate) fn header(element: Element, count: u64, dim: usize) -> Vec<u8> {
     out.resize(WRITTEN_HEADER_BYTES - 1, b' ');
     out.push(b'\n');
     out
+}
+
+/// What numpy calls `element`, if it has it.
+fn descr_of(element: Element) -> Option<&'static str> {
+    match element {
+        Element::F32 => Some("<f4"),
+        Element::F16 => Some("<f2"),
+        Element::U8 => Some("|u1"),
+        Element::I8 => Some("|i1"),
+        Element::Bf16 | Element::B1 => None,
+    }
+}
+
+/// Refuses to write what numpy has no type for.
+pub(crate) fn check_element(element: Element, path: &Path) -> Result<(), VectorError> {
+    if descr_of(element).is_some() {
+        return Ok(());
+    }
+    let reason = format!("cannot hold {element}, which numpy has no type for: write a .{element}bin");
+    Err(VectorError::Argument { path: path.to_path_buf(), reason })
 }
 
 struct Fields<'a> {

@@ -149,9 +149,11 @@ impl<'a> RowBlock<'a> {
         if vectors.prefix_bytes() == 0 {
             return Ok(());
         }
+        // Bits are read from bytes, which the prefix counts.
+        let dim = if vectors.element() == Element::B1 { vectors.row_bytes() } else { vectors.dim() };
         rows.try_for_each(|row| {
             let prefix = &self.bytes[(row - self.first) * stride..];
-            check_prefix(prefix, row, vectors.dim(), vectors.path())
+            check_prefix(prefix, row, dim, vectors.path())
         })
     }
 
@@ -160,7 +162,7 @@ impl<'a> RowBlock<'a> {
         let (bytes, element) = (self.row(row), self.vectors.element());
         let dimension = first_non_finite(element, bytes).unwrap_or_default();
         let mut value = [f32::NAN];
-        to_f32(element, &bytes[dimension * element.size()..], &mut value);
+        to_f32(element, &bytes[element.row_bytes(dimension)..], &mut value);
         VectorError::NotFinite {
             path: self.vectors.path().to_path_buf(),
             row: row as u64,
@@ -169,15 +171,22 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The largest value of f32 rows, by its magnitude; `None` for other elements, whose squares all fit f32, and for no
-    /// rows.
+    /// The largest value of f32 or bf16 rows, by its magnitude; `None` for other elements, whose squares all fit f32, and
+    /// for no rows.
     pub fn largest(&self) -> Option<Largest> {
-        if self.vectors.element() != Element::F32 {
-            return None;
-        }
+        let halves = match self.vectors.element() {
+            Element::F32 => false,
+            Element::Bf16 => true,
+            Element::F16 | Element::U8 | Element::I8 | Element::B1 => return None,
+        };
         // Magnitudes are ordered like their bits.
         let largest_of = |row: usize| {
-            let bits = self.row(row).as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b) & 0x7fff_ffff);
+            let row = self.row(row);
+            if halves {
+                let bits = row.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b) & 0x7fff);
+                return u32::from(bits.fold(0, u16::max)) << 16;
+            }
+            let bits = row.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b) & 0x7fff_ffff);
             bits.fold(0, u32::max)
         };
         let rows = self.rows().map(|row| (largest_of(row), row));
@@ -208,6 +217,11 @@ fn all_finite(element: Element, bytes: &[u8]) -> bool {
             .0
             .iter()
             .fold(false, |bad, b| bad | (u16::from_le_bytes(*b) & 0x7c00 == 0x7c00)),
-        Element::U8 | Element::I8 => true,
+        Element::Bf16 => !bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .fold(false, |bad, b| bad | (u16::from_le_bytes(*b) & 0x7f80 == 0x7f80)),
+        Element::U8 | Element::I8 | Element::B1 => true,
     }
 }

@@ -8,7 +8,7 @@ use bathyal_kernels::Element;
 use tempfile::NamedTempFile;
 
 use super::error::VectorError;
-use super::format::{FileFormat, check_dim};
+use super::format::{FileFormat, check_dim, check_whole_bytes};
 use super::ids::{IdFile, IdFormat};
 use super::npy;
 
@@ -45,6 +45,10 @@ impl VectorWriter {
             _ => {}
         }
         check_dim(dim as u64, path)?;
+        check_whole_bytes(element, dim as u64, path)?;
+        if format == FileFormat::Npy {
+            npy::check_element(element, path)?;
+        }
         let mut writer = VectorWriter { output: AtomicFile::create(path)?, format, element, dim, count: 0 };
         let header = writer.header();
         writer.output.write(&header)?;
@@ -57,7 +61,7 @@ impl VectorWriter {
     /// [`VectorError::PartialRow`] if it is not a whole number of vectors, [`VectorError::Header`] if there
     /// are more than a 32-bit count can say, [`VectorError::Io`] (a full disk).
     pub fn push_rows(&mut self, rows: &[u8]) -> Result<(), VectorError> {
-        let row_bytes = self.dim * self.element.size();
+        let row_bytes = self.element.row_bytes(self.dim);
         let path = &self.output.path;
         if !rows.len().is_multiple_of(row_bytes) {
             let (found, row_bytes) = (rows.len() as u64, row_bytes as u64);

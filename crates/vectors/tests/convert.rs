@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, from_f32};
 use bathyal_vectors::progress::{Progress, Silent};
 use bathyal_vectors::{Converted, IdFile, VectorError, VectorFile, VectorWriter, convert, write_ids};
 use half::f16;
 use proptest::prelude::*;
 
 /// Every format with the elements that it may hold.
-const FORMATS: [(&str, Element); 10] = [
+const FORMATS: [(&str, Element); 11] = [
     ("fbin", Element::F32),
     ("f16bin", Element::F16),
     ("u8bin", Element::U8),
@@ -21,15 +21,13 @@ const FORMATS: [(&str, Element); 10] = [
     ("npy", Element::F16),
     ("npy", Element::U8),
     ("npy", Element::I8),
+    ("bf16bin", Element::Bf16),
 ];
 
 fn encode(element: Element, values: &[f32]) -> Vec<u8> {
-    match element {
-        Element::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        Element::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-        Element::U8 => values.iter().map(|v| *v as u8).collect(),
-        Element::I8 => values.iter().map(|v| *v as i8 as u8).collect(),
-    }
+    let mut bytes = vec![0; element.row_bytes(values.len())];
+    from_f32(element, values, &mut bytes);
+    bytes
 }
 
 fn write(path: &Path, element: Element, dim: usize, values: &[f32]) {
@@ -48,6 +46,31 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     names.sort();
     names
+}
+
+#[test]
+fn bits_become_numbers_and_only_zeros_and_ones_become_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let values: Vec<f32> = (0..3 * 24).map(|i| (i * i % 7 % 2) as f32).collect();
+    write(&path("a.fbin"), Element::F32, 24, &values);
+    let made = convert(path("a.fbin"), path("a.b1bin"), None, None, &Silent).unwrap();
+    assert_eq!((made.count, made.dim, made.element), (3, 24, Some(Element::B1)));
+    assert_eq!(rows_of(&path("a.b1bin")).len(), 9);
+    // As numpy.packbits does: the first component is the highest bit.
+    let first = values[..8].iter().fold(0, |byte, value| byte << 1 | *value as u8);
+    assert_eq!(rows_of(&path("a.b1bin"))[0], first);
+    convert(path("a.b1bin"), path("b.fbin"), None, Some(1..3), &Silent).unwrap();
+    assert_eq!(rows_of(&path("b.fbin")), encode(Element::F32, &values[24..]));
+    write(&path("c.fbin"), Element::F32, 8, &[0.0, 1.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0]);
+    let refused = convert(path("c.fbin"), path("c.b1bin"), None, None, &Silent).unwrap_err();
+    assert!(matches!(refused, VectorError::NotRepresentable { dimension: 3, .. }), "{refused}");
+    assert!(refused.to_string().contains("threshold"), "{refused}");
+    write(&path("d.fbin"), Element::F32, 9, &[0.0; 9]);
+    let refused = convert(path("d.fbin"), path("d.b1bin"), None, None, &Silent).unwrap_err();
+    assert!(matches!(refused, VectorError::Header { field: "dim", found: 9, .. }), "{refused}");
+    let refused = convert(path("a.b1bin"), path("a.npy"), None, None, &Silent).unwrap_err();
+    assert!(refused.to_string().contains("b1bin"), "{refused}");
 }
 
 #[test]

@@ -4,29 +4,22 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::{Element, Metric, from_f32, to_f32};
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
 use bathyal_vectors::progress::{Progress, Silent};
 use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile};
-use half::f16;
 use proptest::prelude::*;
 
 fn encode(element: Element, values: &[f32]) -> Vec<u8> {
-    match element {
-        Element::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        Element::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-        Element::U8 => values.iter().map(|v| *v as u8).collect(),
-        Element::I8 => values.iter().map(|v| *v as i8 as u8).collect(),
-    }
+    let mut bytes = vec![0; element.row_bytes(values.len())];
+    from_f32(element, values, &mut bytes);
+    bytes
 }
 
 fn decode(element: Element, row: &[u8]) -> Vec<f64> {
-    match element {
-        Element::F32 => row.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
-        Element::F16 => row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f64()).collect(),
-        Element::U8 => row.iter().map(|b| f64::from(*b)).collect(),
-        Element::I8 => row.iter().map(|b| f64::from(*b as i8)).collect(),
-    }
+    let mut values = vec![0.0; element.components_in(row.len())];
+    to_f32(element, row, &mut values);
+    values.into_iter().map(f64::from).collect()
 }
 
 fn file(element: Element, dim: usize, values: &[f32]) -> VectorFile {
@@ -86,7 +79,13 @@ fn all_elements_and_metrics_agree_with_the_plainest_search() {
     for element in Element::ALL {
         for metric in Metric::ALL {
             for dim in [1, 3, 16, 100, 129] {
-                let value = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) % 101 + 1;
+                let dim = if element == Element::B1 { 8 * dim } else { dim };
+                let value = |i: usize| {
+                    let value = (i.wrapping_mul(2_654_435_761) >> 7) % 101 + 1;
+                    // Half of the bits; the first is set, since a cosine is of no zeros.
+                    let bit = if i.is_multiple_of(dim) { 1 } else { value % 2 };
+                    if element == Element::B1 { bit } else { value }
+                };
                 let all: Vec<f32> = (0..(count + queries) * dim).map(|i| value(i) as f32).collect();
                 let (b, q) = all.split_at(count * dim);
                 let (base, queries) = (file(element, dim, b), file(element, dim, q));
@@ -116,8 +115,8 @@ fn the_answer_does_not_depend_on_the_threads() {
 #[test]
 fn equal_distances_come_in_order_of_id() {
     for element in Element::ALL {
-        let base = file(element, 4, &[3.0; 4 * 100]);
-        let queries = file(element, 4, &[1.0; 4 * 3]);
+        let base = file(element, 8, &[3.0; 8 * 100]);
+        let queries = file(element, 8, &[1.0; 8 * 3]);
         for metric in Metric::ALL {
             let found = exact_neighbors(&base, &queries, metric, 20, threads(3), &Silent).unwrap();
             assert_eq!(found.ids(2), (0..20).collect::<Vec<u32>>(), "{element} {metric}");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_vectors::{
     FileFormat, IdFile, Largest, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids,
 };
@@ -71,18 +71,47 @@ fn every_bin_extension_is_read() {
         ("a.f16bin", Element::F16),
         ("a.u8bin", Element::U8),
         ("a.I8BIN", Element::I8),
+        ("a.bf16bin", Element::Bf16),
+        ("a.b1bin", Element::B1),
     ] {
-        let body: Vec<u8> = (0..2 * 3 * element.size() as u8).collect();
-        let found = open(name, &bin(2, 3, &body)).unwrap();
-        assert_eq!((found.count(), found.dim(), found.element()), (2, 3, element));
+        let row_bytes = element.row_bytes(24);
+        let body: Vec<u8> = (0..2 * row_bytes as u8).collect();
+        let found = open(name, &bin(2, 24, &body)).unwrap();
+        assert_eq!((found.count(), found.dim(), found.element()), (2, 24, element));
         assert_eq!(found.data_bytes(), body.len() as u64);
-        let row_bytes = 3 * element.size();
         assert_eq!((found.row_bytes(), found.stride()), (row_bytes, row_bytes));
         assert_eq!(found.row(1), &body[row_bytes..]);
         assert_eq!(found.rows(0..2), Some(&body[..]));
         assert_eq!(found.rows(2..2), Some(&[][..]));
         assert_eq!(found.rows(1..3), None);
     }
+}
+
+#[test]
+fn bytes_are_read_as_bits() {
+    let bytes = open("a.u8bin", &bin(2, 3, &[1, 2, 3, 0xff, 0, 0x80])).unwrap();
+    let bits = bytes.as_bits().unwrap();
+    assert_eq!((bits.count(), bits.dim(), bits.element(), bits.row_bytes()), (2, 24, Element::B1, 3));
+    assert_eq!((bits.row(1), bits.as_bits().unwrap().dim()), (&[0xff, 0, 0x80][..], 24));
+    assert_eq!((bytes.dim(), bytes.element()), (3, Element::U8));
+    assert!(open("a.i8bin", &bin(1, 3, &[1, 2, 3])).unwrap().as_bits().is_none());
+    assert!(open("a.u8bin", &bin(1, 8193, &[0; 8193])).unwrap().as_bits().is_none(), "too many bits");
+    let (bits, metric) = bytes.clone().under(MetricName::Hamming).unwrap();
+    assert_eq!((bits.element(), metric), (Element::B1, Metric::L2));
+    let (same, metric) = bytes.under(MetricName::Of(Metric::Cosine)).unwrap();
+    assert_eq!((same.element(), metric), (Element::U8, Metric::Cosine));
+    let floats = open("a.fbin", &bin(1, 1, &[0; 4])).unwrap();
+    let message = refused!(floats.under(MetricName::Hamming), VectorError::Argument { .. });
+    assert!(message.contains("holds f32") && message.contains("packbits"), "{message}");
+    // Strides stay: rows of `.bvecs` begin with their length, in bytes.
+    let row = [&3_u32.to_le_bytes()[..], &[4, 5, 6]].concat();
+    let bits = open("a.bvecs", &row).unwrap().as_bits().unwrap();
+    assert_eq!((bits.dim(), bits.stride(), bits.row(0)), (24, 7, &[4, 5, 6][..]));
+    bits.check_finite().unwrap();
+    let message = refused!(open("a.b1bin", &bin(1, 9, &[0; 2])), VectorError::Header { field: "dim", .. });
+    assert!(message.contains("a multiple of 8"), "{message}");
+    let short = open("a.b1bin", &bin(2, 24, &[0; 48])).unwrap_err().to_string();
+    assert!(short.contains("fits 8-bit"), "{short}");
 }
 
 #[test]
@@ -126,7 +155,7 @@ fn npy_of_every_version_element_and_spelling() {
         [("<f4", Element::F32), ("<f2", Element::F16), ("|u1", Element::U8), ("|i1", Element::I8)]
     {
         let text = format!("{{\"shape\":(1L,2),\"fortran_order\":False,\"descr\":\"{descr}\"}}\n");
-        let found = open("a.npy", &npy(1, &text, &vec![0; 2 * element.size()])).unwrap();
+        let found = open("a.npy", &npy(1, &text, &vec![0; element.row_bytes(2)])).unwrap();
         assert_eq!((found.count(), found.dim(), found.element()), (1, 2, element));
     }
 }
@@ -351,17 +380,23 @@ const FORMATS: [(&str, Element); 10] = [
     ("a.npy", Element::F16),
     ("a.npy", Element::U8),
     ("a.npy", Element::I8),
+    ("a.bf16bin", Element::Bf16),
+    ("a.b1bin", Element::B1),
 ];
 
 #[test]
 fn what_is_written_is_read_back() {
     let dir = tempfile::tempdir().unwrap();
     for (name, element) in FORMATS {
-        for (count, dim) in [(1, 1), (3, 5), (700, 17)] {
+        for (count, dim) in [(1, 1), (3, 5), (700, 17), (3, 24)] {
             let path = dir.path().join(name);
-            let rows: Vec<u8> = (0..count * dim * element.size()).map(|i| (i * 7 % 120) as u8).collect();
+            if element == Element::B1 && dim % 8 != 0 {
+                refused!(VectorWriter::create(&path, element, dim), VectorError::Header { field: "dim", .. });
+                continue;
+            }
+            let rows: Vec<u8> = (0..count * element.row_bytes(dim)).map(|i| (i * 7 % 120) as u8).collect();
             let mut writer = VectorWriter::create(&path, element, dim).unwrap();
-            let (first, rest) = rows.split_at(dim * element.size());
+            let (first, rest) = rows.split_at(element.row_bytes(dim));
             writer.push_rows(first).unwrap();
             writer.push_rows(rest).unwrap();
             assert_eq!(writer.count(), count as u64);

@@ -4,6 +4,7 @@ use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildReport, IndexError};
+use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
@@ -23,8 +24,8 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
-    let data = VectorFile::open(&arguments.data)?;
-    let options = options(arguments)?;
+    let (data, metric) = VectorFile::open(&arguments.data)?.under(arguments.metric)?;
+    let options = options(arguments, metric)?;
     let progress = console.progress();
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
@@ -35,17 +36,18 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     console.answer(&answer, &text(&answer))
 }
 
-fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
-    let calibration = arguments.calibration.as_ref().map(VectorFile::open).transpose()?;
+fn options(arguments: &BuildArguments, metric: Metric) -> Result<BuildOptions, Failure> {
+    let calibration = arguments.calibration.as_ref();
+    let calibration = calibration.map(|path| VectorFile::open(path)?.under(arguments.metric)).transpose()?;
     Ok(BuildOptions {
-        metric: arguments.metric,
+        metric,
         family: arguments.family.0.clone(),
         threads: arguments.threads,
         seed: arguments.seed,
         memory_bytes: arguments.memory,
         overwrite: arguments.overwrite,
         store_as: arguments.store_as,
-        calibration,
+        calibration: calibration.map(|(queries, _)| queries),
         stripe: arguments.disks.options(),
         store: arguments.store.options()?,
         card: arguments.device.card_alone().map_err(IndexError::from)?,

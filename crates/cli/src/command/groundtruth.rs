@@ -24,9 +24,9 @@ struct Answer {
 pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result<(), Failure> {
     // A wrong extension is better said before the work than after it.
     IdFormat::of(&arguments.output)?;
-    let data = VectorFile::open(&arguments.data)?;
-    let queries = VectorFile::open(&arguments.queries)?;
-    let (k, metric) = (arguments.k as usize, arguments.metric);
+    let (data, metric) = VectorFile::open(&arguments.data)?.under(arguments.metric)?;
+    let (queries, _) = VectorFile::open(&arguments.queries)?.under(arguments.metric)?;
+    let k = arguments.k as usize;
     let card = arguments.device.card_alone().map_err(IndexError::from)?;
     let began = Instant::now();
     let progress = console.progress();
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result
         queries: found.queries(),
         k: found.k(),
         vectors: data.count(),
-        metric: metric.name(),
+        metric: metric.name_over(data.element()),
         device: arguments.device.to_string(),
         seconds: began.elapsed().as_secs_f64(),
     };

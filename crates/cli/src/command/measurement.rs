@@ -164,7 +164,7 @@ impl Measurement {
             tier: settings.tier_name(index.tier_kind()),
             emulated: settings.emulated(),
             method: index.tier().profile().method.clone(),
-            metric: index.metric().name(),
+            metric: index.metric().name_over(index.element()),
             seconds: found.seconds,
             qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
             latency_us: Latency::of(&found.latencies_ns),

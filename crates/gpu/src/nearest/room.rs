@@ -16,6 +16,10 @@ pub enum Cells {
     Unsigned,
     /// `i8`, likewise.
     Signed,
+    /// `bf16`: the upper halves of `f32`.
+    UpperHalves,
+    /// Bits, of which a product counts the ones that both have.
+    Bits,
 }
 
 impl Cells {
@@ -26,6 +30,8 @@ impl Cells {
             Cells::Halves => 1,
             Cells::Unsigned => 2,
             Cells::Signed => 3,
+            Cells::UpperHalves => 4,
+            Cells::Bits => 5,
         }
     }
 }

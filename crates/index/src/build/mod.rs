@@ -210,7 +210,7 @@ fn identity(
 pub(crate) fn least_manifest(data: &Source<'_>, options: &BuildOptions, identity: Identity) -> Manifest {
     let stored = data.form().entry(data.loss().map(|measured| measured.loss));
     Manifest {
-        format_version: version_of(&stored),
+        format_version: version_of(data.given().element(), &stored, false),
         identity: Some(identity.to_string()),
         written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
         family: options.family.family().into(),
@@ -218,7 +218,7 @@ pub(crate) fn least_manifest(data: &Source<'_>, options: &BuildOptions, identity
         dim: data.dim() as u32,
         element: data.given().element().name().into(),
         stored,
-        metric: options.metric.name().into(),
+        metric: options.metric.name_over(data.given().element()).into(),
         data_bytes: data.given().data_bytes(),
         seed: options.seed,
         build_seconds: 0.0,

@@ -177,7 +177,7 @@ impl Measurement<'_> {
 
     /// A row as a search of the index sees it, in the units of the data.
     fn stored(&self, row: &[u8]) -> Vec<f32> {
-        let mut stored = vec![0; self.data.dim() * self.form.stored().size()];
+        let mut stored = vec![0; self.form.stored().row_bytes(self.data.dim())];
         self.form.take(row, &mut stored);
         let mut values = vec![0.0; self.data.dim()];
         self.form.decode(&stored, &mut values);

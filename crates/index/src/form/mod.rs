@@ -10,9 +10,10 @@ pub(crate) mod loss;
 pub(crate) mod source;
 
 use crate::error::IndexError;
+use crate::extent::has_direction;
 use crate::format::manifest::Manifest;
 use crate::format::stored::{Loss, StoreAs, StoredEntry};
-use bathyal_kernels::{Element, Metric, normalize_f16, normalize_f32, to_f32};
+use bathyal_kernels::{Element, Metric, from_f32, normalize_f16, normalize_f32, to_f32};
 use half::f16;
 
 /// The largest component of a vector of bytes.
@@ -97,12 +98,10 @@ impl Form {
             out.copy_from_slice(row);
             return self.metric != Metric::Cosine || normalize(self.stored, out);
         }
-        let mut values = vec![0.0; row.len() / self.given.size()];
+        let mut values = vec![0.0; self.given.components_in(row.len())];
         let sound = self.floats(row, &mut values);
         if self.stored == Element::F16 {
-            for (slot, value) in out.as_chunks_mut::<2>().0.iter_mut().zip(&values) {
-                *slot = f16::from_f32(*value).to_le_bytes();
-            }
+            from_f32(Element::F16, &values, out);
             return sound;
         }
         if self.metric == Metric::Cosine {
@@ -171,12 +170,10 @@ pub(crate) fn check(store_as: Option<StoreAs>, element: Element) -> Result<(), I
 fn normalize(element: Element, row: &mut [u8]) -> bool {
     match element {
         Element::F32 => {
-            let mut values: Vec<f32> =
-                row.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            let mut values = vec![0.0; element.components_in(row.len())];
+            to_f32(element, row, &mut values);
             let sound = normalize_f32(&mut values);
-            for (slot, value) in row.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
+            from_f32(element, &values, row);
             sound
         }
         Element::F16 => {
@@ -188,7 +185,7 @@ fn normalize(element: Element, row: &mut [u8]) -> bool {
             }
             sound
         }
-        Element::U8 | Element::I8 => row.iter().any(|b| *b != 0),
+        Element::Bf16 | Element::U8 | Element::I8 | Element::B1 => has_direction(element, row),
     }
 }
 
@@ -201,7 +198,7 @@ mod tests {
     }
 
     fn round_trip(form: Form, values: &[f32]) -> Vec<f32> {
-        let mut stored = vec![0; values.len() * form.stored().size()];
+        let mut stored = vec![0; form.stored().row_bytes(values.len())];
         assert!(form.take(&bytes(values), &mut stored));
         let mut back = vec![0.0; values.len()];
         form.decode(&stored, &mut back);
@@ -231,7 +228,10 @@ mod tests {
             let long = round_trip(form, &[3e19, -4e19, 0.0]);
             assert_eq!(long, round_trip(form, &[3e-30, -4e-30, 0.0]));
             assert!((long[0] - 0.6).abs() < 0.003 && (long[1] + 0.8).abs() < 0.003, "{long:?}");
-            assert!(!form.take(&bytes(&[0.0, -0.0]), &mut vec![0; 2 * form.stored().size()]), "no direction");
+            assert!(
+                !form.take(&bytes(&[0.0, -0.0]), &mut vec![0; form.stored().row_bytes(2)]),
+                "no direction"
+            );
         }
     }
 

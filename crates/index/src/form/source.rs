@@ -62,7 +62,7 @@ impl<'a> Source<'a> {
 
     /// Bytes of a vector in the index.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.dim() * self.element().size()
+        self.element().row_bytes(self.dim())
     }
 
     /// Bytes of a vector as it was given.

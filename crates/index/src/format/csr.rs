@@ -84,7 +84,7 @@ impl CsrLayout {
         }
         let bits = (u32::BITS - vectors.saturating_sub(1).leading_zeros()).max(1);
         Ok(CsrLayout {
-            vector_bytes: dim as usize * element.size(),
+            vector_bytes: element.row_bytes(dim as usize),
             max_degree: max_degree as usize,
             id_bytes: bits.div_ceil(8) as usize,
             degree_bytes: if max_degree > 255 { 2 } else { 1 },

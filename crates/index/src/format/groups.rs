@@ -59,7 +59,7 @@ impl GroupLayout {
         if !(1..=MOST_GROUP_PAGES).contains(&group_pages) {
             return Err(format!("group_pages {group_pages} is not between 1 and {MOST_GROUP_PAGES}"));
         }
-        let vector_bytes = dim as usize * element.size();
+        let vector_bytes = element.row_bytes(dim as usize);
         let records = (page_bytes as usize - CRC_BYTES) / (4 + vector_bytes);
         if records == 0 {
             return Err(format!("a page of {page_bytes} bytes holds no vector of {vector_bytes} bytes"));
@@ -80,7 +80,7 @@ impl GroupLayout {
     /// # Errors
     /// As [`GroupLayout::new`].
     pub fn choose(element: Element, dim: u32, wanted: usize) -> Result<GroupLayout, String> {
-        let record = 4 + dim as usize * element.size();
+        let record = 4 + element.row_bytes(dim as usize);
         let records = ((super::pages::PAGE_BYTES as usize - CRC_BYTES) / record).max(1);
         let page_bytes = stride(CRC_BYTES + records * record);
         let one = GroupLayout::new(element, dim, u32::try_from(page_bytes).unwrap_or(u32::MAX), 1)?;

@@ -95,7 +95,7 @@ impl LocalLayout {
         if !page_bytes.is_multiple_of(512) || !(512..=MOST_PAGE_BYTES).contains(&page_bytes) {
             return Err(format!("page_bytes {page_bytes} is no multiple of 512 up to {MOST_PAGE_BYTES}"));
         }
-        let vector_bytes = dim as usize * element.size();
+        let vector_bytes = element.row_bytes(dim as usize);
         let most = (page_bytes as usize - HEADER_BYTES) / (4 + vector_bytes);
         if records == 0 || records as usize > most {
             return Err(format!("page_vectors {records} is not between 1 and {most}"));
@@ -109,7 +109,7 @@ impl LocalLayout {
     /// # Errors
     /// A sentence when no page is large enough.
     pub fn choose(element: Element, dim: u32, vectors: u32, max_degree: u32) -> Result<LocalLayout, String> {
-        let record = 4 + dim as usize * element.size();
+        let record = 4 + element.row_bytes(dim as usize);
         let link_bytes = |records: usize| {
             let wanted = WANTED_LINKS.min(max_degree as usize * records);
             let bits = (f64::from(vectors) / wanted as f64).max(1.0).log2() + 2.0;
@@ -266,7 +266,7 @@ mod tests {
             for page in [0, layout.pages() - 1] {
                 let places = layout.places(page);
                 let ids: Vec<u32> = places.clone().map(|place| place ^ 1).collect();
-                let row_bytes = dim as usize * element.size();
+                let row_bytes = element.row_bytes(dim as usize);
                 let rows: Vec<Vec<u8>> = places
                     .map(|place| (0..row_bytes).map(|i| (place as usize + i) as u8).collect())
                     .collect();

@@ -7,7 +7,7 @@ use super::stored::StoredEntry;
 use super::striped::{self, StripeEntry};
 use super::version1;
 use crate::error::IndexError;
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Generation, Object, ObjectExt};
 use serde::de::DeserializeOwned;
@@ -22,8 +22,10 @@ pub const MANIFEST_NAME: &str = "manifest.json";
 pub const FORMAT_VERSION: u32 = 2;
 /// The format version of indexes whose vectors are stored as something smaller than they were given.
 pub const SMALLER_VERSION: u32 = 3;
-/// The format version of indexes with files that lie in parts on several disks: the latest that this program reads.
+/// The format version of indexes with files that lie in parts on several disks.
 pub const STRIPED_VERSION: u32 = 4;
+/// The format version of indexes of the elements bf16 and b1: the latest that this program reads.
+pub const LATER_ELEMENTS_VERSION: u32 = 5;
 /// The first format version of indexes that have an identity.
 const FIRST_IDENTIFIED: u32 = 2;
 /// A manifest is a few kilobytes; anything beyond this is not one.
@@ -113,9 +115,14 @@ pub struct Manifest {
     pub structure: Value,
 }
 
-/// The format version of an index whose vectors are stored like this.
-pub(crate) fn version_of(stored: &Option<StoredEntry>) -> u32 {
-    if stored.is_some() { SMALLER_VERSION } else { FORMAT_VERSION }
+/// The format version of an index of such vectors that are stored like this, in files that are whole or in parts.
+pub(crate) fn version_of(element: Element, stored: &Option<StoredEntry>, striped: bool) -> u32 {
+    match element {
+        Element::Bf16 | Element::B1 => LATER_ELEMENTS_VERSION,
+        Element::F32 | Element::F16 | Element::U8 | Element::I8 if striped => STRIPED_VERSION,
+        _ if stored.is_some() => SMALLER_VERSION,
+        _ => FORMAT_VERSION,
+    }
 }
 
 pub(crate) fn require(holds: bool, what: &str) -> Result<(), String> {
@@ -143,12 +150,21 @@ impl Manifest {
 
     /// Bytes of a vector as it is stored.
     pub fn stored_row_bytes(&self) -> Result<usize, String> {
-        Ok(self.dim as usize * self.stored_element()?.size())
+        Ok(self.stored_element()?.row_bytes(self.dim as usize))
     }
 
     /// The metric.
     pub fn metric(&self) -> Result<Metric, String> {
-        self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))
+        let name = self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))?;
+        let metric = match name {
+            MetricName::Of(metric) => metric,
+            MetricName::Hamming => Metric::L2,
+        };
+        require(
+            metric.name_over(self.element()?) == self.metric,
+            "bits alone have the metric hamming, for l2",
+        )?;
+        Ok(metric)
     }
 
     /// What tells the index from others.
@@ -229,9 +245,14 @@ impl Manifest {
         for file in &mut manifest.files {
             file.stripe = StripeEntry::of(directory.get(&file.name)?.as_ref())?;
         }
-        manifest.format_version =
-            if manifest.is_striped() { STRIPED_VERSION } else { version_of(&manifest.stored) };
+        manifest.renew_version().map_err(IndexError::Internal)?;
         Ok(manifest)
+    }
+
+    /// Takes the format version that follows from what it says.
+    pub(crate) fn renew_version(&mut self) -> Result<(), String> {
+        self.format_version = version_of(self.element()?, &self.stored, self.is_striped());
+        Ok(())
     }
 
     /// Bytes of all files, the manifest not counted.
@@ -286,11 +307,11 @@ impl Manifest {
             format_version: u32,
         }
         let version: Version = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
-        if version.format_version > STRIPED_VERSION {
+        if version.format_version > LATER_ELEMENTS_VERSION {
             return Err(IndexError::LaterVersion {
                 path: directory.to_path_buf(),
                 found: version.format_version,
-                known: STRIPED_VERSION,
+                known: LATER_ELEMENTS_VERSION,
             });
         }
         let manifest: Manifest = match version.format_version {
@@ -309,17 +330,14 @@ impl Manifest {
             "an index has an identity from version 2 on, and none before",
         )?;
         require(
-            match self.format_version {
-                STRIPED_VERSION => self.is_striped(),
-                version => self.stored.is_some() == (version == SMALLER_VERSION) && !self.is_striped(),
-            },
+            version_of(element, &self.stored, self.is_striped()) == self.format_version.max(FORMAT_VERSION),
             "an index of version 3 says how its vectors are stored, and none before does; one of version 4 has files in parts, \
-             and none before has",
+             and none before has; one of version 5 is of bf16 or b1, and none before is",
         )?;
         self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
         require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
-        let data_bytes = self.vectors * u64::from(self.dim) * element.size() as u64;
+        let data_bytes = self.vectors * element.row_bytes(self.dim as usize) as u64;
         require(self.data_bytes == data_bytes, "data_bytes does not follow from vectors, dim and element")?;
         require(self.build_seconds >= 0.0, "it was built in less than no time")?;
         require(!self.files.is_empty(), "it names no files")?;

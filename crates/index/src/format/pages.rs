@@ -72,7 +72,7 @@ impl PageLayout {
             return Err(format!("max_degree {max_degree} is not between 1 and {MAX_DEGREE}"));
         }
         let page_bytes = page_bytes as usize;
-        let vector_bytes = dim as usize * element.size();
+        let vector_bytes = element.row_bytes(dim as usize);
         let record_bytes = (HEADER_BYTES + 4 * max_degree as usize + vector_bytes).next_multiple_of(4);
         let fits = page_bytes.is_power_of_two() || page_bytes >= record_bytes;
         if !fits || !(512..=1 << 20).contains(&page_bytes) {

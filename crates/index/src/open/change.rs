@@ -90,7 +90,7 @@ fn damaged(log: &dyn Log, reason: String) -> IndexError {
 fn memory_bytes(stored: &dyn Stored, manifest: &Manifest, inserted: u64) -> Result<u64, String> {
     let buckets = stored.buckets().unwrap_or(0) as u64;
     // They are there as they were given, too, for a moment.
-    let row = manifest.stored_row_bytes()?.max(manifest.dim as usize * manifest.element()?.size());
+    let row = manifest.stored_row_bytes()?.max(manifest.element()?.row_bytes(manifest.dim as usize));
     let bits = manifest.vectors / 4;
     Ok(inserted * (row as u64 + buckets * PLACED_BYTES) + bits)
 }
@@ -107,7 +107,7 @@ impl FoundLog {
         };
         let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
         let identity: Identity = manifest.identity().map_err(wrong)?;
-        let given = manifest.dim as usize * manifest.element().map_err(wrong)?.size();
+        let given = manifest.element().map_err(wrong)?.row_bytes(manifest.dim as usize);
         let format = ChangeLog::new(identity, given);
         let bytes = log.read(0)?;
         let mut vectors = 0;
@@ -197,6 +197,7 @@ impl Index {
     /// device refuses: nothing was inserted then.
     pub fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
         self.check_process()?;
+        let vectors = &*self.as_held(vectors);
         let check = || {
             self.check_vectors(vectors, 0..vectors.count(), ("vectors", "row"))?;
             extent::check_set(vectors, self.metric(), vectors.block(0..vectors.count()).largest())

@@ -170,6 +170,8 @@ fn suffix(element: Element) -> &'static str {
         Element::F16 => "f16bin",
         Element::U8 => "u8bin",
         Element::I8 => "i8bin",
+        Element::Bf16 => "bf16bin",
+        Element::B1 => "b1bin",
     }
 }
 

@@ -8,8 +8,9 @@ use crate::extent;
 use crate::family::{CardUse, Knob};
 use crate::query::changes::Changes;
 use crate::query::{self, SearchMode, SearchParams, beam_width_on};
-use bathyal_kernels::Metric;
+use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::VectorFile;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +42,12 @@ impl Index {
         self.check_vectors(queries, rows, ("queries", "query"))
     }
 
+    /// `vectors` as this index has them: an index of bits takes bytes for what eight bits make.
+    pub(super) fn as_held<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
+        let bits = if self.element() == Element::B1 { vectors.as_bits() } else { None };
+        bits.map_or(Cow::Borrowed(vectors), Cow::Owned)
+    }
+
     /// The same of whatever vectors: what all are called, and one.
     pub(super) fn check_vectors(
         &self,
@@ -48,6 +55,7 @@ impl Index {
         rows: Range<usize>,
         (all, one): (&str, &str),
     ) -> Result<(), IndexError> {
+        let queries = &*self.as_held(queries);
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
         if queries.dim() != self.dim() {

@@ -3,9 +3,8 @@
 use super::pool::RawQueries;
 use super::{Index, SearchOptions, thread_count};
 use crate::error::IndexError;
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, from_f32};
 use bathyal_tier::Control;
-use half::f16;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -43,8 +42,10 @@ impl Index {
         // They are in the units of what is stored, queries in those of what was given.
         samples.iter_mut().for_each(|value| *value *= self.manifest.stored_scale());
         let count = samples.len() / self.dim().max(1);
-        let mut bytes = Vec::with_capacity(samples.len() * self.element().size());
-        encode(self.element(), &samples, &mut bytes);
+        let mut bytes = Vec::with_capacity(count * self.element().row_bytes(self.dim()));
+        for row in samples.chunks_exact(self.dim().max(1)) {
+            encode(self.element(), row, &mut bytes);
+        }
         let threads = thread_count(options.threads).clamp(1, count.max(1));
         let raw = RawQueries { bytes, count };
         let found = self.search_raw(raw, params, (threads, options.in_flight), changes, control)?;
@@ -59,11 +60,7 @@ impl Index {
 
 /// Appends `row` as the nearest values of `element`.
 fn encode(element: Element, row: &[f32], bytes: &mut Vec<u8>) {
-    match element {
-        Element::F32 => bytes.extend(row.iter().flat_map(|value| value.to_le_bytes())),
-        Element::F16 => bytes.extend(row.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes())),
-        // `as` stops at the ends of the range.
-        Element::U8 => bytes.extend(row.iter().map(|value| value.round() as u8)),
-        Element::I8 => bytes.extend(row.iter().map(|value| value.round() as i8 as u8)),
-    }
+    let start = bytes.len();
+    bytes.resize(start + element.row_bytes(row.len()), 0);
+    from_f32(element, row, &mut bytes[start..]);
 }

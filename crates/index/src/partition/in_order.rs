@@ -1,6 +1,7 @@
 //! Vectors on pages in the order of the data: of families that do not place them.
 
 use super::Work;
+use super::spread::ZEROS_NAMED;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, Written};
 use crate::format::groups::GroupLayout;
@@ -34,11 +35,14 @@ pub(crate) fn write_pages<O>(
     for first in (first..all).step_by(at_once) {
         work.go_on()?;
         let buffer = &mut buffer[..at_once.min(all - first) * page_bytes];
+        let mut zeros = Vec::new();
         for (page, out) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {
             let from = (page * page_vectors).min(data.count());
             let places = from as u32..data.count().min(from + page_vectors) as u32;
             for (place, row) in places.clone().zip(rows.chunks_exact_mut(data.row_bytes())) {
-                intake.take(given.row(place as usize)?, row);
+                if !intake.take(given.row(place as usize)?, row) {
+                    zeros.push(u64::from(place));
+                }
             }
             ids.clear();
             match data.ids() {
@@ -46,6 +50,12 @@ pub(crate) fn write_pages<O>(
                 None => ids.extend(places),
             }
             layout.encode(out, page as u32, &ids, rows.chunks_exact(data.row_bytes()).take(ids.len()));
+        }
+        // Before anything of them is written, so that a build that goes on finds them again.
+        if !zeros.is_empty() {
+            let count = zeros.len() as u64;
+            zeros.truncate(ZEROS_NAMED);
+            return Err(IndexError::ZeroVectors { count, rows: zeros });
         }
         file.append(buffer)?;
         if file.written().bytes - told >= CHECKPOINT_BYTES {

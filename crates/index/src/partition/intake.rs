@@ -29,7 +29,7 @@ impl Intake {
     /// A taken row as floats, as codes are trained on: `dim` values.
     pub(crate) fn floats(&self, taken: &[u8], out: &mut [f32]) {
         to_f32(self.element, taken, out);
-        if self.metric == Metric::Cosine && !self.element.is_float() {
+        if self.metric == Metric::Cosine && !self.element.has_unit_vectors() {
             normalize_f32(out);
         }
     }

@@ -56,13 +56,13 @@ impl Space {
         element: Element,
         metric: Metric,
     ) -> Result<Space, IndexError> {
-        let stride = stride_of(dim * element.size());
+        let stride = stride_of(element.row_bytes(dim));
         let wanted = stride.saturating_mul(count).saturating_add(ROW_ALIGNMENT);
         let mut bytes = room("the vectors of a build", wanted)?;
         bathyal_tier::advise_huge_pages(&mut bytes);
         bytes.resize(wanted, 0_u8);
         let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
-        let kernel = match (metric, element.is_float()) {
+        let kernel = match (metric, element.has_unit_vectors()) {
             (Metric::Cosine, true) => Metric::L2,
             (other, _) => other,
         };
@@ -73,7 +73,7 @@ impl Space {
     /// The bytes of one row, to be set.
     pub(crate) fn row_mut(&mut self, id: u32) -> &mut [u8] {
         let start = self.lead + id as usize * self.stride;
-        &mut self.bytes[start..start + self.dim * self.element.size()]
+        &mut self.bytes[start..start + self.element.row_bytes(self.dim)]
     }
 
     /// Gives each row the coordinate that makes it as long as `longest`, a squared length.
@@ -153,7 +153,7 @@ impl Space {
 
     /// Bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.dim * self.element.size()
+        self.element.row_bytes(self.dim)
     }
 
     /// Coordinates of a row in the space of the build distance, which is that between these.
@@ -165,13 +165,13 @@ impl Space {
     #[inline]
     pub(crate) fn row(&self, id: u32) -> &[u8] {
         let start = self.lead + id as usize * self.stride;
-        &self.bytes[start..start + self.dim * self.element.size()]
+        &self.bytes[start..start + self.element.row_bytes(self.dim)]
     }
 
     /// Row `id` as floats, normalised for cosine: what the codes are trained on.
     pub(crate) fn row_f32(&self, id: u32, out: &mut [f32]) {
         to_f32(self.element, self.row(id), out);
-        if self.metric == Metric::Cosine && !self.element.is_float() {
+        if self.metric == Metric::Cosine && !self.element.has_unit_vectors() {
             normalize_f32(out);
         }
     }

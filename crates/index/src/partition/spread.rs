@@ -19,7 +19,7 @@ const SPILL_BYTES: usize = 12 << 20;
 /// Bytes of a vector's id in a spilled row.
 pub(super) const ID_BYTES: usize = 4;
 /// Rows without a direction that an error names.
-const ZEROS_NAMED: usize = 10;
+pub(super) const ZEROS_NAMED: usize = 10;
 
 /// How many parts a vector is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

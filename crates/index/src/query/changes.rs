@@ -79,7 +79,7 @@ impl Changes {
         let deleted_places = (!built.are_places()).then(Arc::default);
         Changes {
             form,
-            row_bytes: dim * form.stored().size(),
+            row_bytes: form.stored().row_bytes(dim),
             built: Arc::new(built),
             next,
             vectors,
@@ -114,7 +114,7 @@ impl Changes {
         given: &[u8],
         place: impl Fn(&[u8]) -> Vec<Placed>,
     ) -> Result<(), String> {
-        let given_bytes = self.row_bytes / self.form.stored().size() * self.form.given().size();
+        let given_bytes = self.form.given().row_bytes(self.form.stored().components_in(self.row_bytes));
         let count = given.len() / given_bytes.max(1);
         let next = u32::try_from(count).ok().and_then(|count| first.checked_add(count));
         let Some(next) = next.filter(|_| first == self.next) else {

@@ -55,7 +55,7 @@ impl VectorSet {
 
     /// Bytes of a stored vector.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.dim * self.element.size()
+        self.element.row_bytes(self.dim)
     }
 
     /// An error of what a read has brought.
@@ -101,7 +101,7 @@ impl Exact {
     pub(crate) fn new(form: Form, dim: usize) -> Exact {
         let (element, metric) = (form.stored(), form.metric());
         // The cosine distance of normalised vectors is 1 minus their product.
-        let normalised = metric == Metric::Cosine && element.is_float();
+        let normalised = metric == Metric::Cosine && element.has_unit_vectors();
         let kernel = if normalised { Metric::InnerProduct } else { metric };
         let of_kind = if form.is_smaller() { Distance::of_floats } else { Distance::new };
         let shift = if normalised { 1.0 } else { 0.0 };

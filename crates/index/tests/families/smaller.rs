@@ -195,7 +195,7 @@ fn what_has_no_form_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     for kind in KINDS {
-        for element in [Element::F16, Element::U8, Element::I8] {
+        for element in [Element::F16, Element::U8, Element::I8, Element::Bf16, Element::B1] {
             let options = BuildOptions { store_as: Some(StoreAs::I8), ..kind.options(Metric::L2) };
             let refused = build(&vectors(element, 20, 4, 1), &path, &options, &Silent).unwrap_err();
             assert!(matches!(refused, IndexError::Parameter(_)), "{refused}");

@@ -50,9 +50,10 @@ pub struct Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 45] = [
+pub const TARGETS: [Target; 46] = [
     Target { name: "fbin", seeds: || bin(4), read: |bytes| vectors(FileFormat::Bin(Element::F32), bytes) },
     Target { name: "f16bin", seeds: || bin(2), read: |bytes| vectors(FileFormat::Bin(Element::F16), bytes) },
+    Target { name: "b1bin", seeds: bits, read: |bytes| vectors(FileFormat::Bin(Element::B1), bytes) },
     Target { name: "u8bin", seeds: || bin(1), read: |bytes| vectors(FileFormat::Bin(Element::U8), bytes) },
     Target { name: "fvecs", seeds: || vecs(4), read: |bytes| vectors(FileFormat::Vecs(Element::F32), bytes) },
     Target { name: "bvecs", seeds: || vecs(1), read: |bytes| vectors(FileFormat::Vecs(Element::U8), bytes) },
@@ -106,7 +107,11 @@ pub const TARGETS: [Target; 45] = [
 fn vectors(format: FileFormat, bytes: &[u8]) {
     let Ok(file) = VectorFile::from_file_bytes(format, bytes.to_vec()) else { return };
     assert!(file.count() > 0 && file.dim() > 0);
-    assert_eq!(file.row_bytes(), file.dim() * file.element().size());
+    assert_eq!(file.row_bytes(), file.element().row_bytes(file.dim()));
+    assert_eq!(
+        file.as_bits().is_some(),
+        matches!(file.element(), Element::U8 | Element::B1) && file.row_bytes() <= 8192
+    );
     assert_eq!(file.data_bytes(), file.count() as u64 * file.row_bytes() as u64);
     let rows = file.strided(0..file.count()).expect("all rows");
     assert!(bytes.ends_with(rows), "the last row ends where the file does");
@@ -510,6 +515,15 @@ fn bin(size: usize) -> Vec<Vec<u8>> {
     [(1u32, 1u32), (3, 5), (40, 16)]
         .map(|(count, dim)| {
             let body = (0..count as usize * dim as usize * size).map(|i| (i * 7) as u8);
+            count.to_le_bytes().into_iter().chain(dim.to_le_bytes()).chain(body).collect()
+        })
+        .to_vec()
+}
+
+fn bits() -> Vec<Vec<u8>> {
+    [(1u32, 8u32), (3, 40), (40, 128)]
+        .map(|(count, dim)| {
+            let body = (0..count * dim / 8).map(|i| (i * 7) as u8);
             count.to_le_bytes().into_iter().chain(dim.to_le_bytes()).chain(body).collect()
         })
         .to_vec()

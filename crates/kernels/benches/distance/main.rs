@@ -197,7 +197,10 @@ fn main() {
         for metric in Metric::ALL {
             for dim in DIMS {
                 let shape = format!("{name}/{metric}/{dim}");
-                if !shape.contains(&options.filter) {
+                // Of bits the peers have the Hamming distance alone, of whole bytes.
+                let no_peer =
+                    element == Element::B1 && (metric != Metric::L2 || dim % 8 != 0 || cfg!(numkong));
+                if !shape.contains(&options.filter) || no_peer {
                     continue;
                 }
                 let by = if of_floats { Distance::of_floats } else { Distance::new };

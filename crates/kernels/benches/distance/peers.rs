@@ -11,6 +11,8 @@ pub const NAMES: [&str; 2] = ["simsimd", "numkong"];
 /// A function of another library; the result is written as 32 or 64 bits.
 #[derive(Clone, Copy)]
 pub struct Peer {
+    /// Components that a length of 1 stands for.
+    unit: usize,
     function: unsafe extern "C" fn(*const u8, *const u8, u64, *mut f64),
 }
 
@@ -18,7 +20,7 @@ impl Peer {
     pub fn between(self, a: &[u8], b: &[u8], dim: usize) -> f32 {
         let mut result = 0.0;
         // SAFETY: both slices hold `dim` components, and no result is longer than 64 bits.
-        unsafe { (self.function)(a.as_ptr(), b.as_ptr(), dim as u64, &mut result) };
+        unsafe { (self.function)(a.as_ptr(), b.as_ptr(), (dim / self.unit) as u64, &mut result) };
         result as f32
     }
 }
@@ -36,6 +38,8 @@ symbols! {
     simsimd_l2sq_f16 simsimd_dot_f16 simsimd_cos_f16
     simsimd_l2sq_u8 simsimd_dot_u8 simsimd_cos_u8
     simsimd_l2sq_i8 simsimd_dot_i8 simsimd_cos_i8
+    simsimd_l2sq_bf16 simsimd_dot_bf16 simsimd_cos_bf16
+    simsimd_hamming_b8
 }
 
 #[cfg(not(numkong))]
@@ -54,8 +58,12 @@ fn simsimd(element: Element, metric: Metric) -> Peer {
         Element::F16 => [simsimd_l2sq_f16, simsimd_dot_f16, simsimd_cos_f16],
         Element::U8 => [simsimd_l2sq_u8, simsimd_dot_u8, simsimd_cos_u8],
         Element::I8 => [simsimd_l2sq_i8, simsimd_dot_i8, simsimd_cos_i8],
+        Element::Bf16 => [simsimd_l2sq_bf16, simsimd_dot_bf16, simsimd_cos_bf16],
+        // It has no other distance of bits.
+        Element::B1 => [simsimd_hamming_b8; 3],
     };
-    Peer { function: functions[metric as usize] }
+    let unit = if element == Element::B1 { 8 } else { 1 };
+    Peer { unit, function: functions[metric as usize] }
 }
 
 #[cfg(numkong)]
@@ -69,6 +77,7 @@ mod numkong {
         nk_sqeuclidean_f16 nk_dot_f16 nk_angular_f16
         nk_sqeuclidean_u8 nk_dot_u8 nk_angular_u8
         nk_sqeuclidean_i8 nk_dot_i8 nk_angular_i8
+        nk_sqeuclidean_bf16 nk_dot_bf16 nk_angular_bf16
     }
 
     pub fn peer(element: Element, metric: Metric) -> Peer {
@@ -77,7 +86,9 @@ mod numkong {
             Element::F16 => [nk_sqeuclidean_f16, nk_dot_f16, nk_angular_f16],
             Element::U8 => [nk_sqeuclidean_u8, nk_dot_u8, nk_angular_u8],
             Element::I8 => [nk_sqeuclidean_i8, nk_dot_i8, nk_angular_i8],
+            Element::Bf16 => [nk_sqeuclidean_bf16, nk_dot_bf16, nk_angular_bf16],
+            Element::B1 => unreachable!("not measured beside it"),
         };
-        Peer { function: functions[metric as usize] }
+        Peer { unit: 1, function: functions[metric as usize] }
     }
 }

@@ -1,5 +1,6 @@
 //! AVX2 with FMA and F16C. Tails are read in overlapping pieces, never past the end.
 
+use super::bits;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
 use crate::element::Element;
 use crate::metric::Metric;
@@ -31,6 +32,7 @@ trait FloatLanes {
 
 struct F32;
 struct F16;
+struct Bf16;
 
 /// Eight set lanes, then eight clear ones: a window of it is the mask of a tail.
 static TAIL_MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -72,6 +74,31 @@ impl FloatLanes for F16 {
     unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
         // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
         unsafe { _mm256_cvtph_ps(load_bytes(at, count * 2)) }
+    }
+}
+
+/// The upper halves of eight floats, as those floats.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn widened(halves: __m128i) -> __m256 {
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
+}
+
+impl FloatLanes for Bf16 {
+    const SIZE: usize = 2;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: the caller vouches for 16 bytes.
+        widened(unsafe { _mm_loadu_si128(at.cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
+        // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+        widened(unsafe { load_bytes(at, count * 2) })
     }
 }
 
@@ -307,6 +334,8 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Float<F16, F16>>(metric),
         Element::U8 => for_metric::<Integer<U8>>(metric),
         Element::I8 => for_metric::<Integer<I8>>(metric),
+        Element::Bf16 => for_metric::<Float<Bf16, Bf16>>(metric),
+        Element::B1 => bits::avx2_table(metric),
     }
 }
 
@@ -317,5 +346,7 @@ pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Float<F32, F16>>(metric),
         Element::U8 => for_metric::<Float<F32, U8>>(metric),
         Element::I8 => for_metric::<Float<F32, I8>>(metric),
+        Element::Bf16 => for_metric::<Float<F32, Bf16>>(metric),
+        Element::B1 => bits::table_of_floats(metric),
     }
 }

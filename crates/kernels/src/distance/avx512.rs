@@ -1,6 +1,7 @@
 //! AVX-512 F, BW, DQ and VL. Tails are masked loads, which touch no byte past the end.
 
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use super::{bf16, bits};
 use crate::element::Element;
 use crate::metric::Metric;
 use std::arch::x86_64::*;
@@ -19,6 +20,7 @@ trait FloatLanes {
 
 struct F32;
 struct F16;
+struct Bf16;
 
 impl FloatLanes for F32 {
     const SIZE: usize = 4;
@@ -53,6 +55,31 @@ impl FloatLanes for F16 {
     unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
         // SAFETY: a masked load reads what the mask names.
         unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, at.cast())) }
+    }
+}
+
+/// The upper halves of sixteen floats, as those floats.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+fn widened(halves: __m256i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+}
+
+impl FloatLanes for Bf16 {
+    const SIZE: usize = 2;
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn load(at: *const u8) -> __m512 {
+        // SAFETY: the caller vouches for 32 bytes.
+        widened(unsafe { _mm256_loadu_si256(at.cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
+    unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
+        // SAFETY: a masked load reads what the mask names.
+        widened(unsafe { _mm256_maskz_loadu_epi16(mask, at.cast()) })
     }
 }
 
@@ -321,6 +348,8 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Float<F16, F16>>(metric),
         Element::U8 => for_metric::<Integer<U8>>(metric),
         Element::I8 => for_metric::<Integer<I8>>(metric),
+        Element::Bf16 => bf16::avx512_table(metric),
+        Element::B1 => bits::avx512_table(metric),
     }
 }
 
@@ -331,5 +360,7 @@ pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Float<F32, F16>>(metric),
         Element::U8 => for_metric::<Float<F32, U8>>(metric),
         Element::I8 => for_metric::<Float<F32, I8>>(metric),
+        Element::Bf16 => for_metric::<Float<F32, Bf16>>(metric),
+        Element::B1 => bits::table_of_floats(metric),
     }
 }

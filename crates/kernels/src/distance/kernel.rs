@@ -163,6 +163,18 @@ pub(super) unsafe fn tail_bytes(at: *const u8, count: usize) -> u128 {
     }
 }
 
+/// The `count` bytes at `at` (1 to 7) as a word, filled up with zeros.
+///
+/// # Safety
+/// `count` bytes are readable at `at`.
+#[inline(always)]
+pub(super) unsafe fn tail_word(at: *const u8, count: usize) -> u64 {
+    let mut word = [0; 8];
+    // SAFETY: the caller vouches for `count` bytes, and a word holds more.
+    unsafe { std::ptr::copy_nonoverlapping(at, word.as_mut_ptr(), count) };
+    u64::from_ne_bytes(word)
+}
+
 /// Writes the pair function, the two batch loops and the table of an ISA's file. They are a macro
 /// because `target_feature` cannot be a type parameter, and without it the kernels would not inline.
 macro_rules! batch_loop {

@@ -8,6 +8,9 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
+mod bits;
 mod components;
 mod isa;
 mod kernel;
@@ -19,7 +22,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-pub use components::{dot, first_non_finite, normalize_f16, normalize_f32, squared_norm, to_f32};
+pub use components::{dot, first_non_finite, from_f32, normalize_f16, normalize_f32, squared_norm, to_f32};
 pub use isa::Isa;
 
 use crate::element::Element;
@@ -89,8 +92,8 @@ impl Distance {
             table: if same { isa.table(element, metric) } else { isa.table_of_floats(element, metric) },
             dim,
             // A dimension whose rows no slice can hold: every length check then fails.
-            query_bytes: dim.saturating_mul(query.size()),
-            row_bytes: dim.saturating_mul(element.size()),
+            query_bytes: query.row_bytes(dim),
+            row_bytes: element.row_bytes(dim),
             query,
             element,
             metric,

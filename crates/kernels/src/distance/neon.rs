@@ -4,6 +4,7 @@
 //! Two conversions are assembly, because their intrinsics are younger than the oldest compiler that
 //! is supported: `fcvtl` is on every 64-bit Arm, `udot` and `sdot` are asked for at run time.
 
+use super::bits;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
 use crate::element::Element;
 use crate::metric::Metric;
@@ -24,6 +25,7 @@ trait FloatLanes {
 
 struct F32;
 struct F16;
+struct Bf16;
 
 impl FloatLanes for F32 {
     const SIZE: usize = 4;
@@ -60,6 +62,32 @@ impl FloatLanes for F16 {
         let bytes = unsafe { tail_bytes(at, count * 2) };
         widen_halves(vcreate_u8(bytes as u64))
     }
+}
+
+impl FloatLanes for Bf16 {
+    const SIZE: usize = 2;
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn load(at: *const u8) -> float32x4_t {
+        // SAFETY: the caller vouches for 8 bytes; a load of bytes needs no alignment.
+        widen_upper_halves(unsafe { vld1_u8(at) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
+        // SAFETY: the caller vouches for `count` components, which are fewer than 8 bytes.
+        let bytes = unsafe { tail_bytes(at, count * 2) };
+        widen_upper_halves(vcreate_u8(bytes as u64))
+    }
+}
+
+/// The upper halves of four floats, as those floats.
+#[inline]
+#[target_feature(enable = "neon")]
+fn widen_upper_halves(halves: uint8x8_t) -> float32x4_t {
+    vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(halves)))
 }
 
 /// Sixteen bytes as lanes, the first one lowest.
@@ -410,6 +438,9 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         (Element::I8, true) => for_metric::<Integer<I8, DotProduct>>(metric),
         (Element::U8, false) => for_metric::<Integer<U8, Widening>>(metric),
         (Element::I8, false) => for_metric::<Integer<I8, Widening>>(metric),
+        (Element::Bf16, _) => for_metric::<Float<Bf16, Bf16>>(metric),
+        // The compiler counts bits by NEON wherever it is there.
+        (Element::B1, _) => bits::table(metric),
     }
 }
 
@@ -420,5 +451,7 @@ pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Float<F32, F16>>(metric),
         Element::U8 => for_metric::<Float<F32, U8>>(metric),
         Element::I8 => for_metric::<Float<F32, I8>>(metric),
+        Element::Bf16 => for_metric::<Float<F32, Bf16>>(metric),
+        Element::B1 => bits::table_of_floats(metric),
     }
 }

@@ -3,10 +3,11 @@
 //! Integers accumulate in 64 bits, so these kernels also serve the dimensions that are too many for
 //! the 32-bit lanes of the SIMD ones.
 
+use super::bits;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
 use crate::element::Element;
 use crate::metric::Metric;
-use half::f16;
+use half::{bf16, f16};
 use std::marker::PhantomData;
 
 /// A component type as the scalar loops see it.
@@ -22,6 +23,7 @@ trait Component {
 
 struct F32;
 struct F16;
+struct Bf16;
 struct U8;
 struct I8;
 
@@ -57,6 +59,7 @@ macro_rules! float_component {
 
 float_component!(F32, 4, |x: &[u8]| f32::from_le_bytes([x[0], x[1], x[2], x[3]]));
 float_component!(F16, 2, |x: &[u8]| f16::from_le_bytes([x[0], x[1]]).to_f32());
+float_component!(Bf16, 2, |x: &[u8]| bf16::from_le_bytes([x[0], x[1]]).to_f32());
 
 macro_rules! integer_component {
     ($name:ident, $native:ty) => {
@@ -196,6 +199,8 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<Plain<F16>>(metric),
         Element::U8 => for_metric::<Plain<U8>>(metric),
         Element::I8 => for_metric::<Plain<I8>>(metric),
+        Element::Bf16 => for_metric::<Plain<Bf16>>(metric),
+        Element::B1 => bits::table(metric),
     }
 }
 
@@ -206,5 +211,7 @@ pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
         Element::F16 => for_metric::<OfFloats<F16>>(metric),
         Element::U8 => for_metric::<OfFloats<U8>>(metric),
         Element::I8 => for_metric::<OfFloats<I8>>(metric),
+        Element::Bf16 => for_metric::<OfFloats<Bf16>>(metric),
+        Element::B1 => bits::table_of_floats(metric),
     }
 }

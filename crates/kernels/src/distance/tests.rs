@@ -1,10 +1,10 @@
 use super::*;
-use half::f16;
+use half::{bf16, f16};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Relative to the sum of the magnitudes of the terms: sixteen or so roundings of 2^-24.
-const TOLERANCE: f64 = 2e-6;
+/// Relative to the sum of the magnitudes of the terms: some fifty roundings of 2^-24.
+const TOLERANCE: f64 = 3e-6;
 const LONGEST: usize = 1100;
 
 fn random_bytes(element: Element, dim: usize, random: &mut SmallRng) -> Vec<u8> {
@@ -13,8 +13,32 @@ fn random_bytes(element: Element, dim: usize, random: &mut SmallRng) -> Vec<u8> 
         Element::F16 => {
             (0..dim).flat_map(|_| f16::from_f32(random.random_range(-1.0_f32..1.0)).to_le_bytes()).collect()
         }
+        Element::Bf16 => {
+            (0..dim).flat_map(|_| bf16::from_f32(random.random_range(-1.0_f32..1.0)).to_le_bytes()).collect()
+        }
         Element::U8 | Element::I8 => (0..dim).map(|_| random.random()).collect(),
+        Element::B1 => {
+            let mut bytes: Vec<u8> = (0..dim.div_ceil(8)).map(|_| random.random()).collect();
+            clear_padding(&mut bytes, dim);
+            bytes
+        }
     }
+}
+
+/// Bits behind the last component are zeros.
+fn clear_padding(bytes: &mut [u8], dim: usize) {
+    if let Some(last) = bytes.last_mut().filter(|_| !dim.is_multiple_of(8)) {
+        *last &= 0xff << (8 - dim % 8);
+    }
+}
+
+/// The first `dim` components of a longer vector.
+fn start_of(element: Element, bytes: &[u8], dim: usize) -> Vec<u8> {
+    let mut start = bytes[..element.row_bytes(dim)].to_vec();
+    if element == Element::B1 {
+        clear_padding(&mut start, dim);
+    }
+    start
 }
 
 fn as_f64(element: Element, bytes: &[u8]) -> Vec<f64> {
@@ -25,6 +49,10 @@ fn as_f64(element: Element, bytes: &[u8]) -> Vec<f64> {
         Element::F16 => bytes.chunks_exact(2).map(|x| f16::from_le_bytes([x[0], x[1]]).to_f64()).collect(),
         Element::U8 => bytes.iter().map(|&x| f64::from(x)).collect(),
         Element::I8 => bytes.iter().map(|&x| f64::from(x as i8)).collect(),
+        Element::Bf16 => bytes.chunks_exact(2).map(|x| bf16::from_le_bytes([x[0], x[1]]).to_f64()).collect(),
+        Element::B1 => {
+            bytes.iter().flat_map(|&x| (0..8).rev().map(move |bit| f64::from(x >> bit & 1))).collect()
+        }
     }
 }
 
@@ -65,8 +93,8 @@ fn every_length_and_alignment_agrees_with_64_bits() {
         for dim in 1..=LONGEST {
             // Starts that are aligned to nothing, floats included.
             let (mut left, mut right) = (vec![0; dim % 7], vec![0; dim % 13]);
-            left.extend_from_slice(&a[..dim * element.size()]);
-            right.extend_from_slice(&b[..dim * element.size()]);
+            left.extend_from_slice(&start_of(element, &a, dim));
+            right.extend_from_slice(&start_of(element, &b, dim));
             let (left, right) = (&left[dim % 7..], &right[dim % 13..]);
             let (x, y) = (as_f64(element, left), as_f64(element, right));
             for metric in Metric::ALL {
@@ -84,7 +112,7 @@ fn every_length_and_alignment_agrees_with_64_bits() {
 
 /// Distances from queries of f32 to rows of smaller components, by every instruction set that is there.
 fn of_floats(metric: Metric, dim: usize) -> impl Iterator<Item = Distance> {
-    let smaller = [Element::F16, Element::U8, Element::I8];
+    let smaller = [Element::F16, Element::U8, Element::I8, Element::Bf16, Element::B1];
     let by = move |isa| {
         smaller.into_iter().filter_map(move |rows| Distance::of_floats_with_isa(isa, rows, metric, dim))
     };
@@ -103,7 +131,11 @@ fn floats_against_smaller_components_agree_with_64_bits() {
         for metric in Metric::ALL {
             for distance in of_floats(metric, dim) {
                 let mut row = vec![0; dim % 13];
-                row.extend_from_slice(&of_rows[distance.element() as usize][..distance.row_bytes()]);
+                row.extend_from_slice(&start_of(
+                    distance.element(),
+                    &of_rows[distance.element() as usize],
+                    dim,
+                ));
                 let row = &row[dim % 13..];
                 let (x, y) = (as_f64(Element::F32, query), as_f64(distance.element(), row));
                 check(distance.between(query, row), reference(metric, &x, &y), || format!("{distance:?}"));
@@ -116,8 +148,9 @@ fn floats_against_smaller_components_agree_with_64_bits() {
         assert_eq!(same.between(a, b), Distance::new(Element::F32, metric, 100).between(a, b));
         for dim in [MAX_SIMD_DIM, MAX_SIMD_DIM + 1] {
             // Sums of so many halves, one after the other, are not as near to those of 64 bits.
-            for distance in of_floats(metric, dim).filter(|distance| distance.element() != Element::F16) {
-                let (query, row) = (vec![0; distance.query_bytes()], vec![1; distance.row_bytes()]);
+            for distance in of_floats(metric, dim).filter(|distance| !distance.element().is_float()) {
+                let query = vec![0; distance.query_bytes()];
+                let row = start_of(distance.element(), &vec![1; distance.row_bytes()], dim);
                 let expected = reference(metric, &vec![0.0; dim], &as_f64(distance.element(), &row));
                 check(distance.between(&query, &row), expected, || format!("{distance:?}"));
             }
@@ -132,7 +165,8 @@ fn batches_of_smaller_components_agree_with_pairs() {
     {
         let query = random_bytes(Element::F32, dim, &mut random);
         for distance in of_floats(metric, dim) {
-            let rows = random_bytes(distance.element(), dim * 50, &mut random);
+            let rows =
+                (0..50).flat_map(|_| random_bytes(distance.element(), dim, &mut random)).collect::<Vec<u8>>();
             let ids: Vec<u32> = (0..30).map(|_| random.random_range(0..50)).collect();
             let (mut by_id, mut in_order) = ([0.0; 30], [0.0; 51]);
             let array = Rows { bytes: &rows, stride: distance.row_bytes() };
@@ -182,7 +216,7 @@ fn batches_agree_with_pairs() {
     let mut random = SmallRng::seed_from_u64(2);
     for element in Element::ALL {
         for dim in [1, 7, 32, 100, 128, 300, 1025] {
-            let row_bytes = dim * element.size();
+            let row_bytes = element.row_bytes(dim);
             let stride = row_bytes + 3;
             let mut array = vec![0; 97 * stride - 3];
             for row in array.chunks_mut(stride) {
@@ -281,6 +315,9 @@ fn components_convert_and_normalize() {
             let mut floats = vec![0.0; dim];
             to_f32(element, &vector, &mut floats);
             assert!(floats.iter().zip(&exact).all(|(&x, &y)| f64::from(x) == y));
+            let mut back = vec![0xff; vector.len()];
+            from_f32(element, &floats, &mut back);
+            assert_eq!(back, vector, "{element} {dim}");
             assert_eq!(first_non_finite(element, &vector), None);
             let squares: f64 = exact.iter().map(|x| x * x).sum();
             check(squared_norm(element, &vector), (squares, squares), || format!("{element} {dim}"));
@@ -298,6 +335,8 @@ fn components_convert_and_normalize() {
     assert_eq!(first_non_finite(Element::F32, &bad), Some(1));
     let bad = [f16::MAX, f16::NAN].map(f16::to_le_bytes).concat();
     assert_eq!(first_non_finite(Element::F16, &bad), Some(1));
+    let bad = [bf16::MAX, bf16::NEG_INFINITY].map(bf16::to_le_bytes).concat();
+    assert_eq!(first_non_finite(Element::Bf16, &bad), Some(1));
     assert!(dot(Element::U8, &[1, 2], &[1]).is_nan());
     for position in 0..100 {
         let mut bytes = vec![0; 400];

@@ -204,10 +204,10 @@ impl<B: Bytes> Kernel for Quads<B> {
 
 kernel::batch_loop!("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c");
 
-/// The VNNI kernels of bytes, and the AVX-512 ones of floats.
+/// The VNNI kernels of bytes, and the AVX-512 ones of all else.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     match element {
-        Element::F32 | Element::F16 => super::avx512::table(element, metric),
+        Element::F32 | Element::F16 | Element::Bf16 | Element::B1 => super::avx512::table(element, metric),
         Element::U8 => for_metric::<Quads<U8>>(metric),
         Element::I8 => for_metric::<Quads<I8>>(metric),
     }

@@ -140,7 +140,7 @@ impl Findings<'_> {
             }),
             self.shift("smaller elements shift the balance to SPANN (figure 12)", |of, than| {
                 let dims = of.base.dim() as f64 / than.base.dim().max(1) as f64;
-                of.base.element().size() < than.base.element().size() && (dims - 1.0).abs() <= SAME_DIM
+                of.base.element().bits() < than.base.element().bits() && (dims - 1.0).abs() <= SAME_DIM
             }),
             claim(
                 "A1",

@@ -71,11 +71,12 @@ impl Kind {
 
 /// The first rows of `file`; of their components, one in `every` is that of some other row.
 fn mixed(file: &VectorFile, count: usize, every: u64) -> Vec<u8> {
-    let size = file.element().size();
+    // Of bits, eight at once.
+    let size = file.element().row_bytes(1);
     let mut random = Random(0x6775_7374);
     let mut bytes = Vec::with_capacity(count * file.row_bytes());
     for row in 0..count {
-        for component in 0..file.dim() {
+        for component in 0..file.row_bytes() / size {
             let other = random.below(file.count() as u64) as usize;
             let from = if random.below(every) == 0 { other } else { row };
             bytes.extend_from_slice(&file.row(from)[component * size..][..size]);

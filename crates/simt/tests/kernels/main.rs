@@ -101,9 +101,10 @@ fn scans_are_those_of_a_processor_in_any_order_of_threads() {
     }
 }
 
-/// All that vectors may be: elements, whether queries are of f32, metrics.
+/// All that vectors may be: elements, whether queries are of f32, metrics. Nothing stores floats as bits.
 fn forms() -> impl Iterator<Item = (Element, bool, Metric)> {
     let elements = Element::ALL.into_iter().flat_map(|element| [(element, false), (element, true)]);
+    let elements = elements.filter(|form| *form != (Element::B1, true));
     elements.flat_map(|(element, of_floats)| Metric::ALL.map(|metric| (element, of_floats, metric)))
 }
 
@@ -141,7 +142,7 @@ fn searches_of_what_is_on_a_card_are_those_of_a_processor() {
     }
 }
 
-fn all_pairs() -> [Pairs; 6] {
+fn all_pairs() -> [Pairs; 8] {
     [
         // Less than a step, less than a tile; three steps and tiles on both sides.
         Pairs::new(Cells::Floats, 3, 7, 40),
@@ -152,6 +153,8 @@ fn all_pairs() -> [Pairs; 6] {
         Pairs::new(Cells::Unsigned, 101, 128, 256),
         Pairs::new(Cells::Signed, 66, 140, 384),
         Pairs::new(Cells::Unsigned, 1, 1, 6),
+        Pairs::new(Cells::UpperHalves, 33, 129, 260),
+        Pairs::new(Cells::Bits, 1048, 130, 300),
     ]
 }
 

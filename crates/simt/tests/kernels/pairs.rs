@@ -33,7 +33,15 @@ impl Pairs {
                         .flat_map(|_| halves[random.random_range(0..halves.len())].to_le_bytes())
                         .collect()
                 }
+                // Whole numbers, whose upper halves are all of them.
+                Cells::UpperHalves => (0..dim)
+                    .flat_map(|_| {
+                        let value = random.random_range(-9_i8..9) as f32;
+                        [value.to_le_bytes()[2], value.to_le_bytes()[3]]
+                    })
+                    .collect(),
                 Cells::Unsigned | Cells::Signed => (0..dim).map(|_| random.random()).collect(),
+                Cells::Bits => (0..dim / 8).map(|_| random.random()).collect(),
             }
         };
         let (queries, rows): (Vec<_>, Vec<_>) =
@@ -70,6 +78,8 @@ impl Pairs {
             }
             Cells::Unsigned => f64::from(row[at]),
             Cells::Signed => f64::from(row[at] as i8),
+            Cells::UpperHalves => f64::from(f32::from_le_bytes([0, 0, row[2 * at], row[2 * at + 1]])),
+            Cells::Bits => f64::from(row[at / 8] >> (at % 8) & 1),
         }
     }
 

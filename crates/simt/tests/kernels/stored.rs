@@ -1,7 +1,7 @@
 //! Whole vectors of any element, as a card has them and as a processor compares them.
 
 use bathyal_gpu::{Card, Exact, GpuError, VectorUpload, Vectors};
-use bathyal_kernels::{Distance, Element, Metric, TopK};
+use bathyal_kernels::{Distance, Element, Metric, TopK, from_f32};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -28,6 +28,12 @@ fn bytes_of(element: Element, values: &[i8]) -> Vec<u8> {
             .collect(),
         Element::U8 => values.iter().map(|value| value.unsigned_abs()).collect(),
         Element::I8 => values.iter().map(|value| *value as u8).collect(),
+        Element::Bf16 | Element::B1 => {
+            let floats: Vec<f32> = values.iter().map(|value| f32::from(*value)).collect();
+            let mut bytes = vec![0; element.row_bytes(values.len())];
+            from_f32(element, &floats, &mut bytes);
+            bytes
+        }
     }
 }
 

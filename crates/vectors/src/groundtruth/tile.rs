@@ -32,7 +32,7 @@ impl TileIsa {
 
     /// True if this CPU has the instructions and they work on such vectors.
     pub(super) fn fits(self, element: Element, dim: usize) -> bool {
-        let bytes = matches!(element, Element::U8 | Element::I8);
+        let bytes = matches!(element, Element::U8 | Element::I8 | Element::B1);
         #[cfg(target_arch = "x86_64")]
         return match self {
             TileIsa::Portable => true,
@@ -107,6 +107,15 @@ impl Packer {
             (Element::U8, Side::Query) | (Element::I8, Side::Base) => 0x80,
             _ => 0,
         };
+        if self.element == Element::B1 {
+            to_f32(self.element, row, &mut self.values);
+            for (cell, bits) in cells.zip(self.values.chunks(4)) {
+                let mut word = [0; 4];
+                word.iter_mut().zip(bits).for_each(|(to, from)| *to = *from as u8);
+                *cell = u32::from_le_bytes(word);
+            }
+            return 0;
+        }
         let mut words = row.chunks(4);
         for cell in cells {
             let mut word = [0; 4];

@@ -109,17 +109,20 @@ mod tests {
         let places = if Places::worth(&layout) { Places::file_bytes(&layout, groups) } else { 0 };
         // A checksum of each row, too.
         let centroids = layout.centroid_bytes(groups, runs, code_bytes) + 4 * groups;
-        let data = (count * u64::from(dim) * element.size() as u64) as f64;
+        let data = (count * element.row_bytes(dim as usize) as u64) as f64;
         (layout.file_bytes(groups) as f64 / data, (codes + centroids + places) as f64 / data)
     }
 
     #[test]
     fn indexes_are_hardly_larger_than_their_data() {
-        for element in [Element::F32, Element::F16, Element::U8] {
+        for element in [Element::F32, Element::F16, Element::U8, Element::B1] {
             // Ids alone take more than is allowed of vectors of a few bytes.
-            for dim in (1..=3072).filter(|dim| dim * element.size() as u32 >= 96) {
+            for dim in (8..=3072).step_by(if element == Element::B1 { 8 } else { 1 }) {
+                let bytes = element.row_bytes(dim as usize);
+                if bytes < 96 {
+                    continue;
+                }
                 let (vectors, others) = shares(element, dim);
-                let bytes = dim * element.size() as u32;
                 let most = if bytes >= 512 { 1.06 } else { 1.10 };
                 assert!(vectors <= most, "{dim} x {element}: vectors take {vectors}");
                 if element == Element::F32 && dim >= 96 {

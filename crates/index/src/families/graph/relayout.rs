@@ -18,7 +18,7 @@ use crate::format::appender::Appender;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
-use crate::format::manifest::{CodesEntry, Manifest, version_of};
+use crate::format::manifest::{CodesEntry, Manifest};
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
 use crate::locate::{find, holding};
@@ -137,9 +137,9 @@ pub fn convert_layout_in(
     entry.calibration.curves.iter_mut().for_each(|curve| curve.keep_rising(|_| ()));
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
-    converted.format_version = version_of(&converted.stored);
     converted.identity = Some(identity.to_string());
     converted.set_structure(&entry, entry.files())?;
+    converted.renew_version().map_err(IndexError::Internal)?;
     let conversion = conversion(&converted, links);
     publish(draft, &converted, &Note { fingerprint, links }, progress)?;
     Ok(conversion)
@@ -373,7 +373,7 @@ fn pack(
     let new = CsrLayout::new(element, old.manifest.dim, count, graph.max_degree, LINE_BYTES);
     let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
     let mut packer = Packer::create(to.directory, new, count as usize)?;
-    let vector_bytes = old.manifest.dim as usize * element.size();
+    let vector_bytes = element.row_bytes(old.manifest.dim as usize);
     let window = Window::new(vector_bytes, graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
     let (mut links, mut total) = (Vec::new(), 0);
@@ -436,7 +436,7 @@ fn spread(
     let element = old.manifest.stored_element().map_err(IndexError::Parameter)?;
     let new = PageLayout::choose(element, old.manifest.dim, graph.max_degree);
     let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
-    let window = Window::new(old.manifest.dim as usize * element.size(), graph.max_degree, count as usize);
+    let window = Window::new(element.row_bytes(old.manifest.dim as usize), graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
     let mut file = Appender::create(to.directory, GRAPH_NAME)?;
     let (mut links, mut total) = (Vec::new(), 0);

@@ -6,8 +6,7 @@ use crate::format::links;
 use crate::query::QueryStats;
 use crate::room::room;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
-use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, squared_norm, to_f32};
-use half::f16;
+use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, from_f32, squared_norm, to_f32};
 
 /// What is said of the links where there is no memory for them.
 const LINKS: &str = "the links of centroids";
@@ -23,7 +22,7 @@ pub(crate) fn navigation_list(probes: usize) -> usize {
 
 /// The element that centroids of vectors of `element` are kept in: theirs, unless it cannot hold directions.
 pub(crate) fn centroid_element(element: Element, metric: Metric) -> Element {
-    match (metric, element.is_float()) {
+    match (metric, element.has_unit_vectors()) {
         (Metric::Cosine, false) => Element::F32,
         _ => element,
     }
@@ -177,7 +176,7 @@ impl Centroids {
     ) -> Centroids {
         let longest = match metric {
             Metric::InnerProduct => {
-                let row_bytes = dim * element.size();
+                let row_bytes = element.row_bytes(dim);
                 let norms = rows.chunks_exact(row_bytes).map(|row| squared_norm(element, row));
                 norms.fold(0.0, f32::max)
             }
@@ -310,13 +309,8 @@ impl Centroids {
 
 /// The query as the centroids' element: exactly what the caller gave, since it was that element.
 fn store(element: Element, floats: &[f32], out: &mut Vec<u8>) {
-    out.clear();
-    match element {
-        Element::F32 => floats.iter().for_each(|v| out.extend(v.to_le_bytes())),
-        Element::F16 => floats.iter().for_each(|v| out.extend(f16::from_f32(*v).to_le_bytes())),
-        Element::U8 => out.extend(floats.iter().map(|v| *v as u8)),
-        Element::I8 => out.extend(floats.iter().map(|v| (*v as i8) as u8)),
-    }
+    out.resize(element.row_bytes(floats.len()), 0);
+    from_f32(element, floats, out);
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::space::Space;
 use crate::query::codes::plain_metric;
 use crate::room::room;
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::{Element, Metric, from_f32};
 use bathyal_store::{Backing, Object, ObjectExt};
 use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
-use half::f16;
+use half::{bf16, f16};
 use std::sync::Arc;
 
 /// Bytes of the file of rows before the first.
@@ -73,6 +73,8 @@ pub(crate) fn rows_name(element: Element) -> &'static str {
         Element::F16 => "rows.f16bin",
         Element::U8 => "rows.u8bin",
         Element::I8 => "rows.i8bin",
+        Element::Bf16 => "rows.bf16bin",
+        Element::B1 => "rows.b1bin",
     }
 }
 
@@ -158,19 +160,12 @@ fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) ->
 /// Writes finite values as `element`, rounded to what it can hold.
 fn write_row(element: Element, values: &[f32], out: &mut [u8]) {
     // The sum of a leaf of vectors near the largest number is none.
-    let value = |value: &f32| if value.is_nan() { 0.0 } else { value.clamp(f32::MIN, f32::MAX) };
-    match element {
-        Element::F32 => {
-            let slots = out.as_chunks_mut::<4>().0.iter_mut();
-            slots.zip(values).for_each(|(slot, v)| *slot = value(v).to_le_bytes());
-        }
-        Element::F16 => {
-            let half = |v: &f32| f16::from_f32(value(v).clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
-            let slots = out.as_chunks_mut::<2>().0.iter_mut();
-            slots.zip(values).for_each(|(slot, v)| *slot = half(v).to_le_bytes());
-        }
-        // Casts of floats stay within the range of the integer.
-        Element::U8 => out.iter_mut().zip(values).for_each(|(slot, v)| *slot = value(v).round() as u8),
-        Element::I8 => out.iter_mut().zip(values).for_each(|(slot, v)| *slot = value(v).round() as i8 as u8),
-    }
+    let largest = match element {
+        Element::F16 => f16::MAX.to_f32(),
+        Element::Bf16 => bf16::MAX.to_f32(),
+        _ => f32::MAX,
+    };
+    let value = |value: &f32| if value.is_nan() { 0.0 } else { value.clamp(-largest, largest) };
+    let finite: Vec<f32> = values.iter().map(value).collect();
+    from_f32(element, &finite, out);
 }

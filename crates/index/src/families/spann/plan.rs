@@ -83,7 +83,7 @@ impl Sizes {
     fn of(data: &Source<'_>, options: &BuildOptions, shape: &ListShape) -> Sizes {
         let lists = data.count() / shape.leaf + 1 + 2 * MOST_PARTS;
         let element = centroid_element(data.element(), options.metric);
-        let centroid_row = data.dim() * element.size();
+        let centroid_row = element.row_bytes(data.dim());
         let centroids =
             Space::planned_rows(lists, centroid_row, plain_metric(options.metric)) + 4 * lists as u64;
         Sizes { lists: lists as u64, centroid_row: centroid_row as u64, centroids }

@@ -167,7 +167,7 @@ impl SpannEntry {
         require((1..=MOST_DEGREE).contains(&self.max_degree), "max_degree is out of range")?;
         require(self.lists.bytes == lists * ENTRY_BYTES as u64, "the table does not hold the lists")?;
         let element = centroid_element(manifest.stored_element()?, manifest.metric()?);
-        let row_bytes = u64::from(manifest.dim) * element.size() as u64;
+        let row_bytes = element.row_bytes(manifest.dim as usize) as u64;
         require(
             self.centroids.bytes == lists * row_bytes,
             "the centroids' length does not follow from the lists",
