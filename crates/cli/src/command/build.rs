@@ -4,7 +4,6 @@ use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildReport, IndexError};
-use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
 use super::stripes::shared_devices;
@@ -23,8 +22,11 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
-    let data = VectorFile::open(&arguments.data)?;
-    let options = options(arguments)?;
+    let data = console.open_vectors(&arguments.data)?;
+    let options = options(arguments, console)?;
+    if arguments.plan {
+        return super::build_plan::run(&data, &options, console);
+    }
     let progress = console.progress();
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
@@ -35,10 +37,10 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     console.answer(&answer, &text(&answer))
 }
 
-fn options(arguments: &BuildArguments) -> Result<BuildOptions, Failure> {
-    let calibration = arguments.calibration.as_ref().map(VectorFile::open).transpose()?;
+fn options(arguments: &BuildArguments, console: &Console) -> Result<BuildOptions, Failure> {
+    let calibration = arguments.calibration.as_ref().map(|path| console.open_vectors(path)).transpose()?;
     Ok(BuildOptions {
-        metric: arguments.metric,
+        metric: arguments.metric.metric,
         family: arguments.family.0.clone(),
         threads: arguments.threads,
         seed: arguments.seed,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::{IndexError, exact_neighbors_on};
-use bathyal_vectors::{IdFormat, VectorFile, write_ids};
+use bathyal_vectors::{IdFormat, write_ids};
 use serde::Serialize;
 
 use crate::arguments::GroundtruthArguments;
@@ -24,9 +24,9 @@ struct Answer {
 pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result<(), Failure> {
     // A wrong extension is better said before the work than after it.
     IdFormat::of(&arguments.output)?;
-    let data = VectorFile::open(&arguments.data)?;
-    let queries = VectorFile::open(&arguments.queries)?;
-    let (k, metric) = (arguments.k as usize, arguments.metric);
+    let data = console.open_vectors(&arguments.data)?;
+    let queries = console.open_vectors(&arguments.queries)?;
+    let (k, metric) = (arguments.k as usize, arguments.metric.metric);
     let card = arguments.device.card_alone().map_err(IndexError::from)?;
     let began = Instant::now();
     let progress = console.progress();

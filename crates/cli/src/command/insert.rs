@@ -31,7 +31,7 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), Failure> {
-    let data = VectorFile::open(&arguments.vectors)?;
+    let data = console.open_vectors(&arguments.vectors)?;
     // What is wrong with a row is found before any is inserted.
     data.check_finite()?;
     let progress = console.progress();

@@ -5,8 +5,10 @@ use super::codes;
 use super::open::load_flat;
 use super::options::FlatOptions;
 use super::section::{FlatEntry, NAME, STRIPED, VECTORS_NAME};
+use super::sizes;
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
@@ -78,6 +80,10 @@ impl Builder for FlatOptions {
         fixed + codes::planned_bytes(count, dim, choice, threads).max(calibrating)
     }
 
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let Some(choice) = self.codes() else { return Vec::new() };
         vec![
@@ -92,7 +98,7 @@ impl Builder for FlatOptions {
 }
 
 /// Pages of as many vectors as 4 KiB hold, as many of them a read as [`READ_BYTES`] hold or the vectors fill.
-fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
+pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
     let dim = data.dim() as u32;
     let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
     let needed = data.count().div_ceil(one.page_vectors()).max(1);
@@ -159,15 +165,20 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
 
 /// Tells the receiver of progress what is to come, in seconds on one machine.
 fn announce(work: &Work<'_>) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
+    work.progress.plan(&stages(work.data, work.own));
+}
+
+/// The stages, in seconds on one machine.
+pub(super) fn stages(data: &Source<'_>, own: &FlatOptions) -> Vec<(&'static str, f64)> {
+    let values = data.count() as f64 * data.dim() as f64 / 128e6;
     let mut stages = vec![("writing vectors", 0.5 * values)];
-    if work.own.codes().is_some() {
+    if own.codes().is_some() {
         let codes = [("training codes", 1.0), ("encoding", 2.0 * values)];
         stages.extend(
             codes.into_iter().chain([("exact neighbours", 3.0 * values), ("calibrating", 3.0 * values)]),
         );
     }
-    work.progress.plan(&stages);
+    stages
 }
 
 /// Reads what an earlier build of the same has finished, if that is there.

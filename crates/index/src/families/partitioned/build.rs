@@ -8,12 +8,14 @@ use super::growth::laying::Laying;
 use super::meta::{self, Meta};
 use super::plan::{self, READY};
 use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
+use super::sizes;
 use super::subindex::Parts;
 use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, Entry};
 use crate::build::journal;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
@@ -56,6 +58,10 @@ impl Builder for PartitionedOptions {
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         plan::planned_bytes(data, self, options)
+    }
+
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
     }
 
     fn leaner(&self, _dim: usize) -> Vec<(&'static str, FamilyOptions)> {
@@ -139,12 +145,17 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
 
 /// Tells the receiver of progress what is to come, in seconds on one machine.
 fn announce(work: &Work<'_>) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
-    work.progress.plan(&[
+    work.progress.plan(&stages(work.data));
+}
+
+/// The stages, in seconds on one machine.
+pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
+    let values = data.count() as f64 * data.dim() as f64 / 128e6;
+    [
         ("assigning", 10.0 * values),
         ("exact neighbours", 3.0 * values),
         ("building sub-indexes", 100.0 * values),
-    ]);
+    ]
 }
 
 /// Chooses the vectors that stand for partitions, and puts every vector into some.
