@@ -31,7 +31,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     if let Err(failure) = arguments.output.check() {
         return console.complain(&failure);
     }
-    typed::parameters(&matches).iter().for_each(|line| console.detail(line));
+    if arguments.output.verbose {
+        typed::parameters(&matches).iter().for_each(|line| console.detail(line));
+    }
     arguments.command.notes().iter().for_each(|note| console.remark(&format!("note: {note}")));
     // What waits in a store that is elsewhere ends, too.
     let _cancelling = Cancelling::by(Some(console.interrupt().shared()));

@@ -2,19 +2,27 @@
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Error};
+use clap::{ArgMatches, CommandFactory, Error};
+
+use crate::arguments::Arguments;
 
 /// Options whose values may be secrets: only what is before the `=` is repeated.
 const SECRETIVE: [&str; 2] = ["store_options", "from_store_options"];
 
 /// Every parameter of the command that was typed, a line each, with the value that it has and where that is from.
 pub(crate) fn parameters(matches: &ArgMatches) -> Vec<String> {
-    let Some((command, matches)) = matches.subcommand() else { return Vec::new() };
-    let mut lines = vec![format!("bathyal {} {command}", env!("CARGO_PKG_VERSION"))];
-    // A flattened group of arguments has an id and no value.
-    let mut ids: Vec<&str> = matches.ids().map(|id| id.as_str()).collect();
-    ids.sort_unstable();
-    for id in ids {
+    let mut whole = Arguments::command();
+    whole.build();
+    let (mut grammar, mut matches) = (&whole, matches);
+    let mut name = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
+    while let Some((command, inner)) = matches.subcommand() {
+        let Some(found) = grammar.find_subcommand(command) else { break };
+        (grammar, matches) = (found, inner);
+        name += &format!(" {command}");
+    }
+    let mut lines = vec![name];
+    for arg in grammar.get_arguments().filter(|arg| !arg.is_hide_set()) {
+        let id = arg.get_id().as_str();
         let Ok(Some(values)) = matches.try_get_raw(id) else { continue };
         let values: Vec<String> = values.map(|value| shown(id, &value.to_string_lossy())).collect();
         let from = match matches.value_source(id) {
@@ -39,7 +47,10 @@ fn shown(id: &str, value: &str) -> String {
 
 /// What the parser complains of, without its colours and the usage that it adds: the first paragraphs.
 pub(crate) fn sentence(error: &Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    ) {
         return "no command was given; `bathyal --help` lists them".to_owned();
     }
     let rendered = error.render().to_string();
@@ -51,10 +62,7 @@ pub(crate) fn sentence(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::arguments::Arguments;
 
     fn told(line: &str) -> Vec<String> {
         parameters(&Arguments::command().try_get_matches_from(line.split(' ')).unwrap())
@@ -76,7 +84,7 @@ mod tests {
         };
         assert!(refused("bathyal").contains("no command was given"));
         let text = refused("bathyal search idx q.fbin -k 0");
-        assert!(text.starts_with("invalid value '0' for '-k") && !text.contains("Usage"), "{text}");
+        assert!(text.starts_with("invalid value '0' for '--k") && !text.contains("Usage"), "{text}");
         assert!(refused("bathyal polish").starts_with("unrecognized subcommand 'polish'"));
     }
 }

@@ -98,8 +98,9 @@ impl Console {
         text: &str,
         failure: Failure,
     ) -> Result<(), Failure> {
-        let mut object =
-            serde_json::to_value(object).map_err(|e| Failure::of(Kind::Internal, unwritable(&e)))?;
+        // Not `to_value`, which makes doubles of floats, with digits that nobody measured.
+        let object = serde_json::to_string(object).and_then(|text| serde_json::from_str(&text));
+        let mut object: Value = object.map_err(|e| Failure::of(Kind::Internal, unwritable(&e)))?;
         if let Value::Object(keys) = &mut object {
             keys.insert("error".to_owned(), failure.json());
         }
@@ -123,6 +124,11 @@ impl Console {
         if !self.options.quiet {
             say(text);
         }
+    }
+
+    /// Whether details are printed.
+    pub fn is_verbose(&self) -> bool {
+        self.options.verbose
     }
 
     /// Prints what is done, for those who want to know.

@@ -38,7 +38,10 @@ fn all() -> Vec<(FamilyOptions, f64)> {
         (family("spann", json!({"layout": "coupled", "replicas": 4})), WIDE + 1.0),
         (family("spann", json!({"layout": "coupled", "replicas": 2, "code_kind": "axes"})), WIDE),
         (family("partitioned", json!({"partition_vectors": 150})), WIDE),
-        (family("partitioned", json!({"partition_vectors": 150, "pivots": "sampled", "replicas": 2})), WIDE),
+        (
+            family("partitioned", json!({"partition_vectors": 150, "pivots": "sampled", "replicas": 2})),
+            2.0 * WIDE,
+        ),
         (family("partitioned", json!({"partition_vectors": 150, "growth": 0.5})), 2.0 * WIDE),
     ]
 }

@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 
 /// Names of one meaning, and the answer to them.
 struct Slip {
-    /// Long names; those of a letter are short ones.
+    /// Long names; those of one letter are short ones, too.
     names: &'static [&'static str],
     answer: Answer,
 }
@@ -50,7 +50,7 @@ const BUILD: &[Slip] = &[
     },
     Slip { names: &["R", "M", "m", "degree"], answer: Answer::Option("--max-degree") },
     Slip {
-        names: &["L", "ef", "ef-construction", "efconstruction", "l-build", "build-list"],
+        names: &["L", "ef", "ef-construction", "efconstruction", "efConstruction", "l-build", "build-list"],
         answer: Answer::Option("--search-list"),
     },
     Slip {
@@ -91,7 +91,7 @@ const SEARCH: &[Slip] = &[
     Slip { names: &["out", "o", "result", "results", "output-file"], answer: Answer::Option("--output") },
 ];
 
-const EFFORT: &[&str] = &["ef", "ef-search", "efsearch", "search-l", "L", "l-search"];
+const EFFORT: &[&str] = &["ef", "ef-search", "efsearch", "efSearch", "search-l", "L", "l-search"];
 
 const GROUNDTRUTH: &[Slip] = &[
     THREADS,
@@ -119,13 +119,15 @@ fn refused(name: &'static str, answer: &Answer) -> Arg {
     };
     // A switch in one system takes a value in another.
     let arg = Arg::new(format!("slip-{name}"))
+        .long(name)
+        .value_name("VALUE")
         .hide(true)
         .num_args(0..=1)
         .default_missing_value("")
         .value_parser(parser);
     match name.chars().collect::<Vec<_>>().as_slice() {
         [letter] => arg.short(*letter),
-        _ => arg.long(name),
+        _ => arg,
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
     }
+    super::build_plan::tell(&data, &options, console)?;
     let progress = console.progress();
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);

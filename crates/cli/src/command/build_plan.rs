@@ -11,6 +11,14 @@ pub(super) fn run(data: &VectorFile, options: &BuildOptions, console: &Console) 
     console.answer(&plan, &text(&plan))
 }
 
+/// Says the same to those who want to know what is done.
+pub(super) fn tell(data: &VectorFile, options: &BuildOptions, console: &Console) -> Result<(), Failure> {
+    if console.is_verbose() {
+        console.detail(&format!("planned: {}", text(&plan_build(data, options)?)));
+    }
+    Ok(())
+}
+
 fn text(plan: &BuildPlan) -> String {
     let BuildPlan { family, vectors, dim, element, stored_element, metric, memory, .. } = plan;
     let mut text = format!("{family} index of {vectors} vectors of {dim} {element}, {metric}");
@@ -45,8 +53,8 @@ fn text(plan: &BuildPlan) -> String {
     }
     text += "\nstages";
     for stage in &plan.stages {
-        let share =
-            stage.share.map_or(String::new(), |share| format!(", about {:.0}% of the time", 100.0 * share));
+        let share = stage.share.map(|share| 100.0 * share).filter(|percent| *percent >= 1.0);
+        let share = share.map_or(String::new(), |percent| format!(", about {percent:.0}% of the time"));
         let _ = write!(text, "\n  {}{share}", stage.name);
     }
     text

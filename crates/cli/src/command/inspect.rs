@@ -24,7 +24,8 @@ pub(super) fn run(arguments: &InspectArguments, console: &Console) -> Result<(),
     if arguments.full {
         return console.answer(&report, &text);
     }
-    let told = serde_json::to_value(&report);
+    // Not `to_value`, which makes doubles of floats, with digits that nobody measured.
+    let told = serde_json::to_string(&report).and_then(|text| serde_json::from_str(&text));
     let told = told.map_err(|error| Failure::of(Kind::Internal, format!("the report as JSON: {error}")))?;
     console.answer(&short(told), &text)
 }

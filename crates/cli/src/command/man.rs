@@ -52,7 +52,7 @@ fn page(mut grammar: Command, words: &[String]) -> Result<Page, Failure> {
             Failure::usage(format!("{name} has no command '{word}'; it has {known}"))
         })?;
     }
-    let man = Man::new(command.clone());
+    let man = man(command);
     let mut text = Vec::new();
     let rendered = man.render(&mut text).map_err(|e| e.to_string());
     let text = rendered.and_then(|()| String::from_utf8(text).map_err(|e| e.to_string()));
@@ -60,15 +60,19 @@ fn page(mut grammar: Command, words: &[String]) -> Result<Page, Failure> {
     Ok(Page { page: man.get_filename(), text })
 }
 
+/// The page of a command, which says of which version it is.
+fn man(command: &Command) -> Man {
+    Man::new(command.clone()).source(format!("bathyal {}", env!("CARGO_PKG_VERSION")))
+}
+
 /// Writes a page for each command into `folder`; returns their names.
-fn write(grammar: Command, folder: &Path) -> std::io::Result<Vec<String>> {
+fn write(mut grammar: Command, folder: &Path) -> std::io::Result<Vec<String>> {
     std::fs::create_dir_all(folder)?;
-    let mut grammar = grammar;
     grammar.build();
     let mut names = Vec::new();
     let mut waiting = vec![&grammar];
     while let Some(command) = waiting.pop() {
-        let man = Man::new(command.clone());
+        let man = man(command);
         let mut text = Vec::new();
         man.render(&mut text)?;
         std::fs::write(folder.join(man.get_filename()), text)?;

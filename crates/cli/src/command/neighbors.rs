@@ -153,7 +153,7 @@ mod tests {
         let lines: Vec<&str> = text.trim_start().lines().collect();
         assert_eq!(
             lines[1],
-            "  query 0           7 (0)      1234 (1.5)       9 (2)      10 (3)      11 (4)    and 2 more"
+            "  query 0           7 (0)    1234 (1.5)     9 (2)      10 (3)      11 (4)    and 2 more"
         );
         assert_eq!(lines[2], "  query 1        none");
         assert_eq!(lines[3], "  and 98 more queries; --output FILE writes all");

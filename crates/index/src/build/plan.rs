@@ -68,6 +68,9 @@ pub struct PlannedStage {
     pub share: Option<f64>,
 }
 
+/// What every build begins with; it reads the data once.
+const CHECKING: PlannedStage = PlannedStage { name: "checking vectors", share: None };
+
 /// A file of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PlannedFile {
@@ -137,7 +140,7 @@ pub fn plan_build(data: &VectorFile, options: &BuildOptions) -> Result<BuildPlan
             advice: (!fits).then(|| memory_advice(data, options, planned)),
             vectors_at_once: rows.min(data.count()) as u64,
         },
-        stages: stages.into_iter().map(stage).collect(),
+        stages: std::iter::once(CHECKING).chain(stages.into_iter().map(stage)).collect(),
         data_bytes: data.data_bytes(),
         least_index_bytes: files.iter().map(|file| file.least_bytes).sum(),
         most_index_bytes: files.iter().map(|file| file.most_bytes).sum(),
