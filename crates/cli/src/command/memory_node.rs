@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
             ("token", node.credentials().token.as_str()),
             ("peer_key", node.credentials().peer_key.as_str()),
         ];
-        let to = StoreOptions::new(to).map_err(|e| Failure::from(e))?;
+        let to = StoreOptions::new(to)?;
         let from = if is_address(path) { options.clone() } else { StoreOptions::default() };
         let progress = console.progress();
         let copied = copy(path, &target, &CopyOptions { from, to, overwrite: false }, &progress)?;
