@@ -6,7 +6,8 @@ use super::plan::Plan;
 use super::section::{
     CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, PLACES_NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
 };
-use super::{calibrate, encode, place, sizes};
+use super::sizes::{self, layout_of};
+use super::{calibrate, encode, place};
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
@@ -31,11 +32,6 @@ use serde::{Deserialize, Serialize};
 
 /// What all stages of a build read.
 pub(crate) type Work<'a> = partition::Work<'a, GroupLayout, ClusterOptions>;
-
-pub(super) fn layout_of(data: &Source<'_>, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
-    GroupLayout::choose(data.element(), data.dim() as u32, own.group_vectors as usize)
-        .map_err(IndexError::Parameter)
-}
 
 impl From<ClusterOptions> for FamilyOptions {
     fn from(options: ClusterOptions) -> FamilyOptions {

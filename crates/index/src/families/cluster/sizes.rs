@@ -1,6 +1,5 @@
 //! What the build of a cluster index makes.
 
-use super::build::layout_of;
 use super::centroids::GROUPS_A_RUN;
 use super::options::ClusterOptions;
 use super::plan::Plan;
@@ -9,6 +8,7 @@ use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
 use crate::form::source::Source;
+use crate::format::groups::GroupLayout;
 use crate::format::places::Places;
 use crate::partition::MOST_PARTS;
 use crate::partition::staged::all_stages;
@@ -55,4 +55,10 @@ pub(super) fn plan(
     parameters.insert("group_vectors", layout.group_vectors().into());
     let stages = all_stages(data, own, &layout, rows);
     Ok(FamilyPlan { parameters, rows, stages, files })
+}
+
+/// Where vectors lie: groups of about as many as were asked for.
+pub(super) fn layout_of(data: &Source<'_>, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
+    GroupLayout::choose(data.element(), data.dim() as u32, own.group_vectors as usize)
+        .map_err(IndexError::Parameter)
 }

@@ -5,7 +5,7 @@ use super::inspect::Told;
 use super::open::load_lsh;
 use super::options::LshOptions;
 use super::section::{FENCES_NAME, HASHES_NAME, LshEntry, NAME, STRIPED, TABLES_NAME};
-use super::sizes;
+use super::sizes::{self, layout_of, stages};
 use super::tables::{ENTRY_BYTES, PART_SLACK, Points, TableFiles, TableWriter};
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
@@ -193,13 +193,6 @@ fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// Pages of as many vectors as 4 KiB hold, or of one longer vector.
-pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
-    let dim = data.dim() as u32;
-    let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
-    GroupLayout::new(data.element(), dim, one.page_bytes() as u32, 1).map_err(IndexError::Parameter)
-}
-
 /// What only this family has to say of a build.
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
@@ -222,21 +215,6 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
 /// Tells the receiver of progress what is to come, in seconds on one machine.
 fn announce(work: &Work<'_>) {
     work.progress.plan(&stages(work.data, work.own));
-}
-
-/// The stages, in seconds on one machine.
-pub(super) fn stages(data: &Source<'_>, own: &LshOptions) -> [(&'static str, f64); 6] {
-    let millions = data.count() as f64 / 1e6;
-    let values = millions * data.dim() as f64 / 128.0;
-    let tables = f64::from(own.tables) / 16.0;
-    [
-        ("writing vectors", 0.5 * values),
-        ("training codes", 1.0),
-        ("encoding", 2.0 * values),
-        ("hashing", tables * (3.0 * values + 3.0 * millions)),
-        ("exact neighbours", 3.0 * values),
-        ("calibrating", 8.0),
-    ]
 }
 
 /// Reads what an earlier build of the same has finished, if that is there.

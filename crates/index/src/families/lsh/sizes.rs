@@ -1,12 +1,12 @@
 //! What the build of an LSH index makes.
 
-use super::build::{layout_of, stages};
 use super::options::LshOptions;
 use super::section::{CODEC_NAME, CODES_NAME, FENCES_NAME, HASHES_NAME, TABLES_NAME};
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
 use crate::form::source::Source;
+use crate::format::groups::GroupLayout;
 use crate::format::tables::TableLayout;
 use bathyal_kernels::Metric;
 use bathyal_kernels::lsh::CompoundHashes;
@@ -40,4 +40,26 @@ pub(super) fn plan(
     ];
     let stages = stages(data, own).into_iter().map(|(name, seconds)| (name, Some(seconds))).collect();
     Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
+}
+
+/// Pages of as many vectors as 4 KiB hold, or of one longer vector.
+pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
+    let dim = data.dim() as u32;
+    let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
+    GroupLayout::new(data.element(), dim, one.page_bytes() as u32, 1).map_err(IndexError::Parameter)
+}
+
+/// The stages, in seconds on one machine.
+pub(super) fn stages(data: &Source<'_>, own: &LshOptions) -> [(&'static str, f64); 6] {
+    let millions = data.count() as f64 / 1e6;
+    let values = millions * data.dim() as f64 / 128.0;
+    let tables = f64::from(own.tables) / 16.0;
+    [
+        ("writing vectors", 0.5 * values),
+        ("training codes", 1.0),
+        ("encoding", 2.0 * values),
+        ("hashing", tables * (3.0 * values + 3.0 * millions)),
+        ("exact neighbours", 3.0 * values),
+        ("calibrating", 8.0),
+    ]
 }

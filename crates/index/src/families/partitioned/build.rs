@@ -8,7 +8,7 @@ use super::growth::laying::Laying;
 use super::meta::{self, Meta};
 use super::plan::{self, READY};
 use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
-use super::sizes;
+use super::sizes::{self, partitions, stages};
 use super::subindex::Parts;
 use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::options::{PartitionedOptions, Pivots};
@@ -148,21 +148,11 @@ fn announce(work: &Work<'_>) {
     work.progress.plan(&stages(work.data));
 }
 
-/// The stages, in seconds on one machine.
-pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
-    let values = data.count() as f64 * data.dim() as f64 / 128e6;
-    [
-        ("assigning", 10.0 * values),
-        ("exact neighbours", 3.0 * values),
-        ("building sub-indexes", 100.0 * values),
-    ]
-}
-
 /// Chooses the vectors that stand for partitions, and puts every vector into some.
 fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(Meta, Assigned), IndexError> {
     let (own, count) = (work.own, work.data.count());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
-    let sampled = rand::seq::index::sample(&mut random, count, plan::partitions(count, own));
+    let sampled = rand::seq::index::sample(&mut random, count, partitions(count, own));
     let mut meta = Meta::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
     if own.pivots == Pivots::Balanced {
         // What lies in the middle of a part attracts vectors of others, so that some are large again.

@@ -1,8 +1,6 @@
 //! What the build of partitions makes.
 
-use super::build::stages;
 use super::growth::laying::grown_bytes;
-use super::plan::partitions;
 use super::section::{FILE_NAME, META_NAME, TABLE_NAME};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, ENTRY_BYTES};
@@ -61,4 +59,19 @@ pub(super) fn plan(
     }
     let stages = stages(data).into_iter().map(|(name, seconds)| (name, Some(seconds))).collect();
     Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
+}
+
+/// The stages, in seconds on one machine.
+pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
+    let values = data.count() as f64 * data.dim() as f64 / 128e6;
+    [
+        ("assigning", 10.0 * values),
+        ("exact neighbours", 3.0 * values),
+        ("building sub-indexes", 100.0 * values),
+    ]
+}
+
+/// Partitions that `count` vectors are divided into, before large ones are.
+pub(super) fn partitions(count: usize, own: &PartitionedOptions) -> usize {
+    count.div_ceil(own.partition_vectors as usize).max(1)
 }
