@@ -1,39 +1,38 @@
 //! What can be typed after `bathyal`.
 
 mod family;
+mod generate;
 mod memory_node;
+mod metric;
+mod search;
+mod slips;
 mod store;
 mod stripe;
 mod warm;
 
 pub use family::FamilyArguments;
+pub use generate::{CompletionsArguments, ManArguments};
 pub use memory_node::MemoryNodeArguments;
+pub use metric::MetricArgument;
+pub use search::{BenchArguments, DEFAULT_RECALL, ModeName, SearchArguments, SearchSettings};
+pub use slips::{BenchSlips, BuildSlips, GroundtruthSlips, SearchSlips, SettingsSlips};
 pub use store::{StoreArguments, TwoStoresArguments};
 pub use stripe::{PartsArguments, StripeArguments};
 pub use warm::WarmArguments;
 
 use std::path::PathBuf;
 
-use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_device, parse_profile, parse_ratio, parse_recall};
+use bathyal_console::typed::{MAX_K, parse_threads};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_gpu::DeviceChoice;
-use bathyal_index::open::DEFAULT_BLOCK_QUERIES;
-use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, Numa, SearchMode, StoreAs, TierChoice};
-use bathyal_kernels::{Element, Metric, MetricName};
+use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, StoreAs, TierChoice};
+use bathyal_kernels::Element;
 use bathyal_repro::ReproArguments;
-use bathyal_tier::TierProfile;
-use bathyal_tier::layer::delay::DelayProfile;
-use clap::builder::{RangedU64ValueParser, UnknownArgumentValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-
-/// Recall when neither `--recall` nor `--search-list` is given: what most people mean by "good".
-pub const DEFAULT_RECALL: f32 = 0.95;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, Subcommand};
 
 /// Neighbours a query of a ground truth: enough for recall at any usual k.
 pub const DEFAULT_GROUNDTRUTH_K: u32 = 100;
-
-/// Times that each effort is run in `bench`: the median of three shrugs off one disturbed run.
-pub const DEFAULT_REPEATS: u32 = 3;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,6 +41,7 @@ Exit codes:
   2    the command line is wrong
   3    the index is damaged or is not an index
   130  stopped by Ctrl-C; nothing half-made is left
+With --json, a command that fails prints {\"error\": {\"kind\", \"message\", \"exit_code\"}}; docs/errors.md lists the kinds.
 
 Example, from nothing to a plot:
   bathyal build base.fbin my.index --metric l2
@@ -100,6 +100,22 @@ pub enum Command {
     Probe(ProbeArguments),
     /// Reproduce the figures of a paper on this machine: tables, plots, records
     Repro(ReproArguments),
+    /// Print what a shell needs to complete commands and options
+    Completions(CompletionsArguments),
+    /// Print a manual page, or write those of all commands
+    Man(ManArguments),
+}
+
+impl Command {
+    /// What is to be said of the words that were typed.
+    pub fn notes(&self) -> Vec<String> {
+        let metric = match self {
+            Command::Build(arguments) => &arguments.metric,
+            Command::Groundtruth(arguments) => &arguments.metric,
+            _ => return Vec::new(),
+        };
+        metric.note.iter().cloned().collect()
+    }
 }
 
 /// `bathyal build`.
@@ -116,14 +132,15 @@ pub struct BuildArguments {
     /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME) or in the memory of a node
     /// (remote://HOST:PORT/NAME) or of several (remote://HOST1:PORT1,HOST2:PORT2/NAME)
     pub index: PathBuf,
-    /// What near means: l2 (Euclidean), ip (inner product) or cosine; hamming takes each byte of u8 vectors for eight bits
+    /// What near means: l2 (squared Euclidean), ip (inner product) or cosine; or hamming, of bits, eight in each byte of u8
+    /// vectors. Names of other systems are understood
     #[arg(long)]
-    pub metric: MetricName,
+    pub metric: MetricArgument,
     /// Which index, and what only its family is told
     #[command(flatten)]
     pub family: FamilyArguments,
-    /// Threads; 0 means all cores
-    #[arg(long, default_value_t = 0)]
+    /// Threads; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
     /// Seed of everything random: one seed gives one cluster index bit for bit; a graph wants one thread too
     #[arg(long, default_value_t = DEFAULT_SEED)]
@@ -150,222 +167,12 @@ pub struct BuildArguments {
     /// How the store is reached
     #[command(flatten)]
     pub store: StoreArguments,
-}
-
-/// When a query goes on with what it has read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ModeName {
-    /// When its whole beam has arrived: the same answers on every tier and in every run.
-    Batched,
-    /// As soon as anything has arrived: faster on devices whose reads differ in latency.
-    Pipelined,
-}
-
-impl From<SearchMode> for ModeName {
-    fn from(mode: SearchMode) -> ModeName {
-        match mode {
-            SearchMode::Batched => ModeName::Batched,
-            SearchMode::Pipelined => ModeName::Pipelined,
-        }
-    }
-}
-
-impl ModeName {
-    /// The name that is typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            ModeName::Batched => "batched",
-            ModeName::Pipelined => "pipelined",
-        }
-    }
-
-    /// What the library calls it.
-    pub fn mode(self) -> SearchMode {
-        match self {
-            ModeName::Batched => SearchMode::Batched,
-            ModeName::Pipelined => SearchMode::Pipelined,
-        }
-    }
-}
-
-/// How an index is searched, as far as `search` and `bench` have it in common.
-#[derive(Debug, Args)]
-pub struct SearchSettings {
-    /// Neighbours a query
-    #[arg(short, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
-    pub k: u32,
-    /// Threads; 0 means all cores
-    #[arg(long, default_value_t = 0)]
-    pub threads: usize,
-    /// Where the index is searched: file, dram, or mapped memory: mapped (huge pages), mapped:node=N (a NUMA node, such
-    /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs); or gpu, the memory of the
-    /// card that --device names
-    #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
-    pub tier: TierChoice,
-    /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes and graphs. gpu,cpu
-    /// (gpu:N,cpu) has this processor go on where there is no card, where the index does not suit it, and where it fails; a note
-    /// says so
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
-    pub device: DeviceChoice,
-    /// Queries that a launch on a graphics card waits for, or for all that are under way (mini-batches of GustANN, section 4.1.3)
-    /// [default: none, a query goes on when its own page is there]
-    #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub mini_batch: Option<u32>,
-    /// Where the index's parts are
-    #[command(flatten)]
-    pub parts: PartsArguments,
-    /// On a machine of several NUMA nodes: off, interleave what the index keeps in memory, or copy it to each of them
-    /// [default: interleave, as far as the system lets]
-    #[arg(long, value_name = "WAY")]
-    pub numa: Option<Numa>,
-    /// Emulate a slower device on top of the tier: cxl, nvm, rdma, connectx6, ssd, or a JSON file with its profile
-    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
-    pub delay: Option<DelayProfile>,
-    /// What `bathyal probe --output` measured of the device that the index lies on: efforts, reads and queries in flight follow
-    /// it
-    #[arg(long, value_name = "FILE", value_parser = parse_profile)]
-    pub profile: Option<TierProfile>,
-    /// Whether a query of a graph or of posting lists waits for all that it reads at once (batched), or goes on with what has
-    /// arrived [default: batched, or pipelined of a graph in an object store]
-    #[arg(long, value_enum)]
-    pub mode: Option<ModeName>,
-    /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4, or 16 in an object store]
-    #[arg(long, value_name = "W")]
-    pub beam_width: Option<u32>,
-    /// Queries in flight on each thread [default: suits the tier]
-    #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub in_flight: Option<u32>,
-    /// What the library called it once: refused with the name that it has.
-    #[arg(long, hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--in-flight"))]
-    width: Option<String>,
-    /// Groups that a cluster index scans, or posting lists at most [default: by the calibration]
-    #[arg(long, value_name = "GROUPS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub probes: Option<u32>,
-    /// Posting lists that are more than 1 + SHARE times as far as the nearest are left out; 0 leaves none out [default:
-    /// by the calibration]
-    #[arg(long, value_name = "SHARE")]
-    pub prune: Option<f32>,
-    /// Further places that a query looks at in each hash table (of `lsh`; T in multi-probe LSH), each with as many blocks as
-    /// its own: fewer tables, or shorter runs, then find as much [default: 0]
-    #[arg(long, value_name = "PLACES")]
-    pub multi_probe: Option<u32>,
-    /// Memory that the open index may take, with the searches that run in it, for example 1GB; refused if it needs more. It
-    /// does not count the program itself, the queries and answers of a block, the ground truth, and pages in mapped memory
-    /// other than --tier mapped: the answer says how much these are (not_counted)
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
-    pub memory: Option<u64>,
-}
-
-impl SearchSettings {
-    /// The tier in words, which say so where a device is emulated on top of it; `kind` is what an index reads that is not
-    /// loaded, which lies in files or elsewhere.
-    pub fn tier_name(&self, kind: &str) -> String {
-        match &self.delay {
-            None if matches!(self.tier, TierChoice::File | TierChoice::Card) => kind.to_owned(),
-            None => self.tier.to_string(),
-            Some(device) => format!("emulated {} over {}", device.name, self.tier),
-        }
-    }
-
-    /// The name of the device that is emulated, if any.
-    pub fn emulated(&self) -> Option<String> {
-        self.delay.as_ref().map(|device| device.name.clone())
-    }
-}
-
-/// `bathyal search`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  bathyal search my.index queries.fbin -k 10 --recall 0.95
-  bathyal search my.index queries.fbin -k 10 --search-list 100 --groundtruth gt.ibin --json
-  bathyal search my.index queries.fbin --output found.ibin --threads 4
-  bathyal search my.index queries.fbin --radius 1.5 --output found.rbin
-  bathyal search first.index queries.fbin --also second.index --also third.index
-  bathyal search my.index queries.fbin --explain=7
-  bathyal search my.index queries.fbin --tier dram --delay cxl")]
-pub struct SearchArguments {
-    /// The index
-    pub index: PathBuf,
-    /// Queries: a file of vectors with the index's dim and element
-    pub queries: PathBuf,
-    /// How to search
-    #[command(flatten)]
-    pub settings: SearchSettings,
-    /// Recall to aim for; the index knows the effort that it takes [default: 0.95]
-    #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
-    pub recall: Option<f32>,
-    /// Overall ratio to aim for instead of a recall, such as 1.05: answers lie 5% farther away than the nearest, in the mean
-    /// (of `lsh`, under l2 and cosine)
-    #[arg(long, value_name = "RATIO", conflicts_with_all = ["recall", "search_list", "radius"], value_parser = parse_ratio)]
-    pub ratio: Option<f32>,
-    /// Effort instead of recall: size of the candidate list (L in DiskANN), at least k; of posting lists of vectors their
-    /// number
-    #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub search_list: Option<u32>,
-    /// Exact neighbours (.ibin .ivecs), to measure the recall that came out
-    #[arg(long, value_name = "GT")]
-    pub groundtruth: Option<PathBuf>,
-    /// Write the neighbours found to this file: .ibin (with distances) or .ivecs; with --radius: .rbin
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Find all vectors within this distance (as answers give it: l2 squared) instead of the k nearest
-    #[arg(long, value_name = "DISTANCE", allow_hyphen_values = true, conflicts_with_all = ["search_list", "groundtruth", "also", "explain"])]
-    pub radius: Option<f32>,
-    /// Most neighbours of a query within the radius; the nearest are kept [default: no limit]
-    #[arg(long, value_name = "NEIGHBOURS", requires = "radius", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub limit: Option<u32>,
-    /// Search this index too (may be repeated) and merge by distance; its ids go on where those before end
-    #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
-    pub also: Vec<PathBuf>,
-    /// Answer one query, by its row (0 if none is given), and say what it took: pages, bytes, time by phase, memory
-    #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "output")]
-    pub explain: Option<usize>,
-    /// Wait until all is there that an index in an object store keeps in memory, instead of answering before
+    /// Say what the build would take and make (memory, stages, files with their sizes), and stop
     #[arg(long)]
-    pub wait: bool,
-    /// Search made-up queries first, so that threads, buffers and caches are there
-    #[arg(long)]
-    pub warm: bool,
-    /// Time every query by phase, which costs a system call between two of them
-    #[arg(long, conflicts_with_all = ["radius", "also", "explain"])]
-    pub phases: bool,
-    /// Queries that are in memory at once, with their answers: the others wait in their file
-    #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_BLOCK_QUERIES as u32, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub block: u32,
-}
-
-/// `bathyal bench`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  bathyal bench my.index queries.fbin --groundtruth gt.ibin
-  bathyal bench my.index queries.fbin --groundtruth gt.ibin -k 100 --threads 8 --output results/k100
-  bathyal bench my.index queries.fbin --groundtruth gt.ibin --search-lists 20,50,100 --repeats 5")]
-pub struct BenchArguments {
-    /// The index
-    pub index: PathBuf,
-    /// Queries: a file of vectors with the index's dim and element
-    pub queries: PathBuf,
-    /// Exact neighbours (.ibin .ivecs), at least k a query
-    #[arg(long, value_name = "GT")]
-    pub groundtruth: PathBuf,
-    /// How to search
+    pub plan: bool,
+    /// What is typed instead
     #[command(flatten)]
-    pub settings: SearchSettings,
-    /// Efforts to measure: sizes of the candidate list [default: from k up, each 1.4 times the last]
-    #[arg(long, value_name = "L,L,...", value_delimiter = ',',
-          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
-    pub search_lists: Vec<u32>,
-    /// Times to run each effort; medians are reported
-    #[arg(long, default_value_t = DEFAULT_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
-    pub repeats: u32,
-    /// The vectors that the index holds: what an exact scan of them takes in memory is measured, too, and printed beside
-    #[arg(long, value_name = "DATA")]
-    pub data: Option<PathBuf>,
-    /// Where to write: FILE.jsonl gets a line an effort, FILE.svg the plot [default: INDEX-bench here]
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    slips: BuildSlips,
 }
 
 /// `bathyal groundtruth`.
@@ -385,17 +192,21 @@ pub struct GroundtruthArguments {
     /// File to write: .ibin (with distances) or .ivecs
     pub output: PathBuf,
     /// Neighbours a query
-    #[arg(short, default_value_t = DEFAULT_GROUNDTRUTH_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    #[arg(short, long, default_value_t = DEFAULT_GROUNDTRUTH_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
-    /// What near means: l2 (Euclidean), ip (inner product) or cosine; hamming takes each byte of u8 vectors for eight bits
-    #[arg(long, default_value_t = MetricName::Of(Metric::L2))]
-    pub metric: MetricName,
-    /// Threads; 0 means all cores
-    #[arg(long, default_value_t = 0)]
+    /// What near means: l2 (squared Euclidean), ip (inner product) or cosine; or hamming, of bits, eight in each byte of u8
+    /// vectors. Names of other systems are understood
+    #[arg(long, default_value = "l2")]
+    pub metric: MetricArgument,
+    /// Threads; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
     /// What compares: cpu, gpu, or gpu:N for the card number N; the answer is the same
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
+    /// What is typed instead
+    #[command(flatten)]
+    slips: GroundtruthSlips,
 }
 
 /// `bathyal convert`.
@@ -435,8 +246,8 @@ pub struct ConvertLayoutArguments {
     /// Layout of the copy: csr or padded
     #[arg(long, value_name = "LAYOUT")]
     pub layout: GraphLayoutChoice,
-    /// Threads; 0 means all cores
-    #[arg(long, default_value_t = 0)]
+    /// Threads; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
     /// How the stores are reached
     #[command(flatten)]
@@ -584,8 +395,8 @@ pub struct CompactArguments {
 /// What a compaction may take.
 #[derive(Debug, Args)]
 pub struct CompactionArguments {
-    /// Threads; 0 means all cores
-    #[arg(long, default_value_t = 0)]
+    /// Threads; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
     /// Memory that it may take, for example 2GB; refused at once if it needs more
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
@@ -601,10 +412,13 @@ impl CompactionArguments {
 
 /// `bathyal inspect`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  bathyal inspect my.index")]
+#[command(after_help = "Examples:\n  bathyal inspect my.index\n  bathyal inspect my.index --full --json")]
 pub struct InspectArguments {
     /// The index
     pub index: PathBuf,
+    /// Say everything: the curves of the calibration (with --json), histograms and files, too
+    #[arg(long)]
+    pub full: bool,
     /// Where its parts are
     #[command(flatten)]
     pub parts: PartsArguments,

@@ -1,4 +1,7 @@
 //! Sizes as people write them.
+//!
+//! By hand: `bytesize` saturates where a size overflows and takes a lone K for 1000, and `parse-size` cannot tell K (1024) from
+//! kB (1000).
 
 /// Reads `2GB`, `512MiB`, `1.5 GB` or `1000000`: decimal units (kB, MB, GB, TB: powers of 1000), binary ones
 /// (KiB, MiB, GiB, TiB, and K, M, G, T alone: powers of 1024), or bytes. Case does not matter.

@@ -1,12 +1,16 @@
 //! Why a command did not do what it was asked, and the exit code that says so.
 
 use std::fmt;
+use std::io;
 
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
 use bathyal_tier::TierError;
 use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
+use serde_json::{Value, json};
+
+use crate::kind::Kind;
 
 /// Exit codes of `bathyal`. They are stable: scripts may rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +28,11 @@ pub enum Code {
     Cancelled = 130,
 }
 
-/// A failed command: its exit code and a plain sentence saying what, where, what was expected, what to do.
+/// A failed command: its kind, its exit code, and a plain sentence saying what, where, what was expected, what to do.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// What scripts tell it by.
+    pub kind: Kind,
     /// What the process exits with.
     pub code: Code,
     /// What the user reads.
@@ -34,24 +40,44 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The command could not do its work.
+    /// The command could not do its work, for a reason that only the message says.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure { code: Code::Failure, message: message.into() }
+        Failure::of(Kind::Failed, message)
+    }
+
+    /// The command could not do its work for a reason of this kind.
+    pub fn of(kind: Kind, message: impl Into<String>) -> Failure {
+        let code = match kind {
+            Kind::Damaged | Kind::NotAnIndex => Code::Damaged,
+            Kind::Cancelled => Code::Cancelled,
+            _ => Code::Failure,
+        };
+        Failure { kind, code, message: message.into() }
+    }
+
+    /// The system refused an operation, which the message names.
+    pub fn system(reason: &io::Error, message: impl Into<String>) -> Failure {
+        Failure::of(reason.into(), message)
     }
 
     /// The command line asks for something that cannot be.
     pub fn usage(message: impl Into<String>) -> Failure {
-        Failure { code: Code::Usage, message: message.into() }
+        Failure { code: Code::Usage, ..Failure::of(Kind::InvalidArgument, message) }
     }
 
     /// The index is damaged.
     pub fn damaged(message: impl Into<String>) -> Failure {
-        Failure { code: Code::Damaged, message: message.into() }
+        Failure::of(Kind::Damaged, message)
     }
 
     /// The user asked to stop.
     pub fn cancelled() -> Failure {
-        Failure { code: Code::Cancelled, message: "cancelled".to_owned() }
+        Failure::of(Kind::Cancelled, "cancelled")
+    }
+
+    /// What `--json` prints under `error`.
+    pub fn json(&self) -> Value {
+        json!({ "kind": self.kind, "message": self.message, "exit_code": self.code as i32 })
     }
 }
 
@@ -65,45 +91,35 @@ impl std::error::Error for Failure {}
 
 impl From<VectorError> for Failure {
     fn from(error: VectorError) -> Failure {
-        match error {
-            VectorError::Cancelled => Failure { code: Code::Cancelled, message: error.to_string() },
-            _ => Failure::new(error.to_string()),
-        }
+        Failure::of(Kind::from(&error), error.to_string())
     }
 }
 
 impl From<GroundTruthError> for Failure {
     fn from(error: GroundTruthError) -> Failure {
-        match error {
-            GroundTruthError::Cancelled => Failure::cancelled(),
-            GroundTruthError::Vectors(error) => error.into(),
-            _ => Failure::new(error.to_string()),
-        }
+        Failure::of(Kind::from(&error), error.to_string())
     }
 }
 
 impl From<TierError> for Failure {
     fn from(error: TierError) -> Failure {
-        match error {
-            TierError::Cancelled => Failure::cancelled(),
-            _ => Failure::new(error.to_string()),
-        }
+        Failure::of(Kind::from(&error), error.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        IndexError::from(error).into()
     }
 }
 
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Failure {
-        let code = match error {
-            IndexError::Vectors(error) => return error.into(),
-            IndexError::Tier(error) => return error.into(),
-            IndexError::Cancelled => Code::Cancelled,
-            IndexError::Damaged { .. }
-            | IndexError::NotAnIndex { .. }
-            | IndexError::Store(
-                StoreError::Short { .. } | StoreError::Irregular { .. } | StoreError::Part { .. },
-            ) => Code::Damaged,
-            _ => Code::Failure,
-        };
-        Failure { code, message: error.to_string() }
+        let failure = Failure::of(Kind::from(&error), error.to_string());
+        match error {
+            // An index that is not there is none: the code is the same for both.
+            IndexError::NotAnIndex { .. } => Failure { code: Code::Damaged, ..failure },
+            _ => failure,
+        }
     }
 }

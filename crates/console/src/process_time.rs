@@ -3,10 +3,8 @@
 /// Seconds of processor time of all threads of this process so far; `None` where the system does not say.
 #[cfg(unix)]
 pub fn processor_seconds() -> Option<f64> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Unix, and the result has room.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    (status == 0).then_some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
 }
 
 /// Seconds of processor time of this process: this system is not asked.

@@ -20,8 +20,21 @@ const STEPS_WITHOUT_TERMINAL: u64 = 10;
 /// user's wish to stop.
 pub struct StageProgress {
     shown: Shown,
+    /// What is under way, where each stage is reported once it is over.
+    reported: Option<Mutex<Option<(String, Instant)>>>,
     whole: Arc<Mutex<Whole>>,
     interrupt: Interrupt,
+}
+
+/// What is shown of long work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shows {
+    /// Lines where there is no terminal.
+    pub forced: bool,
+    /// Nothing, not even on a terminal.
+    pub quiet: bool,
+    /// Each stage, once it is over, with its seconds.
+    pub verbose: bool,
 }
 
 /// The whole of the work, as far as its stages were announced.
@@ -67,7 +80,15 @@ struct Stage {
 impl StageProgress {
     /// Shows progress on a terminal, and elsewhere only if `forced`.
     pub fn new(forced: bool, interrupt: Interrupt) -> StageProgress {
-        let shown = if std::io::stderr().is_terminal() {
+        StageProgress::showing(Shows { forced, ..Shows::default() }, interrupt)
+    }
+
+    /// Shows what `shows` says.
+    pub fn showing(shows: Shows, interrupt: Interrupt) -> StageProgress {
+        let Shows { forced, quiet, verbose } = shows;
+        let shown = if quiet {
+            Shown::Nothing
+        } else if std::io::stderr().is_terminal() {
             Shown::Bar(Mutex::new(ProgressBar::hidden()))
         } else if forced {
             let stage = Stage { name: String::new(), total: 0, began: Instant::now() };
@@ -75,7 +96,18 @@ impl StageProgress {
         } else {
             Shown::Nothing
         };
-        StageProgress { shown, whole: Arc::default(), interrupt }
+        // A bar that is done says the same.
+        let reported = (verbose && !matches!(shown, Shown::Bar(_))).then(Mutex::default);
+        StageProgress { shown, reported, whole: Arc::default(), interrupt }
+    }
+
+    /// Reports the stage that is over, if stages are reported, and remembers `next`.
+    fn report(&self, next: Option<&str>) {
+        let Some(Ok(mut present)) = self.reported.as_ref().map(Mutex::lock) else { return };
+        let over = std::mem::replace(&mut *present, next.map(|name| (name.to_owned(), Instant::now())));
+        if let Some((name, began)) = over {
+            let _ = writeln!(std::io::stderr(), "{name}: {:.2} s", began.elapsed().as_secs_f64());
+        }
     }
 
     fn say_step(&self, stage: &Mutex<Stage>, next: &AtomicU64, done: u64) {
@@ -107,6 +139,7 @@ impl Progress for StageProgress {
     }
 
     fn stage(&self, name: &str, total: u64) {
+        self.report(Some(name));
         if let Ok(mut whole) = self.whole.lock() {
             whole.enter(name);
         }
@@ -161,6 +194,7 @@ impl Progress for StageProgress {
 
 impl Drop for StageProgress {
     fn drop(&mut self) {
+        self.report(None);
         if let Shown::Bar(current) = &self.shown
             && let Ok(current) = current.lock()
         {

@@ -33,6 +33,19 @@ pub fn parse_ratio(text: &str) -> Result<f32, String> {
     }
 }
 
+/// Reads a number of threads; 0, `auto` and `all` mean all cores, which is 0.
+///
+/// # Errors
+/// A sentence that says what would be right.
+pub fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" | "all" => Ok(0),
+        number => {
+            number.parse().map_err(|_| "write a number of threads; 0 or auto means all cores".to_owned())
+        }
+    }
+}
+
 /// Reads the name of a device that can be emulated, or of a JSON file with its profile.
 ///
 /// # Errors
@@ -69,6 +82,16 @@ mod tests {
         assert!(read(&old.replace("250000.0", "-1.0")).unwrap_err().contains("iops"));
         assert!(read("{}").unwrap_err().contains("no profile"));
         assert!(parse_profile("/nowhere/at/all").unwrap_err().contains("cannot be read"));
+    }
+
+    #[test]
+    fn threads_are_read() {
+        for (text, threads) in [("0", 0), ("auto", 0), ("ALL", 0), ("12", 12)] {
+            assert_eq!(parse_threads(text), Ok(threads), "{text}");
+        }
+        for text in ["", "-1", "many", "1.5", "99999999999999999999"] {
+            assert!(parse_threads(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub use bathyal_store::{CacheUse, Requests};
 pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc, StripeOptions,
 };
+pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build};
 pub use build::{build, build_in};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;

@@ -35,6 +35,51 @@ impl Metric {
             _ => self.name(),
         }
     }
+
+    /// What whoever knows another system should be told of the metric that `name` stands for: what it is called here, and
+    /// what its distances are. `None` of Bathyal's own names, in capitals too, and of names that are no metric.
+    ///
+    /// ```
+    /// use bathyal_kernels::Metric;
+    /// assert_eq!("Euclidean".parse(), Ok(Metric::L2));
+    /// assert!(Metric::note_on("Euclidean").unwrap().contains("l2"));
+    /// assert_eq!(Metric::note_on("l2"), None);
+    /// ```
+    pub fn note_on(name: &str) -> Option<String> {
+        let plain = plain(name);
+        let (_, metric) = ALIASES.iter().find(|(alias, _)| *alias == plain)?;
+        let distances = match metric {
+            Metric::L2 => "distances are squared, the root is never taken",
+            Metric::InnerProduct => "distances are negated inner products, so that smaller is nearer",
+            Metric::Cosine => "distances are 1 - cosine, from 0 to 2",
+        };
+        Some(format!("the metric '{name}' is called {metric} here; its {distances}"))
+    }
+}
+
+/// What other systems call the metrics: the same order of neighbours, if not always the same numbers.
+const ALIASES: [(&str, Metric); 16] = [
+    ("euclidean", Metric::L2),
+    ("euclid", Metric::L2),
+    ("l2sq", Metric::L2),
+    ("l2_squared", Metric::L2),
+    ("squared_l2", Metric::L2),
+    ("sqeuclidean", Metric::L2),
+    ("squared_euclidean", Metric::L2),
+    ("dot", Metric::InnerProduct),
+    ("dot_product", Metric::InnerProduct),
+    ("dotproduct", Metric::InnerProduct),
+    ("inner_product", Metric::InnerProduct),
+    ("innerproduct", Metric::InnerProduct),
+    ("mips", Metric::InnerProduct),
+    ("cos", Metric::Cosine),
+    ("angular", Metric::Cosine),
+    ("cosine_similarity", Metric::Cosine),
+];
+
+/// A name in small letters, its words joined by `_`.
+fn plain(name: &str) -> String {
+    name.trim().to_ascii_lowercase().replace(['-', ' '], "_")
 }
 
 /// What the squared Euclidean distance of bits is called.
@@ -75,7 +120,7 @@ impl FromStr for MetricName {
     type Err = UnknownMetric;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        if name.eq_ignore_ascii_case(HAMMING) {
+        if plain(name) == HAMMING {
             Ok(MetricName::Hamming)
         } else {
             name.parse().map(MetricName::Of)
@@ -97,11 +142,13 @@ pub struct UnknownMetric(pub String);
 impl FromStr for Metric {
     type Err = UnknownMetric;
 
+    /// Reads Bathyal's own names and those of other systems, whatever their case. [`Metric::note_on`] has what to say of the
+    /// latter.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Metric::ALL
-            .into_iter()
-            .find(|metric| metric.name() == name)
-            .ok_or_else(|| UnknownMetric(name.to_owned()))
+        let plain = plain(name);
+        let own = Metric::ALL.into_iter().find(|metric| metric.name() == plain);
+        let alias = || ALIASES.iter().find(|(alias, _)| *alias == plain).map(|(_, metric)| *metric);
+        own.or_else(alias).ok_or_else(|| UnknownMetric(name.to_owned()))
     }
 }
 
@@ -113,6 +160,7 @@ mod tests {
     fn names_round_trip() {
         for metric in Metric::ALL {
             assert_eq!(metric.to_string().parse(), Ok(metric));
+            assert_eq!(Metric::note_on(metric.name()), None);
         }
         let refused = "manhattan".parse::<Metric>().unwrap_err();
         assert!(refused.to_string().contains("manhattan"));
@@ -125,5 +173,26 @@ mod tests {
         assert_eq!(MetricName::Hamming.to_string(), Metric::L2.name_over(Element::B1));
         assert_eq!(Metric::L2.name_over(Element::U8), "l2");
         assert!("hamming".parse::<Metric>().is_err(), "not of all vectors");
+    }
+
+    #[test]
+    fn names_of_other_systems_are_read_and_remarked_on() {
+        for (alias, metric) in ALIASES {
+            assert_eq!(alias.parse(), Ok(metric));
+            assert!(!Metric::ALL.iter().any(|own| own.name() == alias), "{alias} is a name of our own");
+            let note = Metric::note_on(alias).unwrap();
+            assert!(note.contains(alias) && note.contains(metric.name()), "{note}");
+        }
+        for (name, metric) in
+            [("L2", Metric::L2), ("Inner-Product", Metric::InnerProduct), (" COS ", Metric::Cosine)]
+        {
+            assert_eq!(name.parse(), Ok(metric), "{name}");
+        }
+        assert_eq!(Metric::note_on("L2"), None);
+        assert!(Metric::note_on("euclidean").unwrap().contains("squared"));
+        for name in ["", "l1", "jaccard", "l2 distance", "ip2"] {
+            assert!(name.parse::<Metric>().is_err(), "{name}");
+            assert_eq!(Metric::note_on(name), None, "{name}");
+        }
     }
 }

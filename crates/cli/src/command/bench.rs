@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
-use bathyal_console::{Console, Failure};
+use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::Effort;
 use bathyal_tier::Control;
-use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
@@ -47,7 +46,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let index = open(&arguments.index, settings, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
     index.wait(Control { cancel: Some(console.interrupt().flag()), deadline: None })?;
-    let queries = VectorFile::open(&arguments.queries)?;
+    let queries = console.open_vectors(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;
     let efforts = efforts(&arguments.search_lists, settings.k);
@@ -143,7 +142,7 @@ fn output(arguments: &BenchArguments, extension: &str) -> PathBuf {
 }
 
 fn write(path: &Path, content: &str) -> Result<(), Failure> {
-    let failed = |e| Failure::new(format!("{}: cannot write the results: {e}", path.display()));
+    let failed = |e| Failure::system(&e, format!("{}: cannot write the results: {e}", path.display()));
     std::fs::write(path, content).map_err(failed)
 }
 
@@ -151,7 +150,8 @@ fn json_lines(points: &[Measurement]) -> Result<String, Failure> {
     let mut lines = String::new();
     for point in points {
         let line = serde_json::to_string(point);
-        lines += &line.map_err(|e| Failure::new(format!("cannot write a result as JSON: {e}")))?;
+        lines +=
+            &line.map_err(|e| Failure::of(Kind::Internal, format!("cannot write a result as JSON: {e}")))?;
         lines.push('\n');
     }
     Ok(lines)

@@ -5,7 +5,6 @@ use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildReport, IndexError};
 use bathyal_kernels::Metric;
-use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
 use super::stripes::shared_devices;
@@ -24,8 +23,12 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
-    let (data, metric) = VectorFile::open(&arguments.data)?.under(arguments.metric)?;
-    let options = options(arguments, metric)?;
+    let (data, metric) = console.open_vectors(&arguments.data)?.under(arguments.metric.name)?;
+    let options = options(arguments, metric, console)?;
+    if arguments.plan {
+        return super::build_plan::run(&data, &options, console);
+    }
+    super::build_plan::tell(&data, &options, console)?;
     let progress = console.progress();
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
@@ -36,9 +39,9 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     console.answer(&answer, &text(&answer))
 }
 
-fn options(arguments: &BuildArguments, metric: Metric) -> Result<BuildOptions, Failure> {
-    let calibration = arguments.calibration.as_ref();
-    let calibration = calibration.map(|path| VectorFile::open(path)?.under(arguments.metric)).transpose()?;
+fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Result<BuildOptions, Failure> {
+    let calibration = arguments.calibration.as_ref().map(|path| console.open_vectors(path)).transpose()?;
+    let calibration = calibration.map(|queries| queries.under(arguments.metric.name)).transpose()?;
     Ok(BuildOptions {
         metric,
         family: arguments.family.0.clone(),

@@ -4,7 +4,9 @@ use bathyal_console::{Console, Failure};
 use bathyal_index::{Index, OpenOptions};
 use bathyal_vectors::IdFile;
 use serde::Serialize;
+use std::time::Instant;
 
+use super::measurement::tell_opened;
 use crate::arguments::DeleteArguments;
 
 #[derive(Serialize)]
@@ -21,7 +23,9 @@ pub(super) fn run(arguments: &DeleteArguments, console: &Console) -> Result<(), 
         ids.extend_from_slice(IdFile::open(file)?.all_ids());
     }
     let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
+    let began = Instant::now();
     let index = Index::open(&arguments.index, &options)?;
+    tell_opened(&arguments.index, &index, began, console);
     let deleted = index.delete(&ids)?;
     let answer = Answer { index: arguments.index.display().to_string(), deleted, vectors: index.len() };
     let text = format!("{}: {deleted} vectors deleted, {} are left", answer.index, answer.vectors);

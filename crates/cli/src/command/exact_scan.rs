@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
-use bathyal_console::{Console, Failure};
+use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::Index;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors, scan};
@@ -42,14 +42,17 @@ impl ExactScan {
         (k, threads): (usize, usize),
         console: &Console,
     ) -> Result<ExactScan, Failure> {
-        let data = VectorFile::open(data)?;
+        let data = console.open_vectors(data)?;
         if data.count() != index.len() {
-            return Err(Failure::new(format!(
-                "{}: it holds {} vectors, the index {}; --data takes the vectors that the index holds",
-                data.path().display(),
-                data.count(),
-                index.len()
-            )));
+            return Err(Failure::of(
+                Kind::InvalidArgument,
+                format!(
+                    "{}: it holds {} vectors, the index {}; --data takes the vectors that the index holds",
+                    data.path().display(),
+                    data.count(),
+                    index.len()
+                ),
+            ));
         }
         let batch = queries.count().min(BATCH);
         let rows = (0..batch).flat_map(|row| queries.row(row).iter().copied()).collect();

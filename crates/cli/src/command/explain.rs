@@ -5,7 +5,6 @@ use std::fmt::Write;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::Explanation;
 use bathyal_tier::Control;
-use bathyal_vectors::VectorFile;
 
 use super::measurement::{open, search_options};
 use super::search::{effort, warm};
@@ -15,7 +14,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let settings = &arguments.settings;
     let row = arguments.explain.unwrap_or(0);
     let index = open(&arguments.index, settings, console)?;
-    let queries = VectorFile::open(&arguments.queries)?;
+    let queries = console.open_vectors(&arguments.queries)?;
     let options = search_options(settings, effort(arguments));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &options, control)?;

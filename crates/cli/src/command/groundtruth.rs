@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::{IndexError, exact_neighbors_on};
-use bathyal_vectors::{IdFormat, VectorFile, write_ids};
+use bathyal_vectors::{IdFormat, write_ids};
 use serde::Serialize;
 
 use crate::arguments::GroundtruthArguments;
@@ -24,8 +24,8 @@ struct Answer {
 pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result<(), Failure> {
     // A wrong extension is better said before the work than after it.
     IdFormat::of(&arguments.output)?;
-    let (data, metric) = VectorFile::open(&arguments.data)?.under(arguments.metric)?;
-    let (queries, _) = VectorFile::open(&arguments.queries)?.under(arguments.metric)?;
+    let (data, metric) = console.open_vectors(&arguments.data)?.under(arguments.metric.name)?;
+    let (queries, _) = console.open_vectors(&arguments.queries)?.under(arguments.metric.name)?;
     let k = arguments.k as usize;
     let card = arguments.device.card_alone().map_err(IndexError::from)?;
     let began = Instant::now();

@@ -7,6 +7,7 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
+use super::measurement::tell_opened;
 use crate::arguments::InsertArguments;
 
 /// Bytes of vectors that are inserted at once, at first and at most: each time waits for the disk or for a node, and between two
@@ -31,12 +32,17 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), Failure> {
-    let data = VectorFile::open(&arguments.vectors)?;
+    let data = console.open_vectors(&arguments.vectors)?;
     // What is wrong with a row is found before any is inserted.
     data.check_finite()?;
     let progress = console.progress();
     let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
-    let open = || Index::open(&arguments.index, &options);
+    let open = || -> Result<Index, IndexError> {
+        let began = Instant::now();
+        let index = Index::open(&arguments.index, &options)?;
+        tell_opened(&arguments.index, &index, began, console);
+        Ok(index)
+    };
     let mut index = open()?;
     let most = (BATCH_BYTES / data.row_bytes()).max(1);
     let mut at_once = (FIRST_BYTES / data.row_bytes()).max(1);

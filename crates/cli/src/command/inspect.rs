@@ -2,11 +2,14 @@
 
 use std::fmt::Write;
 
-use bathyal_console::{Console, Failure, byte_size};
+use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{HistogramBar, InspectReport, find, inspect_in};
+use serde_json::Value;
 
 use crate::arguments::InspectArguments;
 
+/// What the manifest says of measurements: whole curves, of which the text has the ends.
+const CURVES: [&str; 4] = ["calibration", "lone_curves", "shorter", "prunes"];
 /// Columns of the longest bar of the histogram.
 const BAR_COLUMNS: u64 = 40;
 
@@ -17,10 +20,39 @@ pub(super) fn run(arguments: &InspectArguments, console: &Console) -> Result<(),
         &progress,
     )?;
     drop(progress);
-    console.answer(&report, &text(&report))
+    let text = text(&report, arguments.full);
+    if arguments.full {
+        return console.answer(&report, &text);
+    }
+    // Not `to_value`, which makes doubles of floats, with digits that nobody measured.
+    let told = serde_json::to_string(&report).and_then(|text| serde_json::from_str(&text));
+    let told = told.map_err(|error| Failure::of(Kind::Internal, format!("the report as JSON: {error}")))?;
+    console.answer(&short(told), &text)
 }
 
-fn text(report: &InspectReport) -> String {
+/// A report without its long parts, which it names instead.
+fn short(mut report: Value) -> Value {
+    let mut left_out = Vec::new();
+    leave_out(&mut report["manifest"], "manifest", |key| key == "files", &mut left_out);
+    let curves = |key: &str| CURVES.contains(&key);
+    leave_out(&mut report["manifest"]["structure"], "manifest.structure", curves, &mut left_out);
+    leave_out(&mut report, "", |key| key.ends_with("histogram"), &mut left_out);
+    report["left_out"] = left_out.into();
+    report
+}
+
+/// Removes the keys of an object that `long` says, and adds them to `left_out`.
+fn leave_out(object: &mut Value, path: &str, long: impl Fn(&str) -> bool, left_out: &mut Vec<String>) {
+    let Value::Object(keys) = object else { return };
+    keys.retain(|key, _| {
+        if long(key) {
+            left_out.push(if path.is_empty() { key.clone() } else { format!("{path}.{key}") });
+        }
+        !long(key)
+    });
+}
+
+fn text(report: &InspectReport, full: bool) -> String {
     let (manifest, told) = (&report.manifest, &report.description);
     let size = byte_size::format;
     let mut text = format!(
@@ -76,7 +108,14 @@ fn text(report: &InspectReport) -> String {
     for (label, line) in &told.lines {
         let _ = writeln!(text, "{label:<13} {line}");
     }
-    histogram(&mut text, &told.histogram);
+    if full {
+        histogram(&mut text, &told.histogram);
+        for file in &manifest.files {
+            let _ = writeln!(text, "file          {:<16} {:>12} bytes", file.name, file.bytes);
+        }
+    } else if !told.histogram.is_empty() {
+        text += "              --full shows how they are distributed, and the files\n";
+    }
     text
 }
 

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use bathyal_console::{Console, Failure, byte_size};
+use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
 use bathyal_vectors::groundtruth::check_exact;
-use bathyal_vectors::{IdFile, VectorFile, write_ids};
+use bathyal_vectors::{IdFile, write_ids};
 use serde::Serialize;
 
 use super::exact::{Judge, Quality};
 use super::measurement::{Latency, open, own_counters, own_per_query, search_options};
+use super::neighbors::{FirstNeighbors, Found, table};
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
 
@@ -36,6 +37,9 @@ struct Answer<'a> {
     /// What only some families count, each as `NAME_per_query`.
     #[serde(flatten)]
     own_per_query: BTreeMap<String, f64>,
+    /// What the first queries have found; absent in JSON where none was to be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_neighbors: Vec<Found>,
     notes: &'a [String],
 }
 
@@ -43,7 +47,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let settings = &arguments.settings;
     let paths = || std::iter::once(&arguments.index).chain(&arguments.also);
     let indexes: Vec<Index> = paths().map(|path| open(path, settings, console)).collect::<Result<_, _>>()?;
-    let queries = VectorFile::open(&arguments.queries)?;
+    let queries = console.open_vectors(&arguments.queries)?;
     let options = search_options(settings, effort(arguments));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     for index in &indexes {
@@ -52,7 +56,10 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let found = search_many(&indexes.iter().collect::<Vec<_>>(), &queries, &options, control)?;
     let ids = found.places.iter().map(|place| u32::try_from(found.id(*place)));
     let ids: Vec<u32> = ids.collect::<Result<_, _>>().map_err(|_| {
-        Failure::new("the indexes hold more vectors together than 32-bit ids can name; search fewer at once")
+        Failure::of(
+            Kind::InvalidArgument,
+            "the indexes hold more vectors together than 32-bit ids can name; search fewer at once",
+        )
     })?;
     let quality = match &arguments.groundtruth {
         Some(path) => {
@@ -64,6 +71,9 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         }
         None => Quality::default(),
     };
+    let mut first = FirstNeighbors::of(arguments.show);
+    let k = found.k;
+    first.take(0..queries.count(), &ids, &found.distances, |query| k * query..k * (query + 1));
     if let Some(output) = &arguments.output {
         write_ids(output, &IdFile::from_parts(found.k, ids, Some(found.distances.clone()))?)?;
     }
@@ -71,8 +81,10 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         console.remark(&format!("note: {note}"));
     }
     let names = paths().map(|path| path.display().to_string()).collect();
-    let answer = Answer { emulated: settings.emulated(), ..answer(names, quality, &found) };
-    console.answer(&answer, &text(&answer))
+    let first_neighbors = first.into_found();
+    let answer = Answer { emulated: settings.emulated(), first_neighbors, ..answer(names, quality, &found) };
+    let shown = table(&answer.first_neighbors, answer.queries, arguments.output.is_some());
+    console.answer(&answer, &(text(&answer) + &shown))
 }
 
 fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> Answer<'_> {
@@ -96,6 +108,7 @@ fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> Answer<
         hops_per_query: mean(totals.hops),
         distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
         own_per_query: own_per_query(totals, queries),
+        first_neighbors: Vec::new(),
         notes: &found.notes,
     }
 }

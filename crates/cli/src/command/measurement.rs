@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
@@ -16,6 +17,7 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
 use super::exact::Quality;
+use super::neighbors::Found;
 use super::not_counted::NotCounted;
 use crate::arguments::{ModeName, SearchSettings};
 
@@ -127,6 +129,9 @@ pub(super) struct Measurement {
     /// What each part of a striped index has served since it was opened; absent in JSON of others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartStats>,
+    /// What the first queries have found; absent in JSON where none was to be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_neighbors: Vec<Found>,
     /// What the user should know about the answer.
     pub notes: Vec<String>,
 }
@@ -194,6 +199,7 @@ impl Measurement {
             store_cache: index.cache_use(),
             store_cache_trouble: index.cache_trouble().map(str::to_owned),
             parts: index.stats().parts,
+            first_neighbors: Vec::new(),
             notes: found.notes.clone(),
         }
     }
@@ -232,7 +238,25 @@ pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
 
 /// Opens the index at `path` as `settings` want it, showing how it is loaded where that takes time.
 pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
-    Ok(Index::open_attended(path, &open_options(settings)?, &console.progress())?)
+    let began = Instant::now();
+    let index = Index::open_attended(path, &open_options(settings)?, &console.progress())?;
+    tell_opened(path, &index, began, console);
+    Ok(index)
+}
+
+/// Says what was opened, to those who want to know.
+pub(super) fn tell_opened(path: &Path, index: &Index, began: Instant, console: &Console) {
+    let manifest = index.manifest();
+    console.detail(&format!(
+        "opened {}: {} index, {} vectors of {} {}, {}, in {:.2} s",
+        path.display(),
+        manifest.family,
+        index.len(),
+        manifest.dim,
+        manifest.element,
+        manifest.metric,
+        began.elapsed().as_secs_f64()
+    ));
 }
 
 /// How `settings` want the index opened.

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
         Some(folder) => folder.clone(),
         None => keys_folder().map_err(|e| Failure::new(e.to_string()))?,
     };
-    let failed = |e: std::io::Error| Failure::new(format!("memory node: {e}"));
+    let failed = |e: std::io::Error| Failure::system(&e, format!("memory node: {e}"));
     let identity = Identity::in_folder(&folder).map_err(failed)?;
     let node =
         Node::start(&NodeOptions { listen: *listen, capacity_bytes: *capacity }, identity).map_err(failed)?;
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
             ("token", node.credentials().token.as_str()),
             ("peer_key", node.credentials().peer_key.as_str()),
         ];
-        let to = StoreOptions::new(to).map_err(|e| Failure::new(e.to_string()))?;
+        let to = StoreOptions::new(to)?;
         let from = if is_address(path) { options.clone() } else { StoreOptions::default() };
         let progress = console.progress();
         let copied = copy(path, &target, &CopyOptions { from, to, overwrite: false }, &progress)?;

@@ -2,7 +2,9 @@
 
 mod bench;
 mod build;
+mod build_plan;
 mod compact;
+mod completions;
 mod convert;
 mod convert_layout;
 mod convert_stripes;
@@ -14,9 +16,11 @@ mod explain;
 mod groundtruth;
 mod insert;
 mod inspect;
+mod man;
 mod many;
 mod measurement;
 mod memory_node;
+mod neighbors;
 mod not_counted;
 mod plot;
 mod probe;
@@ -56,5 +60,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),
         Command::Repro(arguments) => bathyal_repro::run(arguments, console),
+        Command::Completions(arguments) => completions::run(arguments, console),
+        Command::Man(arguments) => man::run(arguments, console),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bathyal_console::{Console, Failure, byte_size};
+use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{TierChoice, probe_store};
 use bathyal_tier::TierProfile;
 use bathyal_tier::probe::{self, Mode, ProbeOptions, ProbeReport};
@@ -54,9 +54,9 @@ pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), F
 
 /// Writes the profile alone: what the cost models read.
 pub(super) fn save(path: &Path, profile: &TierProfile) -> Result<(), Failure> {
-    let failed = |e: String| Failure::new(format!("{}: cannot write the profile: {e}", path.display()));
-    let json = serde_json::to_string_pretty(profile).map_err(|e| failed(e.to_string()))?;
-    std::fs::write(path, json + "\n").map_err(|e| failed(e.to_string()))
+    let told = |e: &dyn std::fmt::Display| format!("{}: cannot write the profile: {e}", path.display());
+    let json = serde_json::to_string_pretty(profile).map_err(|e| Failure::of(Kind::Internal, told(&e)))?;
+    std::fs::write(path, json + "\n").map_err(|e| Failure::system(&e, told(&e)))
 }
 
 /// The summary, and a table of IOPS with a row a block size and a column a depth.

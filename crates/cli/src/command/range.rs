@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
-use bathyal_vectors::{VectorFile, check_range_path, write_ranges};
+use bathyal_vectors::{check_range_path, write_ranges};
 use serde::Serialize;
 
 use super::measurement::{Latency, open, own_counters, own_per_query, remark_on_emulation, search_options};
+use super::neighbors::{FirstNeighbors, Found, table};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
@@ -34,6 +35,9 @@ struct Answer<'a> {
     /// What only some families count, each as `NAME_per_query`.
     #[serde(flatten)]
     own_per_query: BTreeMap<String, f64>,
+    /// What the first queries have found; absent in JSON where none was to be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_neighbors: Vec<Found>,
     notes: &'a [String],
 }
 
@@ -51,7 +55,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         check_range_path(output)?;
     }
     let index = open(&arguments.index, settings, console)?;
-    let queries = VectorFile::open(&arguments.queries)?;
+    let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let search = search_options(settings, Effort::Recall(recall));
     warm(arguments, &index, &search, control)?;
@@ -70,8 +74,17 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     for note in &found.notes {
         console.remark(&format!("note: {note}"));
     }
-    let answer = Answer { emulated: settings.emulated(), ..answer(radius, recall, &found) };
-    console.answer(&answer, &text(&answer))
+    let mut first = FirstNeighbors::of(arguments.show);
+    first.take(0..queries.count(), &found.ids, &found.distances, |query| {
+        found.offsets[query]..found.offsets[query + 1]
+    });
+    let answer = Answer {
+        emulated: settings.emulated(),
+        first_neighbors: first.into_found(),
+        ..answer(radius, recall, &found)
+    };
+    let shown = table(&answer.first_neighbors, answer.queries, arguments.output.is_some());
+    console.answer(&answer, &(text(&answer) + &shown))
 }
 
 fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
@@ -97,6 +110,7 @@ fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
         hops_per_query: mean(totals.hops),
         distance_computations_per_query: mean(totals.code_distances + totals.full_distances),
         own_per_query: own_per_query(totals, queries),
+        first_neighbors: Vec::new(),
         notes: &found.notes,
     }
 }

@@ -5,13 +5,14 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
-use bathyal_console::{Console, Failure, byte_size};
+use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{CacheUse, Effort, Index, SearchOptions, SearchResult};
 use bathyal_tier::Control;
-use bathyal_vectors::{IdFormat, IdWriter, VectorFile};
+use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
 use super::measurement::{Measurement, Spent, open, own_counters, remark_on_emulation, search_options};
+use super::neighbors::{FirstNeighbors, table};
 use super::not_counted::NotCounted;
 use super::stripes::lines;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
@@ -34,7 +35,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
-    let queries = VectorFile::open(&arguments.queries)?;
+    let queries = console.open_vectors(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = arguments.groundtruth.as_ref();
     let exact = exact.map(|path| exact::open(path, &index, k, queries.count())).transpose()?;
@@ -45,32 +46,48 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let mut output = arguments.output.as_ref().map(|path| IdWriter::create(path, k)).transpose()?;
     let before = processor_seconds();
     let mut all: Option<SearchResult> = None;
+    let mut first = FirstNeighbors::of(arguments.show);
     let mut judge = exact.as_ref().map(|exact| Judge::new(exact, index.metric()));
     let block = NonZeroUsize::new(arguments.block as usize).unwrap_or(NonZeroUsize::MIN);
     index.search_blocks(&queries, block, &options, control, |rows, found| -> Result<(), Failure> {
         if let Some(judge) = &mut judge {
-            judge.add(rows, &found.ids, &found.distances, found.k)?;
+            judge.add(rows.clone(), &found.ids, &found.distances, found.k)?;
         }
         if let Some(output) = &mut output {
             output.push(&found.ids, &found.distances)?;
         }
+        first.take(rows, &found.ids, &found.distances, |query| found.k * query..found.k * (query + 1));
         join(&mut all, found);
         Ok(())
     })?;
     let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
     let spent = Spent { open_seconds, processor_seconds };
-    let Some(found) = all else { return Err(Failure::new("there are no queries")) };
+    let Some(found) = all else { return Err(Failure::of(Kind::InvalidData, "there are no queries")) };
     if let Some(output) = output {
         output.finish()?;
     }
     let quality = judge.as_ref().map_or_else(Quality::default, Judge::quality);
     let (tier, shape) = (&settings.tier, (k, found.threads));
     let besides = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
-    let measured = Measurement::of(&index, settings, effort, &found, quality, spent, besides);
+    let measured = Measurement {
+        first_neighbors: first.into_found(),
+        ..Measurement::of(&index, settings, effort, &found, quality, spent, besides)
+    };
     for note in &measured.notes {
         console.remark(&format!("note: {note}"));
     }
-    console.answer(&measured, &text(&measured))
+    console.detail(&resolved(&measured));
+    let shown = table(&measured.first_neighbors, measured.queries, arguments.output.is_some());
+    console.answer(&measured, &(text(&measured) + &shown))
+}
+
+/// What a search came down to, for those who want to know.
+fn resolved(measured: &Measurement) -> String {
+    let Measurement { search_list, threads, mode, tier, method, .. } = measured;
+    let probes = measured.probes.map_or(String::new(), |probes| format!(", probes {probes}"));
+    format!(
+        "searched with search_list {search_list}{probes}, {mode}, on {threads} threads, {tier} tier ({method})"
+    )
 }
 
 /// What `arguments` ask for, by recall, ratio or size of the list.

@@ -13,14 +13,15 @@ pub(super) fn run(arguments: &VerifyArguments, console: &Console) -> Result<(), 
     )?;
     drop(progress);
     let path = arguments.index.display().to_string();
-    console.answer(&report, &text(&path, &report))?;
+    let text = text(&path, &report);
     if report.sound {
-        return Ok(());
+        return console.answer(&report, &text);
     }
-    Err(Failure::damaged(format!(
+    let failure = Failure::damaged(format!(
         "{path}: damaged: {} faults; restore the index from a copy or build it again",
         report.fault_count
-    )))
+    ));
+    console.answer_and_fail(&report, &text, failure)
 }
 
 fn text(path: &str, report: &VerifyReport) -> String {

@@ -380,7 +380,10 @@ fn inspect_and_verify_describe_the_index() {
         &["manifest", "index_bytes", "data_bytes", "amplification", "groups", "centroid_bytes"],
     );
     assert!(bathyal(shared(), "inspect idx").good().contains("groups  "));
-    has_keys(&bathyal(shared(), "inspect graph.idx --json").json(), &["mean_degree", "degree_histogram"]);
+    has_keys(
+        &bathyal(shared(), "inspect graph.idx --full --json").json(),
+        &["mean_degree", "degree_histogram"],
+    );
     assert!(bathyal(shared(), "verify graph.idx").good().contains("links"));
     assert!(!bathyal(shared(), "verify idx").good().contains("links"));
     assert_eq!(answer["manifest"]["vectors"], VECTORS);

@@ -149,7 +149,7 @@ fn a_folder_that_cannot_be_written_is_named() {
 
 /// Runs `line` with files limited to `kilobytes`, as a disk that fills up: writes fail half-way.
 #[cfg(target_os = "linux")]
-fn with_little_room(folder: &Path, kilobytes: u32, line: &str) -> Ran {
+pub fn with_little_room(folder: &Path, kilobytes: u32, line: &str) -> Ran {
     let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec \"$0\" {line}");
     let program = command::<&str>(folder, &[]).get_program().to_owned();
     let mut shell = std::process::Command::new("bash");

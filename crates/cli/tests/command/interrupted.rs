@@ -9,7 +9,8 @@ use crate::workshop::{command, names, write_vectors};
 #[cfg(unix)]
 fn interrupt(folder: &std::path::Path, arguments: &[&str]) {
     let mut command = command(folder, arguments);
-    let mut child = command.arg("--progress").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.args(["--progress", "--json"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let first = lines.next().expect("progress is shown").unwrap();
     assert!(first.contains("% after"), "{first}");
@@ -18,6 +19,8 @@ fn interrupt(folder: &std::path::Path, arguments: &[&str]) {
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
     assert!(rest.last().is_some_and(|line| line.contains("cancelled")), "{rest:?}");
+    let told: serde_json::Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
+    assert_eq!((&told["error"]["kind"], &told["error"]["exit_code"]), (&"cancelled".into(), &130.into()));
 }
 
 #[cfg(unix)]

@@ -5,12 +5,16 @@ mod bad_index;
 mod bad_usage;
 mod bad_vectors;
 mod changes;
+mod errors;
+mod generated;
 mod interrupted;
 mod mapped;
 mod memory;
 #[cfg(target_os = "linux")]
 mod memory_node;
+mod neighbors;
 mod ratio;
 mod repro;
 mod stripes;
+mod words;
 mod workshop;

@@ -136,6 +136,25 @@ fn an_index_over_two_nodes_is_named_by_one_address() {
 }
 
 #[test]
+fn a_node_that_refuses_or_is_gone_has_a_kind() {
+    let folder = copy();
+    let folder = folder.path();
+    let node = Running::new(folder, "--capacity 64MiB", 1);
+    let address = node.address.clone();
+    let kind = |more: &str| {
+        let ran = bathyal(folder, &format!("inspect remote://{address}/none {KEYS} {more} --json"));
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        told["error"]["kind"].clone()
+    };
+    assert_eq!(kind(""), "not_found");
+    assert_eq!(kind("--store-option token=0123456789abcdef0123456789abcdef"), "store");
+    assert_eq!(kind("--store-option doorbell=4"), "invalid_argument");
+    drop(node);
+    assert_eq!(kind("--store-option wait=0"), "store");
+}
+
+#[test]
 fn a_node_says_what_it_does_not_do() {
     let folder = copy();
     let folder = folder.path();

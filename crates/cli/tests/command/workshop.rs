@@ -45,10 +45,15 @@ impl Ran {
         value
     }
 
-    /// Demands `code`, nothing on stdout, and a message that holds all of `parts` and is no panic.
+    /// Demands `code`, nothing on stdout but what `--json` says of the failure, and a message that holds all of `parts` and is no
+    /// panic.
     #[track_caller]
     pub fn fails(self, code: i32, parts: &[&str]) {
-        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
+        assert_eq!(self.code, Some(code), "{self:?}");
+        if !self.stdout.is_empty() {
+            let told: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
+            assert_eq!(told["error"]["exit_code"], code, "{self:?}");
+        }
         self.says(parts);
     }
 

@@ -3,6 +3,7 @@
 pub mod codes;
 pub(crate) mod journal;
 pub mod options;
+pub mod plan;
 pub(crate) mod publishing;
 
 use crate::error::IndexError;

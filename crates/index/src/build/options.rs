@@ -1,5 +1,6 @@
 //! What every build is told, whatever its family, and what it reports.
 
+use super::plan::FamilyPlan;
 use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::format::identity::Identity;
@@ -118,6 +119,12 @@ pub(crate) trait Builder: Debug + Send + Sync {
     /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
     /// that would do.
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64;
+
+    /// What a build would make, and in which stages.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`]: options that make no index of these vectors.
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError>;
 
     /// What may take less memory, in words and as options that have it halved or doubled: what a refusal advises, if it does
     /// take less for the data at hand.

@@ -120,6 +120,7 @@ fn label(path: &str) -> String {
 
 impl IndexStats {
     /// The counters in the text exposition format of Prometheus, labelled with the index's path.
+    // By hand: `prometheus-client` writes OpenMetrics, whose end mark keeps what several indexes say from being put together.
     pub fn to_prometheus(&self) -> String {
         let label = label(&self.index);
         let mut text = String::new();

@@ -67,7 +67,9 @@ pub(crate) trait Staged: Builder + Sized {
     /// The stages after placing with the seconds that they take, for the receiver of progress; `values` are the millions of
     /// numbers of the data, in units of a million vectors of 128.
     fn rest(
-        work: &Work<'_, Self::Layout, Self>,
+        &self,
+        data: &Source<'_>,
+        layout: &Self::Layout,
         steps: &Self::Steps,
         values: f64,
     ) -> Vec<(&'static str, f64)>;
@@ -155,18 +157,54 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
 /// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how
 /// long the rest takes on another.
 fn announce<B: Staged>(work: &Work<'_, B::Layout, B>, journal: &Journal<B::Steps>) {
-    let count = work.data.count() as f64;
-    let values = count * work.data.dim() as f64 / 128e6;
     let pieces = pieces(&journal.parts, work.rows);
     let placed: usize = pieces[..journal.placed].iter().map(|piece| piece.rows).sum();
-    let mut stages = match (work.whole(), journal.parts.is_empty()) {
-        (false, true) => vec![("spreading", 0.5 * values)],
-        (true, _) if journal.placed == 0 => vec![("loading vectors", 0.3 * values)],
-        _ => Vec::new(),
+    let first = match (work.whole(), journal.parts.is_empty()) {
+        (false, true) => First::Spreading,
+        (true, _) if journal.placed == 0 => First::Loading,
+        _ => First::Nothing,
+    };
+    work.progress.plan(&stages(work.data, work.own, &work.layout, (first, placed), &journal.own));
+}
+
+/// What comes before the vectors are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    Spreading,
+    Loading,
+    Nothing,
+}
+
+/// The stages where so many vectors are placed and `steps` are done, in seconds on one machine.
+pub(crate) fn stages<B: Staged>(
+    data: &Source<'_>,
+    own: &B,
+    layout: &B::Layout,
+    (first, placed): (First, usize),
+    steps: &B::Steps,
+) -> Vec<(&'static str, f64)> {
+    let count = data.count() as f64;
+    let values = count * data.dim() as f64 / 128e6;
+    let mut stages = match first {
+        First::Spreading => vec![("spreading", 0.5 * values)],
+        First::Loading => vec![("loading vectors", 0.3 * values)],
+        First::Nothing => Vec::new(),
     };
     stages.push(("grouping", 6.5 * values * (1.0 - placed as f64 / count)));
-    stages.extend(B::rest(work, &journal.own, values));
-    work.progress.plan(&stages);
+    stages.extend(own.rest(data, layout, steps, values));
+    stages
+}
+
+/// The stages of a build that begins anew and holds `rows` vectors at once.
+pub(crate) fn all_stages<B: Staged>(
+    data: &Source<'_>,
+    own: &B,
+    layout: &B::Layout,
+    rows: usize,
+) -> Vec<(&'static str, Option<f64>)> {
+    let first = if rows >= data.count() { First::Loading } else { First::Spreading };
+    let stages = stages(data, own, layout, (first, 0), &B::Steps::default());
+    stages.into_iter().map(|(name, seconds)| (name, Some(seconds))).collect()
 }
 
 /// Sends the vectors to parts, where they are not placed all at once.

@@ -6,9 +6,11 @@ use super::plan::Plan;
 use super::section::{
     CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, PLACES_NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
 };
+use super::sizes::{self, layout_of};
 use super::{calibrate, encode, place};
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
@@ -30,11 +32,6 @@ use serde::{Deserialize, Serialize};
 
 /// What all stages of a build read.
 pub(crate) type Work<'a> = partition::Work<'a, GroupLayout, ClusterOptions>;
-
-fn layout_of(data: &Source<'_>, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
-    GroupLayout::choose(data.element(), data.dim() as u32, own.group_vectors as usize)
-        .map_err(IndexError::Parameter)
-}
 
 impl From<ClusterOptions> for FamilyOptions {
     fn from(options: ClusterOptions) -> FamilyOptions {
@@ -61,6 +58,10 @@ impl Builder for ClusterOptions {
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         layout_of(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
+    }
+
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
@@ -152,10 +153,16 @@ impl Staged for ClusterOptions {
         require(known && as_coded, "the places are not those of the codes")
     }
 
-    fn rest(work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
+    fn rest(
+        &self,
+        data: &Source<'_>,
+        _layout: &GroupLayout,
+        steps: &Steps,
+        values: f64,
+    ) -> Vec<(&'static str, f64)> {
         let training = steps.trained.is_none().then_some(("training codes", 1.0));
-        let vectors = work.data.count() as f64;
-        let code_bytes = work.own.codes().of_groups(work.data.dim()).1 as f64;
+        let vectors = data.count() as f64;
+        let code_bytes = self.codes().of_groups(data.dim()).1 as f64;
         let coded = (steps.codes.bytes as f64 / (vectors * code_bytes)).min(1.0);
         // What is compared with all vectors grows with them, and so do the memory and the codes that queries scan; what else is
         // done for a thousand queries does not.

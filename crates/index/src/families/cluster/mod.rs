@@ -23,6 +23,7 @@ mod scope;
 mod search;
 mod section;
 mod shorter;
+mod sizes;
 mod verify;
 
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};

@@ -5,8 +5,10 @@ use super::codes;
 use super::open::load_flat;
 use super::options::FlatOptions;
 use super::section::{FlatEntry, NAME, STRIPED, VECTORS_NAME};
+use super::sizes::{self, layout_of, stages};
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
@@ -19,8 +21,6 @@ use crate::partition::{self, in_order};
 use bathyal_store::Draft;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of one read of a scan, about: a device is busy with it for longer than it takes to ask for it.
-const READ_BYTES: usize = 64 << 10;
 /// The program itself, thread stacks, mapped vectors between two releases, and buffers.
 const FIXED_BYTES: u64 = 64 << 20;
 /// Search state, exact search and code tables of each thread.
@@ -78,6 +78,10 @@ impl Builder for FlatOptions {
         fixed + codes::planned_bytes(count, dim, choice, threads).max(calibrating)
     }
 
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let Some(choice) = self.codes() else { return Vec::new() };
         vec![
@@ -89,16 +93,6 @@ impl Builder for FlatOptions {
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError> {
         build(job, self)
     }
-}
-
-/// Pages of as many vectors as 4 KiB hold, as many of them a read as [`READ_BYTES`] hold or the vectors fill.
-fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
-    let dim = data.dim() as u32;
-    let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
-    let needed = data.count().div_ceil(one.page_vectors()).max(1);
-    let pages = (READ_BYTES / one.page_bytes()).clamp(1, needed);
-    GroupLayout::new(data.element(), dim, one.page_bytes() as u32, pages as u32)
-        .map_err(IndexError::Parameter)
 }
 
 /// Builds a flat index, or continues a build of the same that was killed.
@@ -159,15 +153,7 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
 
 /// Tells the receiver of progress what is to come, in seconds on one machine.
 fn announce(work: &Work<'_>) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
-    let mut stages = vec![("writing vectors", 0.5 * values)];
-    if work.own.codes().is_some() {
-        let codes = [("training codes", 1.0), ("encoding", 2.0 * values)];
-        stages.extend(
-            codes.into_iter().chain([("exact neighbours", 3.0 * values), ("calibrating", 3.0 * values)]),
-        );
-    }
-    work.progress.plan(&stages);
+    work.progress.plan(&stages(work.data, work.own));
 }
 
 /// Reads what an earlier build of the same has finished, if that is there.

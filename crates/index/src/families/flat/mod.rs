@@ -14,6 +14,7 @@ mod open;
 mod options;
 mod search;
 mod section;
+mod sizes;
 
 pub use options::FlatOptions;
 pub use section::{FlatCodes, FlatEntry};

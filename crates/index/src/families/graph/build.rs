@@ -6,9 +6,11 @@ use super::options::{GraphLayoutChoice, GraphOptions};
 use super::parts::{Journal, Parts};
 use super::plan::Plan;
 use super::section::{GraphEntry, NAME, STRIPED};
+use super::sizes;
 use super::whole::Whole;
 use super::work::{Grown, Work};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, journal, least_manifest};
 use crate::error::IndexError;
@@ -45,6 +47,10 @@ impl Builder for GraphOptions {
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         Plan::new(data, self, options).planned
+    }
+
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {

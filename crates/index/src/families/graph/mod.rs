@@ -32,6 +32,7 @@ mod resident;
 mod rounds;
 mod search;
 mod section;
+mod sizes;
 mod slots;
 mod verify;
 pub(crate) mod walk;

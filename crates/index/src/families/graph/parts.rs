@@ -15,6 +15,7 @@ use super::write;
 use crate::build::Stages;
 use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
+use crate::form::source::Source;
 use crate::format::identity::Identity;
 use crate::format::manifest::CodesEntry;
 use crate::format::pages::PageLayout;
@@ -177,12 +178,17 @@ fn merged(
 /// Tells the receiver of progress what is to come: seconds on one machine, so their proportions say how long the rest takes on
 /// another.
 fn announce(work: &Work<'_>, journal: &Journal) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
     let pieces = pieces(&journal.parts, work.rows);
     let all: usize = pieces.iter().map(|piece| piece.rows).sum();
     let grown: usize = pieces[..journal.grown.len()].iter().map(|piece| piece.rows).sum();
     let left = if all == 0 { 1.0 } else { 1.0 - grown as f64 / all as f64 };
-    let spreading = journal.parts.is_empty().then_some(("spreading", values));
+    work.progress.plan(&stages(work.data, journal.parts.is_empty(), left));
+}
+
+/// The stages where the share `left` of the vectors is to be grown, in seconds on one machine.
+pub(super) fn stages(data: &Source<'_>, anew: bool, left: f64) -> Vec<(&'static str, f64)> {
+    let values = data.count() as f64 * data.dim() as f64 / 128e6;
+    let spreading = anew.then_some(("spreading", values));
     let rest = [
         ("growing parts", 180.0 * values * left),
         ("merging", 1.5 * values),
@@ -196,8 +202,7 @@ fn announce(work: &Work<'_>, journal: &Journal) {
         ("connecting", 1.0 * values),
         ("writing graph", 1.0 * values),
     ];
-    let stages: Vec<(&str, f64)> = spreading.into_iter().chain(rest).collect();
-    work.progress.plan(&stages);
+    spreading.into_iter().chain(rest).collect()
 }
 
 /// Progress of one part within all.

@@ -5,9 +5,11 @@ use super::inspect::Told;
 use super::open::load_lsh;
 use super::options::LshOptions;
 use super::section::{FENCES_NAME, HASHES_NAME, LshEntry, NAME, STRIPED, TABLES_NAME};
+use super::sizes::{self, layout_of, stages};
 use super::tables::{ENTRY_BYTES, PART_SLACK, Points, TableFiles, TableWriter};
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
@@ -87,6 +89,10 @@ impl Builder for LshOptions {
             + self.other_bytes(data, options).max(sorting_bytes(self.entries(data, Some(0))));
         let given = options.memory_bytes.map(|given| given.max(least));
         least.max(self.fixed_bytes(data, options) + sorting_bytes(self.room(data, options, given)))
+    }
+
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
@@ -187,13 +193,6 @@ fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// Pages of as many vectors as 4 KiB hold, or of one longer vector.
-fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
-    let dim = data.dim() as u32;
-    let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
-    GroupLayout::new(data.element(), dim, one.page_bytes() as u32, 1).map_err(IndexError::Parameter)
-}
-
 /// What only this family has to say of a build.
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
@@ -215,17 +214,7 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
 
 /// Tells the receiver of progress what is to come, in seconds on one machine.
 fn announce(work: &Work<'_>) {
-    let millions = work.data.count() as f64 / 1e6;
-    let values = millions * work.data.dim() as f64 / 128.0;
-    let tables = f64::from(work.own.tables) / 16.0;
-    work.progress.plan(&[
-        ("writing vectors", 0.5 * values),
-        ("training codes", 1.0),
-        ("encoding", 2.0 * values),
-        ("hashing", tables * (3.0 * values + 3.0 * millions)),
-        ("exact neighbours", 3.0 * values),
-        ("calibrating", 8.0),
-    ]);
+    work.progress.plan(&stages(work.data, work.own));
 }
 
 /// Reads what an earlier build of the same has finished, if that is there.

@@ -18,6 +18,7 @@ mod promise;
 mod runs;
 mod search;
 mod section;
+mod sizes;
 mod tables;
 mod verify;
 

@@ -8,12 +8,14 @@ use super::growth::laying::Laying;
 use super::meta::{self, Meta};
 use super::plan::{self, READY};
 use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
+use super::sizes::{self, partitions, stages};
 use super::subindex::Parts;
 use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, Entry};
 use crate::build::journal;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
 use crate::build::{Stages, least_manifest};
 use crate::error::IndexError;
@@ -56,6 +58,10 @@ impl Builder for PartitionedOptions {
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         plan::planned_bytes(data, self, options)
+    }
+
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
     }
 
     fn leaner(&self, _dim: usize) -> Vec<(&'static str, FamilyOptions)> {
@@ -139,19 +145,14 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
 
 /// Tells the receiver of progress what is to come, in seconds on one machine.
 fn announce(work: &Work<'_>) {
-    let values = work.data.count() as f64 * work.data.dim() as f64 / 128e6;
-    work.progress.plan(&[
-        ("assigning", 10.0 * values),
-        ("exact neighbours", 3.0 * values),
-        ("building sub-indexes", 100.0 * values),
-    ]);
+    work.progress.plan(&stages(work.data));
 }
 
 /// Chooses the vectors that stand for partitions, and puts every vector into some.
 fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(Meta, Assigned), IndexError> {
     let (own, count) = (work.own, work.data.count());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
-    let sampled = rand::seq::index::sample(&mut random, count, plan::partitions(count, own));
+    let sampled = rand::seq::index::sample(&mut random, count, partitions(count, own));
     let mut meta = Meta::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
     if own.pivots == Pivots::Balanced {
         // What lies in the middle of a part attracts vectors of others, so that some are large again.

@@ -19,6 +19,7 @@ mod plan;
 mod search;
 mod section;
 mod shelf;
+mod sizes;
 mod subindex;
 mod verify;
 mod verify_groups;

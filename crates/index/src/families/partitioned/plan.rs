@@ -2,6 +2,7 @@
 
 use super::assign::Assigned;
 use super::meta::Meta;
+use super::sizes::partitions;
 use super::subindex::hnsw::Hnsw;
 use super::subindex::options::PartitionedOptions;
 use crate::build::options::BuildOptions;
@@ -16,11 +17,6 @@ const THREAD_BYTES: u64 = 4 << 20;
 const TRUTH_BYTES: u64 = 1000 * 101 * (16 + 6);
 /// Sub-indexes that a thread has ready at once: they are written in order.
 pub(super) const READY: usize = 2;
-
-/// Partitions that `count` vectors are divided into, before large ones are.
-pub(super) fn partitions(count: usize, own: &PartitionedOptions) -> usize {
-    count.div_ceil(own.partition_vectors as usize).max(1)
-}
 
 /// Bytes that a build takes at its peak.
 pub(super) fn planned_bytes(data: &Source<'_>, own: &PartitionedOptions, options: &BuildOptions) -> u64 {

@@ -9,9 +9,10 @@ use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME, NAME, S
 use super::steps::{Admitted, FREQUENCIES_NAME, Journal, Steps};
 use super::work::{ListShape, Work};
 use super::{coded_measure, coded_write};
-use super::{graph, measure, write};
+use super::{graph, measure, sizes, write};
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
+use crate::build::plan::FamilyPlan;
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
@@ -51,6 +52,10 @@ impl Builder for SpannOptions {
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         Plan::new(data, self, options).planned
+    }
+
+    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+        sizes::plan(data, self, options)
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
@@ -130,8 +135,14 @@ impl Staged for SpannOptions {
         admitted.check(shape.vectors, shape.units(shape.layout.leaf, pieces))
     }
 
-    fn rest(work: &Work<'_>, steps: &Steps, values: f64) -> Vec<(&'static str, f64)> {
-        let lists = values * 25.0 / work.layout.leaf as f64;
+    fn rest(
+        &self,
+        _data: &Source<'_>,
+        layout: &ListShape,
+        steps: &Steps,
+        values: f64,
+    ) -> Vec<(&'static str, f64)> {
+        let lists = values * 25.0 / layout.leaf as f64;
         let mut plan = Vec::new();
         if steps.admitted.is_none() {
             plan.extend([

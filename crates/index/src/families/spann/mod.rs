@@ -27,6 +27,7 @@ mod place;
 mod plan;
 mod search;
 mod section;
+mod sizes;
 mod steps;
 mod table;
 mod verify;

@@ -10,6 +10,7 @@ use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::identity::Identity;
 use crate::format::manifest::MAX_VECTORS;
+use std::ops::RangeInclusive;
 
 /// Units of a group on average, as it is built: more waste less at their ends.
 const GROUP_UNITS: u64 = 16;
@@ -133,12 +134,8 @@ impl<'a> Laying<'a> {
         };
         let longest =
             u32::try_from(longest).ok().filter(|longest| *longest < 1 << 31).ok_or_else(too_long)?;
-        let grown = (f64::from(built) * (1.0 + f64::from(self.own.growth))).ceil() as u64;
-        let largest = self.layout.units_of([most as u32; 2]);
-        let units = grown + (grown / SPARE_SHARE).max(2 * largest);
         let vectors = partition_of.len() as u64;
-        let ids = vectors + (vectors as f64 * f64::from(self.own.growth)).ceil() as u64;
-        let ids = (ids + (ids / LOST_SHARE).max(LEAST_LOST)).min(MAX_VECTORS) as u32;
+        let Room { units, largest, ids } = Room::of(self.own, &self.layout, u64::from(built), most, vectors);
         if units >= MOST_UNITS || largest > MOST_GROUP_UNITS {
             return Err(IndexError::Parameter("so much growth does not fit an index; lower growth".into()));
         }
@@ -172,6 +169,52 @@ impl<'a> Laying<'a> {
         writing.flush()?;
         Ok((entry, longest))
     }
+}
+
+/// How much there is room for.
+struct Room {
+    units: u64,
+    /// Units of the largest group.
+    largest: u64,
+    ids: u32,
+}
+
+impl Room {
+    /// Of groups that were built in so many units, of sub-indexes of `most` bytes at most, over so many vectors.
+    fn of(own: &PartitionedOptions, layout: &Layout, built: u64, most: u64, vectors: u64) -> Room {
+        let grown = (built as f64 * (1.0 + f64::from(own.growth))).ceil() as u64;
+        let largest = layout.units_of([u32::try_from(most).unwrap_or(u32::MAX); 2]);
+        let units = grown + (grown / SPARE_SHARE).max(2 * largest);
+        let ids = vectors + (vectors as f64 * f64::from(own.growth)).ceil() as u64;
+        let ids = (ids + (ids / LOST_SHARE).max(LEAST_LOST)).min(MAX_VECTORS) as u32;
+        Room { units, largest, ids }
+    }
+}
+
+/// Bytes of the file of `partitions` partitions over `vectors` vectors, whose sub-indexes take `bytes` together, before they are
+/// built.
+pub(in super::super) fn grown_bytes(
+    own: &PartitionedOptions,
+    row_bytes: usize,
+    vectors: u64,
+    partitions: u64,
+    bytes: RangeInclusive<u64>,
+) -> RangeInclusive<u64> {
+    let Some(Laying { layout, .. }) = Laying::new(own, Identity::NONE, partitions as usize, row_bytes) else {
+        return bytes;
+    };
+    let groups = u64::from(layout.groups());
+    let besides = groups * (2 * HEAD_BYTES + layout.overflow_bytes());
+    let file_bytes = |built: u64, most_built: u32| {
+        let most_vectors = own.most_grown(most_built);
+        let most = most_bytes(u64::from(most_vectors), row_bytes, own.links);
+        let Room { units, ids, .. } = Room::of(own, &layout, built, most, vectors);
+        Layout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
+    };
+    // Each group ends with a part of a unit.
+    let least = (bytes.start() + groups * layout.overflow_bytes()).div_ceil(layout.unit_bytes);
+    let most = (bytes.end() + besides).div_ceil(layout.unit_bytes) + groups;
+    file_bytes(least, 0)..=file_bytes(most, u32::try_from(own.most_vectors()).unwrap_or(u32::MAX))
 }
 
 /// Small pieces on their way to a file.

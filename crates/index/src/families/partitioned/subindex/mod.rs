@@ -77,6 +77,12 @@ impl Parts<'_> {
     }
 }
 
+/// Bytes that a sub-index of so many vectors takes at least.
+pub(super) fn least_bytes(vectors: u64, row_bytes: usize) -> u64 {
+    // A layer without links: its lengths, where the links of each vector end, and the ids.
+    HEAD_BYTES as u64 + 8 + 4 * (vectors + 1) + vectors * (4 + row_bytes as u64)
+}
+
 /// Bytes that a sub-index of so many vectors takes at most.
 pub(super) fn most_bytes(vectors: u64, row_bytes: usize, links: u32) -> u64 {
     let (link_bytes, links) = (if vectors > SHORT_LINKS as u64 { 4 } else { 2 }, u64::from(links));

@@ -1,0 +1,32 @@
+//! `bathyal completions`.
+
+use bathyal_console::{Console, Failure, Kind};
+use clap::{Command, CommandFactory};
+use serde::Serialize;
+
+use crate::arguments::{Arguments, CompletionsArguments};
+
+#[derive(Serialize)]
+struct Answer {
+    shell: String,
+    script: String,
+}
+
+pub(super) fn run(arguments: &CompletionsArguments, console: &Console) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut visible(&Arguments::command()), "bathyal", &mut script);
+    let script = String::from_utf8(script).map_err(|e| Failure::of(Kind::Internal, e.to_string()))?;
+    let answer = Answer { shell: arguments.shell.to_string(), script };
+    console.answer(&answer, &answer.script)
+}
+
+/// A command without its hidden options: the generators offer these, too, and nobody is to be taught a slip.
+fn visible(command: &Command) -> Command {
+    let made = Command::new(command.get_name().to_owned())
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .subcommands(command.get_subcommands().map(visible));
+    match command.get_about() {
+        Some(about) => made.about(about.clone()),
+        None => made,
+    }
+}

@@ -1,0 +1,128 @@
+//! Completions, manual pages, and plans: what is made without an index.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::workshop::{bathyal, copy, names, shared};
+
+#[test]
+fn every_shell_gets_completions() {
+    let marks = [
+        ("bash", "complete -F _bathyal"),
+        ("zsh", "#compdef bathyal"),
+        ("fish", "complete -c bathyal"),
+        ("elvish", "edit:completion:arg-completer[bathyal]"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ];
+    for (shell, mark) in marks {
+        let script = bathyal(shared(), &format!("completions {shell}")).good();
+        for part in [mark, "search", "groundtruth", "search-list", "verbose", "group-vectors"] {
+            assert!(script.contains(part), "{shell}: no {part}");
+        }
+        assert!(!script.contains("nprobe") && !script.contains("ef-construction"), "{shell} teaches slips");
+        let told = bathyal(shared(), &format!("completions {shell} --json")).json();
+        assert_eq!(
+            (&told["shell"], told["script"].as_str().map(str::trim_end)),
+            (&shell.into(), Some(script.trim_end()))
+        );
+    }
+    bathyal(shared(), "completions tcsh")
+        .fails(2, &["invalid value 'tcsh'", "bash, elvish, fish, powershell, zsh"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn bash_understands_its_completions() {
+    let script = bathyal(shared(), "completions bash").good();
+    let mut bash = Command::new("bash").args(["-n", "/dev/stdin"]).stdin(Stdio::piped()).spawn().unwrap();
+    bash.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(bash.wait().unwrap().success());
+    // And completes.
+    let asked =
+        "COMP_WORDS=(bathyal sea); COMP_CWORD=1; _bathyal bathyal sea bathyal; echo \"${COMPREPLY[*]}\"";
+    let ran = Command::new("bash").arg("-c").arg(format!("{script}\n{asked}")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "search", "{ran:?}");
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = bathyal(folder.path(), "man --output pages/man1 --json").json();
+    let pages = names(&folder.path().join("pages/man1"));
+    assert_eq!(told["pages"], serde_json::json!(pages));
+    let commands = [
+        "build",
+        "search",
+        "bench",
+        "groundtruth",
+        "convert",
+        "convert-layout",
+        "convert-stripes",
+        "copy",
+        "prune",
+        "warm",
+        "memory-node",
+        "insert",
+        "delete",
+        "compact",
+        "inspect",
+        "verify",
+        "probe",
+        "repro",
+        "completions",
+        "man",
+    ];
+    for command in commands {
+        assert!(pages.contains(&format!("bathyal-{command}.1")), "{command}: {pages:?}");
+    }
+    assert!(pages.contains(&"bathyal.1".to_owned()) && !pages.iter().any(|page| page.contains("help")));
+    for page in &pages {
+        let text = std::fs::read_to_string(folder.path().join("pages/man1").join(page)).unwrap();
+        assert!(text.contains(".TH") && text.contains(".SH NAME"), "{page}");
+        assert!(!text.contains("nprobe"), "{page} teaches slips");
+    }
+    let page = bathyal(shared(), "man search").good();
+    assert!(page.contains("search\\-list") && page.contains("Examples"), "{page}");
+    assert!(bathyal(shared(), "man").good().contains(".TH bathyal 1"));
+    assert!(bathyal(shared(), "man repro gustann").good().contains("gustann"));
+    bathyal(shared(), "man polish").fails(2, &["bathyal has no command 'polish'", "search"]);
+    bathyal(shared(), "man search polish").fails(2, &["bathyal search has no command 'polish'; it has none"]);
+    let refused = bathyal(shared(), "man --output base.fbin");
+    refused.fails(1, &["base.fbin: cannot write the pages"]);
+}
+
+#[test]
+fn a_plan_says_what_the_build_then_takes_and_makes() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    for family in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
+        let line = format!("build base.fbin {family} --metric l2 --family {family} --json");
+        let plan = run(&format!("{line} --plan")).json();
+        assert!(!folder.path().join(family).exists(), "{family} was built");
+        let built = run(&line).json();
+        assert_eq!(built["planned_memory_bytes"], plan["memory"]["planned_bytes"], "{family}");
+        let of = |key: &str| plan[key].as_u64().unwrap();
+        let bounds = of("least_index_bytes")..=of("most_index_bytes");
+        assert!(bounds.contains(&built["index_bytes"].as_u64().unwrap()), "{family}: {bounds:?}");
+        assert_eq!((&plan["family"], &plan["vectors"]), (&family.into(), &400.into()));
+    }
+    let text = run("build base.fbin other --metric l2 --plan --family graph --memory 1GB").good();
+    for part in [
+        "graph index of 400 vectors of 12 f32, l2",
+        "max_degree 64",
+        "1.00 GB allowed: fits",
+        "graph.bin",
+        "calibrating",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    // Too little memory is an answer here, with what would help.
+    let small = run("build base.fbin other --metric l2 --plan --memory 1MB --json").json();
+    assert_eq!(small["memory"]["fits"], false);
+    assert!(small["memory"]["advice"].as_str().unwrap().contains("allow at least that much"));
+    assert!(run("build base.fbin other --metric l2 --plan --memory 1MB").good().contains("TOO LITTLE"));
+    run("build none.fbin other --metric l2 --plan").fails(1, &["none.fbin"]);
+    run("build base.fbin other --metric l2 --plan --store-as f16 --code-bytes 9999")
+        .fails(2, &["code_bytes"]);
+    assert!(!folder.path().join("other").exists());
+}

@@ -1,0 +1,335 @@
+//! What kind of failure an error is: the one place where the errors of the libraries are told apart for scripts.
+
+use std::fmt;
+use std::io;
+
+use bathyal_gpu::GpuError;
+use bathyal_index::IndexError;
+use bathyal_store::StoreError;
+use bathyal_tier::{FaultKind, ReadError, TierError};
+use bathyal_vectors::VectorError;
+use bathyal_vectors::groundtruth::GroundTruthError;
+use serde::Serialize;
+
+/// What kind of failure an error is. The names are stable: scripts may rely on them. `docs/errors.md` has them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An argument or a combination of arguments cannot be right.
+    InvalidArgument,
+    /// A file of vectors or ids is malformed, or holds values that cannot be used.
+    InvalidData,
+    /// A file, a folder or an index is not there.
+    NotFound,
+    /// Something is already where the output should go.
+    Exists,
+    /// The path leads to something that is no index.
+    NotAnIndex,
+    /// The bytes of an index are not those that were written.
+    Damaged,
+    /// The index was written by a later version of Bathyal.
+    LaterVersion,
+    /// The memory that is allowed, or that there is, does not suffice.
+    Memory,
+    /// The system or a store denies access.
+    Permission,
+    /// The disk is full, or a limit on the length of files is reached.
+    NoSpace,
+    /// Another process is at work there; the same command may succeed later.
+    Busy,
+    /// The system refused an operation on a file or a device for another reason.
+    Io,
+    /// An object store or a memory node did not do what it was asked.
+    Store,
+    /// A graphics card is not there or did not do what it should.
+    Device,
+    /// A time limit passed.
+    Timeout,
+    /// Stopped by Ctrl-C or SIGTERM.
+    Cancelled,
+    /// The work failed for a reason that only the message says.
+    Failed,
+    /// A defect of Bathyal itself.
+    Internal,
+}
+
+impl Kind {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: [Kind; 18] = [
+        Kind::InvalidArgument,
+        Kind::InvalidData,
+        Kind::NotFound,
+        Kind::Exists,
+        Kind::NotAnIndex,
+        Kind::Damaged,
+        Kind::LaterVersion,
+        Kind::Memory,
+        Kind::Permission,
+        Kind::NoSpace,
+        Kind::Busy,
+        Kind::Io,
+        Kind::Store,
+        Kind::Device,
+        Kind::Timeout,
+        Kind::Cancelled,
+        Kind::Failed,
+        Kind::Internal,
+    ];
+
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::InvalidArgument => "invalid_argument",
+            Kind::InvalidData => "invalid_data",
+            Kind::NotFound => "not_found",
+            Kind::Exists => "exists",
+            Kind::NotAnIndex => "not_an_index",
+            Kind::Damaged => "damaged",
+            Kind::LaterVersion => "later_version",
+            Kind::Memory => "memory",
+            Kind::Permission => "permission",
+            Kind::NoSpace => "no_space",
+            Kind::Busy => "busy",
+            Kind::Io => "io",
+            Kind::Store => "store",
+            Kind::Device => "device",
+            Kind::Timeout => "timeout",
+            Kind::Cancelled => "cancelled",
+            Kind::Failed => "failed",
+            Kind::Internal => "internal",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+impl From<&io::Error> for Kind {
+    fn from(error: &io::Error) -> Kind {
+        match error.kind() {
+            io::ErrorKind::NotFound => Kind::NotFound,
+            io::ErrorKind::AlreadyExists => Kind::Exists,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Kind::Permission,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Kind::NoSpace
+            }
+            io::ErrorKind::OutOfMemory => Kind::Memory,
+            io::ErrorKind::TimedOut => Kind::Timeout,
+            _ => Kind::Io,
+        }
+    }
+}
+
+// No `match` below ends in `_`, so that whoever adds an error is asked for its kind.
+
+impl From<&VectorError> for Kind {
+    fn from(error: &VectorError) -> Kind {
+        match error {
+            VectorError::Io { source, .. } => source.into(),
+            VectorError::NotAFile { .. }
+            | VectorError::UnknownExtension { .. }
+            | VectorError::WrongElement { .. }
+            | VectorError::Range { .. }
+            | VectorError::Argument { .. } => Kind::InvalidArgument,
+            VectorError::Empty { .. }
+            | VectorError::ShortHeader { .. }
+            | VectorError::Header { .. }
+            | VectorError::Overflow { .. }
+            | VectorError::Truncated { .. }
+            | VectorError::OverLong { .. }
+            | VectorError::RowLength { .. }
+            | VectorError::Npy { .. }
+            | VectorError::NotFinite { .. }
+            | VectorError::NotRepresentable { .. }
+            | VectorError::IdOutside { .. }
+            | VectorError::PartialRow { .. } => Kind::InvalidData,
+            VectorError::Changed { .. } => Kind::Io,
+            VectorError::Cancelled => Kind::Cancelled,
+        }
+    }
+}
+
+impl From<&GroundTruthError> for Kind {
+    fn from(error: &GroundTruthError) -> Kind {
+        match error {
+            GroundTruthError::Vectors(error) => error.into(),
+            GroundTruthError::KOutside { .. }
+            | GroundTruthError::Dimensions { .. }
+            | GroundTruthError::Elements { .. }
+            | GroundTruthError::OtherQueries { .. }
+            | GroundTruthError::FewNeighbors { .. } => Kind::InvalidArgument,
+            GroundTruthError::ZeroVector { .. } => Kind::InvalidData,
+            GroundTruthError::Screen(error) => {
+                error.downcast_ref::<GpuError>().map_or(Kind::Internal, Kind::from)
+            }
+            GroundTruthError::Cancelled => Kind::Cancelled,
+        }
+    }
+}
+
+impl From<&GpuError> for Kind {
+    fn from(error: &GpuError) -> Kind {
+        match error {
+            GpuError::Memory { .. } => Kind::Memory,
+            GpuError::Unsuited(_) => Kind::InvalidArgument,
+            GpuError::NoDriver
+            | GpuError::NoCard { .. }
+            | GpuError::Driver { .. }
+            | GpuError::Kernel { .. }
+            | GpuError::Stuck { .. }
+            | GpuError::Lost(_) => Kind::Device,
+        }
+    }
+}
+
+impl From<&TierError> for Kind {
+    fn from(error: &TierError) -> Kind {
+        match error {
+            TierError::Io { source, .. } | TierError::System { source, .. } => source.into(),
+            TierError::Contract(_) => Kind::Internal,
+            TierError::Lost { .. } => Kind::Io,
+            TierError::Checksum { .. } => Kind::Damaged,
+            TierError::Cancelled => Kind::Cancelled,
+            TierError::Parameter(_) => Kind::InvalidArgument,
+        }
+    }
+}
+
+impl From<&ReadError> for Kind {
+    fn from(error: &ReadError) -> Kind {
+        match error {
+            ReadError::Device { kind, .. } => match kind {
+                FaultKind::Denied => Kind::Permission,
+                FaultKind::Throttled => Kind::Busy,
+                FaultKind::Gone => Kind::NotFound,
+                FaultKind::LostPeer => Kind::Store,
+                FaultKind::Changed | FaultKind::Damaged | FaultKind::Skipped | FaultKind::Device => Kind::Io,
+            },
+            // Bytes that are missing, or an address that leads outside the file.
+            ReadError::Short { .. } | ReadError::OutOfRange { .. } => Kind::Damaged,
+            ReadError::NoPlace { .. } => Kind::Internal,
+            ReadError::Budget { .. } => Kind::Memory,
+        }
+    }
+}
+
+impl From<&StoreError> for Kind {
+    fn from(error: &StoreError) -> Kind {
+        match error {
+            StoreError::Io { source, .. } => source.into(),
+            StoreError::Missing { .. } | StoreError::PartMissing { .. } => Kind::NotFound,
+            StoreError::Exists { .. } | StoreError::Irreplaceable { .. } => Kind::Exists,
+            StoreError::NoGeneration { .. } => Kind::NotAnIndex,
+            StoreError::Irregular { .. }
+            | StoreError::Short { .. }
+            | StoreError::Part { .. }
+            | StoreError::Changed { .. } => Kind::Damaged,
+            StoreError::Striping { .. }
+            | StoreError::Name { .. }
+            | StoreError::Unchangeable { .. }
+            | StoreError::Address(_) => Kind::InvalidArgument,
+            StoreError::Memory { .. } => Kind::Memory,
+            StoreError::Replaced { .. } | StoreError::Busy { .. } => Kind::Busy,
+            StoreError::Remote { .. } => Kind::Store,
+            StoreError::Cancelled => Kind::Cancelled,
+            StoreError::Tier(error) => error.into(),
+        }
+    }
+}
+
+impl From<&IndexError> for Kind {
+    fn from(error: &IndexError) -> Kind {
+        match error {
+            IndexError::Vectors(error) => error.into(),
+            IndexError::Tier(error) => error.into(),
+            IndexError::Gpu(error) => error.into(),
+            // Of the two errors the processor's is the one that ended the work.
+            IndexError::WithoutCard { source, .. } => source.as_ref().into(),
+            IndexError::Store(error) => error.into(),
+            IndexError::Read { source, .. } => source.into(),
+            IndexError::Damaged { .. } => Kind::Damaged,
+            // Of an address it was found that something is there.
+            IndexError::NotAnIndex { path, .. }
+                if !path.to_string_lossy().contains("://") && !path.exists() =>
+            {
+                Kind::NotFound
+            }
+            IndexError::NotAnIndex { .. } => Kind::NotAnIndex,
+            IndexError::LaterVersion { .. } => Kind::LaterVersion,
+            IndexError::Exists { .. } => Kind::Exists,
+            IndexError::Memory { .. } | IndexError::NoMemory { .. } => Kind::Memory,
+            IndexError::Parameter(_) | IndexError::Codes(_) => Kind::InvalidArgument,
+            IndexError::ZeroVectors { .. } => Kind::InvalidData,
+            IndexError::Cancelled => Kind::Cancelled,
+            IndexError::Deadline => Kind::Timeout,
+            IndexError::Forked { .. } | IndexError::Internal(_) => Kind::Internal,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn of(error: impl Into<IndexError>) -> Kind {
+        Kind::from(&error.into())
+    }
+
+    #[test]
+    fn names_are_those_of_json_and_none_is_there_twice() {
+        for (i, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+            assert_eq!(Kind::ALL.iter().position(|other| other.name() == kind.name()), Some(i));
+        }
+    }
+
+    #[test]
+    fn the_reasons_of_the_system_are_told_apart() {
+        let cases = [
+            (io::ErrorKind::NotFound, Kind::NotFound),
+            (io::ErrorKind::PermissionDenied, Kind::Permission),
+            (io::ErrorKind::StorageFull, Kind::NoSpace),
+            (io::ErrorKind::FileTooLarge, Kind::NoSpace),
+            (io::ErrorKind::TimedOut, Kind::Timeout),
+            (io::ErrorKind::OutOfMemory, Kind::Memory),
+            (io::ErrorKind::InvalidInput, Kind::Io),
+        ];
+        for (reason, kind) in cases {
+            let path = PathBuf::from("x");
+            assert_eq!(of(TierError::io("open", &path, reason.into())), kind, "{reason}");
+            assert_eq!(of(StoreError::io("open", &path, reason.into())), kind, "{reason}");
+            let error = VectorError::Io { path, action: "open the file", source: reason.into() };
+            assert_eq!(Kind::from(&GroundTruthError::Vectors(error)), kind, "{reason}");
+        }
+    }
+
+    #[test]
+    fn errors_that_no_test_of_the_command_can_bring_about_have_their_kinds() {
+        let path = PathBuf::from("s3://bucket/x");
+        assert_eq!(of(IndexError::Deadline), Kind::Timeout);
+        assert_eq!(of(IndexError::Internal("x".into())), Kind::Internal);
+        assert_eq!(of(StoreError::Busy { path: path.clone() }), Kind::Busy);
+        assert_eq!(of(GpuError::Lost("x".into())), Kind::Device);
+        assert_eq!(of(GpuError::Unsuited("x".into())), Kind::InvalidArgument);
+        let screen = GroundTruthError::Screen(Box::new(GpuError::NoDriver));
+        assert_eq!(Kind::from(&screen), Kind::Device);
+        // Nothing is said of an address by looking for it on this machine.
+        assert_eq!(
+            of(StoreError::NoGeneration { path: path.clone(), reason: String::new() }),
+            Kind::NotAnIndex
+        );
+        let remote = StoreError::Remote { operation: "read", path: path.clone(), reason: String::new() };
+        assert_eq!(of(remote), Kind::Store);
+        assert_eq!(of(IndexError::LaterVersion { path, found: 9, known: 2 }), Kind::LaterVersion);
+        let source = Arc::new(IndexError::NoMemory { what: "codes", bytes: 1 });
+        assert_eq!(of(IndexError::WithoutCard { card: "lost".into(), source }), Kind::Memory);
+        let short = ReadError::Short { offset: 0, expected: 2, got: 1 };
+        assert_eq!(of(IndexError::Read { file: PathBuf::from("x"), source: short }), Kind::Damaged);
+    }
+}

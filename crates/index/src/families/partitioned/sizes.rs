@@ -1,0 +1,77 @@
+//! What the build of partitions makes.
+
+use super::growth::laying::grown_bytes;
+use super::section::{FILE_NAME, META_NAME, TABLE_NAME};
+use super::subindex::options::{PartitionedOptions, Pivots};
+use super::subindex::table::{ALIGNMENT, ENTRY_BYTES};
+use super::subindex::{least_bytes, most_bytes};
+use crate::build::options::{BuildOptions, Details};
+use crate::build::plan::{FamilyPlan, PlannedFile};
+use crate::error::IndexError;
+use crate::form::source::Source;
+
+/// The files, and what stands for options that were left open.
+pub(super) fn plan(
+    data: &Source<'_>,
+    own: &PartitionedOptions,
+    _options: &BuildOptions,
+) -> Result<FamilyPlan, IndexError> {
+    let (count, row_bytes) = (data.count() as u64, data.row_bytes());
+    let sampled = partitions(data.count(), own) as u64;
+    // Dividing large ones makes up to twice as many and one.
+    let all = match own.pivots {
+        Pivots::Sampled => sampled..=sampled,
+        Pivots::Balanced => sampled..=(2 * sampled + 1).min(count),
+    };
+    // How long a graph is follows from its links; what is not linear in the vectors is there once for each partition.
+    let least = least_bytes(count, row_bytes) + (all.start() - 1) * least_bytes(0, row_bytes);
+    let copies = count * u64::from(own.replicas);
+    let largest = (own.most_vectors() as u64).min(count);
+    // Links of large partitions are longer from the first vector on.
+    let largest_links = 2 * 64 * u64::from(own.links);
+    let (empty, full) = (most_bytes(0, row_bytes, own.links), most_bytes(largest, row_bytes, own.links));
+    let of_vectors = copies * (full - empty).div_ceil(largest.max(1));
+    let most = of_vectors + all.end() * (empty + largest_links + ALIGNMENT);
+    let file = match own.growth > 0.0 {
+        true => {
+            let bytes = |partitions| grown_bytes(own, row_bytes, count, partitions, least..=most);
+            *bytes(*all.start()).start()..=*bytes(*all.end()).end()
+        }
+        false => least..=most,
+    };
+    let entries = ENTRY_BYTES as u64;
+    let meta = least_bytes(*all.start(), row_bytes)..=most_bytes(*all.end(), row_bytes, own.links);
+    let files = vec![
+        PlannedFile::within(FILE_NAME, file),
+        PlannedFile::within(TABLE_NAME, entries * all.start()..=entries * all.end()),
+        PlannedFile::within(META_NAME, meta),
+    ];
+    let mut parameters = Details::from([
+        ("partition_vectors", own.partition_vectors.into()),
+        ("pivots", own.pivots.name().into()),
+        ("replicas", own.replicas.into()),
+        ("links", own.links.into()),
+        ("construction_list", own.construction_list.into()),
+    ]);
+    if let Some(overflow) = own.overflow() {
+        parameters.insert("growth", f64::from(own.growth).into());
+        parameters.insert("overflow_vectors", overflow.into());
+    }
+    let stages = stages(data).into_iter().map(|(name, seconds)| (name, Some(seconds))).collect();
+    Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
+}
+
+/// The stages, in seconds on one machine.
+pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
+    let values = data.count() as f64 * data.dim() as f64 / 128e6;
+    [
+        ("assigning", 10.0 * values),
+        ("exact neighbours", 3.0 * values),
+        ("building sub-indexes", 100.0 * values),
+    ]
+}
+
+/// Partitions that `count` vectors are divided into, before large ones are.
+pub(super) fn partitions(count: usize, own: &PartitionedOptions) -> usize {
+    count.div_ceil(own.partition_vectors as usize).max(1)
+}

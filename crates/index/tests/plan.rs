@@ -1,0 +1,177 @@
+//! What is said of a build before it begins is what it then takes and makes, in every family.
+
+use bathyal_index::families;
+use bathyal_index::{
+    BuildOptions, BuildPlan, FamilyOptions, GivenOptions, IndexError, StoreAs, build, inspect, plan_build,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use serde_json::{Value, json};
+use std::sync::Mutex;
+
+/// How far apart the bounds of an index may be whose size follows from its shape, but for the codec.
+const CLOSE: f64 = 1.1;
+/// How far apart they may be where links or copies of vectors decide.
+const WIDE: f64 = 4.0;
+
+fn family(name: &str, given: Value) -> FamilyOptions {
+    let given: GivenOptions = given.as_object().unwrap().clone().into_iter().collect();
+    families::options(name, &given).unwrap()
+}
+
+/// Every family in every layout, with how far apart the bounds may be.
+fn all() -> Vec<(FamilyOptions, f64)> {
+    vec![
+        (family("cluster", json!({})), CLOSE),
+        (family("cluster", json!({"code_kind": "rabitq2", "code_bytes": 24})), CLOSE),
+        (family("flat", json!({})), 1.0),
+        (family("flat", json!({"code_kind": "axes"})), CLOSE),
+        (family("lsh", json!({"tables": 3, "block_bytes": 256})), CLOSE),
+        (family("graph", json!({"max_degree": 12})), CLOSE),
+        (family("graph", json!({"max_degree": 12, "code_kind": "pq4", "code_bytes": 5})), CLOSE),
+        (family("graph", json!({"max_degree": 12, "layout": "page_local"})), CLOSE),
+        (family("graph", json!({"max_degree": 12, "layout": "csr"})), WIDE),
+        (family("spann", json!({})), CLOSE),
+        (family("spann", json!({"replicas": 3})), WIDE),
+        (family("spann", json!({"layout": "decoupled", "replicas": 4})), WIDE),
+        (family("spann", json!({"layout": "coupled", "replicas": 4})), WIDE + 1.0),
+        (family("spann", json!({"layout": "coupled", "replicas": 2, "code_kind": "axes"})), WIDE),
+        (family("partitioned", json!({"partition_vectors": 150})), WIDE),
+        (
+            family("partitioned", json!({"partition_vectors": 150, "pivots": "sampled", "replicas": 2})),
+            2.0 * WIDE,
+        ),
+        (family("partitioned", json!({"partition_vectors": 150, "growth": 0.5})), 2.0 * WIDE),
+    ]
+}
+
+/// `count x dim` values that look random, in five heaps.
+fn data(element: Element, count: usize, dim: usize) -> VectorFile {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    let value = |row: usize, noise: f32| 20.0 * ((row % 5) as f32 + 1.0) + 10.0 * noise;
+    let values = (0..count * dim).map(|at| value(at / dim, next()));
+    let bytes: Vec<u8> = match element {
+        Element::U8 => values.map(|value| value as u8).collect(),
+        _ => values.flat_map(f32::to_le_bytes).collect(),
+    };
+    VectorFile::from_rows(element, dim, bytes).unwrap()
+}
+
+/// The names of the stages that a build reports.
+#[derive(Default)]
+struct Stages(Mutex<Vec<String>>);
+
+impl Progress for Stages {
+    fn stage(&self, name: &str, _total: u64) {
+        self.0.lock().unwrap().push(name.to_owned());
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Builds what was planned and compares: memory, files, stages.
+fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
+    let plan = plan_build(data, options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let stages = Stages::default();
+    let report = build(data, &path, options, &stages).unwrap();
+    let what = format!("{:?}", options.family);
+    assert_eq!(report.planned_memory_bytes, plan.memory.planned_bytes, "{what}");
+    let bounds = plan.least_index_bytes..=plan.most_index_bytes;
+    assert!(bounds.contains(&report.index_bytes), "{what}: {} of {bounds:?}", report.index_bytes);
+    let files = inspect(&path, &bathyal_vectors::progress::Silent).unwrap().manifest.files;
+    let names = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    assert_eq!(
+        names(files.iter().map(|file| file.name.clone()).collect()),
+        names(plan.files.iter().map(|file| file.name.to_owned()).collect()),
+        "{what}"
+    );
+    for file in &files {
+        let planned = plan.files.iter().find(|planned| planned.name == file.name).unwrap();
+        let bounds = planned.least_bytes..=planned.most_bytes;
+        assert!(bounds.contains(&file.bytes), "{what}: {} has {} of {bounds:?}", file.name, file.bytes);
+    }
+    let reported = stages.0.into_inner().unwrap();
+    for stage in &plan.stages {
+        assert!(reported.iter().any(|name| name == stage.name), "{what}: {} of {reported:?}", stage.name);
+    }
+    plan
+}
+
+#[test]
+fn every_family_takes_and_makes_what_was_planned() {
+    let vectors = data(Element::F32, 1500, 20);
+    for (family, apart) in all() {
+        let options = BuildOptions { threads: 2, ..BuildOptions::of(family) };
+        let plan = check(&vectors, &options);
+        let found = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
+        assert!(found <= apart, "{:?}: bounds are {found:.2} apart", options.family);
+        assert!(plan.memory.fits && plan.memory.advice.is_none() && !plan.stages.is_empty());
+    }
+}
+
+#[test]
+fn other_elements_metrics_and_forms_are_planned_as_well() {
+    let (bytes, floats) = (data(Element::U8, 700, 37), data(Element::F32, 700, 37));
+    for (family, _) in all() {
+        let plain = BuildOptions { threads: 2, ..BuildOptions::of(family) };
+        for metric in [Metric::InnerProduct, Metric::Cosine] {
+            check(&bytes, &BuildOptions { metric, ..plain.clone() });
+        }
+        let plan = check(&floats, &BuildOptions { store_as: Some(StoreAs::F16), ..plain });
+        assert_eq!((plan.element, plan.stored_element), ("f32", "f16"));
+    }
+}
+
+#[test]
+fn long_vectors_are_planned_as_well() {
+    let vectors = data(Element::F32, 300, 700);
+    for name in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
+        check(&vectors, &BuildOptions { threads: 2, ..BuildOptions::of(family(name, json!({}))) });
+    }
+}
+
+#[test]
+fn a_set_that_is_divided_is_planned_as_well() {
+    let vectors = data(Element::F32, 6000, 16);
+    for name in ["cluster", "spann", "graph"] {
+        let options = BuildOptions { threads: 1, ..BuildOptions::of(family(name, json!({}))) };
+        let whole = plan_build(&vectors, &options).unwrap().memory.planned_bytes;
+        // The least that is possible at all, which is what a budget of nothing is told to need.
+        let nothing =
+            plan_build(&vectors, &BuildOptions { memory_bytes: Some(1), ..options.clone() }).unwrap();
+        assert!(!nothing.memory.fits && nothing.memory.advice.is_some(), "{name}");
+        let least = nothing.memory.planned_bytes;
+        let refused = BuildOptions { memory_bytes: Some(least - 1), ..options.clone() };
+        let folder = tempfile::tempdir().unwrap();
+        let error = build(&vectors, &folder.path().join("x"), &refused, &bathyal_vectors::progress::Silent);
+        assert!(matches!(error, Err(IndexError::Memory { needed, .. }) if needed == least), "{name}");
+        if least < whole {
+            let plan = check(&vectors, &BuildOptions { memory_bytes: Some(least), ..options });
+            assert!(plan.memory.fits && plan.memory.vectors_at_once < 6000, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_index_is_refused_as_the_build_refuses_it() {
+    let vectors = data(Element::U8, 50, 8);
+    let options = BuildOptions { store_as: Some(StoreAs::F16), ..BuildOptions::default() };
+    let refused = plan_build(&vectors, &options).unwrap_err();
+    assert!(matches!(&refused, IndexError::Parameter(what) if what.contains("store_as")), "{refused}");
+}
