@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from bathyal import _bathyal
 from bathyal.arguments import (
     Data,
@@ -20,28 +22,33 @@ from bathyal.arguments import (
     whole,
 )
 from bathyal.arguments import stripe_unit as unit_of_stripe
-from bathyal.files import source
+from bathyal.batches import gathered
+from bathyal.files import describe, source
 from bathyal.index import Index
+from bathyal.inputs import Called, is_path, rows
 from bathyal.progress import Receiver, shown
+
+DATA = Called("data", "vector")
+CALIBRATION = Called("calibration", "query", "the data")
 
 StoreAs = Literal["f16", "i8"]
 Family = str
 
 
 def build(
-    data: Data,
+    data: Any,
     path: Path,
     metric: Metric = "l2",
     family: Family | None = None,
     *,
     threads: int = 0,
     seed: int | None = None,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     overwrite: bool = False,
     store_as: StoreAs | None = None,
-    calibration: Data | None = None,
+    calibration: Any = None,
     stripe: Sequence[Path] | None = None,
-    stripe_unit: int | str | None = None,
+    stripe_unit: float | str | None = None,
     store_options: Mapping[str, str] | None = None,
     device: str = "cpu",
     progress: bool | Receiver = True,
@@ -52,9 +59,13 @@ def build(
     Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
 
     Args:
-        data: the path of a file of vectors (see :func:`read_vectors`), or an array of ``vectors x dim``:
-            float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
-            changed meanwhile.
+        data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory: an array of
+            ``vectors x dim``, a list, a tensor of PyTorch, a DataFrame or a column of pandas, Arrow or polars, or
+            anything else that numpy makes an array of. float32, float16, uint8 and int8 stay what they are; a
+            C-contiguous array of them is not copied and must not be changed meanwhile. Other numbers (float64,
+            int64) become float32, with a warning the first time if digits are lost. An iterator of such batches
+            (all of one dtype and dim), a loader of PyTorch or a dataset of an open HDF5 file may hold more than
+            memory does: it is written to a file beside ``path`` first, batch by batch, which goes at the end.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
@@ -103,9 +114,10 @@ def build(
     refuse_renamed("build", options)
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
-    with shown(progress) as receiver:
+    with gathered(data, str(to), DATA) as whole_data, shown(progress) as receiver:
+        base = source(whole_data, DATA)
         report = _bathyal.build(
-            source(data),
+            base,
             to,
             {
                 "metric": metric,
@@ -116,7 +128,7 @@ def build(
                 "memory": budget,
                 "overwrite": bool(overwrite),
                 "store_as": store_as,
-                "calibration": None if calibration is None else source(calibration),
+                "calibration": None if calibration is None else _calibration(calibration, base),
                 "stripe": folders(stripe),
                 "stripe_unit": unit,
                 "store": store,
@@ -127,13 +139,21 @@ def build(
     handle = _bathyal.IndexHandle.open(
         (to, [], store), ("file", None, False, ("cpu", None)), budget, None, None, None
     )
-    return Index(handle, to, json.loads(report), store_options=store_options)
+    return Index(handle, to, {"memory": budget, "store_options": store_options}, json.loads(report))
+
+
+def _calibration(queries: Any, base: Data) -> Data:
+    """Queries to measure with, of the element of what is built."""
+    if is_path(queries):
+        return source(queries, CALIBRATION)
+    element, _, dim = describe(base)
+    return np.atleast_2d(rows(queries, element, CALIBRATION, dim)[0])
 
 
 def compact(
     index: Path,
     *,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     threads: int = 0,
     store_options: Mapping[str, str] | None = None,
     progress: bool | Receiver = True,
@@ -233,7 +253,7 @@ def convert_stripes(
     output: Path,
     stripe: Sequence[Path] | None = None,
     *,
-    stripe_unit: int | str | None = None,
+    stripe_unit: float | str | None = None,
     from_stripe: Sequence[Path] | None = None,
     overwrite: bool = False,
     progress: bool | Receiver = True,

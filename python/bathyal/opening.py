@@ -15,7 +15,7 @@ Tier = str
 def open(
     path: Path,
     tier: Tier = "file",
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     progress: bool | Receiver = True,
     delay: str | None = None,
     profile: Path | None = None,
@@ -98,9 +98,21 @@ def open(
     >>> bathyal.open("memory://tiny.index", store_options={"max_requests": "8"})
     <bathyal.Index 'memory://tiny.index': 8 x 8 f32, l2>
     """
+    budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
+    options = {
+        "tier": tier,
+        "memory": budget,
+        "delay": delay,
+        "profile": profile,
+        "stripe": stripe,
+        "numa": numa,
+        "device": device,
+        "mini_batch": mini_batch,
+        "wait": wait,
+        "store_options": store_options,
+    }
     with shown(progress) as receiver:
-        budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
         handle = _bathyal.IndexHandle.open(
             at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile
         )
-        return Index(handle, path, emulated=delay, store_options=store_options)
+        return Index(handle, path, options)

@@ -1,12 +1,14 @@
 //! What can be typed after `bathyal`.
 
 mod family;
+mod get;
 mod memory_node;
 mod store;
 mod stripe;
 mod warm;
 
 pub use family::FamilyArguments;
+pub use get::GetArguments;
 pub use memory_node::MemoryNodeArguments;
 pub use store::{StoreArguments, TwoStoresArguments};
 pub use stripe::{PartsArguments, StripeArguments};
@@ -90,6 +92,8 @@ pub enum Command {
     Insert(InsertArguments),
     /// Delete vectors from an index (of the family lsh) by their ids
     Delete(DeleteArguments),
+    /// Give vectors of an index back by their ids
+    Get(GetArguments),
     /// Make what was inserted and deleted part of what an index is: its log goes, and the space of what was deleted
     Compact(CompactArguments),
     /// Say what an index holds: manifest, sizes, groups or degrees
