@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -13,6 +14,9 @@ Receiver = Callable[[str, int, int], object]
 """Called with the stage's name, the steps done, and the steps in all; an exception in it stops the work."""
 
 STAGE_WIDTH = 22
+USUAL_SIZE = (80, 24)
+LEAST_SECONDS = 0.05
+"""Between two looks of a bar."""
 FORMAT = "  {desc} {bar:30} {percentage:3.0f}% {elapsed}"
 
 
@@ -52,8 +56,27 @@ def _bar(stream: TextIO, stage: str, total: int) -> Any:
         # Without widgets a notebook gets a bar of text, which is as good.
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
-    text = f"{stage:<{STAGE_WIDTH}}"
-    return tqdm(total=max(total, 1), desc=text, file=stream, bar_format=FORMAT, leave=True, mininterval=0.05)
+    columns, lines = _size(stream)
+    return tqdm(
+        total=max(total, 1),
+        desc=f"{stage:<{STAGE_WIDTH}}",
+        file=stream,
+        bar_format=FORMAT,
+        ncols=columns,
+        nrows=lines,
+        mininterval=LEAST_SECONDS,
+    )
+
+
+def _size(stream: TextIO) -> tuple[int, int] | tuple[None, None]:
+    """Columns and lines of a terminal, also where it does not say how many; None of what is none."""
+    if not stream.isatty():
+        return None, None
+    try:
+        columns, lines = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        columns = lines = 0
+    return columns or USUAL_SIZE[0], lines or USUAL_SIZE[1]
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class Stop(Exception):
 
 def broken():
     yield ROWS[:10]
-    raise Stop
+    raise Stop("as it was told")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def broken():
         (iter([ROWS, None]), TypeError, "data, batch 1 is of type NoneType"),
         (iter([ROWS, np.full((2, 8), np.nan, np.float32)]), ValueError, "data: row 1000"),
         (iter([np.ma.masked_equal(ROWS, 1)]), ValueError, "data, batch 0 is a masked array"),
-        (broken(), Stop, ""),
+        (broken(), Stop, "as it was told"),
     ],
 )
 def test_batches_that_do_not_fit_leave_nothing(tmp_path, data, kind, message):

@@ -50,6 +50,7 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("(`bathyal copy INDEX remote://HOST:PORT/NAME`)", "with bathyal.copy(index, 'remote://HOST:PORT/NAME')"),
     ("with `bathyal convert-stripes`", "with bathyal.convert_stripes()"),
     ("with `bathyal convert`", "with bathyal.convert(), or arrays with astype()"),
+    ("run `bathyal groundtruth` with -k ", "call bathyal.groundtruth() with k="),
     ("run `bathyal groundtruth`", "call bathyal.groundtruth()"),
     ("`bathyal groundtruth` writes it", "bathyal.write_ids() writes it"),
 ];
@@ -218,7 +219,7 @@ fn read(error: &ReadError, message: String, file: &Path) -> PyErr {
 fn of_file(errno: i32, message: String, path: &Path) -> PyErr {
     let named = format!("{}: ", path.display());
     let words = message.strip_prefix(&named).map_or_else(|| message.clone(), str::to_owned);
-    PyOSError::new_err((errno, words, path.to_path_buf()))
+    PyOSError::new_err((errno, words, path.as_os_str().to_owned()))
 }
 
 /// What the system refused to do (a phrase) with a file, as far as that is known.
