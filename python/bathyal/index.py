@@ -549,7 +549,8 @@ class Index:
         return self._handle.closed
 
     def close(self) -> None:
-        """Gives back files, memory and threads. Searches that run in other threads are finished first."""
+        """Gives back files, memory and threads. Searches that run in other threads are finished first. Copies
+        (``copy.copy``) stay open, and hold what they share with it."""
         self._handle.close()
 
     def __enter__(self) -> Index:

@@ -326,7 +326,7 @@ fn vectors_come_back_as_they_are_now() {
         let rows: Vec<u8> = ids.iter().flat_map(|id| all.row(*id as usize)).copied().collect();
         assert!(found.bytes == rows);
     };
-    expect(&reader, &[0..400]);
+    expect(&reader, std::slice::from_ref(&(0..400)));
     writer.insert(&file(400..500)).unwrap();
     writer.delete(&[0, 17, 18, 450, 499]).unwrap();
     for index in [&writer, &reader] {
