@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import sys
@@ -25,12 +26,16 @@ WHOLE = ("__array__", "__array_interface__", "__dlpack__", "__getitem__", "__buf
 
 
 @contextmanager
-def gathered(data: Any, index: str, called: Called) -> Iterator[Path | NDArray[Any]]:
+def gathered(data: Any, index: str, overwrite: bool, called: Called) -> Iterator[Path | NDArray[Any]]:
     """``data`` as a path or an array; what comes in batches as the path of a file beside ``index`` (the path or the
     address of one), which is there as long as the block runs."""
     if is_path(data) or not _comes_in_batches(data):
         yield path_or_vectors(data, called)
         return
+    if not overwrite and os.path.lexists(index):
+        # An iterator is gone through once: what would be refused at the end is refused before.
+        message = "already exists; choose another path, or replace it with overwrite=True"
+        raise FileExistsError(errno.EEXIST, message, index)
     handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=".batches", dir=_folder(index))
     try:
         with os.fdopen(handle, "wb") as file:
@@ -72,8 +77,13 @@ def _batches(data: Any) -> Iterator[Any]:
 
 
 def _folder(index: str) -> str | None:
-    """The folder that an index will be in; of one elsewhere that of temporary files."""
-    return None if "://" in index else os.path.dirname(os.path.abspath(index))
+    """The folder that an index will be in, as far as it is there; of one elsewhere that of temporary files."""
+    if "://" in index:
+        return None
+    folder = os.path.dirname(os.path.abspath(index))
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _write(file: BinaryIO, batches: Iterator[Any], name: str) -> str:

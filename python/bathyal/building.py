@@ -114,7 +114,7 @@ def build(
     refuse_renamed("build", options)
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
-    with gathered(data, str(to), DATA) as whole_data, shown(progress) as receiver:
+    with gathered(data, str(to), bool(overwrite), DATA) as whole_data, shown(progress) as receiver:
         base = source(whole_data, DATA)
         report = _bathyal.build(
             base,
@@ -147,7 +147,10 @@ def _calibration(queries: Any, base: Data) -> Data:
     if is_path(queries):
         return source(queries, CALIBRATION)
     element, _, dim = describe(base)
-    return np.atleast_2d(rows(queries, element, CALIBRATION, dim)[0])
+    asked, _ = rows(queries, element, CALIBRATION, dim)
+    if not asked.size:
+        raise ValueError("calibration holds no queries; leave it out, then vectors of the data are held out")
+    return np.atleast_2d(asked)
 
 
 def compact(

@@ -577,7 +577,10 @@ def _opened(path: str, options: dict[str, Any]) -> Index:
 
 
 def _ids(ids: ArrayLike) -> NDArray[np.uint32]:
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(f"ids are not equally many in each row: {error}") from error
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"ids hold {array.dtype}; expected whole numbers")
     if array.size and not 0 <= array.min() <= array.max() < 2**32:

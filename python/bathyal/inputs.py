@@ -81,8 +81,9 @@ def vectors(value: Any, called: Called) -> NDArray[Any]:
     """
     array = value if _is_plain(value) else _array(value, called)
     if array.ndim != 2:
+        dimensions = f"{array.ndim} dimension{'' if array.ndim == 1 else 's'}"
         raise ValueError(
-            f"{called.name} has {array.ndim} dimensions, expected 2: vectors x components"
+            f"{called.name} has {dimensions}, expected 2: vectors x components"
             + ("; a single vector is array.reshape(1, -1)" if array.ndim == 1 and array.size else "")
         )
     if array.size == 0:
@@ -202,8 +203,8 @@ def _of_others(value: Any, called: Called) -> NDArray[Any]:
         raise TypeError(f"{name} is a {kind}, which numpy cannot make an array of: {error}") from error
     if array.dtype == object and array.ndim == 0:
         raise TypeError(
-            f"{name} is of type {kind}; expected an array of {name} x dim, a list, a tensor, a DataFrame, an Arrow "
-            "column or the path of a file"
+            f"{name} is of type {kind}; expected an array of two dimensions, a list, a tensor, a DataFrame, an "
+            "Arrow column or the path of a file"
         )
     return array
 
@@ -231,7 +232,7 @@ def _of_sequence(value: Sequence[Any], called: Called) -> NDArray[Any]:
     if array.dtype == object:
         lengths = [np.shape(row)[0] if np.ndim(row) else None for row in made if not _is_ragged(row)]
         odd = next((at for at, length in enumerate(lengths) if length != lengths[0]), None)
-        if odd is not None:
+        if odd is not None and None not in lengths:
             raise ValueError(
                 f"{called.name}: row {odd} has another length ({lengths[odd]}) than row 0 ({lengths[0]}); expected "
                 f"{called.name} x dim"

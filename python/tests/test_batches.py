@@ -91,6 +91,18 @@ def test_batches_that_do_not_fit_leave_nothing(tmp_path, data, kind, message):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_there_is_refused_before_anything_is_taken(tmp_path):
+    bathyal.build(ROWS, tmp_path / "i").close()
+    data = batches(ROWS)
+    with pytest.raises(FileExistsError, match="overwrite=True") as caught:
+        bathyal.build(data, tmp_path / "i")
+    assert caught.value.filename == str(tmp_path / "i")
+    with bathyal.build(data, tmp_path / "i", overwrite=True) as index:
+        assert len(index) == 1000
+    with bathyal.build(batches(ROWS), tmp_path / "new" / "folder" / "i") as index:
+        assert len(index) == 1000
+
+
 def test_only_a_build_takes_batches(tmp_path):
     index = bathyal.build(ROWS, tmp_path / "i", family="lsh")
     for ask, name in (
@@ -126,8 +138,7 @@ def batches():
         yield numpy.random.default_rng(number).integers(0, 256, (2000, dim), dtype=numpy.uint8)
 resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = resident()
-bathyal.batches.MOST_VECTORS
-with bathyal.batches.gathered(batches(), folder + "/i", bathyal.inputs.Called("data", "vector")) as path:
+with bathyal.batches.gathered(batches(), folder + "/i", False, bathyal.inputs.Called("data", "vector")) as path:
     print(resident() - before, bathyal.read_vectors(path).shape)
 """
 

@@ -214,6 +214,7 @@ REFUSED = [
     ([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0]], ValueError, r"row 1 has another length \(2\) than row 0 \(4\)"),
     ([[1.0, 2.0, 3.0, 4.0], None], ValueError, r"row 1 is missing \(None\)"),
     ([[1.0, 2.0, 3.0, None]], ValueError, "not all that it holds is a number"),
+    ([1.0, [2.0, 3.0]], ValueError, "not all that it holds is a number"),
     ([["a", "b", "c", "d"]], ValueError, "text"),
     (np.ones((2, 2, 4), np.float32), ValueError, "3 dimensions"),
     ({1: 2}, TypeError, "is of type dict; expected an array"),
