@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 const UNITS_AT_ONCE: u64 = 16;
 const READS_UNDER_WAY: u64 = 4;
 /// The part of the memory for searches that knowing where each vector lies may take.
-const LOCATED_SHARE: u64 = 4;
+const LOCATED_SHARE: u64 = 16;
 /// The unit of a vector that none was found for.
 const NOWHERE: u32 = u32::MAX;
 

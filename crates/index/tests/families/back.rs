@@ -4,7 +4,9 @@ use crate::clustered::vectors;
 use crate::kinds::KINDS;
 use crate::places::{PLACES, open};
 use bathyal_index::families::lsh::LshOptions;
-use bathyal_index::{BuildOptions, Index, IndexError, OpenOptions, StoreAs, StoredVectors, build, compact};
+use bathyal_index::{
+    BuildOptions, Index, IndexError, OpenOptions, StoreAs, StoredVectors, StripeOptions, build, compact,
+};
 use bathyal_kernels::{Element, Metric, to_f32};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -70,6 +72,21 @@ fn every_layout_gives_back_what_it_was_given_on_every_tier() {
                 assert!(refused.contains("no vector 800: ids are below 800"), "{what}: {refused}");
             }
         }
+    }
+}
+
+#[test]
+fn striped_indexes_give_back_what_they_were_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 800, DIM, 1);
+    for kind in KINDS {
+        let folders = ["a", "b"].map(|disk| dir.path().join(format!("{}-{disk}", kind.name)));
+        folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+        let stripe = Some(StripeOptions { stripe_bytes: 4096, ..StripeOptions::over(&folders) });
+        let path = dir.path().join(kind.name);
+        kind.build_with(&path, &data, &BuildOptions { stripe, ..kind.options(Metric::L2) });
+        let found = back(&open(&path, OpenOptions::default()), &IDS).unwrap();
+        assert!(found.bytes == rows(&data, &IDS), "{}", kind.name);
     }
 }
 
