@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +25,38 @@ WHOLE = ("__array__", "__array_interface__", "__dlpack__", "__getitem__", "__buf
 """What only things have that hold all of their values."""
 
 
+class Goal(NamedTuple):
+    """What is built of the batches."""
+
+    target: str
+    """Its path or address."""
+    overwrite: bool
+    """Whether it may replace what is there."""
+    scratch: str | None = None
+    """The folder in which an index for an address is built, where one is named."""
+
+    def folder(self) -> str | None:
+        """The folder that the index will be in, as far as it is there; None is that of temporary files."""
+        if "://" in self.target:
+            return self.scratch
+        folder = os.path.dirname(os.path.abspath(self.target))
+        while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+        return folder
+
+
 @contextmanager
-def gathered(data: Any, index: str, overwrite: bool, called: Called) -> Iterator[Path | NDArray[Any]]:
-    """``data`` as a path or an array; what comes in batches as the path of a file beside ``index`` (the path or the
-    address of one), which is there as long as the block runs."""
+def gathered(data: Any, goal: Goal, called: Called) -> Iterator[Path | NDArray[Any]]:
+    """``data`` as a path or an array; what comes in batches as the path of a file beside the index, which is there
+    as long as the block runs."""
     if is_path(data) or not _comes_in_batches(data):
         yield path_or_vectors(data, called)
         return
-    if not overwrite and os.path.lexists(index):
+    if not goal.overwrite and os.path.lexists(goal.target):
         # An iterator is gone through once: what would be refused at the end is refused before.
         message = "already exists; choose another path, or replace it with overwrite=True"
-        raise FileExistsError(errno.EEXIST, message, index)
-    handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=".batches", dir=_folder(index))
+        raise FileExistsError(errno.EEXIST, message, goal.target)
+    handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=".batches", dir=goal.folder())
     try:
         with os.fdopen(handle, "wb") as file:
             element = _write(file, _batches(data), called.name)
@@ -74,16 +94,6 @@ def _batches(data: Any) -> Iterator[Any]:
         return iter(data)
     rows = max(1, BLOCK_BYTES // max(1, data.shape[1] * data.dtype.itemsize))
     return (data[start : start + rows] for start in range(0, data.shape[0], rows))
-
-
-def _folder(index: str) -> str | None:
-    """The folder that an index will be in, as far as it is there; of one elsewhere that of temporary files."""
-    if "://" in index:
-        return None
-    folder = os.path.dirname(os.path.abspath(index))
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def _write(file: BinaryIO, batches: Iterator[Any], name: str) -> str:

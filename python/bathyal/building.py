@@ -22,7 +22,7 @@ from bathyal.arguments import (
     whole,
 )
 from bathyal.arguments import stripe_unit as unit_of_stripe
-from bathyal.batches import gathered
+from bathyal.batches import Goal, gathered
 from bathyal.files import describe, source
 from bathyal.index import Index
 from bathyal.inputs import Called, is_path, rows
@@ -65,7 +65,8 @@ def build(
             C-contiguous array of them is not copied and must not be changed meanwhile. Other numbers (float64,
             int64) become float32, with a warning the first time if digits are lost. An iterator of such batches
             (all of one dtype and dim), a loader of PyTorch or a dataset of an open HDF5 file may hold more than
-            memory does: it is written to a file beside ``path`` first, batch by batch, which goes at the end.
+            memory does: it is written to a file beside ``path`` first, batch by batch, which goes at the end; for
+            an address to a file in the ``scratch`` folder of ``store_options``, or in that of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
@@ -114,7 +115,8 @@ def build(
     refuse_renamed("build", options)
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
-    with gathered(data, str(to), bool(overwrite), DATA) as whole_data, shown(progress) as receiver:
+    goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
+    with gathered(data, goal, DATA) as whole_data, shown(progress) as receiver:
         base = source(whole_data, DATA)
         report = _bathyal.build(
             base,

@@ -119,6 +119,17 @@ def test_batches_go_to_an_address(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with bathyal.build(batches(ROWS), "memory://batches/index") as index:
         assert np.array_equal(index.vectors([999, 0]), ROWS[[999, 0]])
+    scratch, seen = tmp_path / "scratch", []
+    scratch.mkdir()
+
+    def looking():
+        for batch in batches(ROWS):
+            seen.append([path.suffix for path in scratch.iterdir()])
+            yield batch
+
+    options = {"scratch": str(scratch)}
+    bathyal.build(looking(), "memory://batches/scratch", store_options=options).close()
+    assert all(suffixes == [".batches"] for suffixes in seen) and list(scratch.glob(".bathyal-*")) == []
 
 
 def test_a_dataset_of_hdf5_is_read_in_blocks(tmp_path, monkeypatch):
@@ -138,7 +149,8 @@ def batches():
         yield numpy.random.default_rng(number).integers(0, 256, (2000, dim), dtype=numpy.uint8)
 resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = resident()
-with bathyal.batches.gathered(batches(), folder + "/i", False, bathyal.inputs.Called("data", "vector")) as path:
+goal, called = bathyal.batches.Goal(folder + "/i", False), bathyal.inputs.Called("data", "vector")
+with bathyal.batches.gathered(batches(), goal, called) as path:
     print(resident() - before, bathyal.read_vectors(path).shape)
 """
 

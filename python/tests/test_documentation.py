@@ -8,7 +8,7 @@ import pytest
 
 import bathyal
 
-OPTIONAL = {"bathyal.hdf5": "h5py", "bathyal.parquet": "pyarrow"}
+OPTIONAL = {"bathyal.hdf5": "h5py", "bathyal.parquet": "pyarrow", "bathyal.results": "pandas"}
 MODULES = ["bathyal"] + [
     name
     for _, name, _ in pkgutil.iter_modules(bathyal.__path__, "bathyal.")
