@@ -59,22 +59,20 @@ def build(
     Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
 
     Args:
-        data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory: an array of
-            ``vectors x dim``, a list, a tensor of PyTorch, a DataFrame or a column of pandas, Arrow or polars, or
-            anything else that numpy makes an array of. float32, float16, uint8 and int8 stay what they are; a
-            C-contiguous array of them is not copied and must not be changed meanwhile. Other numbers (float64,
-            int64) become float32, with a warning the first time if digits are lost. An iterator of such batches
-            (all of one dtype and dim), a loader of PyTorch or a dataset of an open HDF5 file may hold more than
-            memory does: it is written to a file beside ``path`` first, batch by batch, which goes at the end; for
-            an address to a file in the ``scratch`` folder of ``store_options``, or in that of temporary files.
+        data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory, ``vectors x dim``: an
+            array, a list, a tensor of PyTorch, a frame or column of pandas, Arrow or polars, or anything else that
+            numpy makes an array of. A C-contiguous array of float32, float16, uint8 or int8 is not copied and must
+            not be changed meanwhile. Other numbers become float32, with a warning the first time if digits are
+            lost. An iterator of such batches of one dtype and dim, a loader of PyTorch or a dataset of an open HDF5
+            file may be larger than memory: it goes through a file beside ``path``, for an address in the folder
+            ``scratch`` of ``store_options`` or that of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
             ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
             probability that is known beforehand).
-            :func:`families` lists all with their options.
-        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
-            needs one thread, too.
+            :func:`families` lists all.
+        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph needs 1, too.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
             library takes with 24 MB for the library itself, but neither Python nor an array that is ``data``.
@@ -83,25 +81,20 @@ def build(
             float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
             :attr:`Index.stored` says what that loses. None stores vectors as they are given.
         calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
-        stripe: folders, each on a disk of its own, that the file which searches read is striped over: its units lie
-            in one after the other in turn. They have to be there. None keeps all files in ``path``.
+        stripe: folders, each on a disk of its own, that the file which searches read is striped over, unit after
+            unit. They have to be there. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
         store_options: how the object store at an address is reached, as :func:`open` takes it.
         device: as :func:`open` takes it. A graphics card helps: the index is the same, a graph as good a one.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
-        options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
-            ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,
-            ``search_list``, ``alpha``, ``code_bytes``, ``code_kind``. ``spann``: ``layout``, ``centroid_share``,
-            ``replicas``, ``list_limit``, ``alpha``, ``code_bytes``, ``code_kind``. ``partitioned``:
-            ``partition_vectors``, ``pivots``, ``replicas``, ``links``, ``construction_list``, ``growth``,
-            ``overflow_vectors``. An option of another family is refused.
+        options: what only the family is told, by name; None is the same as leaving it out: ``group_vectors`` of
+            ``cluster``, ``max_degree`` of ``graph``, and so on. :func:`families` lists them.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
         FileExistsError: something is at ``path`` and ``overwrite`` is False.
         MemoryError: ``memory`` is too small; the message says how much is needed.
-        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); an address or
-            options that no store is reached by.
+        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); no such store.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)

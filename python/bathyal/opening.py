@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, folders, memory_bytes, place, store_pairs
@@ -99,18 +100,8 @@ def open(
     <bathyal.Index 'memory://tiny.index': 8 x 8 f32, l2>
     """
     budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
-    options = {
-        "tier": tier,
-        "memory": budget,
-        "delay": delay,
-        "profile": profile,
-        "stripe": stripe,
-        "numa": numa,
-        "device": device,
-        "mini_batch": mini_batch,
-        "wait": wait,
-        "store_options": store_options,
-    }
+    options: dict[str, Any] = dict(tier=tier, memory=budget, delay=delay, profile=profile, stripe=stripe)
+    options |= dict(numa=numa, device=device, mini_batch=mini_batch, wait=wait, store_options=store_options)
     with shown(progress) as receiver:
         handle = _bathyal.IndexHandle.open(
             at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile

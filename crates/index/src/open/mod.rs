@@ -339,8 +339,7 @@ impl Index {
             false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
         };
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
-        let file = address.join(&manifest.paged_file().name);
-        let nodes = placement.nodes;
+        let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);
         let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {
             let read = if options.tier == TierChoice::Card { tier.profile() } else { &profile };
