@@ -110,7 +110,7 @@ $(BENCH_PYTHON):
 # Bathyal as it is now: measured indexes are of the sources that they are measured with.
 $(BENCH_VENV)/.bathyal: $(SOURCES) | $(BENCH_PYTHON)
 	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy tqdm 'tomli; python_version < "3.11"'
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy 'tomli; python_version < "3.11"'
 	@touch $@
 
 $(BENCH_VENV)/.peers: bench/bathyal_bench/install.py bench/bathyal_bench/peers/__init__.py | $(BENCH_PYTHON)
