@@ -231,5 +231,10 @@ fn system(error: &io::Error, message: String, file: Option<(&Path, &str)>) -> Py
     // The number is told beside.
     let why = error.to_string();
     let why = why.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&why);
-    of_file(errno, format!("{doing}: {why}"), path)
+    let words = format!("{doing}: {why}");
+    if cfg!(windows) {
+        // The number is one of Windows: Python knows which errno that is, whatever stands in its place.
+        return PyOSError::new_err((0, words, path.as_os_str().to_owned(), errno));
+    }
+    of_file(errno, words, path)
 }
