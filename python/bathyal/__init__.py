@@ -17,8 +17,11 @@ few bytes a vector. Ids are the row numbers of the vectors.
 Metrics are distances, the smaller the nearer: ``"l2"`` is squared, ``"ip"`` is the negated inner product,
 ``"cosine"`` is one minus the cosine. Elements are float32, float16, uint8 and int8.
 
-Long work lets other threads run, shows its progress, and stops at Ctrl-C leaving nothing behind. An array that
-is passed in is not copied, so it must not be changed while the call runs.
+Vectors and queries may be arrays of any numbers, lists, tensors of PyTorch, or frames and columns of pandas, Arrow
+and polars; :func:`build` takes iterators of batches, too. A C-contiguous array of one of these elements is not
+copied, so it must not be changed while the call runs.
+
+Long work lets other threads run, shows its progress, and stops at Ctrl-C leaving nothing behind.
 """
 
 from bathyal._bathyal import DamagedIndexError, Error, __version__

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Path = str | os.PathLike[str]
 Data = Path | NDArray[Any]
@@ -33,21 +33,26 @@ NEW_NAMES = {"code": "code_kind"}
 """Arguments that were renamed, by their old names."""
 
 
-def memory_bytes(memory: int | str | None) -> int | None:
+def memory_bytes(memory: float | str | None) -> int | None:
     """A budget in bytes: a whole number, or text with a unit ("2GB", "512 MiB").
 
-    >>> memory_bytes("2GB"), memory_bytes("1.5 MiB"), memory_bytes(4096), memory_bytes(None)
-    (2000000000, 1572864, 4096, None)
+    >>> memory_bytes("2GB"), memory_bytes("1.5 MiB"), memory_bytes(4096), memory_bytes(1e9), memory_bytes(None)
+    (2000000000, 1572864, 4096, 1000000000, None)
     """
     if memory is None:
         return None
     if not isinstance(memory, str):
-        return whole("memory", memory)
+        return whole("memory", _whole_float(memory))
     parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", memory.lower())
     if parts is None:
         raise ValueError(f"memory is {memory!r}; expected bytes with a unit, such as '2GB' or '512MiB'")
     unit = parts[2] or ""
     return int(float(parts[1]) * ({**UNITS, **BINARY_UNITS}[unit]))
+
+
+def _whole_float(value: Any) -> Any:
+    """A float that is a whole number as an ``int``, as which 1e9 is meant; anything else as it is."""
+    return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
 
 
 def folders(stripe: Sequence[Path] | None) -> list[Path]:
@@ -109,7 +114,7 @@ def store_pairs(options: Mapping[str, str] | None, name: str = "store_options") 
     return list(options.items())
 
 
-def stripe_unit(unit: int | str | None, stripe: Sequence[Path] | None) -> int | None:
+def stripe_unit(unit: float | str | None, stripe: Sequence[Path] | None) -> int | None:
     """Bytes of a unit, which only what is striped has.
 
     >>> stripe_unit("64KiB", ["/mnt/a", "/mnt/b"])
@@ -179,39 +184,3 @@ def family_options(options: Mapping[str, object]) -> dict[str, int | float | str
                 raise ValueError(f"{name} is {value}; expected a finite number") from None
             values[name] = float(value)
     return values
-
-
-def query_rows(
-    queries: ArrayLike, element: str, what: tuple[str, str] = ("queries", "query")
-) -> tuple[NDArray[Any], bool]:
-    """``queries`` as a C-contiguous array of ``element``, and whether they are a single vector: of one dimension.
-
-    ``what`` is how messages call them, all and one.
-
-    Lists and arrays of numpy's default types (float64, int64) are converted if their values allow it. An array
-    of one of Bathyal's elements has to have the right one: another is a mistake and not converted in silence.
-    """
-    array: NDArray[Any] = np.asarray(queries)
-    if array.ndim not in (1, 2):
-        raise ValueError(
-            f"the {what[0]} have {array.ndim} dimensions, expected 2 ({what[0]} x dim) or 1 (one {what[1]})"
-        )
-    dtype = DTYPES[element]
-    if array.dtype != dtype:
-        array = _converted(array, dtype, what[0])
-    return np.ascontiguousarray(array), array.ndim == 1
-
-
-def _converted(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
-    if array.dtype in DTYPES.values() or array.dtype.kind not in "fiu":
-        raise ValueError(
-            f"the {what} hold {array.dtype}, the index holds {dtype}: convert them with {what}.astype(...)"
-        )
-    # What overflows becomes infinite and is refused, with its row, by the search.
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted: NDArray[Any] = array.astype(dtype)
-    if dtype.kind != "f" and not np.array_equal(converted, array):
-        raise ValueError(
-            f"the {what} hold {array.dtype} values that {dtype}, which the index holds, does not"
-        )
-    return converted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, cast
@@ -12,8 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal
-from bathyal.arguments import Path, query_rows, whole
+from bathyal.arguments import Path, whole
 from bathyal.files import read_vectors
+from bathyal.inputs import QUERIES, Called, is_path
+from bathyal.inputs import rows as rows_of
 
 Mode = Literal["batched", "pipelined"]
 _Of = TypeVar("_Of")
@@ -29,9 +30,9 @@ class Asked(NamedTuple):
     arguments: _bathyal._SearchArguments
     """Checked as far as can be without the index."""
 
-    def rows(self, element: str) -> tuple[NDArray[Any], bool]:
+    def rows(self, element: str, dim: int) -> tuple[NDArray[Any], bool]:
         """The queries as the index with this element takes them, and whether they are a single one."""
-        return rows(self.queries, element)
+        return rows(self.queries, element, dim)
 
 
 def asked(
@@ -70,13 +71,13 @@ def asked(
 
 
 def rows(
-    queries: ArrayLike | Path, element: str, what: tuple[str, str] = ("queries", "query")
+    queries: ArrayLike | Path, element: str, dim: int, called: Called = QUERIES
 ) -> tuple[NDArray[Any], bool]:
-    """Queries, or those of the file that a path names, as :func:`bathyal.arguments.query_rows` gives them."""
+    """Queries, or those of the file that a path names, as :func:`bathyal.inputs.rows` gives them."""
     # What is nearly always the case goes first: to look for a path takes a third of all that is done here.
-    if not isinstance(queries, np.ndarray) and isinstance(queries, str | os.PathLike):
-        queries = read_vectors(queries)
-    return query_rows(queries, element, what)
+    if not isinstance(queries, np.ndarray) and is_path(queries):
+        queries = read_vectors(cast("Path", queries))
+    return rows_of(queries, element, called, dim)
 
 
 def asks(

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from bathyal import _bathyal
 from bathyal.arguments import (
     Data,
@@ -20,28 +22,33 @@ from bathyal.arguments import (
     whole,
 )
 from bathyal.arguments import stripe_unit as unit_of_stripe
-from bathyal.files import source
+from bathyal.batches import Goal, gathered
+from bathyal.files import describe, source
 from bathyal.index import Index
+from bathyal.inputs import Called, is_path, rows
 from bathyal.progress import Receiver, shown
+
+DATA = Called("data", "vector")
+CALIBRATION = Called("calibration", "query", "the data")
 
 StoreAs = Literal["f16", "i8"]
 Family = str
 
 
 def build(
-    data: Data,
+    data: Any,
     path: Path,
     metric: Metric = "l2",
     family: Family | None = None,
     *,
     threads: int = 0,
     seed: int | None = None,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     overwrite: bool = False,
     store_as: StoreAs | None = None,
-    calibration: Data | None = None,
+    calibration: Any = None,
     stripe: Sequence[Path] | None = None,
-    stripe_unit: int | str | None = None,
+    stripe_unit: float | str | None = None,
     store_options: Mapping[str, str] | None = None,
     device: str = "cpu",
     progress: bool | Receiver = True,
@@ -52,17 +59,20 @@ def build(
     Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
 
     Args:
-        data: the path of a file of vectors (see :func:`read_vectors`), or an array of ``vectors x dim``:
-            float32, float16, uint8 or int8, C-contiguous. It is not copied by this call and must not be
-            changed meanwhile.
+        data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory, ``vectors x dim``: an
+            array, a list, a tensor of PyTorch, a frame or column of pandas, Arrow or polars, or anything else that
+            numpy makes an array of. A C-contiguous array of float32, float16, uint8 or int8 is not copied and must
+            not be changed meanwhile. Other numbers become float32, with a warning the first time if digits are
+            lost. An iterator of such batches of one dtype and dim, a loader of PyTorch or a dataset of an open HDF5
+            file may be larger than memory: it goes through a file beside ``path``, for an address in the folder
+            ``scratch`` of ``store_options`` or that of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
             ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
             probability that is known beforehand).
-            :func:`families` lists all with their options.
-        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph
-            needs one thread, too.
+            :func:`families` lists all.
+        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph needs 1, too.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
             library takes with 24 MB for the library itself, but neither Python nor an array that is ``data``.
@@ -71,25 +81,20 @@ def build(
             float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
             :attr:`Index.stored` says what that loses. None stores vectors as they are given.
         calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
-        stripe: folders, each on a disk of its own, that the file which searches read is striped over: its units lie
-            in one after the other in turn. They have to be there. None keeps all files in ``path``.
+        stripe: folders, each on a disk of its own, that the file which searches read is striped over, unit after
+            unit. They have to be there. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
         store_options: how the object store at an address is reached, as :func:`open` takes it.
         device: as :func:`open` takes it. A graphics card helps: the index is the same, a graph as good a one.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
-        options: what only the family is told, by name; None is the same as leaving it out. ``cluster``:
-            ``group_vectors``, ``code_bytes``, ``code_kind``. ``graph``: ``layout``, ``max_degree``,
-            ``search_list``, ``alpha``, ``code_bytes``, ``code_kind``. ``spann``: ``layout``, ``centroid_share``,
-            ``replicas``, ``list_limit``, ``alpha``, ``code_bytes``, ``code_kind``. ``partitioned``:
-            ``partition_vectors``, ``pivots``, ``replicas``, ``links``, ``construction_list``, ``growth``,
-            ``overflow_vectors``. An option of another family is refused.
+        options: what only the family is told, by name; None is the same as leaving it out: ``group_vectors`` of
+            ``cluster``, ``max_degree`` of ``graph``, and so on. :func:`families` lists them.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
         FileExistsError: something is at ``path`` and ``overwrite`` is False.
         MemoryError: ``memory`` is too small; the message says how much is needed.
-        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); an address or
-            options that no store is reached by.
+        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); no such store.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
@@ -103,9 +108,11 @@ def build(
     refuse_renamed("build", options)
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
-    with shown(progress) as receiver:
+    goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
+    with gathered(data, goal, DATA) as whole_data, shown(progress) as receiver:
+        base = source(whole_data, DATA)
         report = _bathyal.build(
-            source(data),
+            base,
             to,
             {
                 "metric": metric,
@@ -116,7 +123,7 @@ def build(
                 "memory": budget,
                 "overwrite": bool(overwrite),
                 "store_as": store_as,
-                "calibration": None if calibration is None else source(calibration),
+                "calibration": None if calibration is None else _calibration(calibration, base),
                 "stripe": folders(stripe),
                 "stripe_unit": unit,
                 "store": store,
@@ -127,13 +134,24 @@ def build(
     handle = _bathyal.IndexHandle.open(
         (to, [], store), ("file", None, False, ("cpu", None)), budget, None, None, None
     )
-    return Index(handle, to, json.loads(report), store_options=store_options)
+    return Index(handle, to, {"memory": budget, "store_options": store_options}, json.loads(report))
+
+
+def _calibration(queries: Any, base: Data) -> Data:
+    """Queries to measure with, of the element of what is built."""
+    if is_path(queries):
+        return source(queries, CALIBRATION)
+    element, _, dim = describe(base)
+    asked, _ = rows(queries, element, CALIBRATION, dim)
+    if not asked.size:
+        raise ValueError("calibration holds no queries; leave it out, then vectors of the data are held out")
+    return np.atleast_2d(asked)
 
 
 def compact(
     index: Path,
     *,
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     threads: int = 0,
     store_options: Mapping[str, str] | None = None,
     progress: bool | Receiver = True,
@@ -233,7 +251,7 @@ def convert_stripes(
     output: Path,
     stripe: Sequence[Path] | None = None,
     *,
-    stripe_unit: int | str | None = None,
+    stripe_unit: float | str | None = None,
     from_stripe: Sequence[Path] | None = None,
     overwrite: bool = False,
     progress: bool | Receiver = True,

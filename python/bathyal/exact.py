@@ -10,16 +10,18 @@ from numpy.typing import NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import Data, Metric, whole
-from bathyal.files import source
+from bathyal.files import describe, source
+from bathyal.inputs import QUERIES, Called, is_path, rows
 from bathyal.progress import Receiver, shown
 
+BASE = Called("base", "vector")
 MOST_ID = 2**32 - 1
 """The largest id that 32 bits hold, which no vector has: rows are counted from 0."""
 
 
 def groundtruth(
-    base: Data,
-    queries: Data,
+    base: Any,
+    queries: Any,
     metric: Metric = "l2",
     k: int = 100,
     threads: int = 0,
@@ -30,7 +32,8 @@ def groundtruth(
 
     Args:
         base: ``vectors x dim``, an array or the path of a file, as for :func:`bathyal.build`.
-        queries: ``queries x dim`` of the same element.
+        queries: ``queries x dim`` or one query of ``dim``, converted to the element of ``base`` as
+            :meth:`Index.search` converts queries; or the path of a file of the same element.
         metric: ``"l2"`` (squared), ``"ip"`` (negated) or ``"cosine"`` (one minus it).
         k: neighbours of each query, at most the number of vectors.
         threads: 0 means all cores. The answer does not depend on it.
@@ -38,7 +41,8 @@ def groundtruth(
             does not depend on it.
 
     Returns:
-        ``(ids, distances)``, both ``queries x k``, nearest first, equal distances in order of id.
+        ``(ids, distances)``, both ``queries x k`` (``k`` for a single query), nearest first, equal distances in
+        order of id.
 
     >>> import numpy as np, bathyal
     >>> base = np.array([[0], [10], [20], [30]], dtype=np.uint8)
@@ -46,17 +50,27 @@ def groundtruth(
     >>> ids.tolist(), distances.tolist()
     ([[1, 2, 0]], [[4.0, 64.0, 144.0]])
     """
+    from_base, k = source(base, BASE), whole("k", k)
+    element, _, dim = describe(from_base)
+    single = False
+    if is_path(queries):
+        asked: Data = source(queries, QUERIES)
+    else:
+        asked, single = rows(queries, element, QUERIES._replace(holder="the base"), dim)
+        if not asked.size:
+            return np.empty((0, k), np.uint32), np.empty((0, k), np.float32)
+        asked = np.atleast_2d(asked)
     with shown(progress) as receiver:
         ids, distances = _bathyal.groundtruth(
-            source(base),
-            source(queries),
+            from_base,
+            asked,
             metric,
-            whole("k", k),
+            k,
             (whole("threads", threads, most=4096), device),
             receiver,
         )
     assert distances is not None
-    return ids, distances
+    return (ids[0], distances[0]) if single else (ids, distances)
 
 
 def recall(ids: NDArray[Any], truth: NDArray[Any]) -> float:

@@ -11,12 +11,23 @@ from numpy.typing import NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import DTYPES, Data, Path, whole
+from bathyal.inputs import VECTORS, Called, is_path, path_or_vectors, rows
+from bathyal.inputs import vectors as vectors_of
 from bathyal.progress import Receiver, shown
 
 BIN_HEADER_BYTES = 8
 ROW_PREFIX_BYTES = 4
 HDF5 = (".hdf5", ".h5")
 PARQUET = (".parquet",)
+FIXED = {
+    ".fbin": "f32",
+    ".f16bin": "f16",
+    ".u8bin": "u8",
+    ".i8bin": "i8",
+    ".fvecs": "f32",
+    ".bvecs": "u8",
+}
+"""The element of the formats that have one."""
 
 
 class Converted(NamedTuple):
@@ -33,11 +44,19 @@ def extension(path: Path) -> str:
     return pathlib.Path(path).suffix.lower()
 
 
-def source(data: Data) -> Data:
-    """What the compiled half reads itself, else the array that is read here."""
-    if isinstance(data, str | os.PathLike) and extension(data) in HDF5 + PARQUET:
+def source(data: Any, called: Called) -> Data:
+    """What the compiled half reads itself: the path of a file, or an array of what is read here."""
+    if is_path(data) and extension(data) in HDF5 + PARQUET:
         return read_vectors(data)
-    return data
+    return path_or_vectors(data, called)
+
+
+def describe(data: Data) -> tuple[str, int, int]:
+    """The element, the number and the dim of vectors."""
+    if not isinstance(data, np.ndarray):
+        return _bathyal.describe_vectors(data)
+    element = next(element for element, dtype in DTYPES.items() if dtype == data.dtype)
+    return element, data.shape[0], data.shape[1]
 
 
 def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
@@ -86,13 +105,15 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     return np.memmap(path, dtype, "r", offset=BIN_HEADER_BYTES, shape=(count, dim))
 
 
-def write_vectors(path: Path, vectors: NDArray[Any], key: str | None = None) -> None:
+def write_vectors(path: Path, vectors: Any, key: str | None = None) -> None:
     """Writes ``vectors x dim`` (float32, float16, uint8 or int8) to a file whose extension says the format.
 
     What was at ``path`` is replaced in one step at the end; an error or Ctrl-C leaves it as it was. An array
     that is not C-contiguous is copied first.
 
     Args:
+        vectors: an array, or whatever else :func:`bathyal.build` takes but batches. Numbers of another dtype
+            (float64, int64) become those of the format if it holds them, and float32 where it holds several.
         key: the dataset of an HDF5 file (``"train"`` if None; the other datasets of the file stay), or the
             column of a Parquet file (``"vector"`` if None).
 
@@ -106,14 +127,8 @@ def write_vectors(path: Path, vectors: NDArray[Any], key: str | None = None) -> 
     Traceback (most recent call last):
     ValueError: ones.u8bin: holds u8, expected f32; convert one of the two
     """
-    array = np.ascontiguousarray(vectors)
-    if array.dtype not in DTYPES.values():
-        raise ValueError(
-            f"the array holds {array.dtype}, expected float32, float16, uint8 or int8: use astype"
-        )
-    if array.ndim != 2:
-        raise ValueError(f"the array has {array.ndim} dimensions, expected 2: vectors x components")
     kind = extension(path)
+    array = _to_write(vectors, FIXED.get(kind))
     if kind in HDF5:
         from bathyal import hdf5
 
@@ -126,6 +141,18 @@ def write_vectors(path: Path, vectors: NDArray[Any], key: str | None = None) -> 
         raise ValueError(f"{os.fspath(path)}: a key names a part of .hdf5 and .parquet files, not of {kind}")
     else:
         _bathyal.write_vectors(path, array)
+
+
+def _to_write(vectors: Any, element: str | None) -> NDArray[Any]:
+    """The array that is written: as ``element`` where a format has one and the array none of its own."""
+    own = getattr(vectors, "dtype", None)
+    if element is None or (isinstance(own, np.dtype) and own.newbyteorder("=") in DTYPES.values()):
+        return vectors_of(vectors, VECTORS)
+    array, single = rows(vectors, element, VECTORS._replace(holder="the file"))
+    if single or not array.size:
+        what = "has 1 dimension" if single else "holds no vectors"
+        raise ValueError(f"vectors {what}, expected vectors x components")
+    return array
 
 
 def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
@@ -211,15 +238,7 @@ def _convert_here(input: Path, output: Path, element: str | None, rows: tuple[in
         if not start < end <= len(vectors):
             raise ValueError(f"{os.fspath(input)}: rows {start} to {end} of {len(vectors)} were asked for")
         vectors = vectors[start:end]
-    fixed = {
-        ".fbin": "f32",
-        ".f16bin": "f16",
-        ".u8bin": "u8",
-        ".i8bin": "i8",
-        ".fvecs": "f32",
-        ".bvecs": "u8",
-    }
-    name = element or fixed.get(extension(output))
+    name = element or FIXED.get(extension(output))
     if name is not None and vectors.dtype != DTYPES[name]:
         with np.errstate(over="ignore", invalid="ignore"):
             changed = vectors.astype(DTYPES[name])

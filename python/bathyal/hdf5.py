@@ -28,9 +28,9 @@ def read_vectors(path: Path, key: str) -> NDArray[Any]:
                 f"{os.fspath(path)}: dataset {key!r} is {dataset.shape} of {dtype}, expected vectors x dim of "
                 "float32, float16, uint8 or int8"
             )
-        offset = dataset.id.get_offset()
-        if offset is not None and dataset.size > 0:
-            return np.memmap(path, dtype, "r", offset=offset, shape=dataset.shape)
+        holder, offset = _holder(dataset), dataset.id.get_offset()
+        if holder is not None and offset is not None and dataset.size > 0:
+            return np.memmap(holder, dtype, "r", offset=offset, shape=dataset.shape)
         loaded: NDArray[Any] = dataset[:].astype(dtype.newbyteorder("="), copy=False)
         return loaded
 
@@ -67,8 +67,27 @@ def _opened(path: Path) -> Any:
         raise ValueError(f"{os.fspath(path)}: is no HDF5 file, or a damaged one: {error}") from error
 
 
+def _holder(dataset: Any) -> str | None:
+    """The file that a dataset's bytes lie in: of an external link another one than that which was opened. None
+    where they lie in several, or where HDF5 alone knows."""
+    if dataset.is_virtual or dataset.external or dataset.chunks is not None:
+        return None
+    name = dataset.file.filename
+    try:
+        opened, named = os.fstat(dataset.file.id.get_vfd_handle()), os.stat(name)
+    except (OSError, NotImplementedError, ValueError):
+        return None
+    return name if os.path.samestat(opened, named) else None
+
+
 def _dataset(file: Any, path: Path, key: str) -> Any:
     found = file.get(key)
+    link = file.get(key, getlink=True) if found is None else None
+    if isinstance(link, h5py.ExternalLink):
+        raise ValueError(
+            f"{os.fspath(path)}: {key!r} is a link to {link.path!r} in the file {link.filename!r}, and nothing "
+            "can be read there; put that file beside this one"
+        )
     if not isinstance(found, h5py.Dataset):
         raise ValueError(f"{os.fspath(path)}: has no dataset {key!r}, only {sorted(file)}")
     return found

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
-from bathyal.arguments import Path, whole
+from bathyal.arguments import DTYPES, Path, whole
 from bathyal.asking import Asked, Mode, asked, asks
 from bathyal.asking import rows as rows_of
 from bathyal.checking import inspect
+from bathyal.inputs import VECTORS, Called
 from bathyal.results import Costs, Found, FoundRanges, SearchStats, warned
+
+QUERY = Called("query", "query")
 
 
 class Index:
@@ -37,25 +40,26 @@ class Index:
         self,
         handle: _bathyal.IndexHandle,
         path: Path,
+        options: Mapping[str, Any],
         report: dict[str, Any] | None = None,
-        emulated: str | None = None,
-        store_options: Mapping[str, str] | None = None,
     ) -> None:
         self._handle = handle
         self._element = handle.element
+        self._dim = handle.dim
         self._path = os.fspath(path)
+        self._options = dict(options)
         self._report = report
-        self._emulated = emulated
-        self._store_options = store_options
 
     @asks(asked)
     def search(self, request: Asked) -> Found:
         """Finds the ``k`` nearest vectors of each query.
 
         Args:
-            queries: ``queries x dim``, or one query of ``dim``, or the path of a file of vectors. Arrays of one
-                of Bathyal's elements have to have the element of the index; lists, float64 and integers are
-                converted, which copies them. Others are copied only if they are not C-contiguous.
+            queries: ``queries x dim``, or one query of ``dim`` (then the answer has one dimension, too), or the
+                path of a file of vectors. An array, a list, a tensor of PyTorch, a DataFrame or a column of pandas,
+                Arrow or polars, or anything else that numpy makes an array of. What is not of the element of the
+                index, or not C-contiguous, is copied: in silence where that loses nothing, with a warning the
+                first time where floats lose digits; values that the element cannot hold are refused.
             k: neighbours wanted; fewer come back, with a warning, if the index holds fewer.
             recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
                 calibration of the index turns it into a size of the candidate list.
@@ -94,7 +98,7 @@ class Index:
         >>> index.search([3.0, 4.0], k=3).distances.tolist()
         [0.0, 1.0, 1.0]
         """
-        rows, single = request.rows(self._element)
+        rows, single = request.rows(self._element, self._dim)
         return _found(self._handle.search(rows, request.arguments), single)
 
     @asks(asked)
@@ -111,7 +115,9 @@ class Index:
         >>> asyncio.run(ask()) == list(range(20))
         True
         """
-        rows, single = request.rows(self._element)
+        rows, single = request.rows(self._element, self._dim)
+        if not rows.size:
+            return _found(self._handle.search(rows, request.arguments), single)
         return _found(await awaiting.search(self._handle, rows, request.arguments), single)
 
     def range_search(
@@ -132,7 +138,8 @@ class Index:
 
         Args:
             queries: as for :meth:`search`.
-            radius: largest distance, as answers give it: l2 is squared, ip negated, cosine one minus it.
+            radius: largest distance, as answers give it: l2 is squared (none is below 0), ip negated, cosine
+                one minus it.
             recall: share of the vectors within the radius that should be found.
             limit: most neighbours of a query; the nearest are kept. None means all that the index holds.
             threads, mode, timeout, in_flight: as for :meth:`search`.
@@ -147,7 +154,7 @@ class Index:
         request = asked(
             queries, recall=recall, threads=threads, mode=mode, timeout=timeout, in_flight=in_flight
         )
-        rows, _ = request.rows(self._element)
+        rows, _ = request.rows(self._element, self._dim)
         most = None if limit is None else whole("limit", limit, least=1)
         offsets, ids, distances, notes, costs = _bathyal.range_search(
             self._handle, rows, float(radius), most, request.arguments
@@ -261,8 +268,10 @@ class Index:
             ratio=ratio,
             multi_probe=multi_probe,
         )
-        rows, _ = request.rows(self._element)
-        told: dict[str, Any] = json.loads(_bathyal.explain(self._handle, rows, 0, request.arguments))
+        rows, _ = rows_of(query, self._element, self._dim, QUERY)
+        told: dict[str, Any] = json.loads(
+            _bathyal.explain(self._handle, np.atleast_2d(rows)[:1], 0, request.arguments)
+        )
         return told
 
     def insert(self, vectors: ArrayLike | Path) -> range:
@@ -301,7 +310,7 @@ class Index:
         >>> int(bathyal.open("grows.index").search(vectors[502], k=1).ids[0])
         502
         """
-        rows, _ = rows_of(vectors, self._element, ("vectors", "vector"))
+        rows, _ = rows_of(vectors, self._element, self._dim, VECTORS)
         return range(*self._handle.insert(rows))
 
     def delete(self, ids: ArrayLike) -> int:
@@ -316,12 +325,74 @@ class Index:
                 change.
             BlockingIOError: another process, or another open index, changes it.
         """
-        array = np.asarray(ids)
-        if array.size and array.dtype.kind not in "iu":
-            raise TypeError(f"ids hold {array.dtype}; expected whole numbers")
-        if array.size and not 0 <= array.min() <= array.max() < 2**32:
-            raise ValueError(f"ids are between {array.min()} and {array.max()}; expected 0 to {2**32 - 1}")
-        return self._handle.delete(array.astype(np.uint32).ravel().tolist())
+        return self._handle.delete(_ids(ids).ravel().tolist())
+
+    def vectors(self, ids: ArrayLike) -> NDArray[Any]:
+        """The vectors of ``ids``, an array of any shape, as an array of that shape and one more dimension; of a
+        single id its vector alone. An id may be there more than once.
+
+        They come as they were given, of the element of the index: under cosine floats have length 1, as which they
+        are stored, and with ``store_as`` what the smaller element has left of them.
+
+        Of the families ``flat``, ``lsh``, ``graph`` (layout ``padded``) and ``spann`` (layout ``decoupled``) only
+        what is wanted is read. Others are read once as a whole, the first time; from then on the index knows where
+        each vector lies, in 4 bytes a vector, if its ``memory`` allows that. Where it does not, each call reads
+        all: ask for many at once then.
+
+        Raises:
+            ValueError: an id that no vector has, or whose vector was deleted: it is named.
+            DamagedIndexError, OSError: as :meth:`search`.
+
+        >>> import numpy as np, bathyal
+        >>> rows = np.arange(600, dtype=np.uint8).reshape(200, 3)
+        >>> index = bathyal.build(rows, "back.index")
+        >>> index.vectors(7).tolist(), index.vectors([[0, 1], [199, 0]]).shape
+        ([21, 22, 23], (2, 2, 3))
+        >>> index.vectors(200)
+        Traceback (most recent call last):
+        ValueError: back.index: there is no vector 200: ids are below 200
+        """
+        wanted = _ids(ids)
+        return self._vectors(wanted.ravel()).reshape(*wanted.shape, self._dim)
+
+    def _vectors(self, ids: NDArray[np.uint32]) -> NDArray[Any]:
+        element, held = self._handle.vectors(ids)
+        return held.view(DTYPES[element]).reshape(len(ids), self._dim)
+
+    def batches(self, rows: int = 4096) -> Iterator[tuple[NDArray[np.uint32], NDArray[Any]]]:
+        """All ids and their vectors, as :meth:`vectors` gives them, ``rows`` at a time in the order of the ids.
+
+        Memory holds one batch, so a set may be larger than that; :func:`build` takes the vectors of them. What
+        others insert meanwhile is left out.
+
+        >>> import numpy as np, bathyal
+        >>> index = bathyal.build(np.eye(300, 8, dtype=np.float32), "walked.index")
+        >>> [(int(ids[0]), vectors.shape) for ids, vectors in index.batches(rows=128)]
+        [(0, (128, 8)), (128, (128, 8)), (256, (44, 8))]
+        >>> copy = bathyal.build((vectors for _, vectors in index.batches()), "copied.index")
+        >>> len(copy)
+        300
+        """
+        return self._batches(whole("rows", rows, least=1))
+
+    def _batches(self, rows: int) -> Iterator[tuple[NDArray[np.uint32], NDArray[Any]]]:
+        wanted: list[NDArray[np.uint32]] = []
+        for start, end in self._handle.ids():
+            while start < end:
+                stop = min(end, start + rows - sum(map(len, wanted)))
+                wanted.append(np.arange(start, stop, dtype=np.uint32))
+                start = stop
+                if sum(map(len, wanted)) == rows:
+                    ids, wanted = np.concatenate(wanted), []
+                    yield ids, self._vectors(ids)
+        if wanted:
+            ids = np.concatenate(wanted)
+            yield ids, self._vectors(ids)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """The vectors in the order of their ids, read in batches: see :meth:`batches`."""
+        for _, vectors in self.batches():
+            yield from vectors
 
     def refresh(self) -> bool:
         """Sees what others have changed since the index was opened; returns whether there was anything.
@@ -363,8 +434,30 @@ class Index:
         """
         return _bathyal.stats(self._handle)[1]
 
+    # `in` would compare whole vectors, one after the other; ids are asked for by :meth:`vectors`.
+    __contains__ = None
+
     def __len__(self) -> int:
         return self._handle.len
+
+    def __bool__(self) -> bool:
+        """True, as of other things that are opened, whatever is in it."""
+        return True
+
+    def __copy__(self) -> Index:
+        """Another hold of the same open index: it is closed when all its copies are."""
+        return type(self)(self._handle.share(), self._path, self._options, self._report)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Index:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What opens it again, from the same path with the same options: those of its store are among them, which
+        may be secrets. One that was closed is not opened again."""
+        if self.closed:
+            raise ValueError(f"{self._path}: the index is closed; only an open one is pickled")
+        here = "://" not in self._path
+        return _opened, (os.path.abspath(self._path) if here else self._path, self._options)
 
     @property
     def dim(self) -> int:
@@ -448,7 +541,7 @@ class Index:
 
     def inspect(self) -> dict[str, Any]:
         """See :func:`bathyal.inspect`."""
-        return inspect(self._path, store_options=self._store_options)
+        return inspect(self._path, store_options=self._options.get("store_options"))
 
     @property
     def closed(self) -> bool:
@@ -456,7 +549,8 @@ class Index:
         return self._handle.closed
 
     def close(self) -> None:
-        """Gives back files, memory and threads. Searches that run in other threads are finished first."""
+        """Gives back files, memory and threads. Searches that run in other threads are finished first. Copies
+        (``copy.copy``) stay open, and hold what they share with it."""
         self._handle.close()
 
     def __enter__(self) -> Index:
@@ -471,7 +565,27 @@ class Index:
         if self.closed:
             return f"<bathyal.Index {self._path!r}, closed>"
         text = f"<bathyal.Index {self._path!r}: {len(self)} x {self.dim} {self.element}, {self.metric}"
-        return text + (f", emulated {self._emulated}>" if self._emulated else ">")
+        emulated = self._options.get("delay")
+        return text + (f", emulated {emulated}>" if emulated else ">")
+
+
+def _opened(path: str, options: dict[str, Any]) -> Index:
+    """An index that was pickled, in the process that wants it."""
+    from bathyal.opening import open
+
+    return open(path, progress=False, **options)
+
+
+def _ids(ids: ArrayLike) -> NDArray[np.uint32]:
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(f"ids are not equally many in each row: {error}") from error
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"ids hold {array.dtype}; expected whole numbers")
+    if array.size and not 0 <= array.min() <= array.max() < 2**32:
+        raise ValueError(f"ids are between {array.min()} and {array.max()}; expected 0 to {2**32 - 1}")
+    return array.astype(np.uint32)
 
 
 def _found(answers: _bathyal._Answers, single: bool) -> Found:

@@ -30,7 +30,7 @@ def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
     """
     if not indexes:
         raise ValueError("no index to search; give at least one")
-    rows, single = request.rows(indexes[0].element)
+    rows, single = request.rows(indexes[0].element, indexes[0].dim)
     numbers, ids, distances, notes, costs = _bathyal.search_many(
         [index._handle for index in indexes], rows, request.arguments
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, folders, memory_bytes, place, store_pairs
@@ -15,7 +16,7 @@ Tier = str
 def open(
     path: Path,
     tier: Tier = "file",
-    memory: int | str | None = None,
+    memory: float | str | None = None,
     progress: bool | Receiver = True,
     delay: str | None = None,
     profile: Path | None = None,
@@ -98,9 +99,11 @@ def open(
     >>> bathyal.open("memory://tiny.index", store_options={"max_requests": "8"})
     <bathyal.Index 'memory://tiny.index': 8 x 8 f32, l2>
     """
+    budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
+    options: dict[str, Any] = dict(tier=tier, memory=budget, delay=delay, profile=profile, stripe=stripe)
+    options |= dict(numa=numa, device=device, mini_batch=mini_batch, wait=wait, store_options=store_options)
     with shown(progress) as receiver:
-        budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
         handle = _bathyal.IndexHandle.open(
             at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile
         )
-        return Index(handle, path, emulated=delay, store_options=store_options)
+        return Index(handle, path, options)

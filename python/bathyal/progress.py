@@ -1,47 +1,82 @@
-"""Progress on the terminal: one line a stage."""
+"""Progress on the terminal or in a notebook: a bar of tqdm a stage."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 Receiver = Callable[[str, int, int], object]
 """Called with the stage's name, the steps done, and the steps in all; an exception in it stops the work."""
 
-BAR_WIDTH = 30
+STAGE_WIDTH = 22
+USUAL_SIZE = (80, 24)
+LEAST_SECONDS = 0.05
+"""Between two looks of a bar."""
+FORMAT = "  {desc} {bar:30} {percentage:3.0f}% {elapsed}"
 
 
 class Bar:
-    """Draws a bar that overwrites itself and leaves one line for each stage."""
+    """Draws a bar a stage that overwrites itself, or writes a line at the end of each."""
 
     def __init__(self, stream: TextIO, lively: bool = True) -> None:
         self._stream = stream
         self._lively = lively
         self._stage: str | None = None
         self._start = 0.0
-        self._line = ""
+        self._bar: Any = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage != self._stage or (done == 0 and self._line):
+        if stage != self._stage or (done == 0 and self._stage is not None):
             self.finish()
             self._stage, self._start = stage, time.monotonic()
-        share = done / total if total else 1.0
-        seconds = time.monotonic() - self._start
-        filled = round(BAR_WIDTH * share)
-        self._line = f"  {stage:<22} {'█' * filled}{'░' * (BAR_WIDTH - filled)} {share:4.0%} {seconds:7.1f} s"
-        if self._lively:
-            self._stream.write("\r" + self._line)
-            self._stream.flush()
+            if self._lively:
+                self._bar = _bar(self._stream, stage, total)
+        if self._bar is not None:
+            # A stage of no steps is over at once.
+            self._bar.update(self._bar.total - self._bar.n if total == 0 else done - self._bar.n)
 
     def finish(self) -> None:
         """Ends the present line."""
-        if self._line:
-            self._stream.write("\n" if self._lively else self._line + "\n")
+        if self._bar is not None:
+            self._bar.close()
+        elif self._stage is not None:
+            seconds = time.monotonic() - self._start
+            self._stream.write(f"  {self._stage:<{STAGE_WIDTH}} {seconds:7.1f} s\n")
             self._stream.flush()
-        self._line, self._stage = "", None
+        self._stage = self._bar = None
+
+
+def _bar(stream: TextIO, stage: str, total: int) -> Any:
+    with warnings.catch_warnings():
+        # Without widgets a notebook gets a bar of text, which is as good.
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
+    columns, lines = _size(stream)
+    return tqdm(
+        total=max(total, 1),
+        desc=f"{stage:<{STAGE_WIDTH}}",
+        file=stream,
+        bar_format=FORMAT,
+        ncols=columns,
+        nrows=lines,
+        mininterval=LEAST_SECONDS,
+    )
+
+
+def _size(stream: TextIO) -> tuple[int, int] | tuple[None, None]:
+    """Columns and lines of a terminal, also where it does not say how many; None of what is none."""
+    if not stream.isatty():
+        return None, None
+    try:
+        columns, lines = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        columns = lines = 0
+    return columns or USUAL_SIZE[0], lines or USUAL_SIZE[1]
 
 
 @contextmanager

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from bathyal import _bathyal
 
+NO_ID = 2**32 - 1
+"""In place of a neighbour that there is none of."""
+
 
 class SearchWarning(UserWarning):
     """Something that the caller should know about an answer: fewer neighbours, a recall out of reach."""
@@ -133,11 +136,13 @@ class SearchStats(Costs):
     @property
     def qps(self) -> float:
         """Queries answered a second."""
-        return self.queries / self.seconds if self.seconds else float("inf")
+        return self.queries / self.seconds if self.seconds else float("inf" if self.queries else 0)
 
     @property
     def latency_us(self) -> dict[str, float]:
         """Microseconds a query: ``mean``, ``p50``, ``p95``, ``p99``."""
+        if not self.queries:
+            return dict.fromkeys(("mean", "p50", "p95", "p99"), 0.0)
         taken = self.latencies_ns / 1000
         p50, p95, p99 = np.percentile(taken, [50, 95, 99])
         return {"mean": float(taken.mean()), "p50": float(p50), "p95": float(p95), "p99": float(p99)}
@@ -145,22 +150,22 @@ class SearchStats(Costs):
     @property
     def hops_per_query(self) -> float:
         """Mean dependent rounds of reads."""
-        return float(self.hops.mean())
+        return _mean(self.hops)
 
     @property
     def reads_per_query(self) -> float:
         """Mean reads."""
-        return float(self.reads.mean())
+        return _mean(self.reads)
 
     @property
     def bytes_per_query(self) -> float:
         """Mean bytes read."""
-        return float(self.bytes.mean())
+        return _mean(self.bytes)
 
     @property
     def distance_computations_per_query(self) -> float:
         """Mean distances, from codes and from full vectors."""
-        return float((self.code_distances + self.full_distances).mean())
+        return _mean(self.code_distances + self.full_distances)
 
     def as_dict(self) -> dict[str, Any]:
         """The means and totals under the names that ``bathyal search --json`` gives them."""
@@ -171,7 +176,7 @@ class SearchStats(Costs):
         told = {name: getattr(self, name) for name in names.split()}
         if self.requests is not None:
             told["requests"] = self.requests
-        return told | {f"{name}_per_query": float(counts.mean()) for name, counts in self.own.items()}
+        return told | {f"{name}_per_query": _mean(counts) for name, counts in self.own.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: getattr(self, name) for name in SearchStats.__slots__}}
@@ -186,9 +191,85 @@ class SearchStats(Costs):
         return f"SearchStats({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-@dataclass(frozen=True)
-class Found:
-    """The neighbours of each query, nearest first, equal distances in order of id."""
+def _mean(counts: NDArray[Any]) -> float:
+    return float(counts.mean()) if counts.size else 0.0
+
+
+class _Neighbors:
+    """What all results have in common: neighbours, one after the other."""
+
+    __slots__ = ()
+    # Answers are arrays, which have no hash.
+    __hash__ = None  # type: ignore[assignment]
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """One entry a neighbour, each column by its name."""
+        raise NotImplementedError
+
+    def _answers(self) -> tuple[NDArray[Any], ...]:
+        """What two results have to agree in."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the answers are the same: what they cost, and warnings, do not count."""
+        if type(self) is not type(other) or not isinstance(other, _Neighbors):
+            return NotImplemented
+        pairs = zip(self._answers(), other._answers(), strict=True)
+        return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row a neighbour, in the order of the queries and of their ranks: ``query``, ``rank``
+        (0 is the nearest), ``id`` and ``distance``; of several indexes ``index`` before the id. Needs pandas."""
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "to_pandas() needs pandas: pip install pandas", name="pandas"
+            ) from error
+        return pandas.DataFrame(self._columns())
+
+    def to_arrow(self) -> Any:
+        """The same as a Table of Arrow. Needs pyarrow."""
+        try:
+            import pyarrow
+        except ModuleNotFoundError as error:
+            message = "to_arrow() needs pyarrow: pip install 'bathyal[parquet]'"
+            raise ModuleNotFoundError(message, name="pyarrow") from error
+        return pyarrow.table(self._columns())
+
+
+def _of_matrix(
+    ids: NDArray[np.uint32], distances: NDArray[np.float32], indexes: NDArray[np.uint32] | None = None
+) -> dict[str, NDArray[Any]]:
+    """The columns of ``queries x k`` neighbours, without those that are none."""
+    whole = np.atleast_2d(ids)
+    held = whole != NO_ID
+    query, rank = np.nonzero(held)
+    columns = {"query": query, "rank": rank}
+    if indexes is not None:
+        columns["index"] = np.atleast_2d(indexes)[held]
+    return {**columns, "id": whole[held], "distance": np.atleast_2d(distances)[held]}
+
+
+@dataclass(frozen=True, eq=False)
+class Found(_Neighbors):
+    """The neighbours of each query, nearest first, equal distances in order of id.
+
+    Two are equal if their ids and distances are.
+
+    >>> import numpy as np, bathyal
+    >>> line = np.arange(100, dtype=np.float32).reshape(100, 1)
+    >>> index = bathyal.build(line, "told.index")
+    >>> found = index.search([[3.0], [70.0]], k=2)
+    >>> found == index.search([[3.0], [70.0]], k=2), found == index.search([[3.0], [71.0]], k=2)
+    (True, False)
+    >>> found.to_pandas()
+       query  rank  id  distance
+    0      0     0   3       0.0
+    1      0     1   2       1.0
+    2      1     0  70       0.0
+    3      1     1  69       1.0
+    """
 
     ids: NDArray[np.uint32]
     """``queries x k`` row numbers (``k`` for a single query)."""
@@ -199,9 +280,15 @@ class Found:
     notes: tuple[str, ...] = ()
     """What was also raised as a :class:`SearchWarning`."""
 
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return _of_matrix(self.ids, self.distances)
 
-@dataclass(frozen=True)
-class FoundRanges:
+    def _answers(self) -> tuple[NDArray[Any], ...]:
+        return self.ids, self.distances
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRanges(_Neighbors):
     """The vectors within the radius of each query: a ragged array. ``found[q]`` are the ids and distances of query
     ``q``."""
 
@@ -224,9 +311,18 @@ class FoundRanges:
         part = slice(self.offsets[query], self.offsets[query + 1])
         return self.ids[part], self.distances[part]
 
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        counts = np.diff(self.offsets)
+        rank = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], counts)
+        query = np.repeat(np.arange(len(self)), counts)
+        return {"query": query, "rank": rank, "id": self.ids, "distance": self.distances}
 
-@dataclass(frozen=True)
-class FoundMany:
+    def _answers(self) -> tuple[NDArray[Any], ...]:
+        return self.offsets, self.ids, self.distances
+
+
+@dataclass(frozen=True, eq=False)
+class FoundMany(_Neighbors):
     """The neighbours of each query in several indexes, nearest first."""
 
     indexes: NDArray[np.uint32]
@@ -239,6 +335,12 @@ class FoundMany:
     """What it cost, all indexes together."""
     notes: tuple[str, ...] = ()
     """What was also raised as a :class:`SearchWarning`."""
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return _of_matrix(self.ids, self.distances, self.indexes)
+
+    def _answers(self) -> tuple[NDArray[Any], ...]:
+        return self.indexes, self.ids, self.distances
 
 
 def warned(notes: list[str], above: int = 1) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import pages
 import test_stores
 from pages import COMPILED, PAGES, ROOT, RUN, Page, PageError, Reader
 
-OPTIONAL = {"bathyal.hdf5": "h5py", "bathyal.parquet": "pyarrow"}
+OPTIONAL = {"bathyal.hdf5": "h5py", "bathyal.parquet": "pyarrow", "bathyal.results": "pandas"}
 MODULES = ["bathyal"] + [
     name
     for _, name, _ in pkgutil.iter_modules(bathyal.__path__, "bathyal.")

@@ -136,7 +136,7 @@ def test_groundtruth_refuses_what_does_not_fit():
     base = np.ones((3, 4), np.float32)
     for queries, k, message in (
         (np.ones((2, 5), np.float32), 1, "dimensions"),
-        (np.ones((2, 4), np.uint8), 1, "hold"),
+        (np.ones((2, 4), bool), 1, "queries holds bool"),
         (base, 4, "k = 4"),
         (base, 0, "k = 0"),
     ):

@@ -2,6 +2,7 @@
 
 mod family;
 mod generate;
+mod get;
 mod memory_node;
 mod metric;
 mod search;
@@ -12,6 +13,7 @@ mod warm;
 
 pub use family::FamilyArguments;
 pub use generate::{CompletionsArguments, ManArguments};
+pub use get::GetArguments;
 pub use memory_node::MemoryNodeArguments;
 pub use metric::MetricArgument;
 pub use search::{BenchArguments, DEFAULT_RECALL, ModeName, SearchArguments, SearchSettings};
@@ -90,6 +92,8 @@ pub enum Command {
     Insert(InsertArguments),
     /// Delete vectors from an index (of the family lsh) by their ids
     Delete(DeleteArguments),
+    /// Give vectors of an index back by their ids
+    Get(GetArguments),
     /// Make what was inserted and deleted part of what an index is: its log goes, and the space of what was deleted
     Compact(CompactArguments),
     /// Say what an index holds: manifest, sizes, groups or degrees

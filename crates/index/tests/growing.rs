@@ -18,6 +18,7 @@ use bathyal_vectors::progress::Silent;
 use clustered::vectors;
 use history::{Act, Event, History};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -308,4 +309,31 @@ fn histories_are_linearizable() {
     assert!(history.wrong().is_none(), "{:?}", history.wrong());
     let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
     assert!(verify_in(there.as_ref(), &Silent).unwrap().sound);
+}
+
+#[test]
+fn vectors_come_back_as_they_are_now() {
+    let all = vectors(Element::U8, 500, 16, 1);
+    let file = |rows: Range<usize>| {
+        VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()
+    };
+    let remote = Remote::new(&file(0..400), growing(), Metric::L2);
+    let (writer, reader) = (remote.open("tcp"), remote.open("shm"));
+    let expect = |index: &Index, held: &[Range<u32>]| {
+        let ids: Vec<u32> = held.iter().cloned().flatten().rev().collect();
+        assert_eq!(index.ids(Control::default()).unwrap(), held);
+        let found = index.vectors(&ids, Control::default()).unwrap();
+        let rows: Vec<u8> = ids.iter().flat_map(|id| all.row(*id as usize)).copied().collect();
+        assert!(found.bytes == rows);
+    };
+    expect(&reader, std::slice::from_ref(&(0..400)));
+    writer.insert(&file(400..500)).unwrap();
+    writer.delete(&[0, 17, 18, 450, 499]).unwrap();
+    for index in [&writer, &reader] {
+        expect(index, &[1..17, 19..450, 451..499]);
+        for id in [17, 499, 500] {
+            let refused = index.vectors(&[1, id], Control::default()).expect_err("not there").to_string();
+            assert!(refused.contains(&format!("no vector {id}")), "{refused}");
+        }
+    }
 }

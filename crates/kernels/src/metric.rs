@@ -120,11 +120,7 @@ impl FromStr for MetricName {
     type Err = UnknownMetric;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        if plain(name) == HAMMING {
-            Ok(MetricName::Hamming)
-        } else {
-            name.parse().map(MetricName::Of)
-        }
+        if plain(name) == HAMMING { Ok(MetricName::Hamming) } else { name.parse().map(MetricName::Of) }
     }
 }
 

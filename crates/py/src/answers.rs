@@ -2,7 +2,7 @@
 
 use crate::arrays::matrix;
 use crate::errors::Failure;
-use bathyal_index::{OwnCosts, QueryStats, Requests, SearchResult};
+use bathyal_index::{Index, OwnCosts, QueryStats, Requests, SearchOptions, SearchResult};
 use numpy::{PyArray1, PyArray2};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -149,4 +149,21 @@ pub(crate) fn answers(py: Python<'_>, found: SearchResult, dram_bytes: u64) -> P
     let SearchResult { seconds, threads, latencies_ns, per_query, own, requests, .. } = found;
     let costs = Costs::new(seconds, threads, latencies_ns, per_query, own, requests);
     Ok((ids, distances, found.notes, costs, found.search_list, dram_bytes))
+}
+
+/// What a search of no queries has found, whose options have to fit the index all the same.
+pub(crate) fn no_answers<'py>(
+    py: Python<'py>,
+    index: &Index,
+    options: &SearchOptions,
+) -> PyResult<Answers<'py>> {
+    index.query_bytes(options).map_err(Failure::from)?;
+    let k = options.k.min(index.len());
+    let (ids, distances) = (matrix(py, Vec::new(), k)?, matrix(py, Vec::new(), k)?);
+    Ok((ids, distances, Vec::new(), no_costs(), 0, index.dram_bytes(0, 0, 0)))
+}
+
+/// What no queries cost.
+pub(crate) fn no_costs() -> Costs {
+    Costs::new(0.0, 0, Vec::new(), Vec::new(), OwnCosts::default(), None)
 }

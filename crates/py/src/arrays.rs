@@ -33,8 +33,8 @@ impl AsRef<[u8]> for Borrowed {
     }
 }
 
-/// The element of an array, if it is one that Bathyal knows in the byte order of this machine.
-pub(crate) fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Element> {
+/// The element of the array that is the argument `name`, if it is one that Bathyal knows in the byte order of this machine.
+fn element_of(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     let dtype = array.dtype();
     if dtype.is_native_byteorder() != Some(false) {
         match (dtype.kind(), dtype.itemsize()) {
@@ -46,49 +46,50 @@ pub(crate) fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Element>
         }
     }
     Err(PyValueError::new_err(format!(
-        "the array holds {dtype}, expected float32, float16, uint8 or int8: convert it with array.astype(...)"
+        "{name}: the array holds {dtype}, expected float32, float16, uint8 or int8: convert it with array.astype(...)"
     )))
 }
 
-/// The vectors of a two-dimensional C-contiguous array, borrowed, or of the file that a path names.
-pub(crate) fn vectors(data: &Bound<'_, PyAny>) -> PyResult<VectorFile> {
+/// The vectors of the argument `name`: those of a two-dimensional C-contiguous array, borrowed, or of the file that a path names.
+pub(crate) fn vectors(data: &Bound<'_, PyAny>, name: &str) -> PyResult<VectorFile> {
     let Ok(array) = data.cast::<PyUntypedArray>() else {
         let path: PathBuf = data.extract().map_err(|_| {
             let kind = data.get_type();
-            PyTypeError::new_err(format!("expected a path or a numpy array, got {kind}"))
+            PyTypeError::new_err(format!("{name}: expected a path or a numpy array, got {kind}"))
         })?;
         return Ok(VectorFile::open(path).map_err(Failure::from)?);
     };
     let &[count, dim] = array.shape() else {
         return Err(PyValueError::new_err(format!(
-            "the array has {} dimensions, expected 2: vectors x components",
+            "{name}: the array has {} dimensions, expected 2: vectors x components",
             array.ndim()
         )));
     };
-    lend(array, count, dim)
+    lend(array, count, dim, name)
 }
 
-/// The same of queries, which may also be a single one: an array of one dimension.
-pub(crate) fn queries(data: &Bound<'_, PyAny>) -> PyResult<VectorFile> {
+/// The same of queries, which may also be a single one: an array of one dimension. `None` where there are none.
+pub(crate) fn queries(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<VectorFile>> {
     match data.cast::<PyUntypedArray>() {
-        Ok(array) if array.ndim() == 1 => lend(array, 1, array.len()),
-        _ => vectors(data),
+        Ok(array) if array.is_empty() => Ok(None),
+        Ok(array) if array.ndim() == 1 => lend(array, 1, array.len(), name).map(Some),
+        _ => vectors(data, name).map(Some),
     }
 }
 
 /// The `count x dim` elements of an array.
-fn lend(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize) -> PyResult<VectorFile> {
-    let element = element_of(array)?;
+fn lend(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize, name: &str) -> PyResult<VectorFile> {
+    let element = element_of(array, name)?;
     if !array.is_c_contiguous() {
-        return Err(PyValueError::new_err(
-            "the rows of the array do not lie one after the other (it is a slice or transposed): pass \
+        return Err(PyValueError::new_err(format!(
+            "{name}: the rows of the array do not lie one after the other (it is a slice or transposed): pass \
              numpy.ascontiguousarray(array), which copies it",
-        ));
+        )));
     }
     // SAFETY: the pointer is that of a live array; reading its field `data` is what the numpy C API allows.
     let start = unsafe { (*array.as_array_ptr()).fields.data } as *const u8;
     let borrowed = Borrowed { start, len: count * element.row_bytes(dim), _array: array.clone().unbind() };
-    Ok(VectorFile::from_lent(element, dim, Arc::new(borrowed)).map_err(Failure::from)?)
+    Ok(VectorFile::from_lent_as(name, element, dim, Arc::new(borrowed)).map_err(Failure::from)?)
 }
 
 /// `values` as a `rows x columns` array, without a copy.

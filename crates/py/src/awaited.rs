@@ -8,7 +8,7 @@ use crate::arrays::queries as queries_of;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchArguments, memory_of};
 use bathyal_index::{Index, IndexError, SearchOptions, SearchResult, Searching};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::future::Future;
@@ -142,7 +142,10 @@ impl Awaited {
     ) -> PyResult<u64> {
         let index = handle.index()?;
         let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-        let search = index.search_async(&queries_of(queries)?, &options, deadline);
+        let Some(queries) = queries_of(queries, "queries")? else {
+            return Err(PyValueError::new_err("queries: there are none, so there is nothing to wait for"));
+        };
+        let search = index.search_async(&queries, &options, deadline);
         let mut searches = self.searches();
         searches.begun += 1;
         let number = searches.begun;

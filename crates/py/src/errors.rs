@@ -6,11 +6,10 @@ use bathyal_store::StoreError;
 use bathyal_tier::{ReadError, TierError};
 use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
-use pyo3::PyErr;
 use pyo3::exceptions::{
-    PyBlockingIOError, PyException, PyFileExistsError, PyFileNotFoundError, PyKeyboardInterrupt,
-    PyMemoryError, PyOSError, PyTimeoutError, PyValueError,
+    PyException, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError,
 };
+use pyo3::prelude::*;
 use std::io;
 use std::path::Path;
 
@@ -26,6 +25,52 @@ pyo3::create_exception!(
     Error,
     "The bytes of an index are not those that were written; nothing was answered from them."
 );
+
+/// What the library says to those who type a command, and what it is in Python.
+///
+/// One of several words goes before what it begins with.
+const IN_PYTHON: &[(&str, &str)] = &[
+    ("replace it with --overwrite (overwrite=True)", "replace it with overwrite=True"),
+    ("so --overwrite will not delete it", "so overwrite=True will not delete it"),
+    ("--stripe (stripe=)", "stripe="),
+    ("leave --tier gpu (tier) out", "leave tier='gpu' out"),
+    ("--tier gpu", "tier='gpu'"),
+    ("leave --device gpu (device) out", "leave device out"),
+    ("leave --device gpu out", "leave device out"),
+    ("leave --device out", "leave device out"),
+    ("--device gpu (device)", "device='gpu'"),
+    ("--device gpu", "device='gpu'"),
+    ("leave --delay (delay) out", "leave delay out"),
+    ("mini_batch (--mini-batch)", "mini_batch"),
+    ("--code-bytes", "code_bytes"),
+    ("--in-flight", "in_flight"),
+    ("lower -k or", "lower k or"),
+    ("`bathyal convert-layout` makes it", "bathyal.convert_layout() makes it"),
+    ("run `bathyal verify`", "call bathyal.verify()"),
+    ("(`bathyal compact`)", "with bathyal.compact()"),
+    ("(`bathyal copy`)", "with bathyal.copy()"),
+    ("(`bathyal copy INDEX remote://HOST:PORT/NAME`)", "with bathyal.copy(index, 'remote://HOST:PORT/NAME')"),
+    ("with `bathyal convert-stripes`", "with bathyal.convert_stripes()"),
+    ("with `bathyal convert`", "with bathyal.convert(), or arrays with astype()"),
+    ("run `bathyal groundtruth` with -k ", "call bathyal.groundtruth() with k="),
+    ("run `bathyal groundtruth`", "call bathyal.groundtruth()"),
+    ("`bathyal groundtruth` writes it", "bathyal.write_ids() writes it"),
+];
+
+/// A message of the library as Python says it.
+fn in_python(message: String) -> String {
+    let told = |message: String, (typed, called): &(&str, &str)| match message.contains(typed) {
+        true => message.replace(typed, called),
+        false => message,
+    };
+    IN_PYTHON.iter().fold(message, told)
+}
+
+/// A message of the library as the exceptions of this module have it.
+#[pyfunction]
+pub(crate) fn told_in_python(message: String) -> String {
+    in_python(message)
+}
 
 /// An error of the library on its way to Python.
 pub(crate) struct Failure(PyErr);
@@ -44,16 +89,17 @@ impl From<PyErr> for Failure {
 
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Failure {
-        let message = error.to_string();
+        let message = in_python(error.to_string());
         Failure(match error {
             IndexError::Vectors(error) => return error.into(),
             IndexError::Tier(error) => tier(&error, message),
             IndexError::Store(error) => store(&error, message),
-            IndexError::Read { source, .. } => read(&source, message),
+            IndexError::Read { file, source } => read(&source, message, &file),
             IndexError::Damaged { .. } => DamagedIndexError::new_err(message),
             // Of an address it was found that something is there.
             IndexError::NotAnIndex { path, .. } if !is_address(&path) && !path.exists() => {
-                PyFileNotFoundError::new_err(message)
+                let message = "no index is there, and nothing else; check the path".into();
+                of_file(libc::ENOENT, message, &path)
             }
             IndexError::NotAnIndex { .. }
             | IndexError::LaterVersion { .. }
@@ -64,7 +110,7 @@ impl From<IndexError> for Failure {
             IndexError::Gpu(GpuError::Memory { .. }) => PyMemoryError::new_err(message),
             IndexError::Gpu(GpuError::Unsuited(_)) => PyValueError::new_err(message),
             IndexError::Gpu(_) => PyOSError::new_err(message),
-            IndexError::Exists { .. } => PyFileExistsError::new_err(message),
+            IndexError::Exists { path } => of_file(libc::EEXIST, message, &path),
             IndexError::Memory { .. } | IndexError::NoMemory { .. } => PyMemoryError::new_err(message),
             IndexError::Cancelled => PyKeyboardInterrupt::new_err(message),
             IndexError::Deadline => PyTimeoutError::new_err(message),
@@ -76,10 +122,13 @@ impl From<IndexError> for Failure {
 
 impl From<VectorError> for Failure {
     fn from(error: VectorError) -> Failure {
-        let message = error.to_string();
+        let message = in_python(error.to_string());
         Failure(match error {
-            VectorError::Io { source, .. } => system(&source, message),
-            VectorError::Changed { .. } => PyOSError::new_err(message),
+            VectorError::Io { path, action, source } => {
+                let doing = format!("cannot {action}");
+                system(&source, message, Some((&path, &doing)))
+            }
+            VectorError::Changed { path, .. } => of_file(libc::EIO, message, &path),
             VectorError::Cancelled => PyKeyboardInterrupt::new_err(message),
             _ => PyValueError::new_err(message),
         })
@@ -88,7 +137,7 @@ impl From<VectorError> for Failure {
 
 impl From<GroundTruthError> for Failure {
     fn from(error: GroundTruthError) -> Failure {
-        let message = error.to_string();
+        let message = in_python(error.to_string());
         Failure(match error {
             GroundTruthError::Vectors(error) => return error.into(),
             GroundTruthError::Cancelled => PyKeyboardInterrupt::new_err(message),
@@ -125,7 +174,10 @@ fn is_memory(error: &IndexError) -> bool {
 
 fn tier(error: &TierError, message: String) -> PyErr {
     match error {
-        TierError::Io { source, .. } | TierError::System { source, .. } => system(source, message),
+        TierError::Io { source, path, operation } => {
+            system(source, message, Some((path, &format!("cannot {operation}"))))
+        }
+        TierError::System { source, .. } => system(source, message, None),
         TierError::Contract(_) => Error::new_err(message),
         TierError::Lost { .. } => PyOSError::new_err(message),
         _ => PyValueError::new_err(message),
@@ -134,37 +186,55 @@ fn tier(error: &TierError, message: String) -> PyErr {
 
 fn store(error: &StoreError, message: String) -> PyErr {
     match error {
-        StoreError::Io { source, .. } => system(source, message),
-        StoreError::Missing { .. } | StoreError::PartMissing { .. } => PyFileNotFoundError::new_err(message),
-        StoreError::Exists { .. } => PyFileExistsError::new_err(message),
+        StoreError::Io { source, path, operation } => {
+            system(source, message, Some((path, &format!("cannot {operation}"))))
+        }
+        StoreError::Missing { path, .. } | StoreError::PartMissing { path, .. } => {
+            of_file(libc::ENOENT, message, path)
+        }
+        StoreError::Exists { path } => of_file(libc::EEXIST, message, path),
         StoreError::Memory { .. } => PyMemoryError::new_err(message),
         StoreError::Short { .. }
         | StoreError::Irregular { .. }
         | StoreError::Part { .. }
         | StoreError::Changed { .. } => DamagedIndexError::new_err(message),
-        StoreError::Busy { .. } => PyBlockingIOError::new_err(message),
-        StoreError::Irreplaceable { .. } | StoreError::Replaced { .. } | StoreError::Remote { .. } => {
-            PyOSError::new_err(message)
-        }
+        StoreError::Busy { path } => of_file(libc::EAGAIN, message, path),
+        StoreError::Irreplaceable { path, .. } => of_file(libc::EEXIST, message, path),
+        StoreError::Replaced { path } => of_file(libc::EIO, message, path),
+        StoreError::Remote { .. } => PyOSError::new_err(message),
         StoreError::Tier(error) => tier(error, message),
         _ => PyValueError::new_err(message),
     }
 }
 
-fn read(error: &ReadError, message: String) -> PyErr {
+fn read(error: &ReadError, message: String, file: &Path) -> PyErr {
     match error {
         ReadError::Device { errno: 0, .. } => PyOSError::new_err(message),
-        ReadError::Device { errno, .. } => PyOSError::new_err((*errno, message)),
+        ReadError::Device { errno, .. } => of_file(*errno, message, file),
         ReadError::Budget { .. } => PyMemoryError::new_err(message),
         // Bytes that are missing, or an address that leads outside the file.
         _ => DamagedIndexError::new_err(message),
     }
 }
 
-/// `OSError(errno, message)` makes itself the subclass that belongs to the number.
-fn system(error: &io::Error, message: String) -> PyErr {
-    match error.raw_os_error() {
-        Some(errno) => PyOSError::new_err((errno, message)),
-        None => io::Error::new(error.kind(), message).into(),
+/// `OSError(errno, message, filename)`, which makes itself the subclass that belongs to the number, and says the name itself.
+fn of_file(errno: i32, message: String, path: &Path) -> PyErr {
+    let named = format!("{}: ", path.display());
+    let words = message.strip_prefix(&named).map_or_else(|| message.clone(), str::to_owned);
+    PyOSError::new_err((errno, words, path.as_os_str().to_owned()))
+}
+
+/// What the system refused to do (a phrase) with a file, as far as that is known.
+fn system(error: &io::Error, message: String, file: Option<(&Path, &str)>) -> PyErr {
+    let Some(errno) = error.raw_os_error() else { return io::Error::new(error.kind(), message).into() };
+    let Some((path, doing)) = file else { return PyOSError::new_err((errno, message)) };
+    // The number is told beside.
+    let why = error.to_string();
+    let why = why.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&why);
+    let words = format!("{doing}: {why}");
+    if cfg!(windows) {
+        // The number is one of Windows: Python knows which errno that is, whatever stands in its place.
+        return PyOSError::new_err((0, words, path.as_os_str().to_owned(), errno));
     }
+    of_file(errno, words, path)
 }

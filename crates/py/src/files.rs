@@ -38,7 +38,7 @@ pub(crate) fn describe_vectors(path: PathBuf) -> PyResult<(&'static str, usize, 
 /// Writes an array to a file whose extension says the format; all or nothing.
 #[pyfunction]
 pub(crate) fn write_vectors(py: Python<'_>, path: PathBuf, array: &Bound<'_, PyAny>) -> PyResult<()> {
-    let data = vectors(array)?;
+    let data = vectors(array, "vectors")?;
     attend(py, None, |watch| -> Result<(), Failure> {
         let mut writer = VectorWriter::create(path, data.element(), data.dim())?;
         let block = (BLOCK_BYTES / data.row_bytes()).max(1);
@@ -106,8 +106,8 @@ pub(crate) fn groundtruth<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Neighbors<'py>> {
     let name = self::metric(metric)?;
-    let (base, metric) = vectors(base)?.under(name).map_err(Failure::from)?;
-    let (queries, _) = vectors(queries)?.under(name).map_err(Failure::from)?;
+    let (base, metric) = vectors(base, "base")?.under(name).map_err(Failure::from)?;
+    let (queries, _) = vectors(queries, "queries")?.under(name).map_err(Failure::from)?;
     let (threads, card) = (NonZeroUsize::new(by.0), card(by.1)?);
     let found = attend(py, progress, |watch| {
         exact_neighbors_on(card.as_ref(), &base, &queries, metric, k, threads, watch).map_err(Failure::from)

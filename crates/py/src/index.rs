@@ -1,6 +1,6 @@
 //! Building, opening, searching and looking at an index.
 
-use crate::answers::{Answers, answers, counts_of};
+use crate::answers::{Answers, answers, counts_of, no_answers};
 use crate::arrays::{queries as queries_of, vectors};
 use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
@@ -17,6 +17,7 @@ use bathyal_index::{
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -49,8 +50,9 @@ impl BuildArguments<'_> {
     fn options(self, data: &Bound<'_, PyAny>) -> PyResult<(BuildOptions, VectorFile)> {
         let name = metric(&self.metric)?;
         let under = |vectors: VectorFile| -> PyResult<_> { Ok(vectors.under(name).map_err(Failure::from)?) };
-        let (data, metric) = under(vectors(data)?)?;
-        let calibration = self.calibration.as_ref().map(|queries| under(vectors(queries)?)).transpose()?;
+        let (data, metric) = under(vectors(data, "data")?)?;
+        let calibration =
+            self.calibration.as_ref().map(|queries| under(vectors(queries, "calibration")?)).transpose()?;
         let calibration = calibration.map(|(queries, _)| queries);
         let given = serde_json::from_str(&self.options).map_err(Failure::from)?;
         let family = self.family.as_deref().unwrap_or(FAMILIES[0].name);
@@ -332,6 +334,11 @@ impl IndexHandle {
         py.detach(|| drop(index));
     }
 
+    /// Another hold of the index, which is closed by itself.
+    fn share(&self) -> PyResult<IndexHandle> {
+        Ok(IndexHandle { index: Mutex::new(Some(self.index()?)) })
+    }
+
     #[getter]
     fn closed(&self) -> bool {
         self.index.lock().unwrap_or_else(PoisonError::into_inner).is_none()
@@ -382,7 +389,10 @@ impl IndexHandle {
 
     /// Inserts an array of `vectors x dim`, or a single vector; returns the first id and the one behind the last.
     fn insert(&self, py: Python<'_>, vectors: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
-        let (index, vectors) = (self.index()?, queries_of(vectors)?);
+        let index = self.index()?;
+        let Some(vectors) = queries_of(vectors, "vectors")? else {
+            return Ok((index.next_id(), index.next_id()));
+        };
         let ids = py.detach(|| index.insert(&vectors)).map_err(Failure::from)?;
         Ok((ids.start, ids.end))
     }
@@ -391,6 +401,31 @@ impl IndexHandle {
     fn delete(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<u64> {
         let index = self.index()?;
         Ok(py.detach(|| index.delete(&ids)).map_err(Failure::from)?)
+    }
+
+    /// The vectors of these ids, one after the other, as bytes, and the name of their element.
+    fn vectors<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyReadonlyArray1<'py, u32>,
+    ) -> PyResult<(&'static str, Bound<'py, PyArray1<u8>>)> {
+        let index = self.index()?;
+        let ids: Vec<u32> = ids.as_array().iter().copied().collect();
+        let found = attend(py, None, |watch| {
+            let control = Control { cancel: Some(watch.cancel()), deadline: None };
+            index.vectors(&ids, control).map_err(Failure::from)
+        })?;
+        Ok((found.element.name(), PyArray1::from_vec(py, found.bytes)))
+    }
+
+    /// The ids that there are: ranges, each the first and the one behind the last.
+    fn ids(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32)>> {
+        let index = self.index()?;
+        let ids = attend(py, None, |watch| {
+            let control = Control { cancel: Some(watch.cancel()), deadline: None };
+            index.ids(control).map_err(Failure::from)
+        })?;
+        Ok(ids.into_iter().map(|ids| (ids.start, ids.end)).collect())
     }
 
     /// Sees what others have changed.
@@ -413,7 +448,9 @@ impl IndexHandle {
     ) -> PyResult<Answers<'py>> {
         let index = self.index()?;
         let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-        let queries = queries_of(queries)?;
+        let Some(queries) = queries_of(queries, "queries")? else {
+            return no_answers(py, &index, &options);
+        };
         let found = attend_search(py, |cancel, look| {
             let control = Control { cancel: Some(cancel), deadline };
             index.search_attended(&queries, &options, control, look).map_err(Failure::from)

@@ -50,5 +50,6 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::groundtruth, module)?)?;
     module.add_function(wrap_pyfunction!(files::overall_ratio, module)?)?;
     module.add_function(wrap_pyfunction!(command::run_command, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::told_in_python, module)?)?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What an open index does besides the nearest k: ranges, several indexes, files of queries, warm-up, explanations,
 //! counters.
 
-use crate::answers::Costs;
-use crate::arrays::{matrix, queries as queries_of};
+use crate::answers::{Costs, no_costs};
+use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::attend::attend;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchArguments};
@@ -50,7 +50,10 @@ pub(crate) fn range_search<'py>(
         mode: search.mode,
         in_flight: search.in_flight,
     };
-    let queries = queries_of(queries)?;
+    let Some(queries) = queries_of(queries, "queries")? else {
+        let none = (PyArray1::from_vec(py, vec![0]), PyArray1::from_vec(py, Vec::new()));
+        return Ok((none.0, none.1, PyArray1::from_vec(py, Vec::new()), Vec::new(), no_costs()));
+    };
     let before = [index.requests()];
     let found = attend(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
@@ -74,8 +77,15 @@ pub(crate) fn search_many<'py>(
 ) -> PyResult<ManyAnswers<'py>> {
     let indexes: Vec<Arc<Index>> = handles.iter().map(|handle| handle.index()).collect::<PyResult<_>>()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-    let queries = queries_of(queries)?;
     let indexes: Vec<&Index> = indexes.iter().map(|index| &**index).collect();
+    let Some(queries) = queries_of(queries, "queries")? else {
+        for index in &indexes {
+            index.query_bytes(&options).map_err(Failure::from)?;
+        }
+        let k = options.k.min(indexes.iter().map(|index| index.len()).sum());
+        let (numbers, ids) = (matrix(py, Vec::new(), k)?, matrix(py, Vec::new(), k)?);
+        return Ok((numbers, ids, matrix(py, Vec::new(), k)?, Vec::new(), no_costs()));
+    };
     let before: Vec<_> = indexes.iter().map(|index| index.requests()).collect();
     let found = attend(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
@@ -154,7 +164,7 @@ pub(crate) fn explain(
 ) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-    let queries = queries_of(queries)?;
+    let queries = vectors(queries, "query")?;
     attend(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         Ok(serde_json::to_string(&index.explain(&queries, row, &options, control)?)?)

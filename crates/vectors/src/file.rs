@@ -156,7 +156,20 @@ impl VectorFile {
         dim: usize,
         lent: Arc<dyn AsRef<[u8]> + Send + Sync>,
     ) -> Result<VectorFile, VectorError> {
-        let path = PathBuf::from(IN_MEMORY);
+        VectorFile::from_lent_as(IN_MEMORY, element, dim, lent)
+    }
+
+    /// The same of vectors that messages call by the `name` that the caller has for them: of an argument.
+    ///
+    /// # Errors
+    /// As [`VectorFile::from_rows`].
+    pub fn from_lent_as(
+        name: &str,
+        element: Element,
+        dim: usize,
+        lent: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<VectorFile, VectorError> {
+        let path = PathBuf::from(name);
         let layout = Layout::dense(element, dim, (*lent).as_ref().len(), &path)?;
         Ok(VectorFile::of(Bytes::Lent(lent), layout, path))
     }

@@ -331,7 +331,9 @@ fn lent_rows_are_not_copied_and_are_given_back() {
     assert_eq!(found.row(0).as_ptr(), lent.as_ptr());
     drop((found.clone(), found));
     assert_eq!(Arc::strong_count(&lent), 1);
-    refused!(VectorFile::from_lent(Element::U8, 4, lent), VectorError::PartialRow { .. });
+    refused!(VectorFile::from_lent(Element::U8, 4, lent.clone()), VectorError::PartialRow { .. });
+    let called = VectorFile::from_lent_as("queries", Element::U8, 4, lent).err().map(|e| e.to_string());
+    assert!(called.is_some_and(|message| message.starts_with("queries: ")));
 }
 
 #[test]

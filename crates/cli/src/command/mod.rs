@@ -13,6 +13,7 @@ mod delete;
 mod exact;
 mod exact_scan;
 mod explain;
+mod get;
 mod groundtruth;
 mod insert;
 mod inspect;
@@ -55,6 +56,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::MemoryNode(arguments) => memory_node::run(arguments, console),
         Command::Insert(arguments) => insert::run(arguments, console),
         Command::Delete(arguments) => delete::run(arguments, console),
+        Command::Get(arguments) => get::run(arguments, console),
         Command::Compact(arguments) => compact::run(arguments, console),
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),

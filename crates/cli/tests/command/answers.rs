@@ -245,8 +245,10 @@ fn ranges_hold_what_the_nearest_do() {
         assert_eq!(few.code, Some(0), "{few:?}");
         few.says(&["note:", "the limit"]);
     }
-    let text = bathyal(folder.path(), "search idx queries.fbin --radius -1").good();
+    let text = bathyal(folder.path(), "search idx queries.fbin --radius 0").good();
     assert!(text.contains("25 queries have none"), "{text}");
+    bathyal(folder.path(), "search idx queries.fbin --radius -1")
+        .fails(1, &["the radius is -1", "squared l2"]);
     let wrong = bathyal(folder.path(), "search idx queries.fbin --radius 1 --output found.ibin");
     wrong.fails(1, &["found.ibin", ".rbin"]);
 }

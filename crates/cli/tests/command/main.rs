@@ -7,6 +7,7 @@ mod bad_vectors;
 mod changes;
 mod errors;
 mod generated;
+mod get;
 mod interrupted;
 mod mapped;
 mod memory;

@@ -4,6 +4,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::rows::Rows;
 use crate::query::SearchParams;
 use crate::query::changes::Placed;
 use crate::query::under_way::Query;
@@ -119,6 +120,9 @@ pub(crate) trait Searcher: Send + Sync + 'static {
     /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
+    /// Where its vectors lie.
+    fn rows(&self) -> Box<dyn Rows + '_>;
+
     /// How much has come of what is kept in memory, where searches do not wait for it.
     fn arrival(&self) -> Option<Arrival> {
         None
@@ -165,6 +169,9 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
+
+    /// [`Searcher::rows`].
+    fn rows(&self) -> Box<dyn Rows + '_>;
 
     /// [`Searcher::arrival`].
     fn arrival(&self) -> Option<Arrival>;
@@ -213,6 +220,10 @@ impl<S: Searcher> Opened for S {
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
         Searcher::samples(self, wanted, out)
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        Searcher::rows(self)
     }
 
     fn arrival(&self) -> Option<Arrival> {

@@ -10,6 +10,7 @@ mod loaded;
 mod memory;
 pub(crate) mod pages;
 pub mod reports;
+pub(crate) mod rows;
 
 pub use loaded::Arrival;
 pub(crate) use loaded::{CardUse, InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};

@@ -23,6 +23,7 @@ mod result;
 mod searching;
 mod stats;
 mod tier;
+mod vectors;
 mod verify;
 mod warm;
 
@@ -45,6 +46,7 @@ pub use result::SearchResult;
 pub use searching::Searching;
 pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;
+pub use vectors::StoredVectors;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
 
@@ -77,8 +79,8 @@ use result::collect;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tier::{OpenParts, Pages, arrives, card_profile, check_card, moves_lines, open_tier};
 
@@ -128,6 +130,8 @@ pub struct Index {
     nodes: Option<Arc<Nodes>>,
     /// The process that opened it.
     process: u32,
+    /// Where vectors lie, by id, once somebody has asked for some that do not lie in order.
+    located: OnceLock<Vec<u32>>,
 }
 
 /// What an open index keeps in memory, or one copy of it.
@@ -335,8 +339,7 @@ impl Index {
             false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
         };
         let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
-        let file = address.join(&manifest.paged_file().name);
-        let nodes = placement.nodes;
+        let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);
         let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {
             let read = if options.tier == TierChoice::Card { tier.profile() } else { &profile };
@@ -369,6 +372,7 @@ impl Index {
             engine,
             manifest,
             process: process(),
+            located: OnceLock::new(),
             card: options.card.as_ref().map(|card| card.profile().name.clone()),
             trouble,
         })
@@ -461,7 +465,9 @@ impl Index {
     }
 
     fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
-        self.split.fixed() + threads as u64 * self.thread_memory(in_flight, search_list as usize)
+        self.split.fixed()
+            + self.located_bytes()
+            + threads as u64 * self.thread_memory(in_flight, search_list as usize)
     }
 
     fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {

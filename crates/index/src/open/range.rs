@@ -9,6 +9,7 @@ use super::{Effort, Index, SearchOptions};
 use crate::error::IndexError;
 use crate::query::changes::Changes;
 use crate::query::{Counter, OwnCosts, QueryStats, SearchMode, SearchParams, SearchTotals};
+use bathyal_kernels::Metric;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl Index {
     /// outside it. Small indexes without a calibration are searched exactly.
     ///
     /// # Errors
-    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number.
+    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number, or below 0 under l2.
     pub fn range_search(
         &self,
         queries: &VectorFile,
@@ -132,6 +133,11 @@ impl Index {
     ) -> Result<(RangePlan, Vec<String>), IndexError> {
         if radius.is_nan() {
             return Err(IndexError::Parameter("the radius is not a number".into()));
+        }
+        if radius < 0.0 && self.metric() == Metric::L2 {
+            return Err(IndexError::Parameter(format!(
+                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the distance that is meant"
+            )));
         }
         if options.limit == Some(0) {
             return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));

@@ -178,6 +178,23 @@ impl Changes {
         self.inserted.iter().map(|some| some.bytes()).sum::<u64>() + 8 * bits as u64
     }
 
+    /// Where the vector `id` was built; `None` of one that was inserted, or is not there.
+    pub(crate) fn place(&self, id: u32) -> Option<u32> {
+        self.built.place(id).filter(|_| !self.is_deleted(id))
+    }
+
+    /// The vector `id` as it is stored, if it was inserted and is there.
+    pub(crate) fn inserted_row(&self, id: u32) -> Option<&[u8]> {
+        let some = self.inserted.iter().rfind(|some| some.first <= id).filter(|_| !self.is_deleted(id))?;
+        some.rows.get((id - some.first) as usize * self.row_bytes..)?.get(..self.row_bytes)
+    }
+
+    /// Whether the vector `id` is there.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        let held = self.built.place(id).is_some() || (self.built.next()..self.next).contains(&id);
+        held && !self.is_deleted(id)
+    }
+
     /// Whether a vector is deleted.
     #[inline]
     pub(crate) fn is_deleted(&self, id: u32) -> bool {

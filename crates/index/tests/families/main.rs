@@ -3,6 +3,7 @@
 //! A family joins by its lines in [`kinds::KINDS`], a tier by a line in [`places::PLACES`].
 
 mod answers;
+mod back;
 mod budgets;
 #[path = "../clustered/mod.rs"]
 mod clustered;

@@ -12,6 +12,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PageReads, Pages};
+use crate::family::rows::{PageRows, Rows};
 use crate::family::{Arrival, CardUse, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
@@ -357,6 +358,12 @@ impl Searcher for Cluster {
         let params = if self.arriving() { params.early() } else { *params };
         let probes = params.probes.min(self.centroids.groups());
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        let layout = &self.pages.layout;
+        let pages = (self.centroids.groups() * layout.group_pages()) as u32;
+        Box::new(PageRows { layout, set: &self.set, pages, ordered: false })
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

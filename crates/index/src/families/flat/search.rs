@@ -8,6 +8,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PageReads, Pages};
+use crate::family::rows::{PageRows, Rows};
 use crate::family::{Scanned, Searcher};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes};
@@ -250,6 +251,12 @@ impl Searcher for Flat {
     }
 
     /// Whatever the query, a scan reads everything.
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        let (layout, set) = (&self.pages.layout, &self.set);
+        let pages = set.vectors.div_ceil(layout.page_vectors() as u32);
+        Box::new(PageRows { layout, set, pages, ordered: true })
+    }
+
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
         out.resize(self.set.dim * wanted.min(1), 1.0);
     }

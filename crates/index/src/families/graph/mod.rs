@@ -30,6 +30,7 @@ mod relayout;
 mod repair;
 mod resident;
 mod rounds;
+mod rows;
 mod search;
 mod section;
 mod sizes;

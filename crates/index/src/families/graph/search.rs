@@ -13,6 +13,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::rows::Rows;
 use crate::family::{CardUse, Scanned, Searcher};
 use crate::format::csr::CsrLayout;
 use crate::format::offsets::Offsets;
@@ -383,6 +384,10 @@ impl Searcher for Graph {
         };
         let candidates = params.wanted().min(vectors as usize);
         shape.demand(candidates as f64, params.beam_width as f64, machine)
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        Box::new(self)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -10,6 +10,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::pages::{PageReads, Pages};
+use crate::family::rows::{PageRows, Rows};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
 use crate::partition::intake::Intake;
@@ -365,6 +366,12 @@ impl Searcher for Lsh {
         // A further place is read and looked at as a table is, but takes no hash.
         let shape = LshShape { tables: shape.tables * (1.0 + params.multi_probe as f64), ..shape };
         shape.demand(params.probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        let (layout, set) = (&self.pages.layout, &self.set);
+        let pages = self.entry.pages(layout, set.vectors.into()) as u32;
+        Box::new(PageRows { layout, set, pages, ordered: true })
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

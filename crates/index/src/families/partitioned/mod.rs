@@ -16,6 +16,7 @@ mod inspect;
 mod meta;
 mod open;
 mod plan;
+mod rows;
 mod search;
 mod section;
 mod shelf;

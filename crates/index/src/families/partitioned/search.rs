@@ -15,6 +15,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
+use crate::family::rows::Rows;
 use crate::family::{InPlace, Scanned, Searcher};
 use crate::format::identity::Identity;
 use crate::format::stored::StoredEntry;
@@ -128,7 +129,7 @@ impl Partitions {
     }
 
     /// An error unless these are the bytes of a partition.
-    fn check(&self, partition: u32, bytes: &[u8]) -> Result<(), IndexError> {
+    pub(super) fn check(&self, partition: u32, bytes: &[u8]) -> Result<(), IndexError> {
         let sound = || {
             subindex::check_bytes(bytes, self.identity, partition)?;
             let index = SubIndex::read(bytes, self.set.row_bytes())?;
@@ -418,6 +419,10 @@ impl Searcher for Partitions {
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
         let probes = params.probes.clamp(1, self.table.count());
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        Box::new(self)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -25,6 +25,7 @@ mod open;
 mod options;
 mod place;
 mod plan;
+mod rows;
 mod search;
 mod section;
 mod sizes;

@@ -14,6 +14,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::rows::Rows;
 use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
@@ -460,6 +461,10 @@ impl Searcher for Lists {
         let lists = effort::lists_of(&self.entry.calibration.curves, probes, params.prune);
         let candidates = if self.codes.is_some() { params.wanted() } else { 0 };
         self.shape().demand(probes as f64, lists, candidates as f64, machine)
+    }
+
+    fn rows(&self) -> Box<dyn Rows + '_> {
+        Box::new(self.list_rows())
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

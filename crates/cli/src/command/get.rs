@@ -1,0 +1,101 @@
+//! `bathyal get`.
+
+use std::path::Path;
+
+use bathyal_console::{Console, Failure};
+use bathyal_index::{Index, OpenOptions, StoredVectors};
+use bathyal_kernels::to_f32;
+use bathyal_tier::Control;
+use bathyal_vectors::{IdFile, VectorWriter};
+use serde::Serialize;
+
+use crate::arguments::GetArguments;
+
+/// Bytes of vectors that are written at once.
+const WRITE_BYTES: usize = 64 << 20;
+
+/// A vector that is printed.
+#[derive(Serialize)]
+struct Row {
+    id: u32,
+    vector: Vec<f32>,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Printed {
+    index: String,
+    element: &'static str,
+    dim: usize,
+    vectors: Vec<Row>,
+}
+
+/// What is written to a file.
+#[derive(Serialize)]
+struct Written {
+    index: String,
+    element: &'static str,
+    dim: usize,
+    vectors: usize,
+    output: String,
+}
+
+pub(super) fn run(arguments: &GetArguments, console: &Console) -> Result<(), Failure> {
+    let mut ids = arguments.ids.clone();
+    if let Some(file) = &arguments.file {
+        ids.extend_from_slice(IdFile::open(file)?.all_ids());
+    }
+    let options = OpenOptions {
+        memory_bytes: arguments.memory,
+        stripe: arguments.parts.stripe.clone(),
+        store: arguments.parts.store.options()?,
+        ..OpenOptions::default()
+    };
+    let index = Index::open(&arguments.index, &options)?;
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    match &arguments.output {
+        Some(output) => write(&index, &ids, output, control, console),
+        None => print(&index, &ids, control, console),
+    }
+}
+
+fn print(index: &Index, ids: &[u32], control: Control<'_>, console: &Console) -> Result<(), Failure> {
+    let StoredVectors { element, dim, bytes } = index.vectors(ids, control)?;
+    let row = |(id, row): (&u32, &[u8])| {
+        let mut vector = vec![0.0; dim];
+        to_f32(element, row, &mut vector);
+        Row { id: *id, vector }
+    };
+    let vectors: Vec<Row> = ids.iter().zip(bytes.chunks_exact(dim * element.size())).map(row).collect();
+    let line = |row: &Row| {
+        let values: Vec<String> = row.vector.iter().map(f32::to_string).collect();
+        format!("{}: {}", row.id, values.join(" "))
+    };
+    let text = vectors.iter().map(line).collect::<Vec<_>>().join("\n");
+    let index = index.path().display().to_string();
+    console.answer(&Printed { index, element: element.name(), dim, vectors }, &text)
+}
+
+fn write(
+    index: &Index,
+    ids: &[u32],
+    output: &Path,
+    control: Control<'_>,
+    console: &Console,
+) -> Result<(), Failure> {
+    let (element, dim) = (index.element(), index.dim());
+    let mut writer = VectorWriter::create(output, element, dim)?;
+    for some in ids.chunks((WRITE_BYTES / (dim * element.size())).max(1)) {
+        writer.push_rows(&index.vectors(some, control)?.bytes)?;
+    }
+    writer.finish()?;
+    let answer = Written {
+        index: index.path().display().to_string(),
+        element: element.name(),
+        dim,
+        vectors: ids.len(),
+        output: output.display().to_string(),
+    };
+    let text = format!("{}: {} vectors of {}, {} x {}", answer.output, ids.len(), answer.index, dim, element);
+    console.answer(&answer, &text)
+}

@@ -1,0 +1,71 @@
+//! The vectors of a graph, page by page or record by record.
+
+use super::layout::GraphLayout;
+use super::search::Graph;
+use crate::error::IndexError;
+use crate::family::EachVector;
+use crate::family::rows::Rows;
+use crate::query::set::VectorSet;
+use bathyal_tier::Span;
+
+impl Graph {
+    fn damaged_record(&self, place: u32, reason: String) -> IndexError {
+        self.set.damaged(format!("record {place}"), reason)
+    }
+}
+
+impl Rows for Graph {
+    fn set(&self) -> &VectorSet {
+        &self.set
+    }
+
+    fn units(&self) -> u32 {
+        match &self.layout {
+            GraphLayout::Padded(layout) => self.set.vectors.div_ceil(layout.records_per_page().max(1) as u32),
+            GraphLayout::Local(layout) => layout.pages(),
+            GraphLayout::Csr(_) => self.offsets.records() as u32,
+        }
+    }
+
+    fn unit_of(&self, place: u32) -> Option<u32> {
+        match &self.layout {
+            GraphLayout::Padded(layout) => Some(place / layout.records_per_page().max(1) as u32),
+            GraphLayout::Local(_) | GraphLayout::Csr(_) => None,
+        }
+    }
+
+    fn span(&self, unit: u32) -> Span {
+        match &self.layout {
+            GraphLayout::Padded(layout) => layout.span(unit * layout.records_per_page().max(1) as u32),
+            GraphLayout::Local(layout) => layout.span(unit),
+            GraphLayout::Csr(_) => self.offsets.span(unit),
+        }
+    }
+
+    fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError> {
+        match &self.layout {
+            GraphLayout::Padded(layout) => {
+                let records = layout.records_per_page().max(1) as u32;
+                let first = unit * records;
+                for id in first..(first + records).min(self.set.vectors) {
+                    let record =
+                        layout.decode(bytes, id).map_err(|reason| self.damaged_record(id, reason))?;
+                    each(id, record.vector)?;
+                }
+                Ok(())
+            }
+            GraphLayout::Local(layout) => {
+                let page = layout.decode(bytes, unit);
+                let page = page.map_err(|reason| self.set.damaged(format!("page {unit}"), reason))?;
+                let held = layout.places(unit).len();
+                let rows = page.vectors.chunks_exact(self.set.row_bytes());
+                page.ids().zip(rows).take(held).try_for_each(|(id, row)| each(id, row))
+            }
+            GraphLayout::Csr(layout) => {
+                let record =
+                    layout.decode(bytes, unit).map_err(|reason| self.damaged_record(unit, reason))?;
+                each(record.id, record.vector)
+            }
+        }
+    }
+}

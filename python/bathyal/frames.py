@@ -1,0 +1,172 @@
+"""Columns and frames of pandas, Arrow and polars as arrays. None of these is imported: who passes one has it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from bathyal.inputs import Called
+
+
+def array(value: Any, called: Called) -> NDArray[Any] | None:
+    """The vectors of a frame or a column; None of anything else."""
+    for module, convert in (("pandas", _of_pandas), ("pyarrow", _of_arrow), ("polars", _of_polars)):
+        library = sys.modules.get(module)
+        # A module that is being imported, or could not be, has none of its classes.
+        if library is not None and type(value).__module__.partition(".")[0] == module:
+            return convert(library, value, called)
+    return None
+
+
+def _one_column(columns: list[str], lists: list[str], called: Called, kind: str) -> str | None:
+    """The column of lists that is meant; None where all are columns of numbers."""
+    if not lists:
+        return None
+    if len(columns) > 1:
+        raise ValueError(
+            f"{called.name} is a {kind} with the columns {columns}; expected one of vectors, or numbers in all: "
+            f"choose one, as {called.name}[{lists[0]!r}]"
+        )
+    return lists[0]
+
+
+def _nulls(called: Called) -> ValueError:
+    return ValueError(f"{called.name} has missing values (nulls); leave their rows out")
+
+
+def _of_pandas(pandas: Any, value: Any, called: Called) -> NDArray[Any] | None:
+    if isinstance(value, pandas.DataFrame):
+        lists = [
+            str(name)
+            for name, kind in value.dtypes.items()
+            if kind == np.dtype(object) or _is_list(pandas, kind)
+        ]
+        if _one_column([str(name) for name in value.columns], lists, called, "DataFrame") is not None:
+            return _of_pandas(pandas, value.iloc[:, 0], called)
+        numbers: NDArray[Any] = value.to_numpy()
+        if numbers.dtype == object and bool(value.isna().to_numpy().any()):
+            raise _nulls(called)
+        numeric = all(pandas.api.types.is_numeric_dtype(kind) for kind in value.dtypes)
+        # Whole numbers that could be missing are objects of numpy.
+        return value.to_numpy(dtype=np.float64) if numbers.dtype == object and numeric else numbers
+    if not isinstance(value, pandas.Series):
+        return None
+    if _is_list(pandas, value.dtype):
+        return _of_arrow(sys.modules["pyarrow"], value.array.__arrow_array__(), called)
+    held: NDArray[Any] = value.to_numpy()
+    if held.dtype == object:
+        missing = [row for row, one in enumerate(held) if one is None or one is pandas.NA or _is_nan(one)]
+        if missing:
+            raise ValueError(f"{called.name}: row {missing[0]} is missing; leave such rows out")
+        if not len(held):
+            return np.empty((0, 0), np.float32)
+    return held
+
+
+def _is_nan(one: Any) -> bool:
+    return isinstance(one, float) and one != one
+
+
+def _is_list(pandas: Any, kind: Any) -> bool:
+    """Whether a dtype of pandas is that of an Arrow column of lists."""
+    arrow = getattr(pandas, "ArrowDtype", None)
+    if arrow is None or not isinstance(kind, arrow):
+        return False
+    return _lists(sys.modules["pyarrow"], kind.pyarrow_dtype)
+
+
+def _lists(arrow: Any, kind: Any) -> bool:
+    types = arrow.types
+    if isinstance(kind, arrow.BaseExtensionType):
+        kind = kind.storage_type
+    return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
+
+
+def _of_arrow(arrow: Any, value: Any, called: Called) -> NDArray[Any] | None:
+    if isinstance(value, arrow.Table | arrow.RecordBatch):
+        lists = [field.name for field in value.schema if _lists(arrow, field.type)]
+        if _one_column(value.schema.names, lists, called, type(value).__name__) is not None:
+            return _of_arrow(arrow, value.column(0), called)
+        raise ValueError(
+            f"{called.name} is a {type(value).__name__} without a column of lists; expected one of vectors"
+        )
+    if isinstance(value, arrow.ChunkedArray):
+        parts = [_of_arrow(arrow, chunk, called) for chunk in value.chunks if len(chunk)]
+        held = [part for part in parts if part is not None]
+        if len({part.shape[1:] for part in held}) > 1:
+            raise ValueError(f"{called.name}: its lists are not equally long; expected {called.name} x dim")
+        if not held:
+            return np.empty((0, 0), np.float32)
+        return held[0] if len(held) == 1 else np.concatenate(held)
+    if not isinstance(value, arrow.Array):
+        return None
+    if isinstance(value, arrow.ExtensionArray):
+        value = value.storage
+    if value.null_count:
+        raise _nulls(called)
+    return _of_lists(arrow, value, called) if _lists(arrow, value.type) else _numbers(arrow, value, called)
+
+
+def _of_lists(arrow: Any, column: Any, called: Called) -> NDArray[Any]:
+    """A column of lists that are equally long."""
+    if arrow.types.is_fixed_size_list(column.type):
+        dim = column.type.list_size
+    else:
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        dim = int(lengths[0]) if len(lengths) else 0
+        if (lengths != dim).any():
+            row = int(np.argmax(lengths != dim))
+            raise ValueError(
+                f"{called.name}: row {row} has another length ({lengths[row]}) than row 0 ({dim}); expected "
+                f"{called.name} x dim"
+            )
+    values = column.flatten()
+    if values.null_count:
+        raise _nulls(called)
+    return _numbers(arrow, values, called).reshape(len(column), dim)
+
+
+def _numbers(arrow: Any, values: Any, called: Called) -> NDArray[Any]:
+    if not (arrow.types.is_integer(values.type) or arrow.types.is_floating(values.type)):
+        raise ValueError(
+            f"{called.name} holds {values.type}, expected float, halffloat, uint8 or int8: use .cast(...)"
+        )
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _of_polars(polars: Any, value: Any, called: Called) -> NDArray[Any] | None:
+    if isinstance(value, polars.LazyFrame):
+        raise TypeError(
+            f"{called.name} is a LazyFrame, which holds nothing yet: pass {called.name}.collect()"
+        )
+    if isinstance(value, polars.DataFrame):
+        lists = [name for name, kind in value.schema.items() if kind.is_nested() or kind == polars.Object]
+        if _one_column(value.columns, lists, called, "DataFrame") is not None:
+            return _of_polars(polars, value.to_series(0), called)
+        if any(count for count in value.null_count().row(0)):
+            raise _nulls(called)
+        numbers: NDArray[Any] = value.to_numpy()
+        return numbers
+    if not isinstance(value, polars.Series):
+        return None
+    if value.null_count():
+        raise _nulls(called)
+    if isinstance(value.dtype, polars.Array):
+        value = value.arr.to_list()
+    if not isinstance(value.dtype, polars.List):
+        held: NDArray[Any] = value.to_numpy()
+        return held
+    lengths = value.list.len()
+    if lengths.n_unique() > 1:
+        raise ValueError(f"{called.name}: its lists are not equally long; expected {called.name} x dim")
+    values = value.explode()
+    if len(value) and lengths[0] and values.null_count():
+        raise _nulls(called)
+    dim = lengths[0] if len(value) else 0
+    flat: NDArray[Any] = values.to_numpy() if dim else np.empty(0, np.float32)
+    return flat.reshape(len(value), dim)
