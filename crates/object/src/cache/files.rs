@@ -101,11 +101,7 @@ impl Files {
         }
         let lines = options.open(folder.join("slots")).map_err(failed)?;
         let path = folder.join("blocks");
-        let blocks = match options.clone().custom_flags(libc::O_DIRECT).open(&path) {
-            Ok(blocks) => blocks,
-            // Not every file system can.
-            Err(_) => options.open(&path).map_err(failed)?,
-        };
+        let blocks = past_the_page_cache(&options, &path).map_err(failed)?;
         let files = Files { folder: folder.to_path_buf(), blocks, lines, slots: slots as u32, _lock: lock };
         let found = files.found().map_err(failed)?;
         // A length that is known at once keeps the file system from setting more aside, and gives back what is too much.
@@ -169,6 +165,15 @@ impl Files {
         self.blocks.write_all_at(&buffer[..whole], u64::from(slot) * BLOCK_BYTES)?;
         self.lines.write_all_at(&line.to_bytes(), (u64::from(slot) + 1) * LINE_BYTES as u64)
     }
+}
+
+/// Opens the file, past the page cache where the system and the file system can: blocks are in memory already.
+fn past_the_page_cache(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    if let Ok(file) = options.clone().custom_flags(libc::O_DIRECT).open(path) {
+        return Ok(file);
+    }
+    options.open(path)
 }
 
 #[cfg(test)]

@@ -44,11 +44,13 @@ impl MmapTier {
             issue_ns: 0,
         };
         let tier = MmapTier { bytes: Arc::new(bytes), profile };
+        #[cfg(target_os = "linux")]
         tier.forget(&file);
         Ok(tier)
     }
 
-    /// Gives back the page cache's pages of the file.
+    /// Gives back the page cache's pages of the file; other systems are not asked, and the count of faults shows it.
+    #[cfg(target_os = "linux")]
     fn forget(&self, file: &File) {
         use std::os::fd::AsRawFd;
         // SAFETY: an open descriptor and no pointer. Advice that is refused leaves pages, which the count of faults shows.

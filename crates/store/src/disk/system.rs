@@ -45,7 +45,22 @@ fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+/// Renames with the system's `flags`; [`io::ErrorKind::Unsupported`] where the file system knows none of them.
+#[cfg(target_os = "macos")]
+fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
+    let (from, to) = (c_string(from)?, c_string(to)?);
+    // SAFETY: both names are C strings that live until the call has returned.
+    if unsafe { libc::renamex_np(from.as_ptr(), to.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOTSUP | libc::EINVAL) => Err(io::Error::new(io::ErrorKind::Unsupported, error)),
+        _ => Err(error),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 fn rename_with(_: &Path, _: &Path, _: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -54,9 +69,13 @@ fn rename_with(_: &Path, _: &Path, _: u32) -> io::Result<()> {
 const NO_REPLACE: u32 = libc::RENAME_NOREPLACE;
 #[cfg(target_os = "linux")]
 const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
-#[cfg(not(target_os = "linux"))]
+#[cfg(target_os = "macos")]
+const NO_REPLACE: u32 = libc::RENAME_EXCL;
+#[cfg(target_os = "macos")]
+const EXCHANGE: u32 = libc::RENAME_SWAP;
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const NO_REPLACE: u32 = 1;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const EXCHANGE: u32 = 2;
 
 impl Disk for SystemDisk {

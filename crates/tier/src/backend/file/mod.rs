@@ -55,6 +55,7 @@ pub struct FileTier {
     file: Arc<File>,
     path: PathBuf,
     len: u64,
+    #[cfg(target_os = "linux")]
     uring: bool,
     direct: bool,
     profile: TierProfile,
@@ -85,7 +86,15 @@ impl FileTier {
             depth: 128,
             issue_ns: 0,
         };
-        Ok(FileTier { file: Arc::new(file), path, len, uring, direct, profile })
+        Ok(FileTier {
+            file: Arc::new(file),
+            path,
+            len,
+            #[cfg(target_os = "linux")]
+            uring,
+            direct,
+            profile,
+        })
     }
 
     /// Whether reads go past the page cache.
