@@ -58,7 +58,9 @@ def check(wheel, python):
         subprocess.run([python, "-m", "venv", environment], check=True)
         scripts = environment / ("Scripts" if os.name == "nt" else "bin")
         # Nothing but the environment is on the path: no cargo, no rustc, no compiler.
-        kept = {name: os.environ[name] for name in os.environ if not re.match("CARGO|RUST|PYTHON|VIRTUAL", name)}
+        kept = {
+            name: os.environ[name] for name in os.environ if not re.match("CARGO|RUST|PYTHON|VIRTUAL", name)
+        }
         kept["PATH"] = str(scripts)
         for tool in ("cargo", "rustc", "cc"):
             assert shutil.which(tool, path=kept["PATH"]) is None, f"{tool} is in {scripts}"
@@ -96,7 +98,10 @@ def main():
         sys.exit(f"no Python from {LEAST[0]}.{LEAST[1]} up was found; name one by --python")
     for python in pythons:
         version = answer(python, "import platform; print(platform.python_version())")
-        print(f"{wheel.name}: Python {version}: bathyal {check(wheel, python)} is installed and answers", flush=True)
+        print(
+            f"{wheel.name}: Python {version}: bathyal {check(wheel, python)} is installed and answers",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

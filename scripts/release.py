@@ -20,7 +20,9 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 # Sections of Keep a Changelog, in its order.
 SECTIONS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
-HEADING = re.compile(r"## (?:\[?(?P<version>\d+\.\d+\.\d+)\]? - (?P<date>\d{4}-\d{2}-\d{2})|\[?Unreleased\]?)")
+HEADING = re.compile(
+    r"## (?:\[?(?P<version>\d+\.\d+\.\d+)\]? - (?P<date>\d{4}-\d{2}-\d{2})|\[?Unreleased\]?)"
+)
 
 
 def read(root, name):
@@ -56,7 +58,9 @@ def disagreements(root=ROOT):
         for package in tomllib.loads(read(root, "Cargo.lock"))["package"]
         if package["name"].startswith("bathyal") and "source" not in package
     }
-    found += [f"Cargo.lock: {name} is {one}; run cargo check" for name, one in locked.items() if one != wanted]
+    found += [
+        f"Cargo.lock: {name} is {one}; run cargo check" for name, one in locked.items() if one != wanted
+    ]
     cited = re.search(r"^version: (.*)$", read(root, "CITATION.cff"), re.MULTILINE)
     if cited is None or cited[1].strip("\"'") != wanted:
         found.append(f"CITATION.cff: version is {cited and cited[1]}, it should be {wanted}")
@@ -71,13 +75,17 @@ def changelog_complaints(text):
             headings.append(line)
             sections = []
             if not HEADING.fullmatch(line):
-                found.append(f"CHANGELOG.md:{number}: a version is '## 1.2.3 - 2026-01-31' or '## Unreleased': {line}")
+                found.append(
+                    f"CHANGELOG.md:{number}: a version is '## 1.2.3 - 2026-01-31' or '## Unreleased': {line}"
+                )
         elif line.startswith("### "):
             name = line.removeprefix("### ")
             if name not in SECTIONS:
                 found.append(f"CHANGELOG.md:{number}: no section of Keep a Changelog: {name}")
             elif name in sections or (sections and SECTIONS.index(name) < SECTIONS.index(sections[-1])):
-                found.append(f"CHANGELOG.md:{number}: sections go {', '.join(SECTIONS)}, each once a version: {name}")
+                found.append(
+                    f"CHANGELOG.md:{number}: sections go {', '.join(SECTIONS)}, each once a version: {name}"
+                )
             else:
                 sections.append(name)
     if not headings or "Unreleased" not in headings[0]:

@@ -46,7 +46,7 @@ def recall(found, exact):
 
 
 def judge(what, expected, measure):
-    """Prints the recall in each expected result file (family, path); ends the program where one is missing or poor."""
+    """Prints the recall in each expected result file (family, path); ends the program for a missing or poor one."""
     families = {}
     for family, path in expected:
         if not Path(path).is_file():
@@ -59,4 +59,6 @@ def judge(what, expected, measure):
         (worst, poor), (best, _) = min(results), max(results)
         print(f"{what}: {family}: {len(results)} configurations, recall {worst:.3f} to {best:.3f}")
         if best < BEST or worst < WORST:
-            sys.exit(f"{what}: {family}: recall should reach {BEST} and be at least {WORST} everywhere ({poor})")
+            sys.exit(
+                f"{what}: {family}: recall should reach {BEST} and be at least {WORST} everywhere ({poor})"
+            )

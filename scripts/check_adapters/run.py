@@ -1,8 +1,9 @@
 """Runs the adapters in bench/ann_benchmarks by the programs that they are for, over small generated sets.
 
-ann-benchmarks and big-ann-benchmarks are fetched at the commits below into the work folder, with the adapter in its
-place and generated sets where real ones would be. Their own ``run.py`` runs every configuration, outside Docker. Each
-configuration has to leave its result file, by the name that the program gives it, with the recall that it is due.
+ann-benchmarks and big-ann-benchmarks are fetched at the commits below into the work folder, with the adapter in
+its place and generated sets where real ones would be. Their own programs run every configuration, outside Docker.
+Each configuration has to leave its result file, by the name that the program gives it, with the recall that it is
+due.
 
 Wants Python with bathyal, PyYAML, numpy, h5py and whatever else these programs import (``make check-adapters``).
 """

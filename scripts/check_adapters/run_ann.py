@@ -49,7 +49,17 @@ def main():
 
         for batch in (False, True):
             mode = ["--batch"] if batch else []
-            command = ["run.py", "--local", "--dataset", name, "--algorithm", "bathyal", "--runs", "1", "--force"]
+            command = [
+                "run.py",
+                "--local",
+                "--dataset",
+                name,
+                "--algorithm",
+                "bathyal",
+                "--runs",
+                "1",
+                "--force",
+            ]
             done = subprocess.run([sys.executable, *command, *mode], text=True, capture_output=True)
             print(done.stdout[-2000:] + done.stderr[-4000:], file=sys.stderr) if done.returncode else None
             judge(f"ann-benchmarks {name} {' '.join(mode)}".rstrip(), expected(name, metric, batch), measure)

@@ -37,7 +37,9 @@ def generated(name):
         def vectors(self):
             base, queries = clusters(dim, 11)
             if element == "uint8":
-                base, queries = (np.clip(rows * 20 + 128, 0, 255).astype(np.uint8) for rows in (base, queries))
+                base, queries = (
+                    np.clip(rows * 20 + 128, 0, 255).astype(np.uint8) for rows in (base, queries)
+                )
             return base, queries
 
         def exact(self):
