@@ -81,7 +81,7 @@ def check(wheel, python):
         if said != f"bathyal {version}" or f"-{version}-" not in wheel.name:
             sys.exit(f"{wheel.name} says {version}, and its command says {said}")
         run(command, "build", "base.npy", "command.index", "--metric", "l2", "--json")
-        run(command, "search", "command.index", "queries.npy", "--k", "5", "--json")
+        run(command, "search", "command.index", "queries.npy", "-k", "5", "--json")
         return version
 
 

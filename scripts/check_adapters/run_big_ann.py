@@ -3,7 +3,6 @@
 The sets of the configurations are replaced by generated ones of their element, metric and kind of search.
 """
 
-import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import yaml
-from judging import COUNT, QUERIES, clusters, judge, nearest, recall
+from judging import COUNT, QUERIES, Here, clusters, judge, nearest, recall
 
 CONFIGURATION = "neurips23/ood/bathyal/config.yaml"
 # Element, metric and dimensions of what stands for the set of that name.
@@ -80,13 +79,12 @@ def answers(path, ranged):
 
 def main():
     sys.path.insert(0, ".")
-    # The program's worker has to see the sets that are registered here.
-    multiprocessing.set_start_method("fork")
     import benchmark.main
     from benchmark.algorithms.definitions import get_definitions
     from benchmark.datasets import DATASETS
     from benchmark.results import get_result_filename
 
+    benchmark.main.multiprocessing = Here
     configured = yaml.safe_load(Path(CONFIGURATION).read_text())
     if configured.keys() != STANDS_FOR.keys():
         sys.exit(f"{CONFIGURATION} has the sets {[*configured]}, here are {[*STANDS_FOR]}")
