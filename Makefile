@@ -27,7 +27,8 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing \
+	check-wheel check-adapters
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -195,6 +196,39 @@ check-rdma: ## the command and a memory node in a guest with an RDMA device, emu
 check-memory: ## tests of distances and lists under valgrind, which knows AVX2 and hides AVX-512
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="valgrind --quiet --error-exitcode=9" \
 		$(CARGO) test -p bathyal-kernels --lib --locked -- --test-threads 2 distance:: topk::
+
+# What builds wheels for an old glibc, in an environment of its own.
+WHEEL_VENV := target/wheel-venv
+WHEEL_TARGET ?= $(shell uname -m)-unknown-linux-gnu
+
+$(WHEEL_VENV)/.tools:
+	$(PYTHON) -m venv $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		maturin==1.16.0 ziglang==0.17.1 cargo-zigbuild==0.24.1 auditwheel==6.8.2
+	@touch $@
+
+check-wheel: $(WHEEL_VENV)/.tools ## a manylinux wheel, installed without Rust for each Python here; many minutes
+	rm -rf target/wheels
+	PATH="$(CURDIR)/$(WHEEL_VENV)/bin:$$PATH" maturin build --release --locked --zig --target $(WHEEL_TARGET) \
+		--compatibility manylinux2014 --out target/wheels
+	$(WHEEL_VENV)/bin/auditwheel show target/wheels/*.whl
+	$(PYTHON) scripts/check_wheel.py target/wheels/*.whl
+
+# Where the sources of the two programs come from: a repository, or a copy of one.
+ANN_BENCHMARKS ?= https://github.com/erikbern/ann-benchmarks
+BIG_ANN_BENCHMARKS ?= https://github.com/harsha-simhadri/big-ann-benchmarks
+ADAPTERS_VENV := target/adapters-venv
+
+$(ADAPTERS_VENV)/.installed: $(SOURCES)
+	$(PYTHON) -m venv $(ADAPTERS_VENV)
+	$(ADAPTERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(ADAPTERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		ansicolors docker h5py numpy psutil pyyaml requests scikit-learn scipy
+	@touch $@
+
+check-adapters: $(ADAPTERS_VENV)/.installed ## ann-benchmarks and big-ann-benchmarks run all our configurations; wants git and a network
+	$(ADAPTERS_VENV)/bin/python scripts/check_adapters/run.py --work target/adapters \
+		--ann-benchmarks "$(ANN_BENCHMARKS)" --big-ann-benchmarks "$(BIG_ANN_BENCHMARKS)"
 
 ci: ## what the continuous integration runs
 	.ci/run

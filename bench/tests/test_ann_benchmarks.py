@@ -1,16 +1,21 @@
 """The adapters for ann-benchmarks and big-ann-benchmarks, called as those programs call them.
 
 Their base classes and their list of data sets are not here: what stands in for them has the same names and
-signatures, so that the adapters are imported as they are.
+signatures, so that the adapters are imported as they are. ``make check-adapters`` runs the programs themselves.
 """
 
+import functools
+import hashlib
 import importlib
+import itertools
+import json
 import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import bathyal
 
@@ -66,21 +71,21 @@ def test_ann_benchmarks_builds_and_asks(folder, vectors, distance, metric):
     (algorithms / "base").mkdir()
     (algorithms / "base/module.py").write_text(BASE)
     module = importlib.import_module("ann_benchmarks.algorithms.bathyal.module")
-    options = {"family": "graph", "max_degree": 24, "search_list": 50, "tier": "dram", "beam_width": 4}
+    options = {"family": "graph", "max_degree": 24, "search_list": 50, "tier": "dram"}
     algorithm = module.Bathyal(distance, options)
     try:
         algorithm.fit(base)
         exact = bathyal.groundtruth(base, queries, metric=metric, k=K, progress=False)[0]
         recalls = []
         for search_list in (10, 100):
-            algorithm.set_query_arguments(search_list)
+            algorithm.set_query_arguments({"search_list": search_list, "beam_width": 4})
             single = [algorithm.query(query, K) for query in queries]
             assert all(len(one) == len(set(one)) == K for one in single)
             algorithm.batch_query(queries, K)
             assert np.array_equal(algorithm.get_batch_results(), single)
             assert len(algorithm.get_batch_latencies()) == QUERIES
             assert algorithm.get_additional()["dist_comps"] > 0
-            assert f"search_list={search_list}" in str(algorithm)
+            assert f"'search_list': {search_list}" in str(algorithm)
             recalls.append(recall(single, exact))
         assert recalls[0] <= recalls[1]
         assert recalls[1] > 0.95
@@ -154,3 +159,148 @@ def test_big_ann_benchmarks_builds_loads_and_asks(folder, vectors):
     hits = sum(len(true[row] & set(ids[limits[row] : limits[row + 1]])) for row in range(QUERIES))
     assert hits > 0.95 * sum(map(len, true))
     again.done()
+
+
+def ann_configurations():
+    """What ann-benchmarks runs: ``(options of a build, options of a search)``."""
+    configured = yaml.safe_load((ADAPTERS / "ann-benchmarks/bathyal/config.yml").read_text())
+    for algorithm in configured["float"]["any"]:
+        for group in algorithm["run_groups"].values():
+            for options in group["arg_groups"]:
+                lists = [value if isinstance(value, list) else [value] for value in options.values()]
+                for values in itertools.product(*lists):
+                    for query in itertools.product(*group["query_args"]):
+                        yield dict(zip(options, values, strict=True)), *(query or ({},))
+
+
+def big_ann_configurations():
+    """What big-ann-benchmarks runs: ``(options of a build, options of a search)``."""
+    configured = yaml.safe_load((ADAPTERS / "big-ann-benchmarks/bathyal/config.yaml").read_text())
+    for algorithms in configured.values():
+        for group in algorithms["bathyal"]["run-groups"].values():
+            yield from itertools.product(json.loads(group["args"]), json.loads(group["query-args"]))
+
+
+def distinct(which):
+    """Each dictionary once."""
+    found = {json.dumps(options[which], sort_keys=True) for options in configurations()}
+    return [json.loads(text) for text in sorted(found)]
+
+
+def configurations():
+    return [*ann_configurations(), *big_ann_configurations()]
+
+
+# Another value than each option has, with which the index or its answers have to be others. An option that a
+# configuration gains needs its line here.
+OTHERWISE = {
+    "max_degree": 12,
+    "search_list": 33,
+    "group_vectors": 20,
+    "layout": {"padded": "page_local", "page_local": "padded", "grouped": "coupled", "coupled": "grouped"},
+    "tier": {"file": "dram", "dram": "file"},
+}
+OPEN = ("tier", "memory")
+
+
+@functools.cache
+def built(text, folder):
+    """The hash of the index that these options build, and the index."""
+    options = json.loads(text)
+    base = np.random.default_rng(3).normal(0, 1, (1500, DIM)).astype(np.float32)
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    bathyal.build(base, path, seed=1, threads=1, progress=False, **options).close()
+    state = hashlib.sha256()
+    for file in sorted(path.iterdir()):
+        state.update(file.read_bytes())
+    return state.hexdigest(), path
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory):
+    return tmp_path_factory.mktemp("indexes")
+
+
+def build_options(options):
+    return json.dumps({name: options[name] for name in options if name not in OPEN}, sort_keys=True)
+
+
+def other(name, value):
+    otherwise = OTHERWISE[name]
+    return otherwise[value] if isinstance(otherwise, dict) else otherwise
+
+
+def test_configurations_name_families_that_are_there():
+    named = {options["family"] for options, _ in configurations()}
+    assert {"cluster", "graph", "spann", "flat"} <= named <= bathyal.families().keys()
+
+
+@pytest.mark.parametrize("options", distinct(0), ids=str)
+def test_every_option_of_a_build_takes_effect(options, indexes):
+    there, path = built(build_options(options), indexes)
+    for name, value in options.items():
+        if name == "family":
+            continue
+        changed = options | {name: other(name, value)}
+        if name not in OPEN:
+            assert built(build_options(changed), indexes)[0] != there, name
+            continue
+        queries = np.random.default_rng(4).normal(0, 1, (20, DIM)).astype(np.float32)
+        costs = []
+        for opening in (options, changed):
+            with bathyal.open(path, **{name: opening[name]}) as index:
+                costs.append(index.search(queries, K).stats.dram_bytes)
+        assert costs[0] != costs[1], name
+
+
+@pytest.mark.parametrize(("options", "asked"), configurations(), ids=str)
+def test_every_option_of_a_search_takes_effect(options, asked, indexes):
+    _, path = built(build_options(options), indexes)
+    queries = np.random.default_rng(5).normal(0, 1, (40, DIM)).astype(np.float32)
+    with bathyal.open(path) as index:
+
+        def cost(asked):
+            stats = index.search(queries, K, **asked).stats
+            return stats.threads if "threads" in asked else None, stats.distance_computations_per_query
+
+        here = cost(asked)
+        if "threads" in asked:
+            assert cost(asked | {"threads": 1})[0] != here[0]
+        if "search_list" in asked:
+            # Long lists look at all of so small a set.
+            longer = 2 * asked["search_list"]
+            changed = longer if longer < 600 else asked["search_list"] // 4
+            assert cost(asked | {"search_list": changed})[1] != here[1]
+        if "recall" in asked:
+            assert cost(asked | {"recall": 0.999 if asked["recall"] < 0.9 else 0.5})[1] != here[1]
+        assert asked.keys() <= {"threads", "search_list", "recall"}
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "complaint"),
+    [
+        ({"family": "cluster", "max_degree": 32}, {}, "max_degree"),
+        ({"family": "flat", "group_vectors": 32}, {}, "group_vectors"),
+        ({"family": "graph", "maxdegree": 32}, {}, "maxdegree"),
+        ({"family": "cluster", "teir": "file"}, {}, "teir"),
+        ({"family": "cluster"}, {"beam_width": 8}, "beam_width"),
+        ({"family": "flat"}, {"search_list": 40}, "search_list"),
+        ({"family": "graph"}, {"probes": 4}, "probes"),
+        ({"family": "graph"}, {"serach_list": 40}, "serach_list"),
+    ],
+)
+def test_options_without_effect_are_refused(folder, vectors, options, asked, complaint):
+    base, queries = vectors
+    algorithms = folder / "ann_benchmarks/algorithms"
+    shutil.copytree(ADAPTERS / "ann-benchmarks/bathyal", algorithms / "bathyal")
+    (algorithms / "base").mkdir()
+    (algorithms / "base/module.py").write_text(BASE)
+    module = importlib.import_module("ann_benchmarks.algorithms.bathyal.module")
+    algorithm = module.Bathyal("euclidean", options)
+    algorithm.set_query_arguments(asked)
+    try:
+        with pytest.raises((ValueError, TypeError), match=complaint):
+            algorithm.fit(base)
+            algorithm.query(queries[0], K)
+    finally:
+        algorithm.done()

@@ -8,13 +8,12 @@ use crate::arrays::queries as queries_of;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchArguments, memory_of};
 use bathyal_index::{Index, IndexError, SearchOptions, SearchResult, Searching};
+use bathyal_tier::bell;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -22,7 +21,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// What search threads tell the event loop.
 struct Bell {
     rung_for: Mutex<Vec<u64>>,
-    socket: UnixStream,
+    socket: bell::Bell,
 }
 
 /// Tells that one search can go on or has ended.
@@ -78,7 +77,7 @@ struct Searches {
 pub(crate) struct Awaited {
     searches: Mutex<Searches>,
     bell: Arc<Bell>,
-    socket: UnixStream,
+    socket: bell::Bell,
 }
 
 /// A search's number, and its answers or why there are none.
@@ -117,20 +116,22 @@ impl Awaited {
 impl Awaited {
     #[new]
     fn new() -> PyResult<Awaited> {
-        let pair = || -> std::io::Result<(UnixStream, UnixStream)> {
-            let (ours, theirs) = UnixStream::pair()?;
-            ours.set_nonblocking(true)?;
-            theirs.set_nonblocking(true)?;
-            Ok((ours, theirs))
-        };
-        let (ours, theirs) = pair().map_err(|e| PyOSError::new_err(format!("cannot make a socket: {e}")))?;
+        let (ours, theirs) =
+            bell::bells().map_err(|e| PyOSError::new_err(format!("cannot make a socket: {e}")))?;
         let bell = Arc::new(Bell { rung_for: Mutex::default(), socket: theirs });
         Ok(Awaited { searches: Mutex::default(), bell, socket: ours })
     }
 
     /// What the event loop watches for reading.
+    #[cfg(unix)]
     fn fileno(&self) -> i32 {
-        self.socket.as_raw_fd()
+        std::os::fd::AsRawFd::as_raw_fd(&self.socket)
+    }
+
+    /// What the event loop watches for reading.
+    #[cfg(windows)]
+    fn fileno(&self) -> u64 {
+        std::os::windows::io::AsRawSocket::as_raw_socket(&self.socket)
     }
 
     /// Begins a search; the number that it will be told by.

@@ -293,13 +293,16 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
 /// Puts `bytes` at `path` at once, readable by this user alone.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
     let half = path.with_extension("new");
     let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()));
     // One that a kill left has whatever permissions it has.
     let _ = std::fs::remove_file(&half);
-    let mut file =
-        std::fs::File::options().write(true).create_new(true).mode(0o600).open(&half).map_err(named)?;
+    let mut options = std::fs::File::options();
+    options.write(true).create_new(true);
+    // Elsewhere what lies in a user's folder is that user's by what the folder says.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&half).map_err(named)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(named)?;
     std::fs::rename(&half, path).map_err(named)
 }

@@ -126,11 +126,31 @@ pub struct ReadFault {
 }
 
 impl ReadFault {
+    /// What an operation on a file says.
+    pub fn of_error(error: &std::io::Error) -> ReadFault {
+        let number = error.raw_os_error();
+        // The numbers of Windows are its own.
+        if cfg!(windows) {
+            let kind = match error.kind() {
+                std::io::ErrorKind::NotFound => FaultKind::Gone,
+                std::io::ErrorKind::PermissionDenied => FaultKind::Denied,
+                std::io::ErrorKind::ResourceBusy => FaultKind::Throttled,
+                _ => FaultKind::Device,
+            };
+            return ReadFault { kind, errno: number.unwrap_or(0) };
+        }
+        ReadFault::system(number.unwrap_or(libc::EIO))
+    }
+
     /// A failure that the operating system has a number for.
     pub fn system(errno: i32) -> ReadFault {
         let kind = match errno {
-            libc::EAGAIN | libc::EBUSY | libc::EDQUOT => FaultKind::Throttled,
-            libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ESTALE | libc::EBADF => FaultKind::Gone,
+            libc::EAGAIN | libc::EBUSY => FaultKind::Throttled,
+            #[cfg(unix)]
+            libc::EDQUOT => FaultKind::Throttled,
+            libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::EBADF => FaultKind::Gone,
+            #[cfg(unix)]
+            libc::ESTALE => FaultKind::Gone,
             libc::ECONNRESET
             | libc::ECONNREFUSED
             | libc::ECONNABORTED

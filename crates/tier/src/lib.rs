@@ -9,6 +9,7 @@
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
+pub mod bell;
 mod buffers;
 pub mod conformance;
 pub mod contract;

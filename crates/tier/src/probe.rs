@@ -14,6 +14,7 @@ use crate::backend::sim::random::Dice;
 use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::TierError;
+use crate::thread_time::thread_ns;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
@@ -301,17 +302,9 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
     })
 }
 
-/// Processor time of the calling thread so far; nothing where the system does not tell.
+/// Processor time of the calling thread so far.
 fn thread_time() -> Duration {
-    let mut time = std::mem::MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the result has room.
-    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) } != 0 {
-        return Duration::ZERO;
-    }
-    // SAFETY: zeroed bytes are a valid `timespec`, and the call has filled them.
-    let time = unsafe { time.assume_init() };
-    #[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // 32 bits wide on some systems
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    Duration::from_nanos(thread_ns())
 }
 
 /// Loads every cache line of a span in place, which is what reading means on an addressable tier.

@@ -1,13 +1,13 @@
 //! A matrix of vectors, mapped from a file or held in memory.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bathyal_kernels::{Element, Metric, MetricName};
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 
 use super::error::VectorError;
 use super::format::{FileFormat, Layout, MAX_DIM};
@@ -290,7 +290,9 @@ impl VectorFile {
 
     /// Tells the system how the vectors are about to be read. A hint: failure changes only speed.
     pub fn advise(&self, access: Access) {
+        #[cfg(unix)]
         if let Bytes::Mapped { map, .. } = &self.shared.bytes {
+            use memmap2::Advice;
             let advice = match access {
                 Access::Sequential => Advice::Sequential,
                 Access::Random => Advice::Random,
@@ -298,11 +300,14 @@ impl VectorFile {
             };
             let _ = map.advise(advice);
         }
+        #[cfg(not(unix))]
+        let _ = access;
     }
 
     /// Gives the memory of mapped pages back to the system; reading them again fetches them again. Afterwards
     /// they do not count as this process's memory. A hint: nothing happens to vectors that are in no file.
     pub fn release(&self) {
+        #[cfg(unix)]
         if let Bytes::Mapped { map, .. } = &self.shared.bytes {
             // SAFETY: the map is read-only and backed by the file, so dropped pages come back with the same
             // content as long as the file is not changed, which mapping it asks for already.
@@ -316,8 +321,19 @@ impl VectorFile {
         let Bytes::Mapped { file, .. } = &self.shared.bytes else { return None };
         let found = file.metadata().ok()?;
         let path = self.path().canonicalize().ok()?;
-        let (seconds, nanoseconds) = (found.mtime(), found.mtime_nsec());
-        Some(format!("{path:?} {} {seconds}.{nanoseconds:09} {}", found.len(), found.ino()))
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let (seconds, nanoseconds) = (found.mtime(), found.mtime_nsec());
+            Some(format!("{path:?} {} {seconds}.{nanoseconds:09} {}", found.len(), found.ino()))
+        }
+        // In the place of an inode, when it was made.
+        #[cfg(windows)]
+        {
+            use std::os::windows::fs::MetadataExt;
+            let (changed, made) = (found.last_write_time(), found.creation_time());
+            Some(format!("{path:?} {} {changed} {made}", found.len()))
+        }
     }
 
     /// Asks whether the file still has the length that it had at opening (see "Files that change").
@@ -378,7 +394,7 @@ impl VectorFile {
     pub(crate) fn read_rows(&self, rows: &Range<usize>, out: &mut [u8]) -> Result<(), VectorError> {
         let range = self.range_bytes(rows);
         match &self.shared.bytes {
-            Bytes::Mapped { file, .. } => file.read_exact_at(out, range.start as u64).or_else(|error| {
+            Bytes::Mapped { file, .. } => read_exact_at(file, out, range.start as u64).or_else(|error| {
                 self.check_length()?;
                 Err(VectorError::io(self.path(), "read the vectors")(error))
             }),
@@ -387,6 +403,26 @@ impl VectorFile {
                 Ok(())
             }
         }
+    }
+}
+
+/// Fills `out` with the bytes of `file` from `offset` on, from any thread.
+fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, out, offset);
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::FileExt;
+        let mut done = 0;
+        while done < out.len() {
+            match file.seek_read(&mut out[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,7 @@
 //! The header of a NumPy `.npy` file (NumPy enhancement proposal 1, versions 1.0, 2.0 and 3.0).
+//!
+//! By hand: the crate `npyz` reads such headers too, but allocates whatever length a file claims, and brings a parser
+//! generator and 20 more crates.
 
 use std::path::Path;
 

@@ -12,25 +12,26 @@ import bathyal
 from ..base.module import BaseANN
 
 METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip"}
-# Options that belong to opening and to searching; all others are those of a build.
+# Options that belong to opening; all others are those of a build.
 OPEN = ("tier", "memory")
-SEARCH = ("beam_width", "mode")
 
 
 class Bathyal(BaseANN):
-    """``options`` are those of ``bathyal.build``, ``bathyal.open`` and ``Index.search``, in one dictionary."""
+    """``options`` are those of ``bathyal.build`` and ``bathyal.open``, in one dictionary.
+
+    Query arguments are those of ``Index.search``, in another. Both refuse an option that has no effect.
+    """
 
     def __init__(self, metric, options):
         if metric not in METRICS:
             raise NotImplementedError(f"Bathyal has no metric {metric}")
         self.metric = METRICS[metric]
         self.opening = {name: options[name] for name in OPEN if name in options}
-        self.searching = {name: options[name] for name in SEARCH if name in options}
-        self.building = {name: options[name] for name in options if name not in OPEN + SEARCH}
+        self.building = {name: options[name] for name in options if name not in OPEN}
         self.options = options
         self.index = None
         self.folder = None
-        self.set_query_arguments(100)
+        self.set_query_arguments({})
         warnings.simplefilter("ignore", bathyal.SearchWarning)
 
     def fit(self, X):
@@ -42,15 +43,18 @@ class Bathyal(BaseANN):
         bathyal.build(vectors, path, metric=self.metric, progress=False, **self.building).close()
         self.index = bathyal.open(path, **self.opening)
 
-    def set_query_arguments(self, search_list):
-        """Takes the size of the candidate list of the queries to come."""
-        self.search_list = search_list
-        self.name = f"Bathyal({self.options}, search_list={search_list})"
+    def set_query_arguments(self, query_args):
+        """Takes the options of the searches to come: ``search_list``, ``recall``, ``probes``, ``beam_width``."""
+        self.searching = dict(query_args)
+        self.name = f"Bathyal({self.options}, {self.searching})"
 
     def search(self, queries, n, threads):
-        effort = max(self.search_list, n)
+        options = dict(self.searching)
+        if "search_list" in options:
+            # No list is shorter than the answer.
+            options["search_list"] = max(options["search_list"], n)
         rows = np.ascontiguousarray(queries, self.dtype)
-        return self.index.search(rows, n, search_list=effort, threads=threads, **self.searching)
+        return self.index.search(rows, n, threads=threads, **options)
 
     def query(self, q, n):
         """Ids of the ``n`` nearest of one query."""

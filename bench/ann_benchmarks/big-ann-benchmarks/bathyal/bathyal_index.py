@@ -21,7 +21,7 @@ MOST_NEIGHBOURS = 25_600
 class Bathyal(BaseANN):
     """``options`` are those of ``bathyal.build`` and ``bathyal.open``, in one dictionary.
 
-    Query arguments are those of ``Index.search``.
+    Query arguments are those of ``Index.search``, in another. Both refuse an option that has no effect.
     """
 
     def __init__(self, metric, options):
@@ -32,7 +32,7 @@ class Bathyal(BaseANN):
         self.building = {name: options[name] for name in options if name not in OPEN}
         self.name = "bathyal"
         self.index = None
-        self.set_query_arguments({"search_list": FIRST_NEIGHBOURS})
+        self.set_query_arguments({})
         warnings.simplefilter("ignore", bathyal.SearchWarning)
 
     def track(self):
@@ -72,12 +72,13 @@ class Bathyal(BaseANN):
         return path, "", sorted(os.listdir(path))
 
     def set_query_arguments(self, query_args):
-        """Takes the options of the searches to come: ``search_list`` or ``recall``, ``beam_width``, ``threads``."""
+        """Takes the options of the searches to come: ``search_list``, ``recall``, ``probes``, ``threads``."""
         self.searching = dict(query_args)
 
     def search(self, X, k):
         options = dict(self.searching)
         if "search_list" in options:
+            # No list is shorter than the answer.
             options["search_list"] = max(options["search_list"], k)
         queries = np.ascontiguousarray(X, bathyal_dtype(self.index.element))
         return self.index.search(queries, k, **options)

@@ -1,7 +1,6 @@
 //! What commands say of the parts of a striped index.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use bathyal_console::byte_size;
@@ -9,7 +8,15 @@ use bathyal_index::open::PartStats;
 
 /// Says which of `folders` lie on one device: nothing is won by dividing reads between these.
 pub(super) fn shared_devices(folders: &[PathBuf]) -> Vec<String> {
-    let device = |folder: &PathBuf| folder.metadata().map(|found| found.dev()).ok();
+    #[cfg(unix)]
+    let device =
+        |folder: &PathBuf| folder.metadata().map(|found| std::os::unix::fs::MetadataExt::dev(&found)).ok();
+    // The letter of the drive, or the share.
+    #[cfg(not(unix))]
+    let device = |folder: &PathBuf| {
+        let whole = folder.canonicalize().ok()?;
+        whole.components().next().map(|first| first.as_os_str().to_owned())
+    };
     let shared = |at: usize| {
         let before = folders[..at].iter().find(|other| device(other) == device(&folders[at]))?;
         let (one, other) = (before.display(), folders[at].display());

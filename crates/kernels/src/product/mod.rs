@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
+#[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
 /// Rows times columns.

@@ -11,6 +11,7 @@ use super::{Body, CodeQuery, Codec};
 use crate::distance::Isa;
 
 /// Bytes of a code after which sums of two table bytes each would overflow 16 bits.
+#[cfg(target_arch = "x86_64")]
 const FLUSH_BYTES: usize = 128;
 
 /// Codes interleaved for scanning: byte `b` of 32 codes lies together. The last block is padded with zeros.

@@ -5,9 +5,11 @@
 //! A line is written after the block; where both were not, one of the checksums says so.
 
 use super::key::BLOCK_BYTES;
+use bathyal_tier::backend::file::{read_exact_at, write_all_at};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+#[cfg(unix)]
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -80,7 +82,9 @@ impl Files {
         let failed = |error: io::Error| format!("the cache has no disk: {}: {error}", folder.display());
         std::fs::create_dir_all(folder).map_err(failed)?;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        options.mode(0o600);
         let lock = options.open(folder.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -101,11 +105,7 @@ impl Files {
         }
         let lines = options.open(folder.join("slots")).map_err(failed)?;
         let path = folder.join("blocks");
-        let blocks = match options.clone().custom_flags(libc::O_DIRECT).open(&path) {
-            Ok(blocks) => blocks,
-            // Not every file system can.
-            Err(_) => options.open(&path).map_err(failed)?,
-        };
+        let blocks = past_the_page_cache(&options, &path).map_err(failed)?;
         let files = Files { folder: folder.to_path_buf(), blocks, lines, slots: slots as u32, _lock: lock };
         let found = files.found().map_err(failed)?;
         // A length that is known at once keeps the file system from setting more aside, and gives back what is too much.
@@ -121,10 +121,10 @@ impl Files {
         head[16..24].copy_from_slice(&BLOCK_BYTES.to_le_bytes());
         let len = self.lines.metadata()?.len();
         let mut there = [0; LINE_BYTES];
-        if len < LINE_BYTES as u64 || self.lines.read_exact_at(&mut there, 0).is_err() || there != head {
+        if len < LINE_BYTES as u64 || read_exact_at(&self.lines, &mut there, 0).is_err() || there != head {
             self.lines.set_len(0)?;
             self.blocks.set_len(0)?;
-            self.lines.write_all_at(&head, 0)?;
+            write_all_at(&self.lines, &head, 0)?;
             return Ok(Vec::new());
         }
         let known = (len / LINE_BYTES as u64 - 1).min(u64::from(self.slots));
@@ -132,7 +132,7 @@ impl Files {
         for first in (0..known).step_by(lines.len()) {
             let some = lines.len().min((known - first) as usize);
             let bytes = lines[..some].as_flattened_mut();
-            self.lines.read_exact_at(bytes, (first + 1) * LINE_BYTES as u64)?;
+            read_exact_at(&self.lines, bytes, (first + 1) * LINE_BYTES as u64)?;
             let numbers = (first as u32..).zip(&lines[..some]);
             found.extend(numbers.filter_map(|(number, line)| Some((number, Slot::parse(line)?))));
         }
@@ -156,7 +156,7 @@ impl Files {
     pub(super) fn read<'b>(&self, slot: u32, len: u32, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let buffer = aligned(buffer);
         let whole = (len as usize).next_multiple_of(ALIGNMENT);
-        self.blocks.read_exact_at(&mut buffer[..whole], u64::from(slot) * BLOCK_BYTES)?;
+        read_exact_at(&self.blocks, &mut buffer[..whole], u64::from(slot) * BLOCK_BYTES)?;
         Ok(&buffer[..len as usize])
     }
 
@@ -166,9 +166,18 @@ impl Files {
         let whole = content.len().next_multiple_of(ALIGNMENT);
         buffer[..content.len()].copy_from_slice(content);
         buffer[content.len()..whole].fill(0);
-        self.blocks.write_all_at(&buffer[..whole], u64::from(slot) * BLOCK_BYTES)?;
-        self.lines.write_all_at(&line.to_bytes(), (u64::from(slot) + 1) * LINE_BYTES as u64)
+        write_all_at(&self.blocks, &buffer[..whole], u64::from(slot) * BLOCK_BYTES)?;
+        write_all_at(&self.lines, &line.to_bytes(), (u64::from(slot) + 1) * LINE_BYTES as u64)
     }
+}
+
+/// Opens the file, past the page cache where the system and the file system can: blocks are in memory already.
+fn past_the_page_cache(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    if let Ok(file) = options.clone().custom_flags(libc::O_DIRECT).open(path) {
+        return Ok(file);
+    }
+    options.open(path)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod queue;
 mod rdma_queue;
 mod reaching;
 mod session;
+mod sockets;
 mod source;
 mod spread_draft;
 mod spread_object;

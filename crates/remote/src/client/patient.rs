@@ -1,10 +1,10 @@
 //! Waiting that ends soon after its thread is cancelled: for a connection, and for what is said on one.
 
+use super::sockets::{self, Watched};
 use bathyal_store::Cancelling;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// How often is looked whether the thread was cancelled.
@@ -83,20 +83,28 @@ pub(super) fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {
     Err(failed)
 }
 
+/// Whether a connection will be had later.
+fn is_under_way(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(libc::EINPROGRESS) {
+        return true;
+    }
+    error.kind() == ErrorKind::WouldBlock
+}
+
 fn connect_to(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::from(address)) {
-        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) || e.kind() == ErrorKind::WouldBlock => {}
+        Err(e) if is_under_way(&e) => {}
         Err(e) => return Err(e),
         Ok(()) => {}
     }
     let end = Instant::now() + timeout;
-    let mut place = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    let look = LOOK.min(timeout).as_millis().max(1) as i32;
-    // SAFETY: one place.
-    while unsafe { libc::poll(&raw mut place, 1, look) } <= 0 {
+    let mut place = [Watched::of(&socket, false, true)];
+    let look = LOOK.min(timeout).max(Duration::from_millis(1));
+    while !sockets::wait(&mut place, look) {
         if Cancelling::is_asked() {
             return Err(cancelled());
         }

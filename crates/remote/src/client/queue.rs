@@ -4,15 +4,15 @@
 
 use super::reaching::{RETRY, Reaching};
 use super::session::Session;
+use super::sockets::{self, Watched};
 use super::source::Source;
 use crate::wire::{ANSWER_BYTES, Answer, Head, Outcome, Verb};
+use bathyal_tier::bell::{Bell, bells};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Awaited {
 }
 
 /// Ends a wait.
-struct Call(UnixStream);
+struct Call(Bell);
 
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
@@ -82,7 +82,7 @@ pub(super) struct RemoteQueue {
     repeated: bool,
     timeout: Duration,
     reaching: Reaching<Connection>,
-    call: Option<(UnixStream, Waker)>,
+    call: Option<(Bell, Waker)>,
 }
 
 // SAFETY: addresses. Who may touch what lies there is the contract of [`Queue::submit`], whichever thread holds the queue.
@@ -256,8 +256,7 @@ impl RemoteQueue {
                 Some((into, left)) if left >= DIRECT_BYTES => {
                     // SAFETY: by the contract of `Queue::submit` the buffer holds as many writable bytes as were asked for, which
                     // is what was promised at most, and they are this read's alone.
-                    let got = unsafe { libc::recv(stream.as_raw_fd(), into.cast(), left, 0) };
-                    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+                    unsafe { sockets::receive(stream, into, left) }
                 }
                 _ if self.awaited.is_empty() => return Ok(()),
                 _ => {
@@ -333,23 +332,14 @@ impl RemoteQueue {
 
     /// Sleeps until the node says something, what is to be sent can be, or the queue is woken; whether it was.
     fn sleep(&self, most: Duration) -> bool {
-        let mut places = [libc::pollfd { fd: -1, events: 0, revents: 0 }; 2];
-        if let Some(stream) = &self.stream {
-            places[0].fd = stream.as_raw_fd();
-            places[0].events = libc::POLLIN;
-            if self.sent < self.output.len() {
-                places[0].events |= libc::POLLOUT;
-            }
-        }
-        if let Some((bell, _)) = &self.call {
-            places[1].fd = bell.as_raw_fd();
-            places[1].events = libc::POLLIN;
-        }
-        // Rounded up: a wait of a part of a millisecond is none else.
-        let millis = most.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-        // SAFETY: two places, and their number.
-        let found = unsafe { libc::poll(places.as_mut_ptr(), 2, millis) };
-        found > 0 && places[1].revents != 0
+        let stream = self.stream.as_ref();
+        let mut places = [
+            stream.map_or_else(Watched::none, |stream| {
+                Watched::of(stream, true, self.sent < self.output.len())
+            }),
+            self.call.as_ref().map_or_else(Watched::none, |(bell, _)| Watched::of(bell, true, false)),
+        ];
+        sockets::wait(&mut places, most) && places[1].is_ready()
     }
 
     /// Hears calls, so that the next wait does not.
@@ -481,11 +471,9 @@ fn connect(source: &Source, opened: u64) -> Result<Connection, ReadFault> {
 }
 
 /// What ends a queue's wait, made when it is first asked for.
-fn waker(call: &mut Option<(UnixStream, Waker)>) -> Option<Waker> {
+fn waker(call: &mut Option<(Bell, Waker)>) -> Option<Waker> {
     if call.is_none() {
-        let (bell, rope) = UnixStream::pair().ok()?;
-        bell.set_nonblocking(true).ok()?;
-        rope.set_nonblocking(true).ok()?;
+        let (bell, rope) = bells().ok()?;
         *call = Some((bell, Waker::from(Arc::new(Call(rope)))));
     }
     call.as_ref().map(|(_, waker)| waker.clone())

@@ -2,9 +2,8 @@
 
 use super::options::{RemoteOptions, Transport};
 use super::patient::{Patient, connect};
-use crate::control::{
-    ExposedMemory, ObjectEntry, Question, Refusal, Reply, SharedMemory, VERSION, receive, send,
-};
+use super::sockets::{self, Watched};
+use crate::control::{ExposedMemory, ObjectEntry, Question, Refusal, Reply, VERSION, receive, send};
 use crate::identity;
 use crate::verbs::Endpoint;
 use crate::wire::{MAGIC, TICKET_BYTES, WELCOME};
@@ -13,7 +12,6 @@ use rustls::{ClientConnection, StreamOwned};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -195,14 +193,8 @@ impl Session {
     /// Whether the node has ended the control connection, and the session with it. A device does not tell: to one that waits,
     /// a node that has ended is as silent as one that is slow.
     pub(crate) fn has_hung_up(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        let ended = libc::POLLRDHUP;
-        #[cfg(not(target_os = "linux"))]
-        let ended = 0;
-        let mut place = libc::pollfd { fd: self.watched.as_raw_fd(), events: ended, revents: 0 };
-        // SAFETY: one place; nothing is waited for.
-        let found = unsafe { libc::poll(&raw mut place, 1, 0) };
-        found > 0 && place.revents & (ended | libc::POLLHUP | libc::POLLERR) != 0
+        let mut place = [Watched::of(&self.watched, false, false).or_half_ended()];
+        sockets::wait(&mut place, Duration::ZERO) && place[0].has_ended()
     }
 
     /// Whether nothing can be asked any more.
@@ -279,7 +271,8 @@ impl Session {
         self.done_within(&Question::Delete { name: name.into() }, GIVING_BACK)
     }
 
-    pub(crate) fn share(&self, region: u64) -> Result<SharedMemory, Failed> {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn share(&self, region: u64) -> Result<crate::control::SharedMemory, Failed> {
         match self.ask(&Question::Share { region })? {
             Reply::Shared(shared) => Ok(shared),
             _ => Err(nonsense()),

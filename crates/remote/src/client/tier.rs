@@ -7,12 +7,9 @@ use super::rdma_queue::{Place, RdmaQueue};
 use super::session::Failed;
 use super::source::Source;
 use bathyal_store::StoreError;
-use bathyal_tier::backend::mapped::MappedFile;
 use bathyal_tier::backend::writable::WritableTier;
 use bathyal_tier::contract::WriteQueue;
 use bathyal_tier::{Queue, Tier, TierError, TierProfile, WriteTier};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a backend is called in profiles.
@@ -121,18 +118,27 @@ impl RemoteTier {
 }
 
 /// Maps a region of a node of this machine.
+#[cfg(target_os = "linux")]
 fn map(source: &Source, region: u64, len: u64, changeable: bool) -> Result<WritableTier, String> {
+    use bathyal_tier::backend::mapped::MappedFile;
+    use std::os::unix::fs::MetadataExt;
     let shared = source.session().share(region).map_err(|failed| match failed {
         Failed::Refused(_, reason) => reason,
         Failed::Lost(e) => e.to_string(),
     })?;
-    let place = PathBuf::from(format!("/proc/{}/fd/{}", shared.process, shared.descriptor));
+    let place = std::path::PathBuf::from(format!("/proc/{}/fd/{}", shared.process, shared.descriptor));
     let about = std::fs::metadata(&place).map_err(|e| format!("the node's memory is not to be had: {e}"))?;
     if (about.dev(), about.ino()) != (shared.device, shared.inode) {
         return Err("the node is not of this machine".into());
     }
     let file = MappedFile { path: place, len: Some(len), writable: changeable };
     file.map().map_err(|e| format!("the node's memory is not to be had: {e}"))
+}
+
+/// The memory of a process is found by its descriptors, which only Linux shows.
+#[cfg(not(target_os = "linux"))]
+fn map(_source: &Source, _region: u64, _len: u64, _changeable: bool) -> Result<WritableTier, String> {
+    Err("memory is shared with a node of the same machine on Linux only".into())
 }
 
 impl Tier for RemoteTier {

@@ -4,13 +4,17 @@ use super::abi::{
     Context, DeviceAttributes, Handle, MemoryRegion, PortAttributes, QueuePair, QueuePairAttributes,
     QueuePairInit,
 };
-use std::ffi::{CStr, CString, c_char, c_int};
+#[cfg(unix)]
+use std::ffi::{CStr, CString};
+use std::ffi::{c_char, c_int};
 use std::io;
 use std::sync::OnceLock;
 
 /// What the library is called: the version of its interface is in the name.
+#[cfg(unix)]
 const FILE: &CStr = c"libibverbs.so.1";
 /// What to do where it is missing.
+#[cfg(unix)]
 const ADVICE: &str =
     "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or rdma-core (Fedora, RHEL, SUSE)";
 
@@ -22,6 +26,7 @@ macro_rules! functions {
 
         impl Library {
             /// Finds every function in an open library.
+            #[cfg(unix)]
             fn find(library: Handle) -> Result<Library, String> {
                 Ok(Library { $($name: {
                     let found = symbol(library, stringify!($name))?;
@@ -53,6 +58,7 @@ functions! {
     ibv_destroy_qp: fn(*mut QueuePair) -> c_int;
 }
 
+#[cfg(unix)]
 fn symbol(library: Handle, name: &str) -> Result<Handle, String> {
     let missing = || format!("{} has no {name}: a newer one is wanted; {ADVICE}", FILE.to_string_lossy());
     let name = CString::new(name).map_err(|_| missing())?;
@@ -62,6 +68,7 @@ fn symbol(library: Handle, name: &str) -> Result<Handle, String> {
 }
 
 /// What the system says of the last call to its loader.
+#[cfg(unix)]
 fn loader_error() -> String {
     // SAFETY: the text is this thread's until its next call to the loader.
     let said = unsafe { libc::dlerror() };
@@ -82,6 +89,12 @@ impl Library {
         OPENED.get_or_init(Library::open).as_ref().map_err(String::clone)
     }
 
+    #[cfg(not(unix))]
+    fn open() -> Result<Library, String> {
+        Err("RDMA devices are reached by libibverbs, which is had on Linux only".into())
+    }
+
+    #[cfg(unix)]
     fn open() -> Result<Library, String> {
         if cfg!(target_feature = "crt-static") {
             return Err(

@@ -1,13 +1,13 @@
 //! Building the paper's hash tables (section 5.3): every vector into a bucket of each table of each radius.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bathyal_console::Failure;
 use bathyal_kernels::distance::to_f32;
 use bathyal_kernels::lsh::{Ladder, RadiusHashes};
+use bathyal_tier::backend::file::write_all_at;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
@@ -167,9 +167,9 @@ fn write(
                     true => layout.block_span(layout.first_block(buckets.place, 0)).offset,
                     false => layout.slot_span(buckets.place, 0).offset,
                 };
-                file.write_all_at(&head, head_at).map_err(|e| failed(&path, e))?;
+                write_all_at(&file, &head, head_at).map_err(|e| failed(&path, e))?;
                 let rest_at = layout.block_span(*first).offset;
-                file.write_all_at(&rest, rest_at).map_err(|e| failed(&path, e))?;
+                write_all_at(&file, &rest, rest_at).map_err(|e| failed(&path, e))?;
             }
             progress.advance((table * layout.radii as usize + some.len()) as u64);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bathyal_console::Failure;
 use bathyal_tier::error::TierError;
 use bathyal_tier::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 
 use super::build::failed;
 
@@ -30,7 +30,8 @@ impl MmapTier {
         // SAFETY: an index that was built by this run and that nobody changes; a file cut short by others ends the process, as
         // it would end any program that maps it.
         let bytes = unsafe { Mmap::map(&file) }.map_err(|e| failed(path, e))?;
-        bytes.advise(Advice::Random).map_err(|e| failed(path, e))?;
+        #[cfg(unix)]
+        bytes.advise(memmap2::Advice::Random).map_err(|e| failed(path, e))?;
         let profile = TierProfile {
             kind: "mmap".into(),
             method: "loads of a mapped file".into(),
@@ -44,11 +45,13 @@ impl MmapTier {
             issue_ns: 0,
         };
         let tier = MmapTier { bytes: Arc::new(bytes), profile };
+        #[cfg(target_os = "linux")]
         tier.forget(&file);
         Ok(tier)
     }
 
-    /// Gives back the page cache's pages of the file.
+    /// Gives back the page cache's pages of the file; other systems are not asked, and the count of faults shows it.
+    #[cfg(target_os = "linux")]
     fn forget(&self, file: &File) {
         use std::os::fd::AsRawFd;
         // SAFETY: an open descriptor and no pointer. Advice that is refused leaves pages, which the count of faults shows.
@@ -56,7 +59,14 @@ impl MmapTier {
     }
 }
 
+/// Page faults of this process so far that had to wait for a read; this system does not tell.
+#[cfg(not(unix))]
+pub(super) fn waited_faults() -> u64 {
+    0
+}
+
 /// Page faults of this process so far that had to wait for a read.
+#[cfg(unix)]
 pub(super) fn waited_faults() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the call fills the structure that it is given.

@@ -1,12 +1,11 @@
 //! The disk of this machine.
 
 use super::{Disk, DiskFile, Kind, Locked, Stat};
-use bathyal_tier::backend::file::open_regular;
+use bathyal_tier::backend::file::{open_regular, read_at, write_at};
+#[cfg(unix)]
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +18,9 @@ fn here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
+#[cfg(unix)]
 fn c_string(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
@@ -45,7 +46,22 @@ fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+/// Renames with the system's `flags`; [`io::ErrorKind::Unsupported`] where the file system knows none of them.
+#[cfg(target_os = "macos")]
+fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
+    let (from, to) = (c_string(from)?, c_string(to)?);
+    // SAFETY: both names are C strings that live until the call has returned.
+    if unsafe { libc::renamex_np(from.as_ptr(), to.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOTSUP | libc::EINVAL) => Err(io::Error::new(io::ErrorKind::Unsupported, error)),
+        _ => Err(error),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 fn rename_with(_: &Path, _: &Path, _: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -54,10 +70,48 @@ fn rename_with(_: &Path, _: &Path, _: u32) -> io::Result<()> {
 const NO_REPLACE: u32 = libc::RENAME_NOREPLACE;
 #[cfg(target_os = "linux")]
 const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
-#[cfg(not(target_os = "linux"))]
+#[cfg(target_os = "macos")]
+const NO_REPLACE: u32 = libc::RENAME_EXCL;
+#[cfg(target_os = "macos")]
+const EXCHANGE: u32 = libc::RENAME_SWAP;
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const NO_REPLACE: u32 = 1;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const EXCHANGE: u32 = 2;
+
+/// What tells what stands under `path`, of which the system said `found`, from all others.
+#[cfg(unix)]
+fn identity_of(_path: &Path, found: &std::fs::Metadata) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Ok((found.dev(), found.ino()))
+}
+
+#[cfg(unix)]
+fn identity_of_file(file: &File) -> io::Result<(u64, u64)> {
+    identity_of(Path::new(""), &file.metadata()?)
+}
+
+/// What tells what stands under `path` from all others.
+#[cfg(windows)]
+fn identity_of(path: &Path, _found: &std::fs::Metadata) -> io::Result<(u64, u64)> {
+    use std::os::windows::fs::OpenOptionsExt;
+    use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_BACKUP_SEMANTICS;
+    // Folders are opened by this flag, and nothing is asked of either but what it is.
+    identity_of_file(&File::options().access_mode(0).custom_flags(FILE_FLAG_BACKUP_SEMANTICS).open(path)?)
+}
+
+#[cfg(windows)]
+fn identity_of_file(file: &File) -> io::Result<(u64, u64)> {
+    use std::os::windows::io::AsRawHandle;
+    use windows_sys::Win32::Storage::FileSystem::{BY_HANDLE_FILE_INFORMATION, GetFileInformationByHandle};
+    let mut found = BY_HANDLE_FILE_INFORMATION::default();
+    // SAFETY: the handle is open and the result has room.
+    if unsafe { GetFileInformationByHandle(file.as_raw_handle(), &mut found) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
+    Ok((found.dwVolumeSerialNumber.into(), number))
+}
 
 impl Disk for SystemDisk {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
@@ -67,7 +121,7 @@ impl Disk for SystemDisk {
             kind if kind.is_dir() => Kind::Folder,
             _ => Kind::Other,
         };
-        Ok(Stat { kind, len: found.len(), identity: (found.dev(), found.ino()) })
+        Ok(Stat { kind, len: found.len(), identity: identity_of(here(path), &found)? })
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
@@ -133,10 +187,24 @@ impl Disk for SystemDisk {
         std::fs::remove_dir(path)
     }
 
+    #[cfg(unix)]
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         File::open(here(path))?.sync_all()
     }
 
+    /// NTFS keeps names in a journal and has no call for a folder alone.
+    #[cfg(windows)]
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        if here(path).metadata()?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    }
+
+    /// Who may is a matter of lists that only trying answers.
+    #[cfg(windows)]
+    fn may_change(&self, folder: &Path) -> bool {
+        here(folder).metadata().is_ok_and(|found| found.is_dir())
+    }
+
+    #[cfg(unix)]
     fn may_change(&self, folder: &Path) -> bool {
         let Ok(folder) = c_string(here(folder)) else { return false };
         // SAFETY: the name is a C string that lives until the call has returned.
@@ -154,11 +222,11 @@ impl DiskFile for SystemFile {
     }
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(out, offset)
+        read_at(&self.0, out, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.0.write_at(bytes, offset)
+        write_at(&self.0, bytes, offset)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -170,8 +238,7 @@ impl DiskFile for SystemFile {
     }
 
     fn identity(&self) -> io::Result<(u64, u64)> {
-        let found = self.0.metadata()?;
-        Ok((found.dev(), found.ino()))
+        identity_of_file(&self.0)
     }
 
     fn file(&self) -> Option<&File> {

@@ -1,11 +1,12 @@
 //! The file that a probe reads: incompressible, on the device, gone afterwards.
 
+use crate::backend::file::write_all_at;
 use crate::backend::sim::random::Dice;
 use crate::buffers::BufferPool;
 use crate::error::TierError;
 use std::fs::{File, OpenOptions};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+#[cfg(unix)]
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +18,9 @@ const CHUNK: usize = 1 << 20;
 const LEAST_WRITTEN: u64 = 16 << 20;
 
 /// Bytes free to this process on the file system that holds `path`.
+#[cfg(unix)]
 pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
+    use std::os::unix::ffi::OsStrExt;
     let io = |source| TierError::io("find the free space of", path, source);
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
@@ -30,6 +33,22 @@ pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
     let answer = unsafe { answer.assume_init() };
     #[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // 32 bits wide on some systems
     Ok((answer.f_bavail as u64).saturating_mul(answer.f_frsize as u64))
+}
+
+/// Bytes free to this user on the volume that holds `path`.
+#[cfg(windows)]
+pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
+    use std::os::windows::ffi::OsStrExt;
+    let name: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
+    let (mut free, none) = (0, std::ptr::null_mut());
+    // SAFETY: the name ends in a zero, the answer has room, and the others are not asked for.
+    let told = unsafe {
+        windows_sys::Win32::Storage::FileSystem::GetDiskFreeSpaceExW(name.as_ptr(), &mut free, none, none)
+    };
+    match told {
+        0 => Err(TierError::io("find the free space of", path, std::io::Error::last_os_error())),
+        _ => Ok(free),
+    }
 }
 
 /// A temporary file; its name goes when this is dropped.
@@ -79,7 +98,7 @@ impl ScratchFile {
                 return Err(TierError::Cancelled);
             }
             chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&dice.next().to_le_bytes()));
-            file.write_all_at(chunk, written).map_err(|e| TierError::io("write", &self.path, e))?;
+            write_all_at(file, chunk, written).map_err(|e| TierError::io("write", &self.path, e))?;
             written += CHUNK as u64;
         }
         Ok(())
@@ -96,7 +115,9 @@ impl Drop for ScratchFile {
 /// Creates a file that does not exist yet, past the page cache where the file system can.
 fn create(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    options.mode(0o600);
     #[cfg(target_os = "linux")]
     match options.clone().custom_flags(libc::O_DIRECT).open(path) {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {

@@ -11,6 +11,7 @@ use bathyal_kernels::{Element, to_f32};
 pub(super) const LANES: usize = 16;
 
 /// Most dimensions for which the sum of products of bytes fits the 32 bits of an integer lane.
+#[cfg(target_arch = "x86_64")]
 const MAX_INTEGER_DIM: usize = 1 << 15;
 
 /// The instructions that the kernel uses.

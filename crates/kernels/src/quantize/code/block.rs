@@ -20,6 +20,7 @@ pub struct GroupScan<'a> {
     pub next: &'a [u8],
 }
 
+#[cfg(target_arch = "x86_64")]
 impl GroupScan<'_> {
     /// A bit for each lane of block `b` that holds a code.
     pub(in crate::quantize) fn lanes(&self, b: usize) -> u32 {

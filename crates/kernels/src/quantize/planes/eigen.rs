@@ -4,6 +4,7 @@
 //! Vectors are rows throughout, so that every inner loop runs along memory. Nothing is fused: the results are the
 //! same on every instruction set.
 
+#[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
 /// Steps an eigenvalue may take; the mean is below two.

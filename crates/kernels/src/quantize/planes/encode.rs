@@ -10,6 +10,7 @@ use super::factors::store_factors;
 use super::layout::GROUP;
 use super::quantizer::PlaneQuantizer;
 use super::shorten::Shortening;
+#[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
 /// Rows that are rotated together.

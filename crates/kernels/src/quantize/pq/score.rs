@@ -8,6 +8,7 @@ use crate::quantize::code::prefetch::{PREFETCH_AHEAD, prefetch};
 
 /// From this many ids on, transposing 64 codes and looking 64 labels up at once beats a load a label.
 /// (Bench: `code_table`; a pass costs the same for 1 id and for 64.)
+#[cfg(target_arch = "x86_64")]
 const TRANSPOSED_FROM: usize = 24;
 
 /// Scores `ids`, each of which the caller has checked to lie inside `codes`.

@@ -4,16 +4,19 @@
 //! Whether O_DIRECT and io_uring can be had is found out when the file is opened, and what the file system
 //! asks for in alignment is asked of it (`STATX_DIOALIGN`), not assumed.
 
+mod at;
 mod positioned;
 mod regular;
 #[cfg(target_os = "linux")]
 mod uring;
 
+pub use at::{read_at, read_exact_at, write_all_at, write_at};
 pub use regular::open_regular;
 
 use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use std::fs::File;
+#[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +58,7 @@ pub struct FileTier {
     file: Arc<File>,
     path: PathBuf,
     len: u64,
+    #[cfg(target_os = "linux")]
     uring: bool,
     direct: bool,
     profile: TierProfile,
@@ -85,7 +89,15 @@ impl FileTier {
             depth: 128,
             issue_ns: 0,
         };
-        Ok(FileTier { file: Arc::new(file), path, len, uring, direct, profile })
+        Ok(FileTier {
+            file: Arc::new(file),
+            path,
+            len,
+            #[cfg(target_os = "linux")]
+            uring,
+            direct,
+            profile,
+        })
     }
 
     /// Whether reads go past the page cache.
@@ -162,7 +174,7 @@ fn direct_alignment(file: &File) -> u32 {
             return answer.stx_dio_offset_align.max(answer.stx_dio_mem_align);
         }
     }
-    let _ = file.as_raw_fd();
+    let _ = file;
     UNKNOWN_ALIGNMENT
 }
 

@@ -1,9 +1,9 @@
 //! Positioned reads on a few threads: the way that works everywhere.
 
+use super::at::read_at;
 use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{ReadFault, TierError};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -87,11 +87,11 @@ fn fetch(file: &File, file_len: u64, read: &Read) -> Result<u32, ReadFault> {
     let buffer = unsafe { std::slice::from_raw_parts_mut(read.buffer, read.len as usize) };
     let mut arrived = 0;
     while arrived < buffer.len() && read.offset + (arrived as u64) < file_len {
-        match file.read_at(&mut buffer[arrived..], read.offset + arrived as u64) {
+        match read_at(file, &mut buffer[arrived..], read.offset + arrived as u64) {
             Ok(0) => break,
             Ok(n) => arrived += n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(ReadFault::system(e.raw_os_error().unwrap_or(libc::EIO))),
+            Err(e) => return Err(ReadFault::of_error(&e)),
         }
     }
     Ok(arrived as u32)

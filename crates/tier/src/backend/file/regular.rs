@@ -2,6 +2,7 @@
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
+#[cfg(unix)]
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use std::path::Path;
 /// # Errors
 /// Whatever the system says; [`io::ErrorKind::InvalidInput`] for a folder, a pipe, a socket or a device, at once: none
 /// of them is waited for.
+#[cfg(unix)]
 pub fn open_regular(path: impl AsRef<Path>, options: &OpenOptions, flags: i32) -> io::Result<File> {
     // A pipe that nobody writes to is opened at once with this flag, and never without it.
     let opened = options.clone().custom_flags(flags | libc::O_NONBLOCK).open(&path);
@@ -26,10 +28,29 @@ pub fn open_regular(path: impl AsRef<Path>, options: &OpenOptions, flags: i32) -
     Ok(file)
 }
 
+/// Opens the regular file at `path`, with what `options` ask for; `flags` are those of Unix, and 0 here.
+///
+/// # Errors
+/// Whatever the system says; [`io::ErrorKind::InvalidInput`] for what is no file. Pipes have no names among files here.
+#[cfg(not(unix))]
+pub fn open_regular(path: impl AsRef<Path>, options: &OpenOptions, flags: i32) -> io::Result<File> {
+    debug_assert_eq!(flags, 0);
+    let found = path.as_ref().metadata();
+    let opened = options.open(&path).map_err(|error| match found {
+        Ok(found) if !found.is_file() => refusal(found.file_type()),
+        _ => error,
+    });
+    let file = opened?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() { Ok(file) } else { Err(refusal(kind)) }
+}
+
 fn refusal(kind: FileType) -> io::Error {
     let what = match kind {
         kind if kind.is_dir() => "a folder",
+        #[cfg(unix)]
         kind if kind.is_fifo() => "a pipe",
+        #[cfg(unix)]
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
@@ -37,6 +58,7 @@ fn refusal(kind: FileType) -> io::Error {
 }
 
 /// Takes `O_NONBLOCK` back: with it io_uring would give up reads that have to wait for the device.
+#[cfg(unix)]
 fn wait(file: &File, flags: i32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     // SAFETY: the descriptor is open, and setting its flags touches no memory.
@@ -44,7 +66,7 @@ fn wait(file: &File, flags: i32) -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use std::ffi::CString;

@@ -1,11 +1,10 @@
 //! Filling a region: in parallel, with every byte read back and compared by checksum.
 
 use super::region::Mapping;
-use crate::backend::file::open_regular;
+use crate::backend::file::{open_regular, read_exact_at};
 use crate::backend::sim::random::mix;
 use crate::error::TierError;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +47,7 @@ pub(super) fn from_file<'a>(
     let file = open_regular(source.path, File::options().read(true), 0);
     let file = file.map_err(|e| TierError::io("open", source.path, e))?;
     Ok(move |offset, bytes: &mut [u8]| {
-        file.read_exact_at(bytes, offset).map_err(|e| TierError::io("read", source.path, e))
+        read_exact_at(&file, bytes, offset).map_err(|e| TierError::io("read", source.path, e))
     })
 }
 

@@ -1,13 +1,16 @@
 //! What lies behind a path: a DAX device, or a file of some file system.
 
+#[cfg(unix)]
 use super::numa::read_number;
 use super::region::page_bytes;
 use crate::error::TierError;
 use std::fs::File;
+#[cfg(unix)]
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Alignment of a device that does not tell its own.
+#[cfg(unix)]
 const DEVICE_ALIGNMENT: usize = 2 << 20;
 
 #[cfg(target_os = "linux")]
@@ -30,6 +33,7 @@ impl Medium {
     /// Looks at an open file or device.
     pub(super) fn of(file: &File, path: &Path) -> Result<Medium, TierError> {
         let about = file.metadata().map_err(|e| TierError::io("look at", path, e))?;
+        #[cfg(unix)]
         if about.file_type().is_char_device() {
             return Medium::of_device(about.rdev(), path);
         }
@@ -47,11 +51,12 @@ impl Medium {
     }
 
     /// A character device: `fstat` says 0 bytes and there is no `read`, so the system's description is asked.
+    #[cfg(unix)]
     fn of_device(number: u64, path: &Path) -> Result<Medium, TierError> {
         #[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // of other widths on other systems
         let (major, minor) =
             (libc::major(number as libc::dev_t) as u64, libc::minor(number as libc::dev_t) as u64);
-        let about = PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
+        let about = std::path::PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
         let Some(size) = read_number(&about.join("size")).filter(|size| *size > 0) else {
             return Err(TierError::Parameter(format!(
                 "{}: is a character device ({major}:{minor}) that has no size in {}; only DAX devices \
@@ -103,7 +108,7 @@ fn file_system(_file: &File) -> (u64, usize) {
     (0, 0)
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -37,6 +37,7 @@ impl Node {
 }
 
 /// The number in a file of one line.
+#[cfg(unix)]
 pub(super) fn read_number(path: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -82,8 +83,10 @@ pub(super) fn find(number: u32, len: u64) -> Result<Node, TierError> {
     Ok(node.clone())
 }
 
+#[cfg(all(unix, not(target_os = "linux")))]
+pub(super) use elsewhere::bind;
 #[cfg(not(target_os = "linux"))]
-pub(super) use elsewhere::{bind, confirm};
+pub(super) use elsewhere::confirm;
 #[cfg(target_os = "linux")]
 pub(super) use system::{bind, confirm};
 
@@ -186,6 +189,7 @@ mod system {
 mod elsewhere {
     use super::{Node, TierError};
 
+    #[cfg(unix)]
     pub(in super::super) fn bind(_start: *mut u8, _len: usize, node: &Node) -> Result<(), TierError> {
         Err(TierError::Parameter(format!("binding memory to NUMA node {} needs Linux", node.number)))
     }

@@ -1,17 +1,21 @@
 //! Mapped memory: how it is had of each kind of place, and given back.
 
 use super::lost::Watch;
-use super::numa::{self, Node};
+#[cfg(unix)]
+use super::numa;
+use super::numa::Node;
 use crate::backend::in_place::InPlace;
 use crate::error::TierError;
 use std::fs::File;
 use std::io;
+#[cfg(unix)]
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Bytes of a huge page on x86-64 and aarch64.
+#[cfg(unix)]
 const HUGE_PAGE: usize = 2 << 20;
 /// The flag of Linux; some C libraries leave it out.
 #[cfg(target_os = "linux")]
@@ -21,10 +25,17 @@ const MAP_SYNC: i32 = 0x8_0000;
 const MADV_POPULATE_READ: i32 = 22;
 
 /// Bytes of a page of memory.
+#[cfg(unix)]
 pub(super) fn page_bytes() -> usize {
     // SAFETY: asks for a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096).max(4096)
+}
+
+/// Bytes of a page of memory, on all processors that Windows runs on.
+#[cfg(windows)]
+pub(super) fn page_bytes() -> usize {
+    4096
 }
 
 /// A mapping, under watch for memory that goes away, and unmapped when dropped.
@@ -49,11 +60,31 @@ unsafe impl Sync for Memory {}
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which nothing refers to any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        #[cfg(unix)]
+        unsafe {
+            libc::munmap(self.start.as_ptr().cast(), self.len)
+        };
+        // SAFETY: as above; all of what was reserved at once is given back, for which no length is said.
+        #[cfg(windows)]
+        unsafe {
+            use windows_sys::Win32::System::Memory::{MEM_RELEASE, VirtualFree};
+            VirtualFree(self.start.as_ptr().cast(), 0, MEM_RELEASE)
+        };
     }
 }
 
 impl Memory {
+    /// Zeros in pages of their own.
+    #[cfg(windows)]
+    fn zeros(len: usize) -> io::Result<Memory> {
+        use windows_sys::Win32::System::Memory::{MEM_COMMIT, MEM_RESERVE, PAGE_READWRITE, VirtualAlloc};
+        // SAFETY: new memory at an address of the system's choice.
+        let start = unsafe { VirtualAlloc(std::ptr::null(), len, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE) };
+        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Memory { start, len })
+    }
+
+    #[cfg(unix)]
     fn map(len: usize, access: i32, how: i32, file: Option<&File>) -> io::Result<Memory> {
         let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
         // SAFETY: a new mapping at an address of the system's choice.
@@ -68,6 +99,7 @@ impl Memory {
     }
 
     /// Gives the ends back that are outside whole huge pages, `len` bytes of which remain.
+    #[cfg(unix)]
     fn trim(self, len: usize) -> Memory {
         let start = self.start.as_ptr() as usize;
         let head = start.next_multiple_of(HUGE_PAGE) - start;
@@ -95,6 +127,7 @@ impl Memory {
 impl Mapping {
     /// Anonymous memory of at least `len` bytes, on `node` if given, and what its pages are, in words. Huge pages
     /// are taken from the system's pool where it has enough of them, else asked for by a hint.
+    #[cfg(unix)]
     pub(super) fn anonymous(len: usize, node: Option<&Node>) -> Result<(Mapping, &'static str), TierError> {
         let failed = |source| TierError::System { operation: "map memory for the index", source };
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -131,8 +164,33 @@ impl Mapping {
         Ok((memory.watched(page_bytes())?, pages))
     }
 
+    /// Anonymous memory of at least `len` bytes, and what its pages are, in words. No node is found here.
+    #[cfg(windows)]
+    pub(super) fn anonymous(len: usize, _node: Option<&Node>) -> Result<(Mapping, &'static str), TierError> {
+        let whole = len.max(1).checked_next_multiple_of(page_bytes()).ok_or_else(too_long)?;
+        let memory = Memory::zeros(whole)
+            .map_err(|source| TierError::System { operation: "map memory for the index", source })?;
+        Ok((memory.watched(page_bytes())?, "small pages"))
+    }
+
+    /// Files and devices as memory: refused, since nothing here says when one is cut short.
+    #[cfg(windows)]
+    pub(super) fn shared(
+        _file: &File,
+        path: &Path,
+        _len: usize,
+        _granule: usize,
+        _writable: bool,
+    ) -> Result<(Mapping, bool), TierError> {
+        Err(TierError::Parameter(format!(
+            "{}: memory that processes share is had on Linux and macOS; take the tier mapped without a path",
+            path.display()
+        )))
+    }
+
     /// The first `len` bytes (a multiple of `granule`) of a file or device, shared, and whether stores go to a
     /// persistent medium without the page cache (MAP_SYNC).
+    #[cfg(unix)]
     pub(super) fn shared(
         file: &File,
         path: &Path,
@@ -177,7 +235,17 @@ impl Mapping {
     /// Takes the right to write away.
     pub(super) fn seal(&self) {
         // SAFETY: our own mapping, which nobody writes any more. Where it is refused nothing is lost but a precaution.
-        unsafe { libc::mprotect(self.start().cast(), self.len(), libc::PROT_READ) };
+        #[cfg(unix)]
+        unsafe {
+            libc::mprotect(self.start().cast(), self.len(), libc::PROT_READ)
+        };
+        // SAFETY: as above, and the answer has room.
+        #[cfg(windows)]
+        unsafe {
+            use windows_sys::Win32::System::Memory::{PAGE_READONLY, VirtualProtect};
+            let mut before = 0;
+            VirtualProtect(self.start().cast(), self.len(), PAGE_READONLY, &mut before)
+        };
     }
 }
 

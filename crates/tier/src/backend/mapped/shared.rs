@@ -9,9 +9,9 @@ use super::load::{self, Fill, GoOn, LoadEvent};
 use super::medium::Medium;
 use super::place::MappedOptions;
 use super::region::{Backing, Mapping, Region};
+use crate::backend::file::read_exact_at;
 use crate::error::TierError;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -223,7 +223,17 @@ impl Opened<'_> {
     /// Whether the path still leads to this file: it may have been removed before the lock was had.
     fn is_named(&self) -> bool {
         let (Ok(named), Ok(held)) = (self.path.metadata(), self.file.metadata()) else { return false };
-        (named.dev(), named.ino()) == (held.dev(), held.ino())
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            (named.dev(), named.ino()) == (held.dev(), held.ino())
+        }
+        // An open file keeps its name here.
+        #[cfg(not(unix))]
+        {
+            let _ = (named, held);
+            true
+        }
     }
 
     fn map(&self, writable: bool) -> Result<(Mapping, bool), TierError> {
@@ -240,9 +250,8 @@ impl Opened<'_> {
                 return Ok(Found::Nothing);
             }
             if len < self.mapped as u64 {
-                use std::os::unix::fs::FileExt;
                 let there = len.min(USED_BYTES as u64) as usize;
-                let read = self.file.read_exact_at(&mut bytes[..there], 0);
+                let read = read_exact_at(&self.file, &mut bytes[..there], 0);
                 read.map_err(|e| TierError::io("read", self.path, e))?;
                 return Ok(match header::decode(&bytes) {
                     Found::Ready(_) => Found::Loading { process: 0 },

@@ -9,7 +9,9 @@
 
 use crate::thread_time::thread_ns;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+#[cfg(target_arch = "x86_64")]
+use std::time::Duration;
+use std::time::Instant;
 
 /// A gap between two readings within a call that nothing but losing the processor explains, in nanoseconds.
 const GAP_NS: u64 = 4_000;

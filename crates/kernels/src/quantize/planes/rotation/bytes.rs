@@ -6,6 +6,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::{bytes_avx2, bytes_avx512};
+#[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 use crate::quantize::code::bytes::{Reader, Writer};
 use crate::quantize::code::{QuantizeError, held, nearest_whole};

@@ -1,5 +1,6 @@
 //! One vector times a matrix of floats.
 
+#[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
 /// Adds `row[i]` times column `i` to `out`; the same floats on every instruction set, as nothing is fused.

@@ -1,5 +1,6 @@
 //! A fast random rotation: rounds of signs and Hadamard blocks, without a matrix.
 
+#[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
 /// Rounds of signs and Hadamard blocks; after the fourth, coordinates of a unit vector are as good as Gaussian.

@@ -1,0 +1,80 @@
+"""Runs the adapters in bench/ann_benchmarks by the programs that they are for, over small generated sets.
+
+ann-benchmarks and big-ann-benchmarks are fetched at the commits below into the work folder, with the adapter in
+its place and generated sets where real ones would be. Their own programs run every configuration, outside Docker.
+Each configuration has to leave its result file, by the name that the program gives it, with the recall that it is
+due.
+
+Wants Python with bathyal, PyYAML, numpy, h5py and whatever else these programs import (``make check-adapters``).
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ADAPTERS = HERE.parents[1] / "bench/ann_benchmarks"
+COMMITS = {
+    "ann-benchmarks": "f402b2cc17b980d7cd45241ab5a7a4cc0f965e55",
+    "big-ann-benchmarks": "452e508b72e98f1be6e7bca1a6c98dbf1bc5e967",
+}
+SOURCES = {
+    "ann-benchmarks": "https://github.com/erikbern/ann-benchmarks",
+    "big-ann-benchmarks": "https://github.com/harsha-simhadri/big-ann-benchmarks",
+}
+SCRIPTS = {"ann-benchmarks": "run_ann.py", "big-ann-benchmarks": "run_big_ann.py"}
+PLACES = {
+    "ann-benchmarks": "ann_benchmarks/algorithms/bathyal",
+    "big-ann-benchmarks": "neurips23/ood/bathyal",
+}
+# A configuration runs for so long at most. These sets take seconds.
+TIMEOUT_S = 900
+
+
+def checkout(program, source, work):
+    """The sources of ``program`` at its commit, and nothing else, with the adapter in its place."""
+    folder = work / program
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+    def git(*arguments):
+        subprocess.run(["git", "-C", folder, *arguments], check=True)
+
+    git("init", "--quiet")
+    git("fetch", "--quiet", "--depth", "1", source, COMMITS[program])
+    git("checkout", "--quiet", "FETCH_HEAD")
+    shutil.copytree(
+        ADAPTERS / program / "bathyal",
+        folder / PLACES[program],
+        ignore=shutil.ignore_patterns("*.whl", "__pycache__"),
+    )
+    return folder
+
+
+def run(folder, *arguments):
+    """Runs a script of this folder within ``folder``; its verdicts, or all that it said where it failed."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=folder, timeout=TIMEOUT_S, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}\n{' '.join(command)} in {folder} failed with exit code {done.returncode}")
+    return "\n".join(line for line in done.stdout.splitlines() if "configurations, recall" in line)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", type=Path, default=Path("target/adapters"), help="folder of the checkouts")
+    for program, source in SOURCES.items():
+        parser.add_argument(f"--{program}", default=source, help="repository to fetch it from")
+    arguments = vars(parser.parse_args())
+    work = arguments["work"].resolve()
+    for program in SOURCES:
+        folder = checkout(program, arguments[program.replace("-", "_")], work)
+        print(run(folder, HERE / SCRIPTS[program]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
