@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import re
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 Path = str | os.PathLike[str]
 Data = Path | NDArray[Any]
-Metric = Literal["l2", "ip", "cosine"]
+Metric = Literal["l2", "ip", "cosine", "hamming"]
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -21,7 +22,13 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "u8": np.dtype(np.uint8),
     "i8": np.dtype(np.int8),
 }
-"""The dtype of each element."""
+"""The dtype of each element that numpy has. Bits are packed in bytes: see :func:`columns`."""
+
+# numpy has no such dtype of its own; where the package is not, arrays of it cannot be, either.
+with contextlib.suppress(ImportError):
+    import ml_dtypes
+
+    DTYPES["bf16"] = np.dtype(ml_dtypes.bfloat16)
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -31,6 +38,19 @@ _LOST_SLASH = re.compile(r"((?:s3a?|gs|az|abfss?|azure|adl|memory|file):)/(?!/)"
 
 NEW_NAMES = {"code": "code_kind"}
 """Arguments that were renamed, by their old names."""
+
+
+def columns(element: str, dim: int) -> tuple[np.dtype[Any], int]:
+    """The dtype and the columns of an array of vectors of ``dim`` components.
+
+    >>> columns("f32", 24), columns("b1", 24)
+    ((dtype('float32'), 24), (dtype('uint8'), 3))
+    """
+    if element == "b1":
+        return DTYPES["u8"], dim // 8
+    if element not in DTYPES:
+        raise ValueError(f"numpy has no {element} of its own; install ml_dtypes, which brings it along")
+    return DTYPES[element], dim
 
 
 def memory_bytes(memory: float | str | None) -> int | None:

@@ -59,7 +59,7 @@ def gathered(data: Any, goal: Goal, called: Called) -> Iterator[Path | NDArray[A
     handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=".batches", dir=goal.folder())
     try:
         with os.fdopen(handle, "wb") as file:
-            element = _write(file, _batches(data), called.name)
+            element = _write(file, _batches(data), called)
         # The suffix says what is in it.
         written = temporary.removesuffix(".batches") + ("." + element + "bin").replace("f32", "f")
         os.rename(temporary, written)
@@ -96,13 +96,14 @@ def _batches(data: Any) -> Iterator[Any]:
     return (data[start : start + rows] for start in range(0, data.shape[0], rows))
 
 
-def _write(file: BinaryIO, batches: Iterator[Any], name: str) -> str:
+def _write(file: BinaryIO, batches: Iterator[Any], called: Called) -> str:
     """Writes all batches behind a header, and returns their element."""
+    name = called.name
     file.write(bytes(8))
     first: NDArray[Any] | None = None
     count = 0
     for number, batch in enumerate(batches):
-        rows = _rows(batch, Called(f"{name}, batch {number}", "vector"))
+        rows = _rows(batch, called._replace(name=f"{name}, batch {number}"))
         if rows is None:
             continue
         if first is None:

@@ -66,7 +66,8 @@ def build(
             lost. An iterator of such batches of one dtype and dim, a loader of PyTorch or a dataset of an open HDF5
             file may be larger than memory: it goes through a file beside ``path``, for an address in the folder
             ``scratch`` of ``store_options`` or that of temporary files.
-        metric: ``"l2"``, ``"ip"`` (inner product) or ``"cosine"``.
+        metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"``: uint8 is eight bits then, as
+            ``numpy.packbits`` makes them, and truth values are packed like that.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
             ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
@@ -109,8 +110,9 @@ def build(
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
     goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
-    with gathered(data, goal, DATA) as whole_data, shown(progress) as receiver:
-        base = source(whole_data, DATA)
+    called = DATA._replace(bits=metric == "hamming")
+    with gathered(data, goal, called) as whole_data, shown(progress) as receiver:
+        base = source(whole_data, called)
         report = _bathyal.build(
             base,
             to,
@@ -123,7 +125,7 @@ def build(
                 "memory": budget,
                 "overwrite": bool(overwrite),
                 "store_as": store_as,
-                "calibration": None if calibration is None else _calibration(calibration, base),
+                "calibration": None if calibration is None else _calibration(calibration, base, called.bits),
                 "stripe": folders(stripe),
                 "stripe_unit": unit,
                 "store": store,
@@ -137,12 +139,12 @@ def build(
     return Index(handle, to, {"memory": budget, "store_options": store_options}, json.loads(report))
 
 
-def _calibration(queries: Any, base: Data) -> Data:
+def _calibration(queries: Any, base: Data, bits: bool) -> Data:
     """Queries to measure with, of the element of what is built."""
     if is_path(queries):
         return source(queries, CALIBRATION)
     element, _, dim = describe(base)
-    asked, _ = rows(queries, element, CALIBRATION, dim)
+    asked, _ = rows(queries, element, CALIBRATION._replace(bits=bits), dim)
     if not asked.size:
         raise ValueError("calibration holds no queries; leave it out, then vectors of the data are held out")
     return np.atleast_2d(asked)

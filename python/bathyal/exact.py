@@ -50,13 +50,14 @@ def groundtruth(
     >>> ids.tolist(), distances.tolist()
     ([[1, 2, 0]], [[4.0, 64.0, 144.0]])
     """
-    from_base, k = source(base, BASE), whole("k", k)
+    bits = metric == "hamming"
+    from_base, k = source(base, BASE._replace(bits=bits)), whole("k", k)
     element, _, dim = describe(from_base)
     single = False
     if is_path(queries):
         asked: Data = source(queries, QUERIES)
     else:
-        asked, single = rows(queries, element, QUERIES._replace(holder="the base"), dim)
+        asked, single = rows(queries, element, QUERIES._replace(holder="the base", bits=bits), dim)
         if not asked.size:
             return np.empty((0, k), np.uint32), np.empty((0, k), np.float32)
         asked = np.atleast_2d(asked)

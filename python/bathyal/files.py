@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal import _bathyal
-from bathyal.arguments import DTYPES, Data, Path, whole
+from bathyal.arguments import DTYPES, Data, Path, columns, whole
 from bathyal.inputs import VECTORS, Called, is_path, path_or_vectors, rows
 from bathyal.inputs import vectors as vectors_of
 from bathyal.progress import Receiver, shown
@@ -24,10 +24,13 @@ FIXED = {
     ".f16bin": "f16",
     ".u8bin": "u8",
     ".i8bin": "i8",
+    ".bf16bin": "bf16",
+    ".b1bin": "b1",
     ".fvecs": "f32",
     ".bvecs": "u8",
 }
 """The element of the formats that have one."""
+ELEMENTS = ("f32", "f16", "bf16", "u8", "i8", "b1")
 
 
 class Converted(NamedTuple):
@@ -63,6 +66,8 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     """Reads a file of vectors into an array of ``vectors x dim``.
 
     * ``.fbin`` ``.f16bin`` ``.u8bin`` ``.i8bin`` ``.npy``: mapped, read-only
+    * ``.bf16bin``: the same, as the bfloat16 of ``ml_dtypes``, which has to be installed
+    * ``.b1bin``: the same, as uint8 of eight bits each
     * ``.fvecs`` ``.bvecs``: mapped, read-only, rows not C-contiguous
     * ``.hdf5`` ``.h5``: mapped if the dataset is contiguous, else in memory
     * ``.parquet``: in memory
@@ -95,7 +100,7 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     if key is not None:
         raise ValueError(f"{os.fspath(path)}: a key names a part of .hdf5 and .parquet files, not of {kind}")
     element, count, dim = _bathyal.describe_vectors(path)
-    dtype = DTYPES[element].newbyteorder("<")
+    dtype, dim = columns(element, dim)
     if kind == ".npy":
         loaded: NDArray[Any] = np.load(path, mmap_mode="r")
         return loaded
@@ -212,8 +217,8 @@ def convert(
     f32 becomes f16 by rounding; to become 8-bit, values have to be whole and in range.
 
     Args:
-        element: what the output shall hold, ``"f32"``, ``"f16"``, ``"u8"`` or ``"i8"``; None takes what its
-            format says, else that of the input.
+        element: what the output shall hold, ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"``; None
+            takes what its format says, else that of the input.
         rows: ``(start, end)``, the rows to copy; None copies all.
 
     >>> import numpy as np, bathyal
@@ -221,8 +226,8 @@ def convert(
     >>> bathyal.convert("rows.fbin", "rows.u8bin", rows=(2, 5))
     Converted(rows=3, columns=2, element='u8')
     """
-    if element is not None and element not in DTYPES:
-        raise ValueError(f"unknown element {element!r}: it is one of f32, f16, u8, i8")
+    if element is not None and element not in ELEMENTS:
+        raise ValueError(f"unknown element {element!r}: it is one of {', '.join(ELEMENTS)}")
     if extension(input) in HDF5 + PARQUET or extension(output) in HDF5 + PARQUET:
         return _convert_here(input, output, element, rows)
     span = None if rows is None else (whole("rows", rows[0]), whole("rows", rows[1]))
@@ -239,6 +244,8 @@ def _convert_here(input: Path, output: Path, element: str | None, rows: tuple[in
             raise ValueError(f"{os.fspath(input)}: rows {start} to {end} of {len(vectors)} were asked for")
         vectors = vectors[start:end]
     name = element or FIXED.get(extension(output))
+    if name == "b1":
+        raise ValueError(f"{os.fspath(input)}: bits are made of files of vectors alone: write a .fbin first")
     if name is not None and vectors.dtype != DTYPES[name]:
         with np.errstate(over="ignore", invalid="ignore"):
             changed = vectors.astype(DTYPES[name])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
-from bathyal.arguments import DTYPES, Path, whole
+from bathyal.arguments import Path, columns, whole
 from bathyal.asking import Asked, Mode, asked, asks
 from bathyal.asking import rows as rows_of
 from bathyal.checking import inspect
@@ -353,11 +353,13 @@ class Index:
         ValueError: back.index: there is no vector 200: ids are below 200
         """
         wanted = _ids(ids)
-        return self._vectors(wanted.ravel()).reshape(*wanted.shape, self._dim)
+        held = self._vectors(wanted.ravel())
+        return held.reshape(*wanted.shape, held.shape[-1])
 
     def _vectors(self, ids: NDArray[np.uint32]) -> NDArray[Any]:
         element, held = self._handle.vectors(ids)
-        return held.view(DTYPES[element]).reshape(len(ids), self._dim)
+        dtype, width = columns(element, self._dim)
+        return held.view(dtype).reshape(len(ids), width)
 
     def batches(self, rows: int = 4096) -> Iterator[tuple[NDArray[np.uint32], NDArray[Any]]]:
         """All ids and their vectors, as :meth:`vectors` gives them, ``rows`` at a time in the order of the ids.
@@ -466,12 +468,12 @@ class Index:
 
     @property
     def element(self) -> str:
-        """Type of the components: ``"f32"``, ``"f16"``, ``"u8"`` or ``"i8"``."""
+        """Type of the components: ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"`` (a bit)."""
         return self._handle.element
 
     @property
     def metric(self) -> str:
-        """``"l2"``, ``"ip"`` or ``"cosine"``."""
+        """``"l2"``, ``"ip"`` or ``"cosine"``; of bits ``"hamming"`` in place of ``"l2"``."""
         return self._handle.metric
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal import frames
-from bathyal.arguments import DTYPES, Path
+from bathyal.arguments import DTYPES, Path, columns
 
 BLOCK_VALUES = 1 << 22
 """Values that are converted at once, so that a large array does not need several copies of itself."""
@@ -37,6 +37,8 @@ class Called(NamedTuple):
     """One of its vectors."""
     holder: str = "the index"
     """What holds the element that it has to have."""
+    bits: bool = False
+    """Whether its bytes are eight bits each, so that truth values are packed like that."""
 
 
 QUERIES = Called("queries", "query")
@@ -60,13 +62,15 @@ def rows(
     """
     # What is nearly always the case goes first: to look for anything else takes longer than all that is done here.
     array = value if _is_plain(value) else _array(value, called)
+    dtype, width = columns(element, dim or 0)
+    if element == "b1" or called.bits:
+        array = _packed(array, called)
     if array.size == 0:
-        return _none(array, element, called, dim), False
+        return _none(array, dtype, called, width or None), False
     if array.ndim not in (1, 2):
         raise ValueError(
             f"{called.name} have {array.ndim} dimensions, expected 2 ({called.name} x dim) or 1 (one {called.one})"
         )
-    dtype = DTYPES[element]
     if array.dtype != dtype:
         array = _converted(array, dtype, called, silent=not _is_array(value))
     return np.ascontiguousarray(array), array.ndim == 1
@@ -88,6 +92,8 @@ def vectors(value: Any, called: Called) -> NDArray[Any]:
         )
     if array.size == 0:
         raise ValueError(f"{called.name} is {array.shape[0]} x {array.shape[1]}, so it holds no vectors")
+    if called.bits:
+        array = _packed(array, called)
     native = array.dtype.newbyteorder("=")
     if native in DTYPES.values():
         return np.ascontiguousarray(array, dtype=native)
@@ -116,7 +122,19 @@ def path_or_vectors(value: Any, called: Called) -> Path | NDArray[Any]:
     return value if is_path(value) else vectors(value, called)
 
 
-def _none(array: NDArray[Any], element: str, called: Called, dim: int | None) -> NDArray[Any]:
+def _packed(array: NDArray[Any], called: Called) -> NDArray[Any]:
+    """Truth values as bytes of eight bits, as ``numpy.packbits`` makes them; what else there is as it is."""
+    if array.dtype != bool or array.ndim == 0:
+        return array
+    if array.shape[-1] % 8:
+        raise ValueError(
+            f"{called.name} have {array.shape[-1]} bits, expected a multiple of 8: zeros behind each "
+            f"{called.one} change no distance"
+        )
+    return np.packbits(array, axis=-1)
+
+
+def _none(array: NDArray[Any], dtype: np.dtype[Any], called: Called, dim: int | None) -> NDArray[Any]:
     """An array of no vectors, unless it is one of vectors without components, or of something else."""
     wrong = array.ndim == 2 and dim is not None and array.shape[1] not in (0, dim)
     if array.ndim > 2 or wrong or (array.ndim == 2 and array.shape[0] > 0):
@@ -124,7 +142,7 @@ def _none(array: NDArray[Any], element: str, called: Called, dim: int | None) ->
         raise ValueError(
             f"{called.name} are {shape}, expected {called.name} x {'dim' if dim is None else dim}"
         )
-    return np.empty((0, dim or 0), DTYPES[element])
+    return np.empty((0, dim or 0), dtype)
 
 
 def _is_array(value: Any) -> bool:
@@ -291,7 +309,7 @@ def _converted(
 def _refused(dtype: np.dtype[Any], called: Called) -> str:
     """Why no vectors are made of ``dtype``, and what to do."""
     advice = {
-        "b": f"say what is meant with {called.name}.astype('uint8')",
+        "b": f"say what is meant with {called.name}.astype('uint8'), or take the metric 'hamming'",
         "c": "give real and imaginary parts as components of their own",
         "O": "rows of unequal length, missing values and what is no number have to go first",
         "U": f"make numbers of the text with {called.name}.astype('float32')",

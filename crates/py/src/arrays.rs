@@ -39,6 +39,10 @@ fn element_of(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element
     if dtype.is_native_byteorder() != Some(false) {
         match (dtype.kind(), dtype.itemsize()) {
             (b'f', 4) => return Ok(Element::F32),
+            // Of ml_dtypes: numpy has none of its own.
+            (b'V' | b'f', 2) if dtype.getattr("name")?.extract::<String>()? == "bfloat16" => {
+                return Ok(Element::Bf16);
+            }
             (b'f', 2) => return Ok(Element::F16),
             (b'u', 1) => return Ok(Element::U8),
             (b'i', 1) => return Ok(Element::I8),

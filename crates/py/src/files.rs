@@ -8,7 +8,7 @@ use bathyal_index::exact_neighbors_on;
 use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_vectors::groundtruth::OverallRatio;
 use bathyal_vectors::progress::Progress;
-use bathyal_vectors::{self, IdFile, VectorError, VectorFile, VectorWriter};
+use bathyal_vectors::{self, FileFormat, IdFile, VectorError, VectorFile, VectorWriter};
 use numpy::{PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -39,6 +39,10 @@ pub(crate) fn describe_vectors(path: PathBuf) -> PyResult<(&'static str, usize, 
 #[pyfunction]
 pub(crate) fn write_vectors(py: Python<'_>, path: PathBuf, array: &Bound<'_, PyAny>) -> PyResult<()> {
     let data = vectors(array, "vectors")?;
+    // Bits come packed in bytes.
+    let bits =
+        matches!(FileFormat::of(&path), Ok(FileFormat::Bin(Element::B1))).then(|| data.as_bits()).flatten();
+    let data = bits.unwrap_or(data);
     attend(py, None, |watch| -> Result<(), Failure> {
         let mut writer = VectorWriter::create(path, data.element(), data.dim())?;
         let block = (BLOCK_BYTES / data.row_bytes()).max(1);

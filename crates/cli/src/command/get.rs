@@ -66,7 +66,7 @@ fn print(index: &Index, ids: &[u32], control: Control<'_>, console: &Console) ->
         to_f32(element, row, &mut vector);
         Row { id: *id, vector }
     };
-    let vectors: Vec<Row> = ids.iter().zip(bytes.chunks_exact(dim * element.size())).map(row).collect();
+    let vectors: Vec<Row> = ids.iter().zip(bytes.chunks_exact(element.row_bytes(dim))).map(row).collect();
     let line = |row: &Row| {
         let values: Vec<String> = row.vector.iter().map(f32::to_string).collect();
         format!("{}: {}", row.id, values.join(" "))
@@ -85,7 +85,7 @@ fn write(
 ) -> Result<(), Failure> {
     let (element, dim) = (index.element(), index.dim());
     let mut writer = VectorWriter::create(output, element, dim)?;
-    for some in ids.chunks((WRITE_BYTES / (dim * element.size())).max(1)) {
+    for some in ids.chunks((WRITE_BYTES / element.row_bytes(dim)).max(1)) {
         writer.push_rows(&index.vectors(some, control)?.bytes)?;
     }
     writer.finish()?;

@@ -49,7 +49,7 @@ impl Wanted {
         let mut wanted = room("the ids that are asked for", ids.len())?;
         wanted.extend(ids.iter().copied().zip(0..));
         wanted.sort_unstable();
-        let bytes = ids.len().saturating_mul(dim * form.given().size());
+        let bytes = ids.len().saturating_mul(form.given().row_bytes(dim));
         Ok(Wanted {
             form,
             dim,

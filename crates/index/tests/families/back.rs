@@ -27,7 +27,7 @@ fn rows(data: &VectorFile, ids: &[u32]) -> Vec<u8> {
 }
 
 fn floats(element: Element, bytes: &[u8]) -> Vec<f32> {
-    let mut values = vec![0.0; bytes.len() / element.size()];
+    let mut values = vec![0.0; element.components_in(bytes.len())];
     to_f32(element, bytes, &mut values);
     values
 }

@@ -1,0 +1,80 @@
+//! Bits and bf16 through the command: files, metrics, answers.
+
+use crate::workshop::{bathyal, numbers};
+use std::path::Path;
+
+/// Writes `count` rows of `bytes` bytes, as the format that the name says, with this dim.
+fn write_bytes(folder: &Path, name: &str, count: usize, (dim, bytes): (u32, usize), seed: u64) {
+    let rows = numbers(count * bytes, seed).into_iter().map(|value| (value * 127.0) as i8 as u8);
+    let header = [count as u32, dim].into_iter().flat_map(u32::to_le_bytes);
+    std::fs::write(folder.join(name), header.chain(rows).collect::<Vec<u8>>()).unwrap();
+}
+
+#[test]
+fn bytes_are_bits_under_hamming() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    write_bytes(folder, "base.u8bin", 600, (32, 32), 1);
+    write_bytes(folder, "queries.u8bin", 20, (32, 32), 2);
+    bathyal(folder, "groundtruth base.u8bin queries.u8bin gt.ibin -k 20 --metric hamming").good();
+    let built = bathyal(folder, "build base.u8bin idx --metric Hamming --json").json();
+    assert_eq!(
+        (&built["metric"], &built["element"], &built["dim"]),
+        (&"hamming".into(), &"b1".into(), &256.into())
+    );
+    let found = bathyal(folder, "search idx queries.u8bin --recall 0.99 --groundtruth gt.ibin --json").json();
+    assert!(found["recall"].as_f64().unwrap() >= 0.9, "{found}");
+    let about = bathyal(folder, "inspect idx --json").json();
+    assert_eq!((&about["manifest"]["metric"], &about["data_bytes"]), (&"hamming".into(), &(600 * 32).into()));
+    // The same bits in a file of bits: the same index.
+    let mut bits = std::fs::read(folder.join("base.u8bin")).unwrap();
+    bits[4..8].copy_from_slice(&256_u32.to_le_bytes());
+    std::fs::write(folder.join("base.b1bin"), bits).unwrap();
+    let again = bathyal(folder, "build base.b1bin of_bits --metric l2 --json").json();
+    assert_eq!((&again["metric"], &again["index_bytes"]), (&"hamming".into(), &built["index_bytes"]));
+    bathyal(folder, "get idx 3 5 --output rows.b1bin").good();
+    bathyal(folder, "convert rows.b1bin rows.fbin").good();
+    let rows = std::fs::read(folder.join("rows.fbin")).unwrap();
+    assert_eq!(rows.len(), 8 + 2 * 256 * 4);
+    let plan = bathyal(folder, "build base.u8bin idx2 --metric hamming --plan --json").json();
+    assert_eq!(plan["dim"], 256, "{plan}");
+    assert!(!folder.join("idx2").exists());
+}
+
+#[test]
+fn what_is_no_bits_is_refused_under_hamming() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    write_bytes(folder, "base.i8bin", 60, (32, 32), 1);
+    bathyal(folder, "build base.i8bin idx --metric hamming")
+        .fails(1, &["base.i8bin", "holds i8", "hamming", "pack"]);
+    write_bytes(folder, "odd.b1bin", 60, (12, 2), 1);
+    bathyal(folder, "build odd.b1bin idx --metric hamming").fails(1, &["odd.b1bin", "dim", "multiple of 8"]);
+    write_bytes(folder, "long.u8bin", 3, (8193, 8193), 1);
+    bathyal(folder, "build long.u8bin idx --metric hamming").fails(1, &["long.u8bin", "8193 bytes", "8192"]);
+    bathyal(folder, "build base.i8bin idx --metric jaccard")
+        .fails(2, &["jaccard", "l2, ip, cosine", "hamming"]);
+}
+
+#[test]
+fn brain_floats_are_built_and_searched() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    crate::workshop::write_vectors(folder, "base.fbin", 500, 24, 1);
+    crate::workshop::write_vectors(folder, "queries.fbin", 20, 24, 2);
+    for name in ["base", "queries"] {
+        bathyal(folder, &format!("convert {name}.fbin {name}.bf16bin")).good();
+    }
+    bathyal(folder, "groundtruth base.fbin queries.fbin gt.ibin -k 20").good();
+    for (family, metric) in [("cluster", "l2"), ("graph", "l2"), ("flat", "l2")] {
+        let built = format!("build base.bf16bin {family}.idx --metric {metric} --family {family} --json");
+        assert_eq!(bathyal(folder, &built).json()["element"], "bf16");
+        let search =
+            format!("search {family}.idx queries.bf16bin --recall 0.99 --groundtruth gt.ibin --json");
+        let found = bathyal(folder, &search).json();
+        assert!(found["recall"].as_f64().unwrap() >= 0.9, "{family}: {found}");
+        bathyal(folder, &format!("verify {family}.idx")).good();
+    }
+    bathyal(folder, "search cluster.idx queries.fbin")
+        .fails(1, &["queries are f32, the index holds bf16", "convert"]);
+}
