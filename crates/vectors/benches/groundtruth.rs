@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use bathyal_kernels::{Distance, Element, Metric};
+use bathyal_kernels::{Distance, Element, Metric, from_f32};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
@@ -18,13 +18,13 @@ const QUERIES: usize = 512;
 
 fn random(element: Element, count: usize, dim: usize, seed: u64) -> VectorFile {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let rows = match element {
-        Element::F32 => (0..count * dim).flat_map(|_| rng.random::<f32>().to_le_bytes()).collect(),
-        Element::F16 => {
-            (0..count * dim).flat_map(|_| half::f16::from_f32(rng.random()).to_le_bytes()).collect()
-        }
-        Element::U8 | Element::I8 => (0..count * dim).map(|_| rng.random()).collect(),
-    };
+    let mut rows = vec![0; count * element.row_bytes(dim)];
+    if element.is_float() {
+        let values: Vec<f32> = (0..count * dim).map(|_| rng.random()).collect();
+        from_f32(element, &values, &mut rows);
+    } else {
+        rng.fill(&mut rows[..]);
+    }
     VectorFile::from_rows(element, dim, rows).expect("whole rows")
 }
 
@@ -53,6 +53,7 @@ fn main() {
         (Element::F32, Metric::L2, 128),
         (Element::F32, Metric::Cosine, 384),
         (Element::F16, Metric::L2, 768),
+        (Element::B1, Metric::L2, 1024),
     ] {
         let (base, queries) = (random(element, VECTORS, dim, 1), random(element, QUERIES, dim, 2));
         let tiled = rate(VECTORS * QUERIES, || {

@@ -371,7 +371,7 @@ fn id_files_that_lie_are_refused() {
 }
 
 /// Every format with the elements that it may hold.
-const FORMATS: [(&str, Element); 10] = [
+const FORMATS: [(&str, Element); 12] = [
     ("a.fbin", Element::F32),
     ("a.f16bin", Element::F16),
     ("a.u8bin", Element::U8),

@@ -403,15 +403,15 @@ mod tests {
                 let value = |row: usize, at: usize| ((row * 7 + at * 13 + row * at) % 19) as u8;
                 let rows: Vec<Vec<u8>> = (0..LANES)
                     .map(|row| match element {
-                        Element::F32 => {
-                            (0..dim).flat_map(|d| f32::from(value(row, d)).to_le_bytes()).collect()
-                        }
-                        Element::F16 => {
-                            (0..dim).flat_map(|d| half::f16::from(value(row, d)).to_le_bytes()).collect()
-                        }
                         // The top bit is set in some, to see the shift by 128 taken back.
                         Element::U8 | Element::I8 => {
                             (0..dim).map(|d| value(row, d).wrapping_mul(13)).collect()
+                        }
+                        Element::F32 | Element::F16 | Element::Bf16 | Element::B1 => {
+                            let values = (0..dim).map(|d| f32::from(value(row, d)));
+                            let mut bytes = vec![0; element.row_bytes(dim)];
+                            bathyal_kernels::from_f32(element, &values.collect::<Vec<_>>(), &mut bytes);
+                            bytes
                         }
                     })
                     .collect();
