@@ -119,7 +119,7 @@ $(BENCH_PYTHON):
 
 # What the bench itself counts and draws with.
 $(BENCH_VENV)/.packages: | $(BENCH_PYTHON)
-	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy 'matplotlib>=3.8' \
+	$(BENCH_PYTHON) -m pip install --quiet --disable-pip-version-check numpy tqdm 'matplotlib>=3.8' \
 		'tomli; python_version < "3.11"'
 	@touch $@
 

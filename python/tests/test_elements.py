@@ -95,3 +95,15 @@ def test_bfloat16_goes_in_and_comes_back(tmp_path: Path) -> None:
     assert of_file.element == "bf16"
     with pytest.raises(ValueError, match="bf16"):
         bathyal.write_vectors(tmp_path / "rows.npy", rows)
+
+
+def test_metrics_are_known_by_their_other_names(tmp_path: Path) -> None:
+    rows = np.random.default_rng(7).standard_normal((200, 8)).astype(np.float32)
+    for name, own in [("euclidean", "l2"), ("Dot", "ip"), ("angular", "cosine")]:
+        with pytest.warns(UserWarning, match=f"'{name}' is called {own} here"):
+            index = bathyal.build(rows, tmp_path / f"{name}.index", metric=name)  # type: ignore[arg-type]
+        assert index.metric == own
+    with pytest.raises(
+        ValueError, match="unknown metric 'manhattan': it is one of l2, ip, cosine; or hamming"
+    ):
+        bathyal.groundtruth(rows, rows, metric="manhattan")  # type: ignore[arg-type]

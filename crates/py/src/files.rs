@@ -10,8 +10,9 @@ use bathyal_vectors::groundtruth::OverallRatio;
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{self, FileFormat, IdFile, VectorError, VectorFile, VectorWriter};
 use numpy::{PyArray2, PyReadonlyArray2};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
+use std::ffi::CString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -24,8 +25,15 @@ type Neighbors<'py> = (Bound<'py, PyArray2<u32>>, Option<Bound<'py, PyArray2<f32
 /// Mean and 99th percentile over the queries, where any has a ratio, and how many have none.
 type Ratio = (Option<f64>, Option<f64>, usize);
 
+/// The metric of this name; whoever used that of another system is told what it is called here.
 pub(crate) fn metric(name: &str) -> PyResult<MetricName> {
-    name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
+    let metric = name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+    if let Some(note) = Metric::note_on(name) {
+        let note = CString::new(note)?;
+        // Told to the caller of the package's function.
+        Python::attach(|py| PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, 2))?;
+    }
+    Ok(metric)
 }
 
 /// The element, count and dim of a file of vectors; refuses what no reader should believe.
