@@ -66,7 +66,7 @@ def test_what_is_no_bits_is_refused(tmp_path: Path) -> None:
         bathyal.build(np.zeros((9, 8), np.float32), path, metric="hamming")
     with pytest.raises(ValueError, match="have 12 bits, expected a multiple of 8"):
         bathyal.build(np.zeros((9, 12), bool), path, metric="hamming")
-    with pytest.raises(ValueError, match="holds bool, .*hamming"):
+    with pytest.raises(ValueError, match=r"holds bool, .*hamming"):
         bathyal.build(np.zeros((9, 16), bool), path)
     index = bathyal.build(np.packbits(bits_of(100, 5), axis=1), path, metric="hamming")
     with pytest.raises(ValueError, match="264 dimensions, the index has 256"):

@@ -79,8 +79,8 @@ fn blocks_and_tiles_may_end_anywhere() {
 #[test]
 fn equal_distances_come_in_order_of_id() {
     for element in Element::ALL {
-        let row = vectors(element, 1, 4, 1).row(0).to_vec();
-        let base = VectorFile::from_rows(element, 4, row.repeat(700)).unwrap();
+        let one = vectors(element, 1, 4, 1);
+        let base = VectorFile::from_rows(element, one.dim(), one.row(0).repeat(700)).unwrap();
         for metric in Metric::ALL {
             same(&base, &vectors(element, 3, 4, 2), metric, 20, PLENTY);
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 67] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 71] = [
     (
         "no barrier before a merge",
         "graph.h",
@@ -196,6 +196,13 @@ pub const MUTANTS: [(&str, &str, &str, &str); 67] = [
         "sums.ab += __shfl",
         "sums.ab = (threadIdx.x & 31) == 9 ? 0 : sums.ab;\n    sums.ab += __shfl",
     ),
+    (
+        "exact: bits that both have, where those count that differ",
+        "exact.h",
+        "exact.metric == SQUARED_L2 ? a ^ b : a & b",
+        "a & b",
+    ),
+    ("exact: the last bits are left out", "exact.h", "32 * w < bits;", "32 * w + 32 <= bits;"),
     ("exact: products have no sign", "exact.h", "const bool negative = ", "const bool negative = false && "),
     (
         "nearest: no barrier before cells are taken",
@@ -220,6 +227,8 @@ pub const MUTANTS: [(&str, &str, &str, &str); 67] = [
         "value <= args.limits[first_query + query]",
     ),
     ("nearest: more pairs than there is room for", "nearest.cu", "if (at < args.room) args", "args"),
+    ("nearest: bits of the query alone", "nearest.cu", "__popc(a & b)", "__popc(a)"),
+    ("nearest: the lower half stays", "nearest.cu", "value & 0xffff0000u", "value"),
     ("nearest: one half of a word", "nearest.cu", "half_float(value >> 16)", "half_float(value)"),
     (
         "nearest: signed bytes as unsigned",
@@ -403,8 +412,12 @@ fn check_whole(card: OfBytes<'_>) -> Result<(), String> {
     // Of lists that hold all that can be reached.
     let wide = Walks::new("axes", 24, 16, 2, (300, 8));
     let groups = Groups::new("axes", 33, 60, 300, 150, Metric::L2);
-    let forms = [(Element::I8, false, Metric::InnerProduct), (Element::F32, true, Metric::L2)];
-    forms.into_iter().zip([37, 7]).try_for_each(|(form, dim)| {
+    let forms = [
+        (Element::I8, false, Metric::InnerProduct),
+        (Element::F32, true, Metric::L2),
+        (Element::B1, false, Metric::L2),
+    ];
+    forms.into_iter().zip([37, 7, 104]).try_for_each(|(form, dim)| {
         wide.check_resident(&card(LARGE), &wide.stored(form, dim))?;
         groups.check_resident(&card(LARGE), &groups.stored(form, dim))
     })
@@ -428,6 +441,8 @@ fn check_pairs(card: OfBytes<'_>) -> Result<(), String> {
         Pairs::new(Cells::Floats, 37, 130, 300),
         Pairs::new(Cells::Halves, 33, 5, 140),
         Pairs::new(Cells::Signed, 66, 5, 140),
+        Pairs::new(Cells::UpperHalves, 33, 5, 140),
+        Pairs::new(Cells::Bits, 104, 5, 140),
     ];
     pairs.iter().try_for_each(|pairs| pairs.check(&card(LARGE)))
 }
