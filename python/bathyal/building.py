@@ -66,14 +66,12 @@ def build(
             lost. An iterator of such batches of one dtype and dim, a loader of PyTorch or a dataset of an open HDF5
             file may be larger than memory: it goes through a file beside ``path``, for an address in the folder
             ``scratch`` of ``store_options`` or that of temporary files.
-        metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"``: uint8 is eight bits then, as
-            ``numpy.packbits`` makes them, and truth values are packed like that.
+        metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"``: of packed bits or booleans.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
             ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
-            probability that is known beforehand).
-            :func:`families` lists all.
-        threads: 0 means all cores. One ``seed`` gives the same cluster index bit for bit; a graph needs 1, too.
+            probability that is known beforehand). :func:`families` lists all.
+        threads: 0 means all cores. One seed gives the same cluster index bit for bit; a graph needs 1, too.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
             library takes with 24 MB for the library itself, but neither Python nor an array that is ``data``.
