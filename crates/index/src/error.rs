@@ -68,7 +68,7 @@ pub enum IndexError {
         known: u32,
     },
     /// Something is already where the index should go.
-    #[error("{}: already exists; choose another path, or where a build made it replace it with --overwrite (overwrite=True)", path.display())]
+    #[error("{}: already exists; choose another path, or, if it is an index, replace it with --overwrite (overwrite=True)", path.display())]
     Exists {
         /// The path given.
         path: PathBuf,

@@ -43,6 +43,7 @@ impl ExactScan {
         console: &Console,
     ) -> Result<ExactScan, Failure> {
         let data = console.open_vectors(data)?;
+        let (data, queries) = (index.as_held(&data), index.as_held(queries));
         if data.count() != index.len() {
             return Err(Failure::of(
                 Kind::InvalidArgument,

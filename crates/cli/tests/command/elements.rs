@@ -24,6 +24,10 @@ fn bytes_are_bits_under_hamming() {
     );
     let found = bathyal(folder, "search idx queries.u8bin --recall 0.99 --groundtruth gt.ibin --json").json();
     assert!(found["recall"].as_f64().unwrap() >= 0.9, "{found}");
+    let measured = "bench idx queries.u8bin --groundtruth gt.ibin --data base.u8bin --repeats 1 --json";
+    let measured = bathyal(folder, measured).json();
+    assert_eq!(measured["exact_scan"]["vectors"], 600, "{measured}");
+    assert!(measured["points"].as_array().unwrap().iter().all(|point| point["recall"].as_f64() > Some(0.5)));
     let about = bathyal(folder, "inspect idx --json").json();
     assert_eq!((&about["manifest"]["metric"], &about["data_bytes"]), (&"hamming".into(), &(600 * 32).into()));
     // The same bits in a file of bits: the same index.
@@ -37,7 +41,7 @@ fn bytes_are_bits_under_hamming() {
     let rows = std::fs::read(folder.join("rows.fbin")).unwrap();
     assert_eq!(rows.len(), 8 + 2 * 256 * 4);
     let plan = bathyal(folder, "build base.u8bin idx2 --metric hamming --plan --json").json();
-    assert_eq!(plan["dim"], 256, "{plan}");
+    assert_eq!((&plan["dim"], &plan["metric"]), (&256.into(), &"hamming".into()), "{plan}");
     assert!(!folder.join("idx2").exists());
 }
 

@@ -129,7 +129,7 @@ pub fn plan_build(data: &VectorFile, options: &BuildOptions) -> Result<BuildPlan
         dim: data.dim() as u32,
         element: data.element().name(),
         stored_element: source.element().name(),
-        metric: options.metric.name(),
+        metric: options.metric.name_over(data.element()),
         threads: options.thread_count(),
         seed: options.seed,
         parameters,

@@ -42,8 +42,9 @@ impl Index {
         self.check_vectors(queries, rows, ("queries", "query"))
     }
 
-    /// `vectors` as this index has them: an index of bits takes bytes for what eight bits make.
-    pub(super) fn as_held<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
+    /// `vectors` as this index has them: an index of bits takes bytes for eight bits each. Everything that is asked of the
+    /// index takes either; who compares vectors with its own by other means needs this.
+    pub fn as_held<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
         let bits = if self.element() == Element::B1 { vectors.as_bits() } else { None };
         bits.map_or(Cow::Borrowed(vectors), Cow::Owned)
     }
