@@ -41,6 +41,7 @@ fn bytes_are_bits_under_hamming() {
     let rows = std::fs::read(folder.join("rows.fbin")).unwrap();
     assert_eq!(rows.len(), 8 + 2 * 256 * 4);
     let plan = bathyal(folder, "build base.u8bin idx2 --metric hamming --plan --json").json();
+    assert_eq!(plan["parameters"]["code_bytes"], 16, "{plan}");
     assert_eq!((&plan["dim"], &plan["metric"]), (&256.into(), &"hamming".into()), "{plan}");
     assert!(!folder.join("idx2").exists());
 }

@@ -19,6 +19,7 @@ use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{Largest, VectorFile};
 use options::{BuildOptions, BuildReport, Details, Job, Target};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Instant;
 
@@ -91,6 +92,7 @@ pub(crate) fn build_over(
         let what = "a stripe is given to the store that a build is told to write into (LocalStore::striped)";
         return Err(IndexError::Parameter(what.into()));
     }
+    let options = &*suited(data, options);
     let builder = options.family.builder();
     builder.check()?;
     if options.card.is_some() && !builder.calibrates() && options.store_as.is_none() {
@@ -118,6 +120,13 @@ pub(crate) fn build_over(
     let of_family = planned - beside_card(options);
     let job = Job { data: &source, target: &target, options: &own, identity, planned: of_family, progress };
     Ok(BuildReport { planned_memory_bytes: planned, ..builder.build(job)? })
+}
+
+/// The options with the codes that suit the element of the vectors, where the caller did not say how long they are.
+fn suited<'a>(data: &VectorFile, options: &'a BuildOptions) -> Cow<'a, BuildOptions> {
+    let bytes = codes::default_code_bytes(data.element(), data.dim());
+    let family = bytes.and_then(|bytes| options.family.builder().with_default_code_bytes(bytes));
+    family.map_or(Cow::Borrowed(options), |family| Cow::Owned(BuildOptions { family, ..options.clone() }))
 }
 
 /// The vectors in the form that the index will have, without its scale: all that memory follows from.

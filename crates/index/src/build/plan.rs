@@ -2,7 +2,7 @@
 
 use super::codes::CodeChoice;
 use super::options::{BuildOptions, Details};
-use super::{check_data, memory_advice, planned_memory, planned_source};
+use super::{check_data, memory_advice, planned_memory, planned_source, suited};
 use crate::error::IndexError;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 use bathyal_vectors::VectorFile;
@@ -111,6 +111,7 @@ impl PlannedFile {
 /// # Errors
 /// [`IndexError::Parameter`]: options that make no index of these vectors. Too small a budget is no error but a part of the plan.
 pub fn plan_build(data: &VectorFile, options: &BuildOptions) -> Result<BuildPlan, IndexError> {
+    let options = &*suited(data, options);
     let builder = options.family.builder();
     builder.check()?;
     check_data(data, options)?;

@@ -64,6 +64,10 @@ impl Builder for ClusterOptions {
         sizes::plan(data, self, options)
     }
 
+    fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
+        self.code_bytes.is_none().then(|| ClusterOptions { code_bytes: Some(bytes), ..*self }.into())
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let group_vectors = self.group_vectors.saturating_mul(2);
         vec![

@@ -82,6 +82,11 @@ impl Builder for FlatOptions {
         sizes::plan(data, self, options)
     }
 
+    fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
+        (self.codes().is_some() && self.code_bytes.is_none())
+            .then(|| FlatOptions { code_bytes: Some(bytes), ..*self }.into())
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let Some(choice) = self.codes() else { return Vec::new() };
         vec![

@@ -53,6 +53,10 @@ impl Builder for GraphOptions {
         sizes::plan(data, self, options)
     }
 
+    fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
+        self.code_bytes.is_none().then(|| GraphOptions { code_bytes: Some(bytes), ..*self }.into())
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let padded = GraphOptions { layout: GraphLayoutChoice::Padded, ..*self };
         vec![

@@ -95,6 +95,10 @@ impl Builder for LshOptions {
         sizes::plan(data, self, options)
     }
 
+    fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
+        self.code_bytes.is_none().then(|| LshOptions { code_bytes: Some(bytes), ..*self }.into())
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         vec![
             ("lower code_bytes", LshOptions { code_bytes: self.codes().halved(dim), ..*self }.into()),

@@ -64,6 +64,10 @@ impl Builder for PartitionedOptions {
         sizes::plan(data, self, options)
     }
 
+    fn with_default_code_bytes(&self, _bytes: u32) -> Option<FamilyOptions> {
+        None
+    }
+
     fn leaner(&self, _dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         vec![
             (

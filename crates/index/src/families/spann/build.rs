@@ -58,6 +58,11 @@ impl Builder for SpannOptions {
         sizes::plan(data, self, options)
     }
 
+    fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
+        (self.code_kind.is_some() && self.code_bytes.is_none())
+            .then(|| SpannOptions { code_bytes: Some(bytes), ..*self }.into())
+    }
+
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let replicas = Some(self.list_replicas() / 2);
         vec![
