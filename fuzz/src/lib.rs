@@ -5,7 +5,7 @@ pub mod targets;
 
 /// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
 pub const GROUPS: [(&str, &[&str]); 13] = [
-    ("vector_files", &["fbin", "f16bin", "u8bin", "fvecs", "bvecs", "npy"]),
+    ("vector_files", &["fbin", "f16bin", "b1bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs", "id_runs"]),
     (
         "manifest",
