@@ -30,7 +30,8 @@ def test_bits_are_searched_packed_or_as_truth_values(tmp_path: Path) -> None:
     assert index.build_report is not None and index.build_report["data_bytes"] == packed.size
     found = index.search(np.packbits(queries, axis=1), k=K)
     exact = np.sort(hamming(queries, base), axis=1)[:, :K]
-    assert np.mean(found.distances == exact) > 0.9
+    # As near as the last of the true neighbours.
+    assert np.mean(found.distances <= exact[:, -1:]) >= 0.9
     for query, ids, distances in zip(queries, found.ids, found.distances, strict=True):
         assert np.array_equal(hamming(query[None], base[ids])[0], distances)
     assert index.search(queries, k=K) == found
