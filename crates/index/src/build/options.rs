@@ -130,7 +130,8 @@ pub(crate) trait Builder: Debug + Send + Sync {
     /// take less for the data at hand.
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)>;
 
-    /// The same with codes of so many bytes; `None` where the caller has said how many, and where there are no codes.
+    /// The same with codes of so many bytes; `None` where the caller has said how many, where there are no codes, and where
+    /// those would not suit.
     fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions>;
 
     /// Builds an index over `data`, which was checked, at `target`; `planned` bytes are what it will take.

@@ -53,8 +53,9 @@ impl Builder for GraphOptions {
         sizes::plan(data, self, options)
     }
 
-    fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
-        self.code_bytes.is_none().then(|| GraphOptions { code_bytes: Some(bytes), ..*self }.into())
+    /// Codes of fewer bytes that do not lie in groups are product codes, which no graphics card scores.
+    fn with_default_code_bytes(&self, _bytes: u32) -> Option<FamilyOptions> {
+        None
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
