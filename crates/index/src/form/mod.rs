@@ -141,6 +141,24 @@ impl Form {
         }
     }
 
+    /// A stored row as one of the element that vectors were given in: as it is, or with what a smaller element has left of it.
+    /// `values` and `given` are room for that.
+    pub(crate) fn given_row<'a>(
+        &self,
+        stored: &'a [u8],
+        values: &mut Vec<f32>,
+        given: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
+        if !self.is_smaller() {
+            return stored;
+        }
+        values.resize(self.stored.components_in(stored.len()), 0.0);
+        self.decode(stored, values);
+        given.clear();
+        given.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        given
+    }
+
     /// A stored row in the units of the data, of length 1 under cosine: what a search of it compares.
     pub(crate) fn decode(&self, stored: &[u8], out: &mut [f32]) {
         to_f32(self.stored, stored, out);

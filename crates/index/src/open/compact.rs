@@ -202,14 +202,7 @@ impl Rows {
     fn push(&mut self, id: u32, stored: &[u8]) -> Result<(), IndexError> {
         self.ids.push(id);
         let mut given = Vec::new();
-        let row = if self.form.is_smaller() {
-            self.values.resize(self.dim, 0.0);
-            self.form.decode(stored, &mut self.values);
-            given.extend(self.values.iter().flat_map(|value| value.to_le_bytes()));
-            &given
-        } else {
-            stored
-        };
+        let row = self.form.given_row(stored, &mut self.values, &mut given);
         match &mut self.to {
             Collected::Memory(rows) => rows.extend_from_slice(row),
             Collected::File(file, name) => {

@@ -35,7 +35,6 @@ pub struct StoredVectors {
 /// The vectors that are wanted, as they are found.
 struct Wanted {
     form: Form,
-    dim: usize,
     /// Ids, rising, and where among the answers each belongs.
     ids: Vec<(u32, u32)>,
     found: Vec<bool>,
@@ -52,7 +51,6 @@ impl Wanted {
         let bytes = ids.len().saturating_mul(form.given().row_bytes(dim));
         Ok(Wanted {
             form,
-            dim,
             found: zeros("the ids that are asked for", ids.len())?,
             ids: wanted,
             answers: zeros("the vectors that are asked for", bytes)?,
@@ -69,14 +67,7 @@ impl Wanted {
         }
         self.found[first..first + same].fill(true);
         let mut given = Vec::new();
-        let row = if self.form.is_smaller() {
-            self.values.resize(self.dim, 0.0);
-            self.form.decode(stored, &mut self.values);
-            given.extend(self.values.iter().flat_map(|value| value.to_le_bytes()));
-            &given
-        } else {
-            stored
-        };
+        let row = self.form.given_row(stored, &mut self.values, &mut given);
         for (_, at) in &self.ids[first..first + same] {
             let start = *at as usize * row.len();
             self.answers[start..start + row.len()].copy_from_slice(row);
