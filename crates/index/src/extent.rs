@@ -58,6 +58,22 @@ pub(crate) fn check_queries(
     })
 }
 
+/// Refuses vectors of which an index may not be built, one by one: whatever others there are beside them.
+///
+/// # Errors
+/// [`IndexError::Vectors`] for a value that is not finite; [`IndexError::Parameter`] with the first row whose values are too large or
+/// too small for distances in f32, or which has no direction under cosine.
+pub fn check_vectors(vectors: &VectorFile, metric: Metric) -> Result<(), IndexError> {
+    vectors.check_finite()?;
+    (0..vectors.count()).try_for_each(|row| {
+        if metric == Metric::Cosine && !has_direction(vectors.element(), vectors.row(row)) {
+            return Err(IndexError::ZeroVectors { count: 1, rows: vec![row as u64] });
+        }
+        let largest = vectors.block(row..row + 1).largest();
+        check_set(vectors, metric, largest.map(|largest| Largest { row, ..largest }))
+    })
+}
+
 /// Whether a vector points anywhere: one of zeros, of either sign, does not.
 pub(crate) fn has_direction(element: Element, row: &[u8]) -> bool {
     match element {

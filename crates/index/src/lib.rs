@@ -29,6 +29,7 @@ pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_bui
 pub use build::{build, build_in};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
+pub use extent::check_vectors;
 pub use families::cluster::ClusterOptions;
 pub use families::graph::{
     GraphLayoutChoice, GraphOptions, LayoutConversion, convert_layout, convert_layout_in,

@@ -146,6 +146,22 @@ impl Holding {
     }
 }
 
+/// The folder of this machine that `path` means; `None` of an address of a bucket.
+///
+/// # Errors
+/// [`IndexError::Parameter`] for `options` of a store that is elsewhere, and for an address of a memory node.
+pub fn local_folder<'a>(path: &'a Path, options: &StoreOptions) -> Result<Option<&'a Path>, IndexError> {
+    if RemoteUrl::is_url(path) {
+        return Err(IndexError::Parameter(format!(
+            "{}: a collection is in a folder or a bucket, not in the memory of a node; indexes can be there",
+            path.display()
+        )));
+    }
+    let local = local_path(path);
+    local.map(|path| refuse_options(path, options)).transpose()?;
+    Ok(local)
+}
+
 /// The folder of this machine that `path` means; `None` of an address of somewhere else.
 fn local_path(path: &Path) -> Option<&Path> {
     if !ObjectUrl::is_url(path) {

@@ -1,0 +1,148 @@
+//! What can go wrong with a collection, said so that the reader knows what to do.
+
+use arrow_schema::ArrowError;
+use bathyal_index::IndexError;
+use bathyal_store::StoreError;
+use bathyal_vectors::VectorError;
+use parquet::errors::ParquetError;
+use std::path::PathBuf;
+
+/// Why a collection could not be created, opened, changed or searched.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectionError {
+    /// An argument makes no sense, or not with this collection.
+    #[error("{0}")]
+    Parameter(String),
+    /// Rows that are to be added have ids that are there, or the same id twice.
+    #[error("{}: {count} of the ids {what}, the first of them {}; nothing was added. Use upsert to replace rows", path.display(), first.join(", "))]
+    Duplicate {
+        /// The collection.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// Whether they are there already, or twice among the rows.
+        what: &'static str,
+        /// Some of them.
+        first: Vec<String>,
+    },
+    /// The path leads to no collection.
+    #[error("{}: is not a collection: {reason}", path.display())]
+    NotACollection {
+        /// The path given.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// Something is already where the collection should go.
+    #[error("{}: already exists; open it, or choose another path", path.display())]
+    Exists {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The collection was written by a later version of Bathyal.
+    #[error("{}: the collection has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal", path.display())]
+    LaterVersion {
+        /// The path given.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The latest version that this program reads.
+        known: u32,
+    },
+    /// Another one writes to the collection.
+    #[error("{}: another process, or another handle of this one, writes to this collection; only one may at a time", path.display())]
+    Busy {
+        /// The collection.
+        path: PathBuf,
+    },
+    /// Another one has taken over the writing.
+    #[error("{}: another process has taken over writing to this collection; what was acknowledged here is kept, what was not may be there or not. Open it again to write", path.display())]
+    Fenced {
+        /// The collection.
+        path: PathBuf,
+    },
+    /// What is read is not what was written.
+    #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify`, and `repair` to salvage what is whole", path.display())]
+    Damaged {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in it.
+        place: String,
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// The memory that the caller allows is not enough.
+    #[error("{what} needs {needed} bytes of memory, but only {given} are allowed; {advice}")]
+    Memory {
+        /// What was to be done.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        given: u64,
+        /// What to do.
+        advice: String,
+    },
+    /// A filter that cannot be understood.
+    #[error("{0}")]
+    Filter(String),
+    /// Where the collection is kept did not do what it was asked.
+    #[error(transparent)]
+    Store(StoreError),
+    /// An index of the collection could not be built, opened or searched.
+    #[error(transparent)]
+    Index(IndexError),
+    /// Vectors are not what they should be.
+    #[error(transparent)]
+    Vectors(#[from] VectorError),
+    /// Columns could not be computed with.
+    #[error("columns: {0}")]
+    Arrow(#[from] ArrowError),
+    /// A file of columns could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        source: ParquetError,
+    },
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// The time allowed is over.
+    #[error("the deadline passed before the work was done")]
+    Deadline,
+    /// The program is wrong.
+    #[error("this should not happen; please report it: {0}")]
+    Internal(String),
+}
+
+impl CollectionError {
+    /// Bytes at `place` of the file at `path` that are wrong.
+    pub(crate) fn damaged(
+        path: impl Into<PathBuf>,
+        place: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> CollectionError {
+        CollectionError::Damaged { path: path.into(), place: place.into(), reason: reason.into() }
+    }
+}
+
+impl From<StoreError> for CollectionError {
+    fn from(error: StoreError) -> CollectionError {
+        match error {
+            StoreError::Cancelled => CollectionError::Cancelled,
+            error => CollectionError::Store(error),
+        }
+    }
+}
+
+impl From<IndexError> for CollectionError {
+    fn from(error: IndexError) -> CollectionError {
+        match error {
+            IndexError::Cancelled => CollectionError::Cancelled,
+            IndexError::Deadline => CollectionError::Deadline,
+            error => CollectionError::Index(error),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Collections: rows with ids of the user's own, vectors and metadata, which change all the time, are asked with conditions, and
+//! survive whatever happens to the process or the machine.
+//!
+//! A collection is a folder or a prefix of a bucket. What was written long ago is in *segments* that never change: an index of
+//! any family for each field of vectors, and ids and metadata beside it. What was written since is in a *log*, and in memory.
+//! A *version* names the segments and what of them is deleted; whoever reads holds one version, and what the log says beyond it.
+
+pub mod error;
+pub mod ids;
+mod place;
+pub mod rows;
+pub mod schema;
+mod version;
+
+pub use error::CollectionError;
+pub use ids::{Id, IdKind, Ids};
+pub use rows::Rows;
+pub use schema::{Column, Schema, VectorField};

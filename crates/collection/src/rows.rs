@@ -1,0 +1,164 @@
+//! Rows that are written: ids, vectors of each field, and columns of metadata.
+
+use crate::error::CollectionError;
+use crate::ids::Ids;
+use crate::schema::Schema;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_cast::{CastOptions, cast_with_options};
+use bathyal_vectors::VectorFile;
+
+/// Rows of a collection, checked against its schema. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    ids: Ids,
+    vectors: Vec<VectorFile>,
+    columns: RecordBatch,
+}
+
+impl Rows {
+    /// Rows with these `ids`, `vectors` (of each field of the schema, in its order) and `columns`, by name: those that are not
+    /// there are null, and values of another type are converted where nothing is lost.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] where they do not fit the schema or each other.
+    pub fn new(
+        schema: &Schema,
+        ids: Ids,
+        vectors: Vec<VectorFile>,
+        columns: Option<&RecordBatch>,
+    ) -> Result<Rows, CollectionError> {
+        let refuse = |reason: String| Err(CollectionError::Parameter(reason));
+        let count = ids.len();
+        if ids.kind() != schema.id_kind {
+            return refuse(format!(
+                "the ids are {}, those of the collection are {}",
+                ids.kind().data_type(),
+                schema.id_kind.data_type()
+            ));
+        }
+        if vectors.len() != schema.vectors.len() {
+            return refuse(format!(
+                "there are vectors for {} fields, every row has one of each of {}",
+                vectors.len(),
+                schema.vectors.len()
+            ));
+        }
+        let mut held = Vec::with_capacity(vectors.len());
+        for (given, field) in vectors.iter().zip(&schema.vectors) {
+            held.push(checked_vectors(given, field, count)?);
+        }
+        let columns = metadata(schema, columns, count)?;
+        Ok(Rows { ids, vectors: held, columns })
+    }
+
+    /// How many there are; at least 1, since there are vectors.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none, which does not happen.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Their ids.
+    pub fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    /// Their vectors, of each field.
+    pub fn vectors(&self) -> &[VectorFile] {
+        &self.vectors
+    }
+
+    /// Their metadata: all columns of the schema, in its order.
+    pub fn columns(&self) -> &RecordBatch {
+        &self.columns
+    }
+
+    /// Bytes of memory, about.
+    pub fn bytes(&self) -> u64 {
+        let vectors: u64 = self.vectors.iter().map(VectorFile::data_bytes).sum();
+        self.ids.bytes() + vectors + self.columns.get_array_memory_size() as u64
+    }
+}
+
+/// The vectors of a field, if an index of it takes all of them.
+fn checked_vectors(
+    given: &VectorFile,
+    field: &crate::schema::VectorField,
+    count: usize,
+) -> Result<VectorFile, CollectionError> {
+    let refuse =
+        |reason: String| Err(CollectionError::Parameter(format!("vectors of {:?}: {reason}", field.name)));
+    let bits = if field.element == bathyal_kernels::Element::B1 { given.as_bits() } else { None };
+    let vectors = bits.unwrap_or_else(|| given.clone());
+    if vectors.count() != count {
+        return refuse(format!("there are {} for {count} ids", vectors.count()));
+    }
+    if vectors.element() != field.element {
+        return refuse(format!(
+            "they are {}, those of the collection are {}",
+            vectors.element(),
+            field.element
+        ));
+    }
+    if vectors.dim() != field.dim {
+        return refuse(format!(
+            "they have {} dimensions, those of the collection {}",
+            vectors.dim(),
+            field.dim
+        ));
+    }
+    bathyal_index::check_vectors(&vectors, field.metric)?;
+    Ok(vectors)
+}
+
+/// The columns of the schema from those that are given.
+fn metadata(
+    schema: &Schema,
+    given: Option<&RecordBatch>,
+    count: usize,
+) -> Result<RecordBatch, CollectionError> {
+    let refuse = |reason: String| Err(CollectionError::Parameter(reason));
+    let wanted = schema.metadata();
+    if let Some(given) = given {
+        if given.num_rows() != count {
+            return refuse(format!("there are {} rows of metadata for {count} ids", given.num_rows()));
+        }
+        let names = given.schema();
+        if let Some(unknown) =
+            names.fields().iter().find(|field| wanted.field_with_name(field.name()).is_err())
+        {
+            // Says which there are.
+            schema.column(unknown.name())?;
+        }
+    }
+    let column = |field: &arrow_schema::FieldRef| -> Result<ArrayRef, CollectionError> {
+        let Some(array) = given.and_then(|given| given.column_by_name(field.name())) else {
+            return Ok(new_null_array(field.data_type(), count));
+        };
+        if array.data_type() == field.data_type() {
+            return Ok(array.clone());
+        }
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let text = |data_type: &arrow_schema::DataType| data_type.is_string();
+        let cast = cast_with_options(array, field.data_type(), &strict);
+        match cast {
+            // Numbers are no text, and text is no number, whatever can be read from it.
+            Ok(cast) if text(array.data_type()) == text(field.data_type()) || array.null_count() == count => {
+                Ok(cast)
+            }
+            Ok(_) => Err(CollectionError::Parameter(format!(
+                "column {:?}: the values are {}, those of the collection are {}",
+                field.name(),
+                array.data_type(),
+                field.data_type()
+            ))),
+            Err(error) => Err(CollectionError::Parameter(format!("column {:?}: {error}", field.name()))),
+        }
+    };
+    let columns = wanted.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    Ok(RecordBatch::try_new_with_options(wanted, columns, &options)?)
+}

@@ -1,0 +1,204 @@
+//! A version: what a collection consists of at a moment, as it is published. Beyond it there is what the logs say.
+
+use crate::error::CollectionError;
+use crate::ids::Id;
+use crate::place::{MARK, Part, Place};
+use crate::schema::Schema;
+use bathyal_store::{DraftExt, GenerationExt, Replace, StoreError};
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The latest version of the format that this program reads, and the one that it writes.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What a version says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    /// The version of the format.
+    pub(crate) bathyal_collection: u32,
+    /// Tells collections apart: 16 random bytes in hexadecimal digits.
+    pub(crate) id: String,
+    /// Counts versions from 1.
+    pub(crate) number: u64,
+    pub(crate) schema: Schema,
+    /// The last record of the logs that is in the segments.
+    pub(crate) through: u64,
+    /// Counts the segments that were ever begun, for their names.
+    pub(crate) next_segment: u64,
+    /// Who writes: 16 random bytes in hexadecimal digits; none before anyone did.
+    pub(crate) writer: String,
+    /// Seconds since 1970 when it was published, for people.
+    pub(crate) published: u64,
+    /// The oldest first.
+    pub(crate) segments: Vec<SegmentEntry>,
+}
+
+/// What a version says of a segment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SegmentEntry {
+    /// `s-NUMBER-RANDOM`: no name is given twice.
+    pub(crate) name: String,
+    pub(crate) rows: u32,
+    /// Bytes of all its files.
+    pub(crate) bytes: u64,
+    /// Its smallest and its largest id.
+    pub(crate) ids: (IdEntry, IdEntry),
+    /// CRC-32C of the manifest of its ids and metadata, which names these files and their checksums.
+    pub(crate) manifest_crc32c: u32,
+    /// Rows that are deleted; the bitmap is an object of the version.
+    pub(crate) deleted: u32,
+    /// CRC-32C of that object; 0 where nothing is deleted.
+    pub(crate) deleted_crc32c: u32,
+}
+
+/// An id in JSON: a number or a string.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum IdEntry {
+    Number(u64),
+    Text(String),
+}
+
+impl From<Id> for IdEntry {
+    fn from(id: Id) -> IdEntry {
+        match id {
+            Id::Number(number) => IdEntry::Number(number),
+            Id::Text(text) => IdEntry::Text(text),
+        }
+    }
+}
+
+impl From<IdEntry> for Id {
+    fn from(id: IdEntry) -> Id {
+        match id {
+            IdEntry::Number(number) => Id::Number(number),
+            IdEntry::Text(text) => Id::Text(text),
+        }
+    }
+}
+
+/// The object with the rows of a segment that are deleted.
+pub(crate) fn deleted_name(segment: &str) -> String {
+    format!("{segment}.deleted")
+}
+
+/// The numbers of the versions in a place, rising.
+pub(crate) fn numbers(place: &Place) -> Result<Vec<u64>, CollectionError> {
+    let number = |name: String| match Part::of(&name) {
+        Some(Part::Version(number)) => Some(number),
+        _ => None,
+    };
+    let mut numbers: Vec<u64> = place.store().list()?.into_iter().filter_map(number).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+impl Version {
+    /// Reads a version and what it says is deleted of each of its segments.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`] where it is not there (any more), [`CollectionError::Damaged`],
+    /// [`CollectionError::LaterVersion`].
+    pub(crate) fn read(place: &Place, number: u64) -> Result<(Version, Vec<RoaringBitmap>), CollectionError> {
+        let generation = place.store().open(&Part::Version(number).name())?;
+        let path = generation.address().to_path_buf();
+        let damaged =
+            |what: &str, reason: String| CollectionError::damaged(path.join(what), "its text", reason);
+        let text = generation.read(MARK)?;
+        let (crc, json) = sealed(&text).ok_or_else(|| damaged(MARK, "it has no checksum".into()))?;
+        if crc32c::crc32c(json) != crc {
+            return Err(damaged(MARK, "its checksum is wrong".into()));
+        }
+        #[derive(Deserialize)]
+        struct Format {
+            bathyal_collection: u32,
+        }
+        let format: Format =
+            serde_json::from_slice(json).map_err(|error| damaged(MARK, error.to_string()))?;
+        if format.bathyal_collection > FORMAT {
+            let (path, found) = (place.path().to_path_buf(), format.bathyal_collection);
+            return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
+        }
+        let version: Version =
+            serde_json::from_slice(json).map_err(|error| damaged(MARK, error.to_string()))?;
+        version.schema.check().map_err(|error| damaged(MARK, error.to_string()))?;
+        if version.number != number {
+            return Err(damaged(MARK, format!("it is of version {}", version.number)));
+        }
+        let mut deleted = Vec::with_capacity(version.segments.len());
+        for segment in &version.segments {
+            let name = deleted_name(&segment.name);
+            deleted.push(if segment.deleted == 0 {
+                RoaringBitmap::new()
+            } else {
+                let bytes = generation.read(&name)?;
+                let wrong = |reason: &str| damaged(&name, reason.into());
+                if crc32c::crc32c(&bytes) != segment.deleted_crc32c {
+                    return Err(wrong("its checksum is wrong"));
+                }
+                let rows = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|e| wrong(&e.to_string()))?;
+                let fits = rows.len() == u64::from(segment.deleted) && rows.max() < Some(segment.rows);
+                Some(rows)
+                    .filter(|_| fits)
+                    .ok_or_else(|| wrong("it holds other rows than the version says"))?
+            });
+        }
+        Ok((version, deleted))
+    }
+
+    /// Publishes it, if no version of this number is there yet. `deleted` are the rows of each segment that are deleted.
+    ///
+    /// # Errors
+    /// [`CollectionError::Fenced`] if another one has published a version of this number; [`CollectionError::Store`], where it is
+    /// there or not.
+    pub(crate) fn publish(
+        &mut self,
+        place: &Place,
+        deleted: &[RoaringBitmap],
+    ) -> Result<(), CollectionError> {
+        let name = Part::Version(self.number).name();
+        let fenced = |error| match error {
+            StoreError::Exists { .. } => CollectionError::Fenced { path: place.path().to_path_buf() },
+            error => error.into(),
+        };
+        let draft = place.store().begin(&name, Replace::Never).map_err(fenced)?;
+        let mut objects = Vec::new();
+        for (segment, rows) in self.segments.iter_mut().zip(deleted) {
+            (segment.deleted, segment.deleted_crc32c) = (rows.len() as u32, 0);
+            if rows.is_empty() {
+                continue;
+            }
+            let mut bytes = Vec::with_capacity(rows.serialized_size());
+            rows.serialize_into(&mut bytes).map_err(|error| CollectionError::Internal(error.to_string()))?;
+            segment.deleted_crc32c = crc32c::crc32c(&bytes);
+            objects.push(deleted_name(&segment.name));
+            draft.put(&deleted_name(&segment.name), &bytes)?;
+        }
+        draft.put(MARK, &seal(self)?)?;
+        objects.push(MARK.to_string());
+        let names: Vec<&str> = objects.iter().map(String::as_str).collect();
+        draft.upload(&names, "", &|_, _| true)?;
+        draft.publish(&names, "").map_err(fenced)
+    }
+}
+
+/// JSON with its checksum in front.
+fn seal(version: &Version) -> Result<Vec<u8>, CollectionError> {
+    let json = serde_json::to_vec_pretty(version).map_err(|e| CollectionError::Internal(e.to_string()))?;
+    let mut text = format!("{:08x}\n", crc32c::crc32c(&json)).into_bytes();
+    text.extend_from_slice(&json);
+    Ok(text)
+}
+
+/// The checksum, and what it is of.
+fn sealed(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (crc, json) = text.split_at_checked(9)?;
+    let digits = std::str::from_utf8(&crc[..8]).ok().filter(|_| crc[8] == b'\n')?;
+    Some((u32::from_str_radix(digits, 16).ok()?, json))
+}
+
+/// Where a version is, for messages.
+pub(crate) fn path_of(place: &Place, number: u64) -> PathBuf {
+    place.path().join(Part::Version(number).name())
+}
