@@ -14,7 +14,7 @@ pub enum CollectionError {
     #[error("{0}")]
     Parameter(String),
     /// Rows that are to be added have ids that are there, or the same id twice.
-    #[error("{}: {count} of the ids {what}, the first of them {}; nothing was added. Use upsert to replace rows", path.display(), first.join(", "))]
+    #[error("{}: {count} of the ids {what}: {}; nothing was written{advice}", path.display(), first.join(", "))]
     Duplicate {
         /// The collection.
         path: PathBuf,
@@ -24,6 +24,8 @@ pub enum CollectionError {
         what: &'static str,
         /// Some of them.
         first: Vec<String>,
+        /// What to do.
+        advice: &'static str,
     },
     /// The path leads to no collection.
     #[error("{}: is not a collection: {reason}", path.display())]
@@ -60,6 +62,14 @@ pub enum CollectionError {
     Fenced {
         /// The collection.
         path: PathBuf,
+    },
+    /// What was to be written could not be, and may be there or not.
+    #[error("{}: the write was not acknowledged: {reason}; what was acknowledged before is kept, and this is there whole or not at all", path.display())]
+    NotWritten {
+        /// The collection.
+        path: PathBuf,
+        /// What happened.
+        reason: String,
     },
     /// What is read is not what was written.
     #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify`, and `repair` to salvage what is whole", path.display())]

@@ -5,14 +5,34 @@
 //! any family for each field of vectors, and ids and metadata beside it. What was written since is in a *log*, and in memory.
 //! A *version* names the segments and what of them is deleted; whoever reads holds one version, and what the log says beyond it.
 
+mod bits;
+mod collection;
 pub mod error;
+mod filter;
 pub mod ids;
-mod place;
+mod log;
+mod memory;
+mod options;
+pub mod place;
 pub mod rows;
 pub mod schema;
+mod search;
+mod segment;
+mod snapshot;
+mod state;
 mod version;
+mod write;
 
+pub use collection::{Collection, Description, SegmentDescription};
 pub use error::CollectionError;
-pub use ids::{Id, IdKind, Ids};
+pub use filter::{BoundFilter, Filter};
+pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
+pub use log::Durability;
+pub use options::{CollectionOptions, DEFAULT_FLAT_BELOW_ROWS, DEFAULT_WRITE_MEMORY_BYTES};
+pub use place::Place;
 pub use rows::Rows;
-pub use schema::{Column, Schema, VectorField};
+pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
+pub use search::{Found, PartPlan, Question};
+pub use snapshot::{Fetch, Gotten, Scan, Snapshot};
+pub use state::Fetched;
+pub use write::{CompactOptions, Compacted, Written};

@@ -59,6 +59,14 @@ impl Place {
         &self.path
     }
 
+    /// Whether nothing is there that is in the way of a new collection.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`].
+    pub(crate) fn is_vacant(&self) -> Result<bool, CollectionError> {
+        Ok(self.store.list()?.is_empty())
+    }
+
     /// Whether each request to the store takes its time.
     pub(crate) fn is_far(&self) -> bool {
         self.far

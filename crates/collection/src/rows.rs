@@ -5,6 +5,7 @@ use crate::ids::Ids;
 use crate::schema::Schema;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
+use arrow_select::concat::concat_batches;
 use bathyal_vectors::VectorFile;
 
 /// Rows of a collection, checked against its schema. Clones share them.
@@ -49,6 +50,37 @@ impl Rows {
         }
         let columns = metadata(schema, columns, count)?;
         Ok(Rows { ids, vectors: held, columns })
+    }
+
+    /// The rows of `one` and then those of `other`, of the same collection.
+    ///
+    /// # Errors
+    /// [`CollectionError`] where they are not of the same collection, or more text than one array holds.
+    pub(crate) fn joined(one: &Rows, other: &Rows) -> Result<Rows, CollectionError> {
+        let ids = Ids::concat(one.ids.kind(), &[one.ids.clone(), other.ids.clone()])?;
+        let mut vectors = Vec::with_capacity(one.vectors.len());
+        for (one, other) in one.vectors.iter().zip(&other.vectors) {
+            let mut bytes = Vec::with_capacity((one.count() + other.count()) * one.row_bytes());
+            (0..one.count()).for_each(|row| bytes.extend_from_slice(one.row(row)));
+            (0..other.count()).for_each(|row| bytes.extend_from_slice(other.row(row)));
+            vectors.push(VectorFile::from_rows(one.element(), one.dim(), bytes)?);
+        }
+        let columns = concat_batches(&one.columns.schema(), [&one.columns, &other.columns])?;
+        Ok(Rows { ids, vectors, columns })
+    }
+
+    /// The same with vectors that lie one after the other in memory of their own, whatever file or array they came from.
+    ///
+    /// # Errors
+    /// [`CollectionError::Vectors`].
+    pub(crate) fn owned(&self) -> Result<Rows, CollectionError> {
+        let own = |vectors: &VectorFile| {
+            let mut bytes = Vec::with_capacity(vectors.count() * vectors.row_bytes());
+            (0..vectors.count()).for_each(|row| bytes.extend_from_slice(vectors.row(row)));
+            VectorFile::from_rows(vectors.element(), vectors.dim(), bytes)
+        };
+        let vectors = self.vectors.iter().map(own).collect::<Result<Vec<_>, _>>()?;
+        Ok(Rows { ids: self.ids.clone(), vectors, columns: self.columns.clone() })
     }
 
     /// How many there are; at least 1, since there are vectors.

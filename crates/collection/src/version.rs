@@ -5,6 +5,7 @@ use crate::ids::Id;
 use crate::place::{MARK, Part, Place};
 use crate::schema::Schema;
 use bathyal_store::{DraftExt, GenerationExt, Replace, StoreError};
+use rand::RngCore;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -201,4 +202,13 @@ fn sealed(text: &[u8]) -> Option<(u32, &[u8])> {
 /// Where a version is, for messages.
 pub(crate) fn path_of(place: &Place, number: u64) -> PathBuf {
     place.path().join(Part::Version(number).name())
+}
+
+/// So many random hexadecimal digits, for names that nobody else takes.
+pub(crate) fn random_digits(digits: usize) -> String {
+    let mut bytes = vec![0; digits.div_ceil(2)];
+    rand::rng().fill_bytes(&mut bytes);
+    let mut text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(digits);
+    text
 }

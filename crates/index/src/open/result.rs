@@ -11,6 +11,33 @@ use crate::query::NO_ID;
 use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals};
 use bathyal_store::Requests;
 
+/// Stub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WithinPlan {
+    /// All.
+    All,
+    /// Scan.
+    Scan,
+    /// Among.
+    Among,
+    /// After.
+    After,
+}
+
+impl Index {
+    /// Stub.
+    pub fn search_within(
+        &self,
+        queries: &bathyal_vectors::VectorFile,
+        options: &super::SearchOptions,
+        _within: &std::sync::Arc<crate::query::RowSet>,
+        control: bathyal_tier::Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
+        self.search(queries, options, control)
+    }
+}
+
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
 pub struct SearchResult {
@@ -44,6 +71,10 @@ pub struct SearchResult {
     /// What the store was asked, if the index is in one that is elsewhere. Searches of the index that run at the same time
     /// share its requests, and each counts those of all.
     pub requests: Option<Requests>,
+    /// Stub.
+    pub within: Option<WithinPlan>,
+    /// Stub.
+    pub within_reason: Option<String>,
     /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
     pub notes: Vec<String>,
 }
@@ -113,6 +144,8 @@ pub(super) fn collect(
         probes,
         threads,
         requests: None,
+        within: None,
+        within_reason: None,
         notes: Vec::new(),
     };
     let (mut answered, mut clock) = (0, Clock::default());

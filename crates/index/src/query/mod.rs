@@ -3,10 +3,12 @@
 pub(crate) mod changes;
 pub(crate) mod codes;
 pub(crate) mod counters;
+pub(crate) mod row_set;
 pub(crate) mod set;
 pub(crate) mod under_way;
 pub(crate) mod visited;
 
+pub use row_set::RowSet;
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 
 use bathyal_tier::{TierProfile, thread_ns};

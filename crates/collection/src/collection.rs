@@ -1,0 +1,332 @@
+//! An open collection: what users hold.
+
+use crate::error::CollectionError;
+use crate::filter::Filter;
+use crate::ids::{Id, Ids};
+use crate::options::{CollectionOptions, LEAST_WRITE_MEMORY_BYTES};
+use crate::place::Place;
+use crate::rows::Rows;
+use crate::schema::Schema;
+use crate::search::{Found, Question};
+use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
+use crate::version::{FORMAT, Version, numbers, random_digits};
+use crate::write::{CompactOptions, Compacted, Operation, Shared, Written};
+use arrow_array::RecordBatch;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open collection. Shared freely between threads; the first write makes it the one that writes, until it is dropped.
+pub struct Collection {
+    shared: Arc<Shared>,
+}
+
+/// What a collection is made of.
+#[derive(Debug, Clone, Serialize)]
+pub struct Description {
+    /// The folder or the address.
+    pub path: String,
+    /// What every row has.
+    pub schema: Schema,
+    /// The latest version.
+    pub version: u64,
+    /// Records of the log so far: batches that were written.
+    pub sequence: u64,
+    /// Rows that are there.
+    pub rows: u64,
+    /// Those of them that are in memory and the log only.
+    pub rows_in_memory: u64,
+    /// Bytes of memory that these take.
+    pub memory_bytes: u64,
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Rows of segments, deleted or not, for every row in them that is there.
+    pub space_amplification: f64,
+    /// The segments.
+    pub segments: Vec<SegmentDescription>,
+}
+
+/// What a segment is.
+#[derive(Debug, Clone, Serialize)]
+pub struct SegmentDescription {
+    /// Its name.
+    pub name: String,
+    /// Its rows, deleted or not.
+    pub rows: u32,
+    /// Those that are deleted.
+    pub deleted: u32,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+impl Collection {
+    /// Creates a collection at `path`, a folder that is not there or is empty, or an address of a bucket.
+    ///
+    /// # Errors
+    /// [`CollectionError::Exists`]; [`CollectionError::Parameter`] for a schema that makes no sense; [`CollectionError::Store`].
+    pub fn create(
+        path: impl AsRef<Path>,
+        schema: Schema,
+        options: &CollectionOptions,
+    ) -> Result<Collection, CollectionError> {
+        Collection::create_in(Place::at(path, &options.store)?, schema, options)
+    }
+
+    /// The same in a place that is known.
+    ///
+    /// # Errors
+    /// As [`Collection::create`].
+    pub fn create_in(
+        place: Place,
+        schema: Schema,
+        options: &CollectionOptions,
+    ) -> Result<Collection, CollectionError> {
+        schema.check()?;
+        check(options)?;
+        let exists = || CollectionError::Exists { path: place.path().to_path_buf() };
+        if !place.is_vacant()? {
+            return Err(exists());
+        }
+        let mut version = Version {
+            bathyal_collection: FORMAT,
+            id: random_digits(32),
+            number: 1,
+            schema,
+            through: 0,
+            next_segment: 1,
+            writer: String::new(),
+            published: crate::write::now(),
+            segments: Vec::new(),
+        };
+        version.publish(&place, &[]).map_err(|error| match error {
+            CollectionError::Fenced { .. } => exists(),
+            error => error,
+        })?;
+        Collection::open_in(place, options)
+    }
+
+    /// Opens the collection at `path`.
+    ///
+    /// # Errors
+    /// [`CollectionError::NotACollection`], [`CollectionError::LaterVersion`], [`CollectionError::Damaged`],
+    /// [`CollectionError::Store`].
+    pub fn open(path: impl AsRef<Path>, options: &CollectionOptions) -> Result<Collection, CollectionError> {
+        Collection::open_in(Place::at(path, &options.store)?, options)
+    }
+
+    /// The same in a place that is known.
+    ///
+    /// # Errors
+    /// As [`Collection::open`].
+    pub fn open_in(place: Place, options: &CollectionOptions) -> Result<Collection, CollectionError> {
+        check(options)?;
+        Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), None)?) })
+    }
+
+    /// Opens a version of the collection at `path` that was kept, as it was when it was published. It is not written to.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] that says which versions there are; as [`Collection::open`].
+    pub fn open_version(
+        path: impl AsRef<Path>,
+        number: u64,
+        options: &CollectionOptions,
+    ) -> Result<Collection, CollectionError> {
+        check(options)?;
+        let place = Place::at(path, &options.store)?;
+        Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), Some(number))?) })
+    }
+
+    /// The folder or the address.
+    pub fn path(&self) -> &Path {
+        self.shared.place.path()
+    }
+
+    /// What every row has.
+    pub fn schema(&self) -> Schema {
+        self.shared.state().schema().clone()
+    }
+
+    /// The numbers of the versions that are kept.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`].
+    pub fn versions(&self) -> Result<Vec<u64>, CollectionError> {
+        numbers(&self.shared.place)
+    }
+
+    /// What the collection holds now, and will hold for as long as this is kept, whatever is written.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.shared.state())
+    }
+
+    /// Adds rows whose ids are not there: all of them, or none.
+    ///
+    /// # Errors
+    /// [`CollectionError::Duplicate`]; [`CollectionError::Busy`] and [`CollectionError::Fenced`] where another one writes;
+    /// [`CollectionError::Memory`] for more rows than memory for writes holds.
+    pub fn add(&self, rows: Rows) -> Result<Written, CollectionError> {
+        self.shared.write(Operation::Add(rows))
+    }
+
+    /// Puts rows in the place of those with their ids, or beside all others.
+    ///
+    /// # Errors
+    /// As [`Collection::add`]; [`CollectionError::Duplicate`] where the same id is there twice among the rows.
+    pub fn upsert(&self, rows: Rows) -> Result<Written, CollectionError> {
+        self.shared.write(Operation::Upsert(rows))
+    }
+
+    /// Changes the metadata of the rows with these ids: the columns that are given, and no others.
+    ///
+    /// # Errors
+    /// As [`Collection::upsert`].
+    pub fn update(&self, ids: Ids, columns: RecordBatch) -> Result<Written, CollectionError> {
+        self.shared.write(Operation::Update(ids, columns))
+    }
+
+    /// Deletes the rows with these ids; ids of which there is no row are counted as missing.
+    ///
+    /// # Errors
+    /// As [`Collection::upsert`].
+    pub fn delete(&self, ids: Ids) -> Result<Written, CollectionError> {
+        self.shared.write(Operation::Delete(ids))
+    }
+
+    /// Deletes the rows that match.
+    ///
+    /// # Errors
+    /// As [`Collection::upsert`]; [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit.
+    pub fn delete_matching(&self, filter: &Filter) -> Result<Written, CollectionError> {
+        let filter = filter.bind(self.shared.state().schema())?;
+        self.shared.write(Operation::DeleteMatching(filter))
+    }
+
+    /// Answers all `queries`.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for what does not fit the schema; damage and device errors; cancellation and deadline.
+    pub fn search(
+        &self,
+        queries: &VectorFile,
+        question: &Question,
+        control: Control<'_>,
+    ) -> Result<Found, CollectionError> {
+        self.snapshot().search(queries, question, control)
+    }
+
+    /// The rows with these ids.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
+        self.snapshot().get(ids, what, control)
+    }
+
+    /// How many rows there are, or match.
+    ///
+    /// # Errors
+    /// As [`Snapshot::count`].
+    pub fn count(&self, filter: Option<&Filter>) -> Result<u64, CollectionError> {
+        self.snapshot().count(filter, Control::default())
+    }
+
+    /// All rows, or those that match, in the order of their ids, from the first above `after` on.
+    ///
+    /// # Errors
+    /// As [`Snapshot::scan`].
+    pub fn scan(
+        &self,
+        filter: Option<&Filter>,
+        what: &Fetch,
+        after: Option<&Id>,
+    ) -> Result<Scan, CollectionError> {
+        self.snapshot().scan(filter, what, after)
+    }
+
+    /// Writes what is in memory as a segment.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`]; nothing is lost then.
+    pub fn flush(&self) -> Result<(), CollectionError> {
+        self.shared.flush_all()
+    }
+
+    /// Writes what is in memory as a segment, merges segments, and gives the space of deleted rows back.
+    ///
+    /// # Errors
+    /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]; the collection is as it was then.
+    pub fn compact(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn Progress,
+    ) -> Result<Compacted, CollectionError> {
+        self.shared.compact(options, progress)
+    }
+
+    /// Sees what other processes have written since it was opened, or since the last time. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`].
+    pub fn refresh(&self) -> Result<bool, CollectionError> {
+        self.shared.refresh()
+    }
+
+    /// What it is made of.
+    pub fn describe(&self) -> Description {
+        let state = self.shared.state();
+        let segments = state.segments.iter().map(|segment| SegmentDescription {
+            name: segment.segment.entry().name.clone(),
+            rows: segment.segment.rows(),
+            deleted: segment.deleted.count(),
+            bytes: segment.segment.entry().bytes,
+        });
+        Description {
+            path: self.path().display().to_string(),
+            schema: state.schema().clone(),
+            version: state.version.number,
+            sequence: state.sequence,
+            rows: state.live(),
+            rows_in_memory: state.memories.iter().map(|memory| u64::from(memory.live())).sum(),
+            memory_bytes: state.memory_bytes(),
+            bytes: state.segments.iter().map(|segment| segment.segment.entry().bytes).sum(),
+            space_amplification: state.space_amplification(),
+            segments: segments.collect(),
+        }
+    }
+
+    /// Looks at every byte of every segment. Returns what is wrong, in sentences.
+    ///
+    /// # Errors
+    /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
+    pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<String>, CollectionError> {
+        let state = self.shared.state();
+        let mut faults = Vec::new();
+        for segment in &state.segments {
+            faults.extend(segment.segment.verify(progress)?);
+        }
+        Ok(faults)
+    }
+}
+
+impl Drop for Collection {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// Refuses options that make no sense.
+fn check(options: &CollectionOptions) -> Result<(), CollectionError> {
+    if options.write_memory_bytes < LEAST_WRITE_MEMORY_BYTES {
+        return Err(CollectionError::Memory {
+            what: "memory for writes",
+            needed: LEAST_WRITE_MEMORY_BYTES,
+            given: options.write_memory_bytes,
+            advice: "allow at least that much".into(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! How a collection is opened.
+
+use crate::log::Durability;
+use bathyal_index::{OpenOptions, StoreOptions};
+
+/// Memory for rows that were written lately, where nobody says how much: some 40,000 vectors of 768 floats, which a search
+/// compares in some ten milliseconds.
+pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
+/// The least that is taken: less would make segments of a few rows.
+pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
+/// Segments with fewer rows are searched without codes or groups, where nobody says otherwise: as many are read in a moment.
+pub const DEFAULT_FLAT_BELOW_ROWS: usize = 10_000;
+
+/// How to open a collection.
+#[derive(Clone)]
+pub struct CollectionOptions {
+    /// How a store far away is reached, where the collection is in one.
+    pub store: StoreOptions,
+    /// How the indexes of its segments are opened. A memory budget is that of all together: each has a part of it by its size.
+    pub index: OpenOptions,
+    /// Memory for rows that are not in segments yet, in bytes: half of it for those that come, half for those that are being written
+    /// as a segment.
+    pub write_memory_bytes: u64,
+    /// Memory that building the indexes of a segment may take, in bytes; `None` means no limit.
+    pub build_memory_bytes: Option<u64>,
+    /// Threads of builds; 0 means all cores.
+    pub threads: usize,
+    /// What a write that is acknowledged outlives.
+    pub durability: Durability,
+    /// Whether segments are written and merged by a thread of their own, beside the writes; without, by the write that fills the memory.
+    pub background: bool,
+    /// Whether segments are merged without being asked to.
+    pub compact: bool,
+    /// Segments with fewer rows are `flat`.
+    pub flat_below_rows: usize,
+    /// Versions that are kept beside the latest, to be opened by their number.
+    pub keep_versions: usize,
+}
+
+impl Default for CollectionOptions {
+    fn default() -> CollectionOptions {
+        CollectionOptions {
+            store: StoreOptions::default(),
+            index: OpenOptions::default(),
+            write_memory_bytes: DEFAULT_WRITE_MEMORY_BYTES,
+            build_memory_bytes: None,
+            threads: 0,
+            durability: Durability::Disk,
+            background: true,
+            compact: true,
+            flat_below_rows: DEFAULT_FLAT_BELOW_ROWS,
+            keep_versions: 0,
+        }
+    }
+}

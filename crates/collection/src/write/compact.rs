@@ -1,0 +1,131 @@
+//! Which segments are merged, and when.
+
+use super::flush::Closing;
+use super::shared::Shared;
+use crate::error::CollectionError;
+use crate::state::State;
+use bathyal_vectors::progress::Progress;
+use serde::Serialize;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// Segments of about the same size that become one: more are merged more seldom, and searched until then. A row is written again
+/// once each time that the collection grows so many times.
+const TIER: usize = 4;
+/// A segment of which as many rows are deleted is written again: the space that a collection takes stays below one and a half
+/// times what it holds.
+const DELETED_SHARE: f64 = 0.3;
+/// Rows of a segment at most.
+const MOST_ROWS: u64 = 1 << 31;
+
+/// How to compact.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CompactOptions {
+    /// Whether all segments become one, and no row that is deleted stays. Without, as much is done as a collection does by itself.
+    pub full: bool,
+}
+
+/// What a compaction did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Compacted {
+    /// Segments before and after.
+    pub segments_before: usize,
+    /// After.
+    pub segments_after: usize,
+    /// Rows that were written again.
+    pub rows_written: u64,
+    /// Bytes of all segments before.
+    pub bytes_before: u64,
+    /// After.
+    pub bytes_after: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+impl Shared {
+    /// Writes memory as a segment and merges segments.
+    pub(crate) fn compact(
+        self: &Arc<Self>,
+        options: &CompactOptions,
+        progress: &dyn Progress,
+    ) -> Result<Compacted, CollectionError> {
+        let started = Instant::now();
+        let before = self.state();
+        self.flush_all()?;
+        let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows_written = 0;
+        loop {
+            let state = self.state();
+            let names = if options.full { all(&state) } else { worth_merging(&state) };
+            let Some(names) = names else { break };
+            let entry = self.merge(&names, progress)?;
+            rows_written += entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
+            if options.full {
+                break;
+            }
+        }
+        let after = self.state();
+        let bytes = |state: &State| state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
+        Ok(Compacted {
+            segments_before: before.segments.len(),
+            segments_after: after.segments.len(),
+            rows_written,
+            bytes_before: bytes(&before),
+            bytes_after: bytes(&after),
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Merges what is worth it, if nobody else does. What fails is tried again after the next segment.
+    pub(super) fn compact_some(&self) {
+        let Ok(_merging) = self.merging.try_lock() else { return };
+        while let Some(names) = worth_merging(&self.state()) {
+            if self.merge(&names, &Closing(self)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The names of some segments.
+fn names<'a>(state: &'a State, some: impl IntoIterator<Item = &'a usize>) -> Vec<String> {
+    some.into_iter().map(|at| state.segments[*at].segment.entry().name.clone()).collect()
+}
+
+/// All segments, unless they are one of which nothing is deleted, or more than one may hold.
+fn all(state: &State) -> Option<Vec<String>> {
+    let rows: u64 = state.segments.iter().map(|segment| u64::from(segment.live())).sum();
+    let clean = state.segments.len() <= 1 && state.segments.iter().all(|one| one.published.count() == 0);
+    (!clean && rows < MOST_ROWS).then(|| names(state, &(0..state.segments.len()).collect::<Vec<_>>()))
+}
+
+/// The segments that are worth merging now: those of which too much is deleted, or several that are about as large.
+fn worth_merging(state: &State) -> Option<Vec<String>> {
+    let holed = state.segments.iter().position(|one| {
+        f64::from(one.published.count()) >= DELETED_SHARE * f64::from(one.segment.rows())
+    });
+    if let Some(holed) = holed {
+        return Some(names(state, &[holed]));
+    }
+    let live = |at: &usize| {
+        let one = &state.segments[*at];
+        u64::from(one.segment.rows() - one.published.count())
+    };
+    let mut order: Vec<usize> = (0..state.segments.len()).collect();
+    order.sort_by_key(live);
+    // From the smallest on: as many as are not much larger than all before them together.
+    let mut sum = 0;
+    let mut some = 0;
+    for at in &order {
+        if some >= TIER && live(at) > sum / (TIER as u64 - 1) || sum + live(at) > MOST_ROWS {
+            break;
+        }
+        if some > 0 && some < TIER && live(at) > sum * TIER as u64 {
+            // Too large for these: they wait for others of their size.
+            return None;
+        }
+        sum += live(at);
+        some += 1;
+    }
+    (some >= TIER).then(|| names(state, &order[..some]))
+}

@@ -1,0 +1,270 @@
+//! From memory to a segment: what came so far is frozen, the log goes on in another one, and the frozen rows are written in the
+//! order of their ids, beside the writes that go on.
+
+use super::shared::{Shared, Writing};
+use crate::error::CollectionError;
+use crate::options::CollectionOptions;
+use crate::memory::Memory;
+use crate::segment::{Segment, SegmentWriter, WriteOptions};
+use crate::state::{Located, SegmentState, State};
+use crate::version::SegmentEntry;
+use bathyal_vectors::progress::Progress;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Rows that are handed to a segment's writer at once.
+pub(super) const ROWS_AT_ONCE: usize = 4096;
+
+/// How far the writing of a segment from memory is.
+#[derive(Debug, Default)]
+pub(super) enum Flush {
+    /// There is nothing to write.
+    #[default]
+    Idle,
+    /// Memory was frozen; somebody writes it.
+    Running,
+    /// It could not be written; who waits for it is told, and it is tried again.
+    Failed(CollectionError, Arc<Frozen>),
+    /// It is to be tried again.
+    Waiting(Arc<Frozen>),
+}
+
+/// Memory as it was frozen.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    memory: Memory,
+    /// The last record that is in it.
+    through: u64,
+    /// When the writing was acquired under which it was frozen.
+    epoch: u64,
+}
+
+/// Ends a build when the collection is closed.
+pub(super) struct Closing<'a>(pub(super) &'a Shared);
+
+impl Progress for Closing<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// Waits until there is room in memory for further rows.
+    pub(super) fn make_room<'a>(
+        self: &'a Arc<Self>,
+        mut writing: MutexGuard<'a, Writing>,
+    ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
+        loop {
+            match std::mem::take(&mut writing.flush) {
+                Flush::Idle => break,
+                Flush::Running => {
+                    writing.flush = Flush::Running;
+                    writing = self.flushed.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+                Flush::Failed(error, frozen) => {
+                    writing.flush = Flush::Waiting(frozen);
+                    return (writing, Err(error));
+                }
+                Flush::Waiting(frozen) => writing = self.start(writing, frozen),
+            }
+        }
+        let state = self.state();
+        if state.sequence == state.version.through {
+            return (writing, Ok(()));
+        }
+        match self.freeze(&mut writing) {
+            Ok(frozen) => (self.start(writing, frozen), Ok(())),
+            Err(error) => (writing, Err(error)),
+        }
+    }
+
+    /// Freezes memory; the log goes on in another one.
+    fn freeze(&self, writing: &mut Writing) -> Result<Arc<Frozen>, CollectionError> {
+        let state = self.state();
+        let Some(log) = &mut writing.log else {
+            return Err(CollectionError::Internal("memory is frozen without a log".into()));
+        };
+        if let Err(error) = log.rotate() {
+            writing.log = None;
+            return Err(error);
+        }
+        let memory = state.memories.last().cloned().unwrap_or_default();
+        let frozen = Arc::new(Frozen { memory, through: state.sequence, epoch: writing.epoch });
+        let mut next = (*state).clone();
+        next.freeze();
+        self.show(next);
+        Ok(frozen)
+    }
+
+    /// Writes frozen memory, here or in a thread of its own.
+    fn start<'a>(
+        self: &'a Arc<Self>,
+        mut writing: MutexGuard<'a, Writing>,
+        frozen: Arc<Frozen>,
+    ) -> MutexGuard<'a, Writing> {
+        writing.flush = Flush::Running;
+        if let Some(thread) = writing.thread.take_if(|thread| thread.is_finished()) {
+            let _ = thread.join();
+        }
+        if self.options.background && writing.thread.is_none() {
+            let (shared, own) = (self.clone(), frozen.clone());
+            let spawned = std::thread::Builder::new().name("bathyal-flush".into()).spawn(move || {
+                shared.run(&own);
+                if shared.options.compact {
+                    shared.compact_some();
+                }
+            });
+            if let Ok(thread) = spawned {
+                writing.thread = Some(thread);
+                return writing;
+            }
+        }
+        drop(writing);
+        self.run(&frozen);
+        if self.options.compact {
+            self.compact_some();
+        }
+        self.writing()
+    }
+
+    /// Writes frozen memory and says how that went.
+    fn run(&self, frozen: &Arc<Frozen>) {
+        let outcome = self.flush(frozen);
+        let mut writing = self.writing();
+        if writing.epoch == frozen.epoch {
+            writing.flush = match outcome {
+                Ok(()) => Flush::Idle,
+                Err(error) => Flush::Failed(error, frozen.clone()),
+            };
+        }
+        drop(writing);
+        self.flushed.notify_all();
+    }
+
+    fn flush(&self, frozen: &Frozen) -> Result<(), CollectionError> {
+        let state = self.state();
+        let sorted = frozen.memory.sorted()?;
+        let entry = if sorted.is_empty() { None } else { Some(self.write_memory(&state, frozen, &sorted)?) };
+        let mut writing = self.writing();
+        if writing.log.is_none() || writing.epoch != frozen.epoch {
+            // What the log holds has been read since, or will be: what was frozen here is among it.
+            drop(writing);
+            entry.iter().for_each(|entry| self.discard(entry));
+            return Ok(());
+        }
+        let state = self.state();
+        let mut version = (*state.version).clone();
+        version.number += 1;
+        version.through = frozen.through;
+        version.published = now();
+        version.next_segment += 1;
+        version.segments.extend(entry.clone());
+        let mut deleted: Vec<_> = state.segments.iter().map(|segment| segment.frozen.to_bitmap()).collect();
+        deleted.resize_with(version.segments.len(), Default::default);
+        if let Err(error) = version.publish(&self.place, &deleted) {
+            writing.log = None;
+            return Err(error);
+        }
+        let mut next = (*state).clone();
+        for segment in &mut next.segments {
+            segment.published = segment.frozen.clone();
+        }
+        let memory = next.memories.remove(0);
+        if let Some(entry) = version.segments.last().filter(|_| entry.is_some()) {
+            let open = Segment::new(&self.place, &version.schema, entry.clone(), &self.options.index);
+            let mut segment = SegmentState::new(Arc::new(open), Default::default());
+            let since = (0..).zip(&sorted).filter(|(_, row)| memory.deleted().has(**row));
+            since.for_each(|(row, _)| {
+                segment.delete(row);
+            });
+            next.segments.push(segment);
+        }
+        next.version = Arc::new(version);
+        self.show(next);
+        self.clean(&mut writing);
+        Ok(())
+    }
+
+    /// Writes the rows `sorted` of memory as a segment.
+    fn write_memory(
+        &self,
+        state: &State,
+        frozen: &Frozen,
+        sorted: &[u32],
+    ) -> Result<SegmentEntry, CollectionError> {
+        // A state that holds nothing else.
+        let mut alone = State::of(state.version.clone(), Vec::new());
+        alone.memories = vec![frozen.memory.clone()];
+        let mut rows = sorted.chunks(ROWS_AT_ONCE);
+        self.write_segment(&alone, || {
+            let some = rows.next().unwrap_or_default();
+            Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
+        }, &Closing(self))
+    }
+
+    /// Writes rows as a segment, as `next` names them, in the order of their ids, until it names none.
+    pub(super) fn write_segment(
+        &self,
+        state: &State,
+        mut next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
+        progress: &dyn Progress,
+    ) -> Result<SegmentEntry, CollectionError> {
+        let version = &state.version;
+        let name = format!("s-{}-{}", version.next_segment, crate::version::random_digits(8));
+        let CollectionOptions { build_memory_bytes, threads, flat_below_rows, .. } = self.options;
+        let options = WriteOptions {
+            memory_bytes: build_memory_bytes,
+            threads,
+            flat_below_rows,
+            seed: bathyal_index::DEFAULT_SEED,
+        };
+        let mut writer = SegmentWriter::begin(&self.place, &version.schema, name, &options)?;
+        let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
+        let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
+        loop {
+            let rows = next()?;
+            if rows.is_empty() {
+                return writer.finish(progress);
+            }
+            if progress.cancelled() {
+                return Err(CollectionError::Cancelled);
+            }
+            let fetched = state.fetch(&rows, &columns, &fields, Default::default())?;
+            let vectors: Vec<&[u8]> = fetched.vectors.iter().map(|vectors| &vectors.bytes[..]).collect();
+            writer.push(&fetched.ids, &vectors, &fetched.columns)?;
+        }
+    }
+
+    /// Writes what is in memory as a segment, and waits until it is there.
+    pub(crate) fn flush_all(self: &Arc<Self>) -> Result<(), CollectionError> {
+        let mut writing = self.writing();
+        self.acquire(&mut writing)?;
+        let room;
+        (writing, room) = self.make_room(writing);
+        room?;
+        loop {
+            match std::mem::take(&mut writing.flush) {
+                Flush::Idle => return Ok(()),
+                Flush::Running => {
+                    writing.flush = Flush::Running;
+                    writing = self.flushed.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+                Flush::Failed(error, frozen) => {
+                    writing.flush = Flush::Waiting(frozen);
+                    return Err(error);
+                }
+                Flush::Waiting(frozen) => writing = self.start(writing, frozen),
+            }
+        }
+    }
+}
+
+/// Seconds since 1970, for people: nothing is decided by it.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

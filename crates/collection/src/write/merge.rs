@@ -1,0 +1,126 @@
+//! Several segments become one, without the rows that are deleted.
+
+use super::flush::{ROWS_AT_ONCE, now};
+use super::shared::Shared;
+use crate::bits::RowBits;
+use crate::error::CollectionError;
+use crate::segment::Segment;
+use crate::state::{Cursor, SegmentState, State};
+use crate::version::SegmentEntry;
+use bathyal_index::RowSet;
+use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
+
+impl Shared {
+    /// Merges the segments with these names. Rows that were deleted when the version was published are left out; those that were
+    /// deleted since are deleted in the new segment. Returns its entry; `None` if no row was left.
+    pub(super) fn merge(
+        &self,
+        names: &[String],
+        progress: &dyn Progress,
+    ) -> Result<Option<SegmentEntry>, CollectionError> {
+        let state = self.state();
+        let chosen: Vec<Arc<RowSet>> = state
+            .segments
+            .iter()
+            .map(|segment| match names.contains(&segment.segment.entry().name) {
+                true => Arc::new(segment.published.others(segment.segment.rows())),
+                false => Arc::new(RowSet::from_words(segment.segment.rows(), Vec::new())),
+            })
+            .collect();
+        let parts = (0..).zip(&chosen).filter(|(_, set)| set.count() > 0).map(|(part, _)| part);
+        let mut cursor = Cursor::over(&state, parts, &chosen, None)?;
+        let left: u64 = chosen.iter().map(|set| u64::from(set.count())).sum();
+        progress.stage("reading rows", left);
+        let mut done = 0;
+        let next = || {
+            let rows = cursor.next(&state, ROWS_AT_ONCE)?;
+            done += rows.len() as u64;
+            progress.advance(done);
+            Ok(rows)
+        };
+        let entry = if left == 0 { None } else { Some(self.write_segment(&state, next, progress)?) };
+        match self.publish_merged(names, entry.clone()) {
+            Ok(true) => Ok(entry),
+            Ok(false) => {
+                entry.iter().for_each(|entry| self.discard(entry));
+                Err(CollectionError::Fenced { path: self.place.path().to_path_buf() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts a segment in the place of others; false if they are not there any more.
+    fn publish_merged(
+        &self,
+        names: &[String],
+        entry: Option<SegmentEntry>,
+    ) -> Result<bool, CollectionError> {
+        let mut writing = self.writing();
+        let state = self.state();
+        let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
+        let found = state.segments.iter().filter(|segment| merged(segment)).count();
+        if writing.log.is_none() || found != names.len() {
+            return Ok(false);
+        }
+        let mut version = (*state.version).clone();
+        version.number += 1;
+        version.next_segment += 1;
+        version.published = now();
+        version.segments.retain(|segment| !names.contains(&segment.name));
+        version.segments.extend(entry.clone());
+        let kept = state.segments.iter().filter(|segment| !merged(segment));
+        let mut deleted: Vec<_> = kept.clone().map(|segment| segment.published.to_bitmap()).collect();
+        deleted.resize_with(version.segments.len(), Default::default);
+        let mut next = (*state).clone();
+        next.segments = kept.cloned().collect();
+        if let Some(entry) = &entry {
+            let open = Segment::new(&self.place, &version.schema, entry.clone(), &self.options.index);
+            let open = Arc::new(open);
+            let mut segment = SegmentState::new(open.clone(), RowBits::default());
+            // What was deleted since the version was published is deleted there, too.
+            for old in state.segments.iter().filter(|segment| merged(segment)) {
+                segment.frozen = with_rows(segment.frozen, &rows_in(&open, old, &old.frozen)?);
+                for row in rows_in(&open, old, &old.deleted)? {
+                    segment.delete(row);
+                }
+            }
+            next.segments.push(segment);
+        }
+        if let Err(error) = version.publish(&self.place, &deleted) {
+            writing.log = None;
+            return Err(error);
+        }
+        next.version = Arc::new(version);
+        self.show(next);
+        self.clean(&mut writing);
+        Ok(true)
+    }
+}
+
+/// The rows in a new segment of those that were deleted in an old one since its version was published.
+fn rows_in(new: &Segment, old: &SegmentState, deleted: &RowBits) -> Result<Vec<u32>, CollectionError> {
+    let since: Vec<u32> = deleted.iter().filter(|row| !old.published.has(*row)).collect();
+    if since.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = new.find(&old.segment.ids_of(&since)?)?;
+    let missing = || CollectionError::Internal("a row that was lost while segments were merged".into());
+    rows.into_iter().map(|row| row.ok_or_else(missing)).collect()
+}
+
+fn with_rows(mut bits: RowBits, rows: &[u32]) -> RowBits {
+    rows.iter().for_each(|row| {
+        bits.add(*row);
+    });
+    bits
+}
+
+impl State {
+    /// Rows of all segments, deleted or not, for every row that is there: what space they take for what they hold.
+    pub(crate) fn space_amplification(&self) -> f64 {
+        let rows: u64 = self.segments.iter().map(|segment| u64::from(segment.segment.rows())).sum();
+        let live: u64 = self.segments.iter().map(|segment| u64::from(segment.live())).sum();
+        rows as f64 / live.max(1) as f64
+    }
+}

@@ -1,0 +1,16 @@
+//! Writing: changes are put into the log by one thread for all that wait, then into memory, and from there into segments, which are
+//! merged when there are many.
+
+mod clean;
+mod commit;
+mod compact;
+mod flush;
+mod merge;
+mod operation;
+mod shared;
+
+pub use compact::{CompactOptions, Compacted};
+pub use operation::Written;
+pub(crate) use flush::now;
+pub(crate) use operation::Operation;
+pub(crate) use shared::Shared;
