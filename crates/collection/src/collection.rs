@@ -18,6 +18,7 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// An open collection. Shared freely between threads; the first write makes it the one that writes, until it is dropped.
 pub struct Collection {
@@ -145,6 +146,11 @@ impl Collection {
         self.shared.place.path()
     }
 
+    /// How it was opened.
+    pub(crate) fn options(&self) -> &CollectionOptions {
+        &self.shared.options
+    }
+
     /// What every row has.
     pub fn schema(&self) -> Schema {
         self.shared.state().schema().clone()
@@ -265,6 +271,18 @@ impl Collection {
         progress: &dyn Progress,
     ) -> Result<Compacted, CollectionError> {
         self.shared.compact(options, progress)
+    }
+
+    /// Waits until the segments that are being written and merged beside the writes are done; what fails is tried again by later
+    /// writes, and is no error here.
+    pub fn settle(&self) {
+        self.shared.settle();
+    }
+
+    /// Ends what is done beside the writes, and every write that waits for it, with [`CollectionError::Cancelled`]. Nothing that was
+    /// acknowledged is lost. From then on no segment is written until the collection is opened again.
+    pub fn stop(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
     }
 
     /// Sees what other processes have written since it was opened, or since the last time. Returns whether there was anything.

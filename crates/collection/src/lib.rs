@@ -8,6 +8,7 @@
 mod bits;
 mod collection;
 pub mod error;
+pub mod exchange;
 mod filter;
 pub mod ids;
 mod log;
