@@ -7,10 +7,11 @@ mod compact;
 mod flush;
 mod merge;
 mod operation;
+mod segments;
 mod shared;
 
 pub use compact::{CompactOptions, Compacted};
-pub use operation::Written;
 pub(crate) use flush::now;
 pub(crate) use operation::Operation;
+pub use operation::Written;
 pub(crate) use shared::Shared;
