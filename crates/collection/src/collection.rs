@@ -10,8 +10,9 @@ use crate::schema::Schema;
 use crate::search::{Found, Question};
 use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
 use crate::version::{FORMAT, Version, numbers, random_digits};
-use crate::write::{CompactOptions, Compacted, Operation, Shared, Written};
+use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written};
 use arrow_array::RecordBatch;
+use bathyal_index::StoreOptions;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -289,6 +290,20 @@ impl Collection {
             Err(error) if error.has_moved() && self.refresh()? => read(&self.snapshot()),
             outcome => outcome,
         }
+    }
+
+    /// Copies what the collection holds now to `path`, a folder or an address where no collection is, while others go on writing. What
+    /// a copy that was broken off has left there is gone on with.
+    ///
+    /// # Errors
+    /// [`CollectionError::Exists`]; [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
+    pub fn copy_to(
+        &self,
+        path: impl AsRef<Path>,
+        store: &StoreOptions,
+        progress: &dyn Progress,
+    ) -> Result<CopiedCollection, CollectionError> {
+        self.shared.copy(&Place::at(path, store)?, progress)
     }
 
     /// What it is made of.

@@ -5,6 +5,7 @@ use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
 use crate::memory::Memory;
 use crate::options::CollectionOptions;
+use crate::place::Place;
 use crate::segment::{SegmentWriter, WriteOptions};
 use crate::state::{Located, SegmentState, State};
 use crate::version::SegmentEntry;
@@ -216,6 +217,17 @@ impl Shared {
     pub(super) fn write_segment(
         &self,
         state: &State,
+        next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
+        progress: &dyn Progress,
+    ) -> Result<SegmentEntry, CollectionError> {
+        self.write_segment_in(&self.place, state, next, progress)
+    }
+
+    /// The same in another place.
+    pub(super) fn write_segment_in(
+        &self,
+        place: &Place,
+        state: &State,
         mut next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
@@ -228,7 +240,7 @@ impl Shared {
             flat_below_rows,
             seed: bathyal_index::DEFAULT_SEED,
         };
-        let mut writer = SegmentWriter::begin(&self.place, &version.schema, name, &options)?;
+        let mut writer = SegmentWriter::begin(place, &version.schema, name, &options)?;
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
         loop {

@@ -4,6 +4,7 @@
 mod clean;
 mod commit;
 mod compact;
+mod copy;
 mod flush;
 mod merge;
 mod operation;
@@ -11,6 +12,7 @@ mod segments;
 mod shared;
 
 pub use compact::{CompactOptions, Compacted};
+pub use copy::CopiedCollection;
 pub(crate) use flush::now;
 pub(crate) use operation::Operation;
 pub use operation::Written;
