@@ -3,9 +3,10 @@
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::schema::Schema;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_select::concat::concat_batches;
+use arrow_select::take::{take, take_record_batch};
 use bathyal_vectors::VectorFile;
 
 /// Rows of a collection, checked against its schema. Clones share them.
@@ -69,10 +70,10 @@ impl Rows {
         Ok(Rows { ids, vectors, columns })
     }
 
-    /// The same with vectors that lie one after the other in memory of their own, whatever file or array they came from.
+    /// The same in memory of their own, whatever file or larger array they came from.
     ///
     /// # Errors
-    /// [`CollectionError::Vectors`].
+    /// [`CollectionError::Vectors`], [`CollectionError::Arrow`].
     pub(crate) fn owned(&self) -> Result<Rows, CollectionError> {
         let own = |vectors: &VectorFile| {
             let mut bytes = Vec::with_capacity(vectors.count() * vectors.row_bytes());
@@ -80,7 +81,9 @@ impl Rows {
             VectorFile::from_rows(vectors.element(), vectors.dim(), bytes)
         };
         let vectors = self.vectors.iter().map(own).collect::<Result<Vec<_>, _>>()?;
-        Ok(Rows { ids: self.ids.clone(), vectors, columns: self.columns.clone() })
+        let all = UInt32Array::from_iter_values(0..self.len() as u32);
+        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &all, None)?)?;
+        Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &all)? })
     }
 
     /// How many there are; at least 1, since there are vectors.
@@ -111,8 +114,17 @@ impl Rows {
     /// Bytes of memory, about.
     pub fn bytes(&self) -> u64 {
         let vectors: u64 = self.vectors.iter().map(VectorFile::data_bytes).sum();
-        self.ids.bytes() + vectors + self.columns.get_array_memory_size() as u64
+        self.ids.bytes() + vectors + batch_bytes(&self.columns)
     }
+}
+
+/// Bytes of the values of a batch, whatever larger arrays they are a part of.
+pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
+    let sizes = batch.columns().iter().map(|array| {
+        let held = || array.get_array_memory_size();
+        array.to_data().get_slice_memory_size().unwrap_or_else(|_| held()) as u64
+    });
+    sizes.sum()
 }
 
 /// The vectors of a field, if an index of it takes all of them.

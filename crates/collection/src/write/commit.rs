@@ -7,8 +7,10 @@ use crate::log;
 use crate::state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of records that are appended at once, about, however many wait.
-const LARGEST_APPEND_BYTES: usize = 64 << 20;
+/// What of the memory for writes a batch may take: it is there as its caller has it, as a record and as rows.
+const BATCH_SHARE: u64 = 8;
+/// What of it rows may take before they are frozen; as many are being written as a segment. The rest is for batches on their way.
+const ACTIVE_SHARE: f64 = 0.375;
 
 /// What waits to be written.
 #[derive(Default)]
@@ -50,7 +52,7 @@ impl Shared {
     /// # Errors
     /// [`CollectionError`]; nothing of it is there then, or all of it where the error says so.
     pub(crate) fn write(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
-        let most = self.options.write_memory_bytes / 2;
+        let most = self.largest_batch_bytes();
         if operation.bytes() > most {
             return Err(CollectionError::Memory {
                 what: "a batch of rows",
@@ -67,7 +69,11 @@ impl Shared {
         }
         if let Err(error) = self.acquire(&mut writing) {
             // Others that wait find out for themselves.
-            self.queue.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, &ticket));
+            self.queue
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .retain(|other| !Arc::ptr_eq(other, &ticket));
             return Err(error);
         }
         let tickets = std::mem::take(&mut *self.queue.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -82,8 +88,16 @@ impl Shared {
         for ticket in tickets {
             let operation = ticket.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(operation) = operation else { continue };
-            let full = self.is_full(&group.next, operation.bytes());
-            if full || group.records.len() > LARGEST_APPEND_BYTES {
+            if writing.log.is_none() {
+                // An earlier append has failed: what of it is there is looked at first.
+                if let Err(error) = self.acquire(&mut writing) {
+                    ticket.answer(Err(error));
+                    continue;
+                }
+                group = Group::new(&self.state());
+            }
+            let full = self.is_full(&writing, &group.next, operation.bytes());
+            if full || group.records.len() as u64 + operation.bytes() > self.largest_batch_bytes() {
                 self.append(&mut writing, group);
                 if full {
                     let room;
@@ -131,6 +145,7 @@ impl Shared {
         };
         match appended {
             Ok(()) => {
+                writing.log_bytes += records.len() as u64;
                 self.show(next);
                 done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written)));
             }
@@ -148,9 +163,16 @@ impl Shared {
         }
     }
 
-    /// Whether `bytes` more would be more than memory for new rows may hold.
-    fn is_full(&self, state: &State, bytes: u64) -> bool {
-        let active = state.memories.last().map_or(0, |memory| memory.bytes());
-        active > 0 && active + bytes > self.options.write_memory_bytes / 2
+    /// Whether `bytes` more would be more than memory for new rows may hold, or the log is longer than is soon read again.
+    fn is_full(&self, writing: &Writing, state: &State, bytes: u64) -> bool {
+        let (active, most) =
+            (state.memories.last().map_or(0, |memory| memory.bytes()), self.options.write_memory_bytes);
+        let full = active + bytes > (most as f64 * ACTIVE_SHARE) as u64;
+        active > 0 && full || writing.log_bytes > most
+    }
+
+    /// Bytes of a batch at most.
+    pub(crate) fn largest_batch_bytes(&self) -> u64 {
+        self.options.write_memory_bytes / BATCH_SHARE
     }
 }

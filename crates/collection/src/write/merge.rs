@@ -51,11 +51,7 @@ impl Shared {
     }
 
     /// Puts a segment in the place of others; false if they are not there any more.
-    fn publish_merged(
-        &self,
-        names: &[String],
-        entry: Option<SegmentEntry>,
-    ) -> Result<bool, CollectionError> {
+    fn publish_merged(&self, names: &[String], entry: Option<SegmentEntry>) -> Result<bool, CollectionError> {
         let mut writing = self.writing();
         let state = self.state();
         let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
@@ -75,8 +71,7 @@ impl Shared {
         let mut next = (*state).clone();
         next.segments = kept.cloned().collect();
         if let Some(entry) = &entry {
-            let open = Segment::new(&self.place, &version.schema, entry.clone(), &self.options.index);
-            let open = Arc::new(open);
+            let open = self.segments.segment(&self.place, &self.options, &version.schema, entry);
             let mut segment = SegmentState::new(open.clone(), RowBits::default());
             // What was deleted since the version was published is deleted there, too.
             for old in state.segments.iter().filter(|segment| merged(segment)) {
