@@ -19,7 +19,6 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An open collection. Shared freely between threads; the first write makes it the one that writes, until it is dropped.
 pub struct Collection {
@@ -145,11 +144,6 @@ impl Collection {
     /// The folder or the address.
     pub fn path(&self) -> &Path {
         self.shared.place.path()
-    }
-
-    /// How it was opened.
-    pub(crate) fn options(&self) -> &CollectionOptions {
-        &self.shared.options
     }
 
     /// What every row has.
@@ -283,7 +277,7 @@ impl Collection {
     /// Ends what is done beside the writes, and every write that waits for it, with [`CollectionError::Cancelled`]. Nothing that was
     /// acknowledged is lost. From then on no segment is written until the collection is opened again.
     pub fn stop(&self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.stop();
     }
 
     /// Sees what other processes have written since it was opened, or since the last time. Returns whether there was anything.
@@ -365,6 +359,11 @@ impl Drop for Collection {
     fn drop(&mut self) {
         self.shared.close();
     }
+}
+
+/// Whether a collection is at `path`; false also where nobody can tell.
+pub fn is_collection(path: impl AsRef<Path>, store: &StoreOptions) -> bool {
+    Place::at(path, store).and_then(|place| numbers(&place)).is_ok_and(|versions| !versions.is_empty())
 }
 
 /// Refuses options that make no sense.

@@ -25,7 +25,7 @@ mod state;
 mod version;
 mod write;
 
-pub use collection::{Collection, Description, SegmentDescription};
+pub use collection::{Collection, Description, SegmentDescription, is_collection};
 pub use error::CollectionError;
 pub use filter::{BoundFilter, Filter};
 pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};

@@ -57,7 +57,7 @@ pub fn export(
     progress: &dyn Progress,
 ) -> Result<Exported, CollectionError> {
     let started = Instant::now();
-    let (schema, snapshot) = (collection.schema(), collection.snapshot());
+    let schema = collection.schema();
     let alone = FileKind::of(output)? == FileKind::Vectors;
     let columns = match (&options.columns, alone) {
         (Some(columns), _) => columns.clone(),
@@ -77,8 +77,8 @@ pub fn export(
         output.with_extension(if schema.id_kind == IdKind::Number { "ids.npy" } else { "ids.txt" })
     });
     let filter = options.filter.as_ref();
-    let total = snapshot.count(filter, Control::default())?;
-    let mut scan = snapshot.scan(filter, &Fetch { columns: Some(columns), vectors }, None)?;
+    let total = collection.count(filter)?;
+    let mut scan = collection.scan(filter, &Fetch { columns: Some(columns), vectors }, None)?;
     let mut sink = Sink::create(output, &ids, &shown)?;
     progress.stage("exporting", total);
     let mut rows = 0;

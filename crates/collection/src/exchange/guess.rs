@@ -46,12 +46,16 @@ pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, Col
             return Ok(Schema { id_kind: IdKind::Number, vectors: vec![field], columns: Vec::new() });
         }
         FileKind::JsonLines => {
-            return Err(bad(path, "lines of JSON do not say what types their values have; name the fields and columns"));
+            return Err(bad(
+                path,
+                "lines of JSON do not say what types their values have; name the fields and columns",
+            ));
         }
     };
     if let Some(text) = schema.metadata().get(SCHEMA_KEY) {
-        let mut schema: Schema = serde_json::from_str(text)
-            .map_err(|error| bad(path, format!("says of which collection it is, but not in a way that can be read: {error}")))?;
+        let mut schema: Schema = serde_json::from_str(text).map_err(|error| {
+            bad(path, format!("says of which collection it is, but not in a way that can be read: {error}"))
+        })?;
         if let Some(columns) = &options.columns {
             schema.columns.retain(|column| columns.contains(&column.name));
         }
@@ -96,7 +100,12 @@ fn of_columns(
                 integer if integer.is_integer() => Some(IdKind::Number),
                 text if text.is_string() => Some(IdKind::Text),
                 DataType::Dictionary(_, values) if values.is_string() => Some(IdKind::Text),
-                other => return Err(bad(path, format!("column {name:?} is {other}, and ids are whole numbers or strings"))),
+                other => {
+                    return Err(bad(
+                        path,
+                        format!("column {name:?} is {other}, and ids are whole numbers or strings"),
+                    ));
+                }
             };
             continue;
         }
@@ -108,15 +117,27 @@ fn of_columns(
         if options.columns.as_ref().is_some_and(|columns| !columns.contains(name)) {
             continue;
         }
-        let kind = ColumnKind::of(data_type)
-            .map_err(|reason| bad(path, format!("column {name:?}: {reason}. Name the columns that are to be taken to leave others out")))?;
+        let kind = ColumnKind::of(data_type).map_err(|reason| {
+            bad(
+                path,
+                format!(
+                    "column {name:?}: {reason}. Name the columns that are to be taken to leave others out"
+                ),
+            )
+        })?;
         columns.push(Column { name: name.clone(), kind });
     }
     let names = || schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
-    let id_kind =
-        id_kind.ok_or_else(|| bad(path, format!("there is no column {id:?} for the ids; there is {}", names())))?;
+    let id_kind = id_kind
+        .ok_or_else(|| bad(path, format!("there is no column {id:?} for the ids; there is {}", names())))?;
     if vectors.is_empty() {
-        return Err(bad(path, format!("there is no column of vectors, which are lists of numbers, all equally long; there is {}", names())));
+        return Err(bad(
+            path,
+            format!(
+                "there is no column of vectors, which are lists of numbers, all equally long; there is {}",
+                names()
+            ),
+        ));
     }
     Ok(Schema { id_kind, vectors, columns })
 }
@@ -126,8 +147,12 @@ fn vector_of(data_type: &DataType, values: Option<&dyn Array>) -> Option<(usize,
     let (item, dim) = match data_type {
         DataType::FixedSizeList(item, dim) => (item, *dim as usize),
         // Whole numbers in lists of any length are more often metadata.
-        DataType::List(item) if item.data_type().is_floating() => (item, equal_length(values?.as_list::<i32>())?),
-        DataType::LargeList(item) if item.data_type().is_floating() => (item, equal_length(values?.as_list::<i64>())?),
+        DataType::List(item) if item.data_type().is_floating() => {
+            (item, equal_length(values?.as_list::<i32>())?)
+        }
+        DataType::LargeList(item) if item.data_type().is_floating() => {
+            (item, equal_length(values?.as_list::<i64>())?)
+        }
         _ => return None,
     };
     let element = match item.data_type() {

@@ -33,7 +33,10 @@ pub(super) struct IdReader {
 enum Form {
     Lines,
     /// Numbers of so many bytes, with a sign or without.
-    Numbers { bytes: usize, signed: bool },
+    Numbers {
+        bytes: usize,
+        signed: bool,
+    },
 }
 
 fn is_npy(path: &Path) -> bool {
@@ -55,7 +58,10 @@ impl IdReader {
         let mut from = BufReader::new(open(path)?);
         let (form, count) = if is_npy(path) {
             if kind == IdKind::Text {
-                return Err(bad(path, "ids of the collection are strings: give a text file with an id on each line"));
+                return Err(bad(
+                    path,
+                    "ids of the collection are strings: give a text file with an id on each line",
+                ));
             }
             npy_header(&mut from, path)?
         } else {
@@ -123,7 +129,8 @@ fn count_lines(from: &mut impl BufRead) -> std::io::Result<u64> {
 
 /// What the header of a `.npy` file with one dimension says.
 fn npy_header(from: &mut impl Read, path: &Path) -> Result<(Form, u64), CollectionError> {
-    let expected = "expected an array of one dimension of <u8, <i8, <u4 or <i4: numpy.save(path, ids.astype('uint64'))";
+    let expected =
+        "expected an array of one dimension of <u8, <i8, <u4 or <i4: numpy.save(path, ids.astype('uint64'))";
     let wrong = |what: &str| bad(path, format!("{what}; {expected}"));
     let mut head = [0; 10];
     from.read_exact(&mut head).map_err(|_| wrong("is too short for a .npy file"))?;
@@ -153,7 +160,8 @@ fn npy_header(from: &mut impl Read, path: &Path) -> Result<(Form, u64), Collecti
         Some("'<i4'") => Form::Numbers { bytes: 4, signed: true },
         other => return Err(wrong(&format!("has values of {}", other.unwrap_or("no type that it names")))),
     };
-    let shape = value("shape", ")").and_then(|shape| shape.trim_start_matches('(').strip_suffix(',')?.parse().ok());
+    let shape =
+        value("shape", ")").and_then(|shape| shape.trim_start_matches('(').strip_suffix(',')?.parse().ok());
     Ok((form, shape.ok_or_else(|| wrong("has not one dimension"))?))
 }
 
@@ -171,7 +179,8 @@ impl IdWriter {
         if npy && kind == IdKind::Text {
             return Err(bad(path, "ids of the collection are strings: name a text file, such as ids.txt"));
         }
-        let mut writer = IdWriter { file: AtomicFile::create(path)?, path: path.to_path_buf(), npy, count: 0 };
+        let mut writer =
+            IdWriter { file: AtomicFile::create(path)?, path: path.to_path_buf(), npy, count: 0 };
         let header = writer.header();
         writer.write(&header)?;
         Ok(writer)
@@ -198,7 +207,9 @@ impl IdWriter {
             match ids.get(at) {
                 Id::Number(number) if self.npy => self.write(&number.to_le_bytes())?,
                 Id::Text(text) if text.contains(['\n', '\r']) => {
-                    let reason = format!("the id {text:?} has a line break, which a file of lines cannot hold; export to Parquet");
+                    let reason = format!(
+                        "the id {text:?} has a line break, which a file of lines cannot hold; export to Parquet"
+                    );
                     return Err(bad(&self.path, reason));
                 }
                 id => self.write(format!("{id}\n").as_bytes())?,

@@ -78,7 +78,7 @@ pub fn import(
     let started = Instant::now();
     let mut source = Source::open(path, &collection.schema(), options)?;
     let rows = options.batch_rows.map_or(BATCH_ROWS, NonZeroUsize::get);
-    let bytes = BATCH_BYTES.min(collection.options().write_memory_bytes / 8) as usize;
+    let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2) as usize;
     progress.stage("writing rows", source.total);
     let mut done = Imported { rows: 0, written: Written::default(), batches: 0, seconds: 0.0 };
     let stopped = |done: &Imported, error: CollectionError| CollectionError::Imported {
@@ -94,7 +94,8 @@ pub fn import(
         let piece = source.next(rows, bytes, done.rows, update).map_err(|error| stopped(&done, error))?;
         let Some(piece) = piece else { break };
         let count = piece.len() as u64;
-        let written = write(collection, &source, piece, done.rows, options.how).map_err(|error| stopped(&done, error))?;
+        let written = write(collection, &source, piece, done.rows, options.how)
+            .map_err(|error| stopped(&done, error))?;
         done.written = sum(done.written, written);
         done.rows += count;
         done.batches += 1;
@@ -138,7 +139,10 @@ fn write(
             let (table, before) = last_of_each(table, &ids)?;
             let metadata = shape.metadata(&table)?;
             if metadata.num_columns() == 0 {
-                return Err(bad(&shape.path, "has no columns of metadata; an update changes these, and vectors with upsert"));
+                return Err(bad(
+                    &shape.path,
+                    "has no columns of metadata; an update changes these, and vectors with upsert",
+                ));
             }
             let mut written = collection.update(shape.ids(&table)?, metadata)?;
             written.replaced += before;

@@ -6,15 +6,16 @@ use std::fs::File;
 use std::path::Path;
 
 /// The endings that are understood, for messages.
-const ENDINGS: &str =
-    ".parquet .arrow .feather .arrows .jsonl, and of vectors alone .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy";
+const ENDINGS: &str = ".parquet .arrow .feather .arrows .jsonl, and of vectors alone .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy";
 
 /// What a file of rows is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileKind {
     Parquet,
     /// Arrow IPC; when it is written, as a stream or as a file.
-    Arrow { stream: bool },
+    Arrow {
+        stream: bool,
+    },
     JsonLines,
     /// Vectors and nothing else.
     Vectors,
@@ -51,9 +52,7 @@ pub(super) fn bad(path: &Path, reason: impl std::fmt::Display) -> CollectionErro
 
 /// What the system says against reading or writing the file at `path`.
 pub(super) fn refused(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> CollectionError {
-    move |source| {
-        CollectionError::Vectors(VectorError::Io { path: path.to_path_buf(), action, source })
-    }
+    move |source| CollectionError::Vectors(VectorError::Io { path: path.to_path_buf(), action, source })
 }
 
 /// Opens a file to read it.

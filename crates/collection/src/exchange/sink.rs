@@ -10,7 +10,7 @@ use crate::schema::{ID_COLUMN, Schema, VectorField};
 use crate::state::Fetched;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
-use arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
+use arrow_schema::{ArrowError, Field, Schema as ArrowSchema, SchemaRef};
 use bathyal_vectors::{AtomicFile, VectorWriter};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -53,7 +53,8 @@ impl Shown {
         let table = ArrowSchema::new(fields.collect::<Vec<_>>());
         // Without vectors it is no collection's.
         let told = serde_json::to_string(&shown).ok().filter(|_| !shown.vectors.is_empty());
-        let metadata: HashMap<String, String> = told.map(|text| (SCHEMA_KEY.to_string(), text)).into_iter().collect();
+        let metadata: HashMap<String, String> =
+            told.map(|text| (SCHEMA_KEY.to_string(), text)).into_iter().collect();
         Arc::new(table.with_metadata(metadata))
     }
 }
@@ -61,8 +62,8 @@ impl Shown {
 /// A file that rows are written to.
 pub(super) enum Sink {
     Parquet { path: PathBuf, writer: Box<ArrowWriter<AtomicFile>>, table: SchemaRef },
-    ArrowFile(Box<FileWriter<AtomicFile>>, SchemaRef),
-    ArrowStream(Box<StreamWriter<AtomicFile>>, SchemaRef),
+    ArrowFile { path: PathBuf, writer: Box<FileWriter<AtomicFile>>, table: SchemaRef },
+    ArrowStream { path: PathBuf, writer: Box<StreamWriter<AtomicFile>>, table: SchemaRef },
     Lines { path: PathBuf, file: AtomicFile, names: Vec<String> },
     Vectors { vectors: VectorWriter, ids: IdWriter },
 }
@@ -86,16 +87,18 @@ impl Sink {
         let table = shown.table();
         Ok(match kind {
             FileKind::Parquet => {
-                let failed = |source| CollectionError::Parquet { path: path.to_path_buf(), source };
+                let failed = |error| of_parquet(path, error);
                 let properties = Some(properties(shown).map_err(failed)?);
                 let writer = Box::new(ArrowWriter::try_new(file, table.clone(), properties).map_err(failed)?);
                 Sink::Parquet { path: path.to_path_buf(), writer, table }
             }
             FileKind::Arrow { stream: false } => {
-                Sink::ArrowFile(Box::new(FileWriter::try_new(file, &table)?), table)
+                let writer = FileWriter::try_new(file, &table).map_err(|error| of_arrow(path, error))?;
+                Sink::ArrowFile { path: path.to_path_buf(), writer: Box::new(writer), table }
             }
             FileKind::Arrow { stream: true } => {
-                Sink::ArrowStream(Box::new(StreamWriter::try_new(file, &table)?), table)
+                let writer = StreamWriter::try_new(file, &table).map_err(|error| of_arrow(path, error))?;
+                Sink::ArrowStream { path: path.to_path_buf(), writer: Box::new(writer), table }
             }
             _ => {
                 let names = shown.fields().map(|field| field.name.clone()).collect();
@@ -108,14 +111,18 @@ impl Sink {
     pub(super) fn push(&mut self, rows: Fetched) -> Result<(), CollectionError> {
         match self {
             Sink::Parquet { path, writer, table } => {
-                let failed = |source| CollectionError::Parquet { path: path.clone(), source };
+                let failed = |error| of_parquet(path, error);
                 writer.write(&batch(table, rows)?).map_err(failed)?;
                 if writer.in_progress_size().max(writer.memory_size()) > GROUP_BYTES {
                     writer.flush().map_err(failed)?;
                 }
             }
-            Sink::ArrowFile(writer, table) => writer.write(&batch(table, rows)?)?,
-            Sink::ArrowStream(writer, table) => writer.write(&batch(table, rows)?)?,
+            Sink::ArrowFile { path, writer, table } => {
+                writer.write(&batch(table, rows)?).map_err(|error| of_arrow(path, error))?;
+            }
+            Sink::ArrowStream { path, writer, table } => {
+                writer.write(&batch(table, rows)?).map_err(|error| of_arrow(path, error))?;
+            }
             Sink::Lines { path, file, names } => {
                 let vectors = names.iter().cloned().zip(rows.vectors).collect();
                 for row in JsonRows::new(rows.ids, &rows.columns, vectors)?.iter() {
@@ -137,10 +144,14 @@ impl Sink {
     pub(super) fn finish(self) -> Result<(), CollectionError> {
         let file = match self {
             Sink::Parquet { path, writer, .. } => {
-                writer.into_inner().map_err(|source| CollectionError::Parquet { path, source })?
+                writer.into_inner().map_err(|error| of_parquet(&path, error))?
             }
-            Sink::ArrowFile(writer, _) => writer.into_inner()?,
-            Sink::ArrowStream(writer, _) => writer.into_inner()?,
+            Sink::ArrowFile { path, writer, .. } => {
+                writer.into_inner().map_err(|error| of_arrow(&path, error))?
+            }
+            Sink::ArrowStream { path, writer, .. } => {
+                writer.into_inner().map_err(|error| of_arrow(&path, error))?
+            }
             Sink::Lines { file, .. } => file,
             Sink::Vectors { vectors, ids } => {
                 vectors.finish()?;
@@ -149,6 +160,25 @@ impl Sink {
         };
         file.finish(&[])?;
         Ok(())
+    }
+}
+
+/// Why a file of Parquet was not written: what the system said, where that is why.
+fn of_parquet(path: &Path, error: ParquetError) -> CollectionError {
+    match error {
+        ParquetError::External(error) => match error.downcast::<std::io::Error>() {
+            Ok(error) => refused(path, "write the file")(*error),
+            Err(error) => bad(path, error),
+        },
+        source => CollectionError::Parquet { path: path.to_path_buf(), source },
+    }
+}
+
+/// The same of Arrow IPC.
+fn of_arrow(path: &Path, error: ArrowError) -> CollectionError {
+    match error {
+        ArrowError::IoError(_, error) => refused(path, "write the file")(error),
+        other => bad(path, other),
     }
 }
 
@@ -163,8 +193,7 @@ fn batch(table: &SchemaRef, rows: Fetched) -> Result<RecordBatch, CollectionErro
 
 /// Compressed, but for vectors, whose values are hardly ever the same twice.
 fn properties(shown: &Shown) -> Result<WriterProperties, ParquetError> {
-    let mut properties =
-        WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
+    let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
     for field in shown.fields() {
         let path = ColumnPath::from(vec![field.name.clone(), "list".into(), "item".into()]);
         properties = properties.set_column_dictionary_enabled(path, false);

@@ -58,7 +58,11 @@ impl Piece {
 }
 
 impl Source {
-    pub(super) fn open(path: &Path, schema: &Schema, options: &ImportOptions) -> Result<Source, CollectionError> {
+    pub(super) fn open(
+        path: &Path,
+        schema: &Schema,
+        options: &ImportOptions,
+    ) -> Result<Source, CollectionError> {
         let shape = Shape {
             path: path.to_path_buf(),
             schema: schema.clone(),
@@ -66,7 +70,8 @@ impl Source {
             columns: options.columns.clone(),
         };
         if path == Path::new(STANDARD_INPUT) {
-            let lines = LineReader::new(Box::new(BufReader::new(std::io::stdin())), Path::new("standard input"));
+            let lines =
+                LineReader::new(Box::new(BufReader::new(std::io::stdin())), Path::new("standard input"));
             return Ok(Source { shape, from: Reading::Lines(lines), total: 0 });
         }
         let kind = FileKind::of(path)?;
@@ -109,7 +114,9 @@ impl Source {
             Reading::Lines(lines) => {
                 Ok(lines.next(&self.shape.schema, &self.shape.id, rows, bytes, same_keys)?.map(Piece::Table))
             }
-            Reading::Vectors(vectors) => Ok(vectors.next(&self.shape.schema, rows, bytes, first)?.map(Piece::Rows)),
+            Reading::Vectors(vectors) => {
+                Ok(vectors.next(&self.shape.schema, rows, bytes, first)?.map(Piece::Rows))
+            }
         }
     }
 
@@ -151,7 +158,10 @@ fn parquet(path: &Path, shape: &Shape) -> Result<(Tables, u64), CollectionError>
 fn arrow(path: &Path) -> Result<(Tables, u64), CollectionError> {
     let mut file = BufReader::new(open(path)?);
     let mut begin = Vec::new();
-    (&mut file).take(ARROW_FILE.len() as u64).read_to_end(&mut begin).map_err(super::kind::refused(path, "read the file"))?;
+    (&mut file)
+        .take(ARROW_FILE.len() as u64)
+        .read_to_end(&mut begin)
+        .map_err(super::kind::refused(path, "read the file"))?;
     file.rewind().map_err(super::kind::refused(path, "read the file"))?;
     let named = path.to_path_buf();
     let wrong = |error| bad(path, format!("is no file of Arrow IPC that can be read: {error}"));
@@ -190,13 +200,21 @@ impl VectorSource {
             _ => vectors,
         };
         if vectors.dim() != field.dim {
-            return Err(bad(path, format!("has vectors of {} dimensions, the collection of {}", vectors.dim(), field.dim)));
+            return Err(bad(
+                path,
+                format!("has vectors of {} dimensions, the collection of {}", vectors.dim(), field.dim),
+            ));
         }
         let ids = match &options.ids {
             Some(ids) => {
                 let reader = IdReader::open(ids, schema.id_kind)?;
                 if reader.count != vectors.count() as u64 {
-                    let reason = format!("has {} ids for the {} vectors of {}", reader.count, vectors.count(), path.display());
+                    let reason = format!(
+                        "has {} ids for the {} vectors of {}",
+                        reader.count,
+                        vectors.count(),
+                        path.display()
+                    );
                     return Err(bad(ids, reason));
                 }
                 IdSource::File(Box::new(reader))
@@ -229,12 +247,16 @@ impl VectorSource {
             IdSource::From(start) => {
                 let id = |row: u64| start.checked_add(row).map(Id::Number);
                 let ids: Option<Vec<Id>> = (first..first + range.len() as u64).map(id).collect();
-                Ids::of(IdKind::Number, &ids.ok_or_else(|| bad(&self.path, "has more rows than there are ids"))?)?
+                Ids::of(
+                    IdKind::Number,
+                    &ids.ok_or_else(|| bad(&self.path, "has more rows than there are ids"))?,
+                )?
             }
             IdSource::File(reader) => reader.next(range.len())?,
         };
         let field = &schema.vectors[0];
-        let (mut held, mut values) = (Vec::with_capacity(range.len() * field.row_bytes()), vec![0.0; field.dim]);
+        let (mut held, mut values) =
+            (Vec::with_capacity(range.len() * field.row_bytes()), vec![0.0; field.dim]);
         let mut reader = RowReader::new(&self.vectors, bytes);
         for row in range {
             let vector = reader.row(row)?;
@@ -244,7 +266,13 @@ impl VectorSource {
             }
             bathyal_kernels::to_f32(self.vectors.element(), vector, &mut values);
             encode_row(field.element, &values, &mut held).map_err(|(at, advice)| {
-                bad(&self.path, format!("row {row}, component {at} is {}, which {} cannot hold: {advice}", values[at], field.element))
+                bad(
+                    &self.path,
+                    format!(
+                        "row {row}, component {at} is {}, which {} cannot hold: {advice}",
+                        values[at], field.element
+                    ),
+                )
             })?;
         }
         let vectors = VectorFile::from_rows(field.element, field.dim, held)?;

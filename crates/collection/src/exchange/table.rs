@@ -4,9 +4,9 @@ use super::kind::bad;
 use super::vectors::from_lists;
 use crate::error::CollectionError;
 use crate::ids::Ids;
-use crate::rows::Rows;
+use crate::rows::{Rows, batch_bytes};
 use crate::schema::{Schema, VectorField};
-use arrow_array::{Array, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_select::take::take_record_batch;
 use bathyal_vectors::VectorFile;
 use std::path::PathBuf;
@@ -28,7 +28,10 @@ impl Shape {
     /// The ids of a table.
     pub(super) fn ids(&self, table: &RecordBatch) -> Result<Ids, CollectionError> {
         let column = table.column_by_name(&self.id).ok_or_else(|| {
-            bad(&self.path, format!("there is no column {:?} for the ids; there is {}", self.id, names(table)))
+            bad(
+                &self.path,
+                format!("there is no column {:?} for the ids; there is {}", self.id, names(table)),
+            )
         })?;
         Ids::of_array(self.schema.id_kind, column).map_err(|error| bad(&self.path, error))
     }
@@ -40,12 +43,21 @@ impl Shape {
             vectors.push(self.vectors(table, field, first)?);
         }
         let metadata = self.metadata(table)?;
-        Rows::new(&self.schema, self.ids(table)?, vectors, Some(&metadata)).map_err(|error| bad(&self.path, error))
+        Rows::new(&self.schema, self.ids(table)?, vectors, Some(&metadata))
+            .map_err(|error| bad(&self.path, error))
     }
 
-    fn vectors(&self, table: &RecordBatch, field: &VectorField, first: u64) -> Result<VectorFile, CollectionError> {
+    fn vectors(
+        &self,
+        table: &RecordBatch,
+        field: &VectorField,
+        first: u64,
+    ) -> Result<VectorFile, CollectionError> {
         let column = self.vector_column(table, field).ok_or_else(|| {
-            bad(&self.path, format!("there is no column {:?} of vectors; there is {}", field.name, names(table)))
+            bad(
+                &self.path,
+                format!("there is no column {:?} of vectors; there is {}", field.name, names(table)),
+            )
         })?;
         from_lists(table.column(column), field, first).map_err(|reason| bad(&self.path, reason))
     }
@@ -73,7 +85,8 @@ impl Shape {
                 continue;
             }
             if self.schema.column(name).is_err() {
-                let there: Vec<&str> = self.schema.columns.iter().map(|column| column.name.as_str()).collect();
+                let there: Vec<&str> =
+                    self.schema.columns.iter().map(|column| column.name.as_str()).collect();
                 return Err(bad(
                     &self.path,
                     format!(
@@ -94,14 +107,6 @@ fn names(table: &RecordBatch) -> String {
     names.join(", ")
 }
 
-/// Bytes that the values of a table take, which may be parts of larger arrays.
-fn bytes_of(table: &RecordBatch) -> usize {
-    let bytes = |column: &arrow_array::ArrayRef| {
-        column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
-    };
-    table.columns().iter().map(bytes).sum()
-}
-
 /// A table in pieces of at most `rows` rows and about `bytes` bytes. Each has arrays of its own, so that none keeps the whole.
 pub(super) fn pieces(
     table: RecordBatch,
@@ -109,7 +114,7 @@ pub(super) fn pieces(
     bytes: usize,
 ) -> impl Iterator<Item = Result<RecordBatch, CollectionError>> {
     let count = table.num_rows();
-    let each = bytes_of(&table).div_ceil(count.max(1)).max(1);
+    let each = (batch_bytes(&table) as usize).div_ceil(count.max(1)).max(1);
     let at_once = (bytes / each).clamp(1, rows.max(1));
     (0..count).step_by(at_once).map(move |first| {
         let places: Vec<u32> = (first as u32..(first + at_once).min(count) as u32).collect();

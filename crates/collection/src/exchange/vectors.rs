@@ -84,8 +84,11 @@ impl Lists {
         match array.data_type() {
             DataType::FixedSizeList(_, length) => {
                 let list = array.as_fixed_size_list();
-                let first = list.value_offset(0) as usize;
-                Some(Lists { numbers: list.values().clone(), length: Lengths::Fixed(first, *length as usize) })
+                let first = list.value_offset_at(0);
+                Some(Lists {
+                    numbers: list.values().clone(),
+                    length: Lengths::Fixed(first, *length as usize),
+                })
             }
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
@@ -110,11 +113,7 @@ impl Lists {
 }
 
 /// The vectors of a field from a column of lists. `first` is the number of its first row, for messages, which do not name the file.
-pub(super) fn from_lists(
-    array: &dyn Array,
-    field: &VectorField,
-    first: u64,
-) -> Result<VectorFile, String> {
+pub(super) fn from_lists(array: &dyn Array, field: &VectorField, first: u64) -> Result<VectorFile, String> {
     let lists = Lists::of(array).filter(|lists| lists.numbers.data_type().is_numeric()).ok_or_else(|| {
         format!("column {:?} is {}, and vectors are lists of numbers", field.name, array.data_type())
     })?;
@@ -126,7 +125,11 @@ pub(super) fn from_lists(
         }
         let range = lists.row(row);
         if range.len() != length {
-            return Err(format!("{} has {} numbers, vectors of the collection have {length}", place(), range.len()));
+            return Err(format!(
+                "{} has {} numbers, vectors of the collection have {length}",
+                place(),
+                range.len()
+            ));
         }
         if lists.numbers.null_count() > 0 && range.clone().any(|at| lists.numbers.is_null(at)) {
             return Err(format!("{} has a component that is null", place()));
@@ -151,7 +154,8 @@ fn as_they_are(numbers: &dyn Array, element: Element) -> Option<&[u8]> {
         values.inner().as_slice()
     }
     // The bytes in memory are those of files on machines of this order alone.
-    if cfg!(target_endian = "big") || *numbers.data_type() != number_type(element) || element == Element::Bf16 {
+    if cfg!(target_endian = "big") || *numbers.data_type() != number_type(element) || element == Element::Bf16
+    {
         return None;
     }
     Some(match element {
@@ -165,18 +169,21 @@ fn as_they_are(numbers: &dyn Array, element: Element) -> Option<&[u8]> {
 
 /// Numbers of another type as those of the field.
 fn converted(numbers: &dyn Array, field: &VectorField, first: u64) -> Result<Vec<u8>, String> {
-    let floats = cast(numbers, &DataType::Float32).map_err(|error| format!("column {:?}: {error}", field.name))?;
+    let floats =
+        cast(numbers, &DataType::Float32).map_err(|error| format!("column {:?}: {error}", field.name))?;
     let length = list_length(field.element, field.dim);
     // Eight bits are written as one number.
     let element = if field.element == Element::B1 { Element::U8 } else { field.element };
     let mut rows = Vec::with_capacity(floats.len() / length.max(1) * field.row_bytes());
     for (row, values) in (first..).zip(floats.as_primitive::<Float32Type>().values().chunks_exact(length)) {
-        let place = |at: usize| format!("column {:?}, row {row}, component {at} is {}", field.name, values[at]);
+        let place =
+            |at: usize| format!("column {:?}, row {row}, component {at} is {}", field.name, values[at]);
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
             return Err(format!("{}; every component must be finite", place(at)));
         }
-        encode_row(element, values, &mut rows)
-            .map_err(|(at, advice)| format!("{}, which {} cannot hold: {advice}", place(at), field.element))?;
+        encode_row(element, values, &mut rows).map_err(|(at, advice)| {
+            format!("{}, which {} cannot hold: {advice}", place(at), field.element)
+        })?;
     }
     Ok(rows)
 }

@@ -166,6 +166,11 @@ impl Shared {
         }
     }
 
+    /// Ends what goes on beside the writes, and what would.
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
     /// Ends what goes on beside the writes, and gives the writing up.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);

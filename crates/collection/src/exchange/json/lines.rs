@@ -76,14 +76,19 @@ impl LineReader {
             (self.line, self.bytes) = (self.line + 1, self.bytes + read);
             let wrong = |reason: String| bad(&self.path, format!("line {}: {reason}", self.line));
             if read > MAX_LINE {
-                return Err(wrong(format!("is longer than {MAX_LINE} bytes; every row is an object on a line of its own")));
+                return Err(wrong(format!(
+                    "is longer than {MAX_LINE} bytes; every row is an object on a line of its own"
+                )));
             }
             if text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
             let object = serde_json::from_slice::<Map<String, Value>>(&text);
-            let hint = "; every row is an object on a line of its own, such as {\"id\": 1, \"vector\": [0.5, 1]}";
-            return object.map(|object| Some((self.line, object))).map_err(|error| wrong(format!("{error}{hint}")));
+            let hint =
+                "; every row is an object on a line of its own, such as {\"id\": 1, \"vector\": [0.5, 1]}";
+            return object
+                .map(|object| Some((self.line, object)))
+                .map_err(|error| wrong(format!("{error}{hint}")));
         }
     }
 
@@ -97,7 +102,8 @@ impl LineReader {
         let wrong = |row: usize, reason: String| bad(&self.path, format!("line {}: {reason}", lines[row]));
         let column = |name: &str| objects.iter().map(|object| object.get(name)).collect::<Vec<_>>();
         let mut columns: Vec<(String, ArrayRef)> = Vec::new();
-        let ids = ids_of(schema.id_kind, &column(id)).map_err(|(row, reason)| wrong(row, format!("{id:?}: {reason}")))?;
+        let ids = ids_of(schema.id_kind, &column(id))
+            .map_err(|(row, reason)| wrong(row, format!("{id:?}: {reason}")))?;
         columns.push((id.to_string(), ids));
         for (row, object) in objects.iter().enumerate() {
             for name in object.keys() {

@@ -3,7 +3,8 @@
 use super::NOT_FINITE;
 use crate::ids::IdKind;
 use arrow_array::{
-    ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, ListArray, StringArray, UInt64Array, new_null_array,
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, ListArray, StringArray, UInt64Array,
+    new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
@@ -33,12 +34,16 @@ pub(super) fn lists_of(values: &[Option<&Value>]) -> Result<ArrayRef, Wrong> {
         match value {
             Some(Value::Array(items)) => {
                 for item in items {
-                    let number = item.as_f64().ok_or_else(|| (row, format!("{} is no component of a vector", short(item))))?;
+                    let number = item
+                        .as_f64()
+                        .ok_or_else(|| (row, format!("{} is no component of a vector", short(item))))?;
                     numbers.push(number as f32);
                 }
             }
             None | Some(Value::Null) => {}
-            Some(other) => return Err((row, format!("{} is no vector, which is an array of numbers", short(other)))),
+            Some(other) => {
+                return Err((row, format!("{} is no vector, which is an array of numbers", short(other))));
+            }
         }
         lengths.push(numbers.len() - before);
         there.push(matches!(value, Some(Value::Array(_))));
@@ -70,7 +75,12 @@ pub(super) fn values_of(data_type: &DataType, values: &[Option<&Value>]) -> Resu
         there.push(matches!(value, Some(Value::Array(_))));
     }
     let items = scalars_of(item.data_type(), &items).map_err(|(at, reason)| (rows[at], reason))?;
-    Ok(Arc::new(ListArray::new(item.clone(), OffsetBuffer::from_lengths(lengths), items, Some(NullBuffer::from(there)))))
+    Ok(Arc::new(ListArray::new(
+        item.clone(),
+        OffsetBuffer::from_lengths(lengths),
+        items,
+        Some(NullBuffer::from(there)),
+    )))
 }
 
 /// Each value by what `read` makes of it; `expected` says what that takes.
@@ -81,7 +91,9 @@ fn each<T>(
 ) -> Result<Vec<Option<T>>, Wrong> {
     let one = |(row, value): (usize, &Option<&Value>)| match value {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => read(value).map(Some).ok_or_else(|| (row, format!("{} is not {expected}", short(value)))),
+        Some(value) => {
+            read(value).map(Some).ok_or_else(|| (row, format!("{} is not {expected}", short(value))))
+        }
     };
     values.iter().enumerate().map(one).collect()
 }
@@ -91,7 +103,9 @@ fn scalars_of(data_type: &DataType, values: &[Option<&Value>]) -> Result<ArrayRe
         Value::String(text) => NOT_FINITE.iter().find(|(name, _)| name == text).map(|(_, number)| *number),
         other => other.as_f64(),
     };
-    let text = |expected: &str| each(values, expected, |value| value.as_str().map(str::to_string)).map(StringArray::from);
+    let text = |expected: &str| {
+        each(values, expected, |value| value.as_str().map(str::to_string)).map(StringArray::from)
+    };
     Ok(match data_type {
         DataType::Boolean => Arc::new(BooleanArray::from(each(values, "true or false", Value::as_bool)?)),
         DataType::Utf8 => Arc::new(text("a string")?),
@@ -104,10 +118,13 @@ fn scalars_of(data_type: &DataType, values: &[Option<&Value>]) -> Result<ArrayRe
             Arc::new(UInt64Array::from(each(values, "a whole number from 0 to 2^64 - 1", Value::as_u64)?))
         }
         integer if integer.is_integer() => {
-            let numbers: ArrayRef = Arc::new(Int64Array::from(each(values, "a whole number", Value::as_i64)?));
+            let numbers: ArrayRef =
+                Arc::new(Int64Array::from(each(values, "a whole number", Value::as_i64)?));
             converted(numbers, integer, values, "a number that fits")?
         }
-        DataType::Date32 => converted(Arc::new(text("a date")?), data_type, values, "a date such as \"2024-02-29\"")?,
+        DataType::Date32 => {
+            converted(Arc::new(text("a date")?), data_type, values, "a date such as \"2024-02-29\"")?
+        }
         DataType::Timestamp(_, _) => {
             let expected = "a time such as \"2024-02-29T12:00:00\"";
             converted(Arc::new(text("a time")?), data_type, values, expected)?
@@ -118,13 +135,20 @@ fn scalars_of(data_type: &DataType, values: &[Option<&Value>]) -> Result<ArrayRe
 }
 
 /// An array as another type; a value that has no counterpart is wrong.
-fn converted(array: ArrayRef, to: &DataType, values: &[Option<&Value>], expected: &str) -> Result<ArrayRef, Wrong> {
+fn converted(
+    array: ArrayRef,
+    to: &DataType,
+    values: &[Option<&Value>],
+    expected: &str,
+) -> Result<ArrayRef, Wrong> {
     let lenient = CastOptions { safe: true, ..CastOptions::default() };
     let cast = cast_with_options(&array, to, &lenient).map_err(|error| (0, error.to_string()))?;
     let lost = (0..array.len()).find(|row| cast.is_null(*row) && !array.is_null(*row));
     match lost {
         None => Ok(cast),
-        Some(row) => Err((row, format!("{} is not {expected} ({to})", values[row].map_or_else(String::new, short)))),
+        Some(row) => {
+            Err((row, format!("{} is not {expected} ({to})", values[row].map_or_else(String::new, short))))
+        }
     }
 }
 

@@ -43,7 +43,10 @@ impl JsonRows {
         let schema = columns.schema();
         let names = schema.fields().iter().map(|field| field.name().clone());
         let values = columns.columns().iter().map(|column| values_of(column));
-        let columns = names.zip(values).map(|(name, values)| Ok((name, values?))).collect::<Result<_, CollectionError>>()?;
+        let columns = names
+            .zip(values)
+            .map(|(name, values)| Ok((name, values?)))
+            .collect::<Result<_, CollectionError>>()?;
         Ok(JsonRows { ids, distances: None, columns, vectors })
     }
 
