@@ -6,6 +6,7 @@
 //! A *version* names the segments and what of them is deleted; whoever reads holds one version, and what the log says beyond it.
 
 pub mod error;
+mod filter;
 pub mod ids;
 mod place;
 pub mod rows;
@@ -13,6 +14,7 @@ pub mod schema;
 mod version;
 
 pub use error::CollectionError;
+pub use filter::{BoundFilter, Filter, FilterError};
 pub use ids::{Id, IdKind, Ids};
 pub use rows::Rows;
 pub use schema::{Column, Schema, VectorField};
