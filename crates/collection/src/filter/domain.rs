@@ -117,6 +117,11 @@ impl Domain {
         (value - self.least) as u64
     }
 
+    /// The number of the last value.
+    pub(super) fn last(&self) -> u64 {
+        self.number(self.greatest)
+    }
+
     /// The value of a number.
     pub(super) fn value(&self, number: u64) -> i128 {
         self.least + i128::from(number)

@@ -159,10 +159,11 @@ fn ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionError> {
     match (&set.values, domain) {
         (Values::Numbers(cuts), Some(domain)) => {
             for (begin, end) in cuts.ranges() {
-                let Some(end) = end.filter(|end| (*end - begin) as usize <= MAX_LITERALS - ids.len()) else {
+                let last = end.map_or(domain.last(), |end| end - 1);
+                if (last - begin) as usize >= MAX_LITERALS - ids.len() {
                     return Ok(None);
-                };
-                ids.extend((*begin..*end).map(|number| Id::Number(domain.value(number) as u64)));
+                }
+                ids.extend((*begin..=last).map(|number| Id::Number(domain.value(number) as u64)));
             }
         }
         (Values::Text(cuts), _) => {

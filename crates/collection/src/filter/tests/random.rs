@@ -31,8 +31,8 @@ fn expected(expression: &Expression, made: &Made) -> Vec<bool> {
 fn rewritten(expression: &Expression, random: &mut SmallRng) -> Expression {
     let again = |part: &Expression, random: &mut SmallRng| rewritten(part, random);
     let parts = |parts: &[Expression], random: &mut SmallRng| {
-        let mut parts: Vec<Expression> = parts.iter().map(|part| again(part, random)).collect();
-        parts.push(again(&parts.choose(random).unwrap().clone(), random));
+        let twice = parts.choose(random).into_iter();
+        let mut parts: Vec<Expression> = parts.iter().chain(twice).map(|part| again(part, random)).collect();
         parts.shuffle(random);
         parts
     };
