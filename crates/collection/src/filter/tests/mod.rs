@@ -3,6 +3,7 @@
 mod interpreter;
 mod making;
 mod matching;
+mod page;
 mod random;
 mod reading;
 

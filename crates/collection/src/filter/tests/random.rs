@@ -227,4 +227,14 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn no_date_is_too_strange(text in "(\\PC{0,12}|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.\u{e9}]{0,14}[Z+\\-]?[0-9:]{0,6})") {
+        let schema = every_type(IdKind::Number);
+        for name in ["date", "timestamp"] {
+            let compare = Expression::Compare(name.into(), Comparison::Less, Literal::Text(text.clone()));
+            // Whether it is one or not.
+            let _ = filter(&compare).bind(&schema);
+        }
+    }
 }
