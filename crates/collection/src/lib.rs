@@ -26,12 +26,8 @@ mod write;
 
 pub use collection::{Collection, Description, SegmentDescription};
 pub use error::CollectionError;
-pub use filter::{BoundFilter, Filter};
-pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
-pub use log::Durability;
-pub use many::{FoundInMany, search_many};
-pub use options::{CollectionOptions, DEFAULT_FLAT_BELOW_ROWS, DEFAULT_WRITE_MEMORY_BYTES};
-pub use place::Place;
+pub use filter::{BoundFilter, Filter, FilterError};
+pub use ids::{Id, IdKind, Ids};
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
 pub use search::{Found, PartPlan, Question};
