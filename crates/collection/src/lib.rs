@@ -7,6 +7,7 @@
 
 pub mod error;
 pub mod ids;
+mod log;
 mod place;
 pub mod rows;
 pub mod schema;
