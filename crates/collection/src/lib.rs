@@ -10,6 +10,8 @@ pub mod ids;
 mod place;
 pub mod rows;
 pub mod schema;
+mod seal;
+mod segment;
 mod version;
 
 pub use error::CollectionError;
