@@ -14,10 +14,8 @@ mod log;
 mod place;
 pub mod rows;
 pub mod schema;
-mod search;
+mod seal;
 mod segment;
-mod snapshot;
-mod state;
 mod version;
 mod write;
 
