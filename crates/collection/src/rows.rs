@@ -3,10 +3,14 @@
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::schema::Schema;
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_select::concat::concat_batches;
+use arrow_select::concat::{concat, concat_batches};
 use bathyal_vectors::VectorFile;
+
+/// Bytes that an array may keep in memory for nothing.
+const SMALL_BYTES: usize = 1 << 10;
 
 /// Rows of a collection, checked against its schema. Clones share them.
 #[derive(Debug, Clone)]
@@ -48,6 +52,7 @@ impl Rows {
         for (given, field) in vectors.iter().zip(&schema.vectors) {
             held.push(checked_vectors(given, field, count)?);
         }
+        let ids = Ids::of_array(schema.id_kind, &alone(&ids.to_array())?)?;
         let columns = metadata(schema, columns, count)?;
         Ok(Rows { ids, vectors: held, columns })
     }
@@ -111,8 +116,28 @@ impl Rows {
     /// Bytes of memory, about.
     pub fn bytes(&self) -> u64 {
         let vectors: u64 = self.vectors.iter().map(VectorFile::data_bytes).sum();
-        self.ids.bytes() + vectors + self.columns.get_array_memory_size() as u64
+        let columns: usize = self.columns.columns().iter().map(|column| slice_bytes(column)).sum();
+        self.ids.bytes() + vectors + columns as u64
     }
+}
+
+/// Bytes of the values of an array, of whatever larger one it is a part. Of a part of lists the values of all are counted.
+fn slice_bytes(array: &ArrayRef) -> usize {
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+}
+
+/// The same array, copied if it is a small part of something larger, which would stay in memory for it.
+fn alone(array: &ArrayRef) -> Result<ArrayRef, CollectionError> {
+    let lists = array.as_list_opt::<i32>();
+    let sliced = lists.is_some_and(|lists| {
+        let offsets = lists.value_offsets();
+        offsets[0] != 0 || offsets[lists.len()] as usize != lists.values().len()
+    });
+    if !sliced && array.get_array_memory_size() <= 2 * slice_bytes(array) + SMALL_BYTES {
+        return Ok(array.clone());
+    }
+    // Of one array alone nothing is copied.
+    Ok(concat(&[&array.slice(0, 0), array])?)
 }
 
 /// The vectors of a field, if an index of it takes all of them.
@@ -171,7 +196,7 @@ fn metadata(
             return Ok(new_null_array(field.data_type(), count));
         };
         if array.data_type() == field.data_type() {
-            return Ok(array.clone());
+            return alone(array);
         }
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let text = |data_type: &arrow_schema::DataType| data_type.is_string();
