@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     writing: Mutex<Writing>,
     /// Told when a segment was written, or could not be.
     pub(super) flushed: Condvar,
+    /// Told when batches that were taken from the queue have their answers.
+    pub(super) answered: Condvar,
     /// Held by whoever merges segments.
     pub(super) merging: Mutex<()>,
     /// What of the logs the state holds, where others write them.
@@ -67,6 +69,7 @@ impl Shared {
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
             flushed: Condvar::new(),
+            answered: Condvar::new(),
             merging: Mutex::new(()),
             read_to: Mutex::new(read_to),
             closing: AtomicBool::new(false),
@@ -127,7 +130,11 @@ impl Shared {
         if newest == Some(before.version.number) {
             let mut state = (*before).clone();
             let read = log::read_after(&self.place, &before.version, Some(from), &mut |sequence, change| {
-                state.apply(sequence, &change).map(|_| ())
+                // What was written here meanwhile is there.
+                if sequence > state.sequence {
+                    state.apply(sequence, &change)?;
+                }
+                Ok(())
             });
             match read {
                 Ok(Reading::Read(to)) => {
