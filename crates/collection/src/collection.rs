@@ -10,8 +10,9 @@ use crate::schema::Schema;
 use crate::search::{Found, Question};
 use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
 use crate::version::{FORMAT, Version, numbers, random_digits};
-use crate::write::{CompactOptions, Compacted, Operation, Shared, Written};
+use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written};
 use arrow_array::RecordBatch;
+use bathyal_index::StoreOptions;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -215,7 +216,7 @@ impl Collection {
         question: &Question,
         control: Control<'_>,
     ) -> Result<Found, CollectionError> {
-        self.snapshot().search(queries, question, control)
+        self.reading(|now| now.search(queries, question, control))
     }
 
     /// The rows with these ids.
@@ -223,7 +224,7 @@ impl Collection {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn get(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
-        self.snapshot().get(ids, what, control)
+        self.reading(|now| now.get(ids, what, control))
     }
 
     /// How many rows there are, or match.
@@ -231,7 +232,7 @@ impl Collection {
     /// # Errors
     /// As [`Snapshot::count`].
     pub fn count(&self, filter: Option<&Filter>) -> Result<u64, CollectionError> {
-        self.snapshot().count(filter, Control::default())
+        self.reading(|now| now.count(filter, Control::default()))
     }
 
     /// All rows, or those that match, in the order of their ids, from the first above `after` on.
@@ -244,7 +245,7 @@ impl Collection {
         what: &Fetch,
         after: Option<&Id>,
     ) -> Result<Scan, CollectionError> {
-        self.snapshot().scan(filter, what, after)
+        self.reading(|now| now.scan(filter, what, after))
     }
 
     /// Writes what is in memory as a segment.
@@ -273,6 +274,36 @@ impl Collection {
     /// [`CollectionError::Store`].
     pub fn refresh(&self) -> Result<bool, CollectionError> {
         self.shared.refresh()
+    }
+
+    /// Bytes of a batch at most: one eighth of the memory for writes.
+    pub fn largest_batch_bytes(&self) -> u64 {
+        self.shared.largest_batch_bytes()
+    }
+
+    /// Reads what the collection holds now; where the process that writes has removed it meanwhile, what it holds then.
+    fn reading<T>(
+        &self,
+        read: impl Fn(&Snapshot) -> Result<T, CollectionError>,
+    ) -> Result<T, CollectionError> {
+        match read(&self.snapshot()) {
+            Err(error) if error.has_moved() && self.refresh()? => read(&self.snapshot()),
+            outcome => outcome,
+        }
+    }
+
+    /// Copies what the collection holds now to `path`, a folder or an address where no collection is, while others go on writing. What
+    /// a copy that was broken off has left there is gone on with.
+    ///
+    /// # Errors
+    /// [`CollectionError::Exists`]; [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
+    pub fn copy_to(
+        &self,
+        path: impl AsRef<Path>,
+        store: &StoreOptions,
+        progress: &dyn Progress,
+    ) -> Result<CopiedCollection, CollectionError> {
+        self.shared.copy(&Place::at(path, store)?, progress)
     }
 
     /// What it is made of.

@@ -138,6 +138,18 @@ impl CollectionError {
     }
 }
 
+impl CollectionError {
+    /// Whether what was to be read has been replaced by something newer.
+    pub(crate) fn has_moved(&self) -> bool {
+        let moved =
+            |error: &StoreError| matches!(error, StoreError::Missing { .. } | StoreError::Replaced { .. });
+        match self {
+            CollectionError::Store(error) | CollectionError::Index(IndexError::Store(error)) => moved(error),
+            _ => false,
+        }
+    }
+}
+
 impl From<StoreError> for CollectionError {
     fn from(error: StoreError) -> CollectionError {
         match error {

@@ -4,13 +4,11 @@ use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::schema::Schema;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_select::concat::{concat, concat_batches};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::{take, take_record_batch};
 use bathyal_vectors::VectorFile;
-
-/// Bytes that an array may keep in memory for nothing.
-const SMALL_BYTES: usize = 1 << 10;
 
 /// Rows of a collection, checked against its schema. Clones share them.
 #[derive(Debug, Clone)]
@@ -52,7 +50,6 @@ impl Rows {
         for (given, field) in vectors.iter().zip(&schema.vectors) {
             held.push(checked_vectors(given, field, count)?);
         }
-        let ids = Ids::of_array(schema.id_kind, &alone(&ids.to_array())?)?;
         let columns = metadata(schema, columns, count)?;
         Ok(Rows { ids, vectors: held, columns })
     }
@@ -74,10 +71,10 @@ impl Rows {
         Ok(Rows { ids, vectors, columns })
     }
 
-    /// The same with vectors that lie one after the other in memory of their own, whatever file or array they came from.
+    /// The same in memory of their own, whatever file or larger array they came from.
     ///
     /// # Errors
-    /// [`CollectionError::Vectors`].
+    /// [`CollectionError::Vectors`], [`CollectionError::Arrow`].
     pub(crate) fn owned(&self) -> Result<Rows, CollectionError> {
         let own = |vectors: &VectorFile| {
             let mut bytes = Vec::with_capacity(vectors.count() * vectors.row_bytes());
@@ -85,7 +82,9 @@ impl Rows {
             VectorFile::from_rows(vectors.element(), vectors.dim(), bytes)
         };
         let vectors = self.vectors.iter().map(own).collect::<Result<Vec<_>, _>>()?;
-        Ok(Rows { ids: self.ids.clone(), vectors, columns: self.columns.clone() })
+        let all = UInt32Array::from_iter_values(0..self.len() as u32);
+        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &all, None)?)?;
+        Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &all)? })
     }
 
     /// How many there are; at least 1, since there are vectors.
@@ -116,28 +115,23 @@ impl Rows {
     /// Bytes of memory, about.
     pub fn bytes(&self) -> u64 {
         let vectors: u64 = self.vectors.iter().map(VectorFile::data_bytes).sum();
-        let columns: usize = self.columns.columns().iter().map(|column| slice_bytes(column)).sum();
-        self.ids.bytes() + vectors + columns as u64
+        self.ids.bytes() + vectors + batch_bytes(&self.columns)
     }
 }
 
-/// Bytes of the values of an array, of whatever larger one it is a part. Of a part of lists the values of all are counted.
-fn slice_bytes(array: &ArrayRef) -> usize {
-    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+/// Bytes of the values of a batch, whatever larger arrays they are a part of.
+pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
+    batch.columns().iter().map(|array| array_bytes(array) as u64).sum()
 }
 
-/// The same array, copied if it is a small part of something larger, which would stay in memory for it.
-fn alone(array: &ArrayRef) -> Result<ArrayRef, CollectionError> {
-    let lists = array.as_list_opt::<i32>();
-    let sliced = lists.is_some_and(|lists| {
+fn array_bytes(array: &dyn Array) -> usize {
+    if let Some(lists) = array.as_list_opt::<i32>() {
+        // Of lists that are a part of others the values are not.
         let offsets = lists.value_offsets();
-        offsets[0] != 0 || offsets[lists.len()] as usize != lists.values().len()
-    });
-    if !sliced && array.get_array_memory_size() <= 2 * slice_bytes(array) + SMALL_BYTES {
-        return Ok(array.clone());
+        let (first, end) = (offsets[0] as usize, offsets[lists.len()] as usize);
+        return size_of_val(offsets) + array_bytes(&lists.values().slice(first, end - first));
     }
-    // Of one array alone nothing is copied.
-    Ok(concat(&[&array.slice(0, 0), array])?)
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }
 
 /// The vectors of a field, if an index of it takes all of them.
@@ -196,7 +190,7 @@ fn metadata(
             return Ok(new_null_array(field.data_type(), count));
         };
         if array.data_type() == field.data_type() {
-            return alone(array);
+            return Ok(array.clone());
         }
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let text = |data_type: &arrow_schema::DataType| data_type.is_string();

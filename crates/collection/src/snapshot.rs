@@ -133,11 +133,7 @@ impl Scan {
     ///
     /// # Errors
     /// Damage and device errors; cancellation and deadline of `control`.
-    pub fn next(
-        &mut self,
-        most: usize,
-        control: Control<'_>,
-    ) -> Result<Option<Fetched>, CollectionError> {
+    pub fn next(&mut self, most: usize, control: Control<'_>) -> Result<Option<Fetched>, CollectionError> {
         let rows = self.cursor.next(&self.state, most.max(1))?;
         if rows.is_empty() {
             return Ok(None);

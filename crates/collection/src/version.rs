@@ -1,7 +1,7 @@
 //! A version: what a collection consists of at a moment, as it is published. Beyond it there is what the logs say.
 
 use crate::error::CollectionError;
-use crate::ids::Id;
+use crate::ids::{Id, Ids};
 use crate::place::{MARK, Part, Place};
 use crate::schema::Schema;
 use bathyal_store::{DraftExt, GenerationExt, Replace, StoreError};
@@ -59,6 +59,20 @@ pub(crate) struct SegmentEntry {
 pub(crate) enum IdEntry {
     Number(u64),
     Text(String),
+}
+
+impl SegmentEntry {
+    /// Its smallest and its largest id.
+    pub(crate) fn range(&self) -> Ids {
+        match &self.ids {
+            (IdEntry::Number(smallest), IdEntry::Number(largest)) => {
+                Ids::Numbers(vec![*smallest, *largest].into())
+            }
+            (smallest, largest) => Ids::Texts(
+                vec![Id::from(smallest.clone()).to_string(), Id::from(largest.clone()).to_string()].into(),
+            ),
+        }
+    }
 }
 
 impl From<Id> for IdEntry {

@@ -10,13 +10,27 @@ pub struct Filter;
 #[derive(Debug, Clone)]
 pub struct BoundFilter;
 impl Filter {
-    pub fn parse(text: &str) -> Result<Filter, CollectionError> { todo!() }
-    pub fn bind(&self, schema: &Schema) -> Result<BoundFilter, CollectionError> { todo!() }
+    pub fn parse(text: &str) -> Result<Filter, CollectionError> {
+        todo!()
+    }
+    pub fn bind(&self, schema: &Schema) -> Result<BoundFilter, CollectionError> {
+        todo!()
+    }
 }
 impl BoundFilter {
-    pub fn canonical(&self) -> &str { todo!() }
-    pub fn columns(&self) -> &[usize] { todo!() }
-    pub fn needs_ids(&self) -> bool { todo!() }
-    pub fn id_only(&self) -> Option<Ids> { todo!() }
-    pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer, CollectionError> { todo!() }
+    pub fn canonical(&self) -> &str {
+        todo!()
+    }
+    pub fn columns(&self) -> &[usize] {
+        todo!()
+    }
+    pub fn needs_ids(&self) -> bool {
+        todo!()
+    }
+    pub fn id_only(&self) -> Option<Ids> {
+        todo!()
+    }
+    pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer, CollectionError> {
+        todo!()
+    }
 }

@@ -45,7 +45,8 @@ impl Chunk {
 
     /// Whether any of `ids` may be here, if they are as many as one at least: by the smallest and the largest id here.
     pub(super) fn may_have(&self, ids: &Ids) -> bool {
-        let (own, Some(smallest), Some(largest)) = (self.rows.ids(), self.order.first(), self.order.last()) else {
+        let (own, Some(smallest), Some(largest)) = (self.rows.ids(), self.order.first(), self.order.last())
+        else {
             return false;
         };
         (0..ids.len()).any(|at| {
@@ -57,8 +58,10 @@ impl Chunk {
     /// The number of the row with the id at `at`, of those that are `there`.
     pub(super) fn find(&self, ids: &Ids, at: usize, there: impl Fn(u32) -> bool) -> Option<u32> {
         let own = self.rows.ids();
-        let begin = self.order.partition_point(|place| ids.compare(at, own, *place as usize) == Ordering::Greater);
-        let same = self.order[begin..].iter().take_while(|place| ids.compare(at, own, **place as usize).is_eq());
+        let begin =
+            self.order.partition_point(|place| ids.compare(at, own, *place as usize) == Ordering::Greater);
+        let same =
+            self.order[begin..].iter().take_while(|place| ids.compare(at, own, **place as usize).is_eq());
         same.map(|place| self.first + place).find(|row| there(*row))
     }
 }

@@ -117,11 +117,7 @@ impl Memory {
     }
 
     /// Columns of rows, in their order.
-    pub(crate) fn columns_of(
-        &self,
-        rows: &[u32],
-        columns: &[usize],
-    ) -> Result<RecordBatch, CollectionError> {
+    pub(crate) fn columns_of(&self, rows: &[u32], columns: &[usize]) -> Result<RecordBatch, CollectionError> {
         let places = self.in_chunks(rows)?;
         let batches = self.chunks.iter().map(|chunk| chunk.rows().columns().project(columns));
         let batches = batches.collect::<Result<Vec<_>, _>>()?;

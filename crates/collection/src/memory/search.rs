@@ -59,7 +59,8 @@ impl Memory {
         } else {
             std::thread::scope(|scope| {
                 let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-                let lost = || Err(CollectionError::Internal("a thread of a search in memory has ended".into()));
+                let lost =
+                    || Err(CollectionError::Internal("a thread of a search in memory has ended".into()));
                 workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| lost())).collect()
             })
         };

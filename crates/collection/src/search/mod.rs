@@ -82,7 +82,11 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn new(state: &State, queries: &'a VectorFile, question: &Question) -> Result<Asked<'a>, CollectionError> {
+    fn new(
+        state: &State,
+        queries: &'a VectorFile,
+        question: &Question,
+    ) -> Result<Asked<'a>, CollectionError> {
         let schema = state.schema();
         let field = schema.field(question.field.as_deref())?;
         let shape = &schema.vectors[field];
@@ -147,7 +151,14 @@ impl State {
             let options = SearchOptions { k: k.min(set.count() as usize), ..asked.options };
             plans.push(match self.memory_of(part) {
                 Some(_) => self.search_memory(part, &asked, &options, set, control, &mut lists)?,
-                None => self.search_segment(part, &asked, &options, set, control, (&mut lists, &mut totals, &mut notes))?,
+                None => self.search_segment(
+                    part,
+                    &asked,
+                    &options,
+                    set,
+                    control,
+                    (&mut lists, &mut totals, &mut notes),
+                )?,
             });
         }
         let (rows, distances) = merged(lists, k);
@@ -216,7 +227,8 @@ impl State {
 
 /// The `k` nearest of each list; of equal distances the earlier part comes first, then the smaller row.
 fn merged(lists: Vec<Vec<Near>>, k: usize) -> (Vec<Located>, Vec<f32>) {
-    let (mut rows, mut distances) = (Vec::with_capacity(lists.len() * k), Vec::with_capacity(lists.len() * k));
+    let (mut rows, mut distances) =
+        (Vec::with_capacity(lists.len() * k), Vec::with_capacity(lists.len() * k));
     for mut list in lists {
         list.sort_unstable_by(|(one, a), (other, b)| one.total_cmp(other).then(a.cmp(b)));
         rows.extend(list.iter().take(k).map(|(_, at)| *at));

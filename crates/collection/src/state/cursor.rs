@@ -58,11 +58,7 @@ impl PartCursor {
     }
 
     fn compare(&self, other: &PartCursor) -> Ordering {
-        self.held.compare(
-            (self.at - self.first) as usize,
-            &other.held,
-            (other.at - other.first) as usize,
-        )
+        self.held.compare((self.at - self.first) as usize, &other.held, (other.at - other.first) as usize)
     }
 }
 
@@ -78,10 +74,9 @@ impl Cursor {
         for part in parts {
             let memory = state.memory_of(part);
             let sorted = memory.map(|memory| memory.sorted()).transpose()?;
-            let rows = sorted.as_ref().map_or_else(
-                || state.segments[part as usize].segment.rows(),
-                |sorted| sorted.len() as u32,
-            );
+            let rows = sorted
+                .as_ref()
+                .map_or_else(|| state.segments[part as usize].segment.rows(), |sorted| sorted.len() as u32);
             let begin = match (after, memory, &sorted) {
                 (None, _, _) => 0,
                 (Some(id), Some(memory), Some(sorted)) => memory.lower_bound(sorted, id)? as u32,

@@ -9,7 +9,7 @@ pub use fetch::Fetched;
 
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::ids::{Id, Ids};
+use crate::ids::Ids;
 use crate::log::Change;
 use crate::memory::Memory;
 use crate::rows::Rows;
@@ -30,6 +30,8 @@ pub(crate) struct Located {
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentState {
     pub(crate) segment: Arc<Segment>,
+    /// Its smallest and its largest id.
+    range: Ids,
     /// All rows that are deleted.
     pub(crate) deleted: RowBits,
     /// Those of them that were when memory was last frozen: the next version says so.
@@ -44,7 +46,15 @@ impl SegmentState {
     /// A segment of which these rows are deleted, as the version says.
     pub(crate) fn new(segment: Arc<Segment>, deleted: RowBits) -> SegmentState {
         let selections = Arc::default();
-        SegmentState { segment, published: deleted.clone(), frozen: deleted.clone(), deleted, selections }
+        let range = segment.entry().range();
+        SegmentState {
+            segment,
+            range,
+            published: deleted.clone(),
+            frozen: deleted.clone(),
+            deleted,
+            selections,
+        }
     }
 
     /// How many rows are there.
@@ -117,11 +127,10 @@ impl State {
         }
         for (part, state) in self.segments.iter().enumerate().rev() {
             let part = part as u32;
-            let entry = state.segment.entry();
-            let (smallest, largest) = (Id::from(entry.ids.0.clone()), Id::from(entry.ids.1.clone()));
             let within = |at: &usize| {
-                let id = ids.get(*at);
-                found[*at].is_none() && id >= smallest && id <= largest
+                found[*at].is_none()
+                    && ids.compare(*at, &state.range, 0).is_ge()
+                    && ids.compare(*at, &state.range, 1).is_le()
             };
             let places: Vec<usize> = (0..ids.len()).filter(within).collect();
             if places.is_empty() {

@@ -42,7 +42,10 @@ fn kept(
     if let Some(at) = lists.iter().position(|(name, _)| name == filter) {
         let found = lists.remove(at);
         lists.extend(found);
-        return lists.back().map(|(_, rows)| rows.clone()).ok_or_else(|| CollectionError::Internal("a lost set".into()));
+        return lists
+            .back()
+            .map(|(_, rows)| rows.clone())
+            .ok_or_else(|| CollectionError::Internal("a lost set".into()));
     }
     drop(lists);
     let rows = Arc::new(find()?);

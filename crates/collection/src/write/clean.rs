@@ -37,18 +37,18 @@ impl Shared {
             // Only what a version has named: what nobody has named may be on its way.
             if let Ok((version, _)) = Version::read(&self.place, number) {
                 let gone = version.segments.iter().filter(|segment| !needed.contains(&segment.name));
-                gone.for_each(|segment| self.discard(segment));
+                let fields = latest.schema.vectors.len();
+                gone.for_each(|segment| self.segments.doom(&segment.name, fields));
             }
             self.place.store().delete(&Part::Version(number).name())?;
         }
-        Ok(())
+        self.segments.bury(&self.place)
     }
 
-    /// Removes a segment that no version names; what of it stays is found when the collection is next opened to write.
+    /// Removes a segment that no version names.
     pub(super) fn discard(&self, segment: &SegmentEntry) {
-        let fields = (0..self.state().schema().vectors.len()).map(Some);
-        for field in std::iter::once(None).chain(fields) {
-            let _ = self.place.store().delete(&Part::Segment(segment.name.clone(), field).name());
-        }
+        self.segments.doom(&segment.name, self.state().schema().vectors.len());
+        // What of it stays is found when the collection is next opened to write.
+        let _ = self.segments.bury(&self.place);
     }
 }

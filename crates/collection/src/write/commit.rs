@@ -7,8 +7,10 @@ use crate::log;
 use crate::state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of records that are appended at once, about, however many wait.
-const LARGEST_APPEND_BYTES: usize = 64 << 20;
+/// What of the memory for writes a batch may take: it is there as its caller has it, as a record and as rows.
+const BATCH_SHARE: u64 = 8;
+/// What of it rows may take before they are frozen; as many are being written as a segment. The rest is for batches on their way.
+const ACTIVE_SHARE: f64 = 0.375;
 
 /// What waits to be written.
 #[derive(Default)]
@@ -110,7 +112,8 @@ impl Shared {
         for ticket in tickets {
             let operation = ticket.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(operation) = operation else { continue };
-            let begins = writing.log.is_none() || group.records.len() > LARGEST_APPEND_BYTES;
+            let records = group.records.len() as u64 + operation.bytes();
+            let begins = writing.log.is_none() || records > self.largest_batch_bytes();
             let mut bytes = begins.then_some(0);
             loop {
                 if let Some(bytes) = bytes {
@@ -123,7 +126,7 @@ impl Shared {
                         break;
                     }
                 }
-                match self.join(&mut group, &operation) {
+                match self.join(&writing, &mut group, &operation) {
                     Ok(Joined::Full(needed)) => bytes = Some(needed),
                     Ok(Joined::In(written)) => break group.done.push((ticket, written)),
                     Err(error) => break ticket.answer(Err(error)),
@@ -140,19 +143,24 @@ impl Shared {
         bytes: u64,
     ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
         let mut room = self.acquire(&mut writing);
-        while room.is_ok() && self.is_full(&self.state(), bytes) {
+        while room.is_ok() && self.is_full(&writing, &self.state(), bytes) {
             (writing, room) = self.make_room(writing);
         }
         (writing, room)
     }
 
     /// Adds a batch to a group, if there is room for it in memory.
-    fn join(&self, group: &mut Group, operation: &Operation) -> Result<Joined, CollectionError> {
+    fn join(
+        &self,
+        writing: &Writing,
+        group: &mut Group,
+        operation: &Operation,
+    ) -> Result<Joined, CollectionError> {
         let (change, written) = operation.change(&group.next, self.place.path())?;
         let Some(change) = change else { return Ok(Joined::In(written)) };
         let bytes = change.bytes();
         self.refuse_large(bytes)?;
-        if self.is_full(&group.next, bytes) {
+        if self.is_full(writing, &group.next, bytes) {
             return Ok(Joined::Full(bytes));
         }
         let mut next = group.next.clone();
@@ -169,7 +177,7 @@ impl Shared {
 
     /// Refuses a batch that memory never takes.
     fn refuse_large(&self, bytes: u64) -> Result<(), CollectionError> {
-        let most = self.options.write_memory_bytes / 2;
+        let most = self.largest_batch_bytes();
         if bytes <= most {
             return Ok(());
         }
@@ -180,13 +188,17 @@ impl Shared {
     /// Appends the records of a group, and shows what they come to.
     fn append(&self, writing: &mut Writing, group: Group) {
         let Group { next, records, done } = group;
+        let bytes = records.len() as u64;
         let appended = match &mut writing.log {
             _ if records.is_empty() => Ok(()),
             Some(log) => log.append(&records, self.options.durability).map(|()| self.show(next)),
             None => Err(CollectionError::Internal("the log is not open".into())),
         };
         match appended {
-            Ok(()) => done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written))),
+            Ok(()) => {
+                writing.log_bytes += bytes;
+                done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written)));
+            }
             Err(error) => {
                 // What of it was written is not known: the next that writes looks.
                 writing.log = None;
@@ -202,11 +214,17 @@ impl Shared {
         self.answered.notify_all();
     }
 
-    /// Whether `bytes` more would be more than memory for new rows may hold. After a crash what the log holds is all in one memory,
-    /// which takes more than the half that it has otherwise.
-    fn is_full(&self, state: &State, bytes: u64) -> bool {
+    /// Whether `bytes` more would be more than memory for new rows may hold, or the log is longer than is soon read again. After a
+    /// crash what the log holds is all in one memory, which takes more than it does otherwise.
+    fn is_full(&self, writing: &Writing, state: &State, bytes: u64) -> bool {
         let (active, all) = (state.memories.last().map_or(0, |memory| memory.bytes()), state.memory_bytes());
-        let most = self.options.write_memory_bytes;
-        active > 0 && active + bytes > most / 2 || all > 0 && all + bytes > most
+        let most = (self.options.write_memory_bytes as f64 * ACTIVE_SHARE) as u64;
+        let full = active > 0 && active + bytes > most || all > 0 && all + bytes > 2 * most;
+        full || writing.log_bytes > self.options.write_memory_bytes
+    }
+
+    /// Bytes of a batch at most.
+    pub(crate) fn largest_batch_bytes(&self) -> u64 {
+        self.options.write_memory_bytes / BATCH_SHARE
     }
 }

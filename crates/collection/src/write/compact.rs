@@ -50,7 +50,7 @@ impl Shared {
         progress: &dyn Progress,
     ) -> Result<Compacted, CollectionError> {
         let started = Instant::now();
-        let before = self.state();
+        let (segments_before, bytes_before) = sizes(&self.state());
         self.flush_all()?;
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows_written = 0;
@@ -64,14 +64,15 @@ impl Shared {
                 break;
             }
         }
-        let after = self.state();
-        let bytes = |state: &State| state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
+        // Nobody looks at what was merged any more, unless a search or a snapshot does.
+        let _ = self.segments.bury(&self.place);
+        let (segments_after, bytes_after) = sizes(&self.state());
         Ok(Compacted {
-            segments_before: before.segments.len(),
-            segments_after: after.segments.len(),
+            segments_before,
+            segments_after,
             rows_written,
-            bytes_before: bytes(&before),
-            bytes_after: bytes(&after),
+            bytes_before,
+            bytes_after,
             seconds: started.elapsed().as_secs_f64(),
         })
     }
@@ -85,6 +86,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// How many segments there are, and their bytes.
+fn sizes(state: &State) -> (usize, u64) {
+    (state.segments.len(), state.segments.iter().map(|segment| segment.segment.entry().bytes).sum())
 }
 
 /// The names of some segments.
@@ -101,9 +107,10 @@ fn all(state: &State) -> Option<Vec<String>> {
 
 /// The segments that are worth merging now: those of which too much is deleted, or several that are about as large.
 fn worth_merging(state: &State) -> Option<Vec<String>> {
-    let holed = state.segments.iter().position(|one| {
-        f64::from(one.published.count()) >= DELETED_SHARE * f64::from(one.segment.rows())
-    });
+    let holed = state
+        .segments
+        .iter()
+        .position(|one| f64::from(one.published.count()) >= DELETED_SHARE * f64::from(one.segment.rows()));
     if let Some(holed) = holed {
         return Some(names(state, &[holed]));
     }

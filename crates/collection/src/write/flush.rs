@@ -3,9 +3,10 @@
 
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
-use crate::options::CollectionOptions;
 use crate::memory::Memory;
-use crate::segment::{Segment, SegmentWriter, WriteOptions};
+use crate::options::CollectionOptions;
+use crate::place::Place;
+use crate::segment::{SegmentWriter, WriteOptions};
 use crate::state::{Located, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_vectors::progress::Progress;
@@ -101,6 +102,7 @@ impl Shared {
         let frozen = Arc::new(Frozen { memory, through: state.sequence, epoch: writing.epoch });
         let mut next = (*state).clone();
         next.freeze();
+        writing.log_bytes = 0;
         self.show(next);
         Ok(frozen)
     }
@@ -180,8 +182,8 @@ impl Shared {
         }
         let memory = next.memories.remove(0);
         if let Some(entry) = version.segments.last().filter(|_| entry.is_some()) {
-            let open = Segment::new(&self.place, &version.schema, entry.clone(), &self.options.index);
-            let mut segment = SegmentState::new(Arc::new(open), Default::default());
+            let open = self.segments.segment(&self.place, &self.options, &version.schema, entry);
+            let mut segment = SegmentState::new(open, Default::default());
             let since = (0..).zip(&sorted).filter(|(_, row)| memory.deleted().has(**row));
             since.for_each(|(row, _)| {
                 segment.delete(row);
@@ -205,15 +207,30 @@ impl Shared {
         let mut alone = State::of(state.version.clone(), Vec::new());
         alone.memories = vec![frozen.memory.clone()];
         let mut rows = sorted.chunks(ROWS_AT_ONCE);
-        self.write_segment(&alone, || {
-            let some = rows.next().unwrap_or_default();
-            Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
-        }, &Closing(self))
+        self.write_segment(
+            &alone,
+            || {
+                let some = rows.next().unwrap_or_default();
+                Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
+            },
+            &Closing(self),
+        )
     }
 
     /// Writes rows as a segment, as `next` names them, in the order of their ids, until it names none.
     pub(super) fn write_segment(
         &self,
+        state: &State,
+        next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
+        progress: &dyn Progress,
+    ) -> Result<SegmentEntry, CollectionError> {
+        self.write_segment_in(&self.place, state, next, progress)
+    }
+
+    /// The same in another place.
+    pub(super) fn write_segment_in(
+        &self,
+        place: &Place,
         state: &State,
         mut next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
         progress: &dyn Progress,
@@ -227,7 +244,7 @@ impl Shared {
             flat_below_rows,
             seed: bathyal_index::DEFAULT_SEED,
         };
-        let mut writer = SegmentWriter::begin(&self.place, &version.schema, name, &options)?;
+        let mut writer = SegmentWriter::begin(place, &version.schema, name, &options)?;
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
         loop {

@@ -76,14 +76,16 @@ impl Shared {
         let mut next = (*state).clone();
         next.segments = kept.cloned().collect();
         if let Some(entry) = &entry {
-            let open = Arc::new(Segment::new(&self.place, &version.schema, entry.clone(), &self.options.index));
+            let open = self.segments.segment(&self.place, &self.options, &version.schema, entry);
             let mut segment = SegmentState::new(open.clone(), RowBits::default());
             for old in state.segments.iter().filter(|segment| merged(segment)) {
                 let name = &old.segment.entry().name;
                 let left_out = read.segments.iter().find(|one| one.segment.entry().name == *name);
                 let left_out = left_out.map(|one| &one.published).ok_or_else(lost)?;
                 // A segment may have been flushed meanwhile, with a version that deletes more.
-                for (bits, own) in [(&old.published, &mut segment.published), (&old.frozen, &mut segment.frozen)] {
+                for (bits, own) in
+                    [(&old.published, &mut segment.published), (&old.frozen, &mut segment.frozen)]
+                {
                     let rows = rows_in(&open, old, bits, left_out)?;
                     rows.into_iter().for_each(|row| {
                         own.add(row);

@@ -4,13 +4,16 @@
 mod clean;
 mod commit;
 mod compact;
+mod copy;
 mod flush;
 mod merge;
 mod operation;
+mod segments;
 mod shared;
 
 pub use compact::{CompactOptions, Compacted};
-pub use operation::Written;
+pub use copy::CopiedCollection;
 pub(crate) use flush::now;
 pub(crate) use operation::Operation;
+pub use operation::Written;
 pub(crate) use shared::Shared;

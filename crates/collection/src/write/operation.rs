@@ -4,7 +4,7 @@ use crate::error::CollectionError;
 use crate::filter::BoundFilter;
 use crate::ids::{Id, Ids};
 use crate::log::Change;
-use crate::rows::Rows;
+use crate::rows::{Rows, batch_bytes};
 use crate::state::{Located, State};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use bathyal_tier::Control;
@@ -58,7 +58,7 @@ impl Operation {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Operation::Add(rows) | Operation::Upsert(rows) => rows.bytes(),
-            Operation::Update(ids, columns) => ids.bytes() + columns.get_array_memory_size() as u64,
+            Operation::Update(ids, columns) => ids.bytes() + batch_bytes(columns),
             Operation::Delete(_) | Operation::DeleteMatching(_) => 0,
         }
     }
@@ -176,13 +176,15 @@ fn update(
     }
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     let old = state.columns_of(&rows, &all)?;
-    let given = arrow_select::take::take_record_batch(columns, &arrow_array::UInt32Array::from(places.clone()))?;
+    let given =
+        arrow_select::take::take_record_batch(columns, &arrow_array::UInt32Array::from(places.clone()))?;
     if let Some(unknown) = given.schema().fields().iter().find(|field| schema.column(field.name()).is_err()) {
         schema.column(unknown.name())?;
     }
     let (mut fields, mut arrays) = (Vec::new(), Vec::new());
     for (field, old) in old.schema().fields().iter().zip(old.columns()) {
-        let new = given.schema().column_with_name(field.name()).map(|(at, new)| (new.clone(), given.column(at)));
+        let new =
+            given.schema().column_with_name(field.name()).map(|(at, new)| (new.clone(), given.column(at)));
         fields.push(new.as_ref().map_or_else(|| field.as_ref().clone(), |(new, _)| new.clone()));
         arrays.push(new.map_or_else(|| old.clone(), |(_, array)| array.clone()));
     }

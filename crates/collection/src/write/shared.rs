@@ -1,17 +1,15 @@
 //! What all handles and threads of an open collection share.
 
 use super::flush::Flush;
+use super::segments::Segments;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::log::{self, LogWriter, ReadTo, Reading};
 use crate::options::CollectionOptions;
 use crate::place::Place;
-use crate::segment::Segment;
 use crate::state::{SegmentState, State};
 use crate::version::{self, Version};
-use bathyal_store::StoreError;
 use roaring::RoaringBitmap;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -24,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) place: Place,
     pub(crate) options: CollectionOptions,
     state: RwLock<Arc<State>>,
+    pub(super) segments: Segments,
     pub(super) queue: super::commit::Queue,
     writing: Mutex<Writing>,
     /// Told when a segment was written, or could not be.
@@ -46,6 +45,8 @@ pub(super) struct Writing {
     /// Counts how often the writing was acquired.
     pub(super) epoch: u64,
     pub(super) thread: Option<JoinHandle<()>>,
+    /// Bytes of records since memory was last frozen.
+    pub(super) log_bytes: u64,
 }
 
 impl Shared {
@@ -55,10 +56,11 @@ impl Shared {
         options: CollectionOptions,
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
+        let segments = Segments::default();
         let (state, read_to) = match number {
-            Some(number) => (pinned(&place, &options, number)?, None),
+            Some(number) => (pinned(&place, &options, &segments, number)?, None),
             None => {
-                let (state, read_to) = latest(&place, &options, None)?;
+                let (state, read_to) = latest(&place, &options, &segments)?;
                 (state, Some(read_to))
             }
         };
@@ -66,6 +68,7 @@ impl Shared {
             place,
             options,
             state: RwLock::new(Arc::new(state)),
+            segments,
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
             flushed: Condvar::new(),
@@ -102,20 +105,20 @@ impl Shared {
         if writing.log.is_some() {
             return Ok(());
         }
-        let before = self.state();
         let mut changes = Vec::new();
         let (log, version) = LogWriter::acquire(&self.place, &mut |sequence, change| {
             changes.push((sequence, change));
             Ok(())
         })?;
         let (version, deleted) = Version::read(&self.place, version.number)?;
-        let mut state = with_segments(&self.place, &self.options, version, &deleted, Some(&before));
+        let mut state = with_segments(&self.place, &self.options, &self.segments, version, &deleted);
         for (sequence, change) in changes {
             state.apply(sequence, &change)?;
         }
         writing.log = Some(log);
         writing.flush = Flush::default();
         writing.epoch += 1;
+        writing.log_bytes = state.memory_bytes();
         self.show(state);
         Ok(())
     }
@@ -130,11 +133,8 @@ impl Shared {
         if newest == Some(before.version.number) {
             let mut state = (*before).clone();
             let read = log::read_after(&self.place, &before.version, Some(from), &mut |sequence, change| {
-                // What was written here meanwhile is there.
-                if sequence > state.sequence {
-                    state.apply(sequence, &change)?;
-                }
-                Ok(())
+                // What this handle has written itself it has applied.
+                if sequence > state.sequence { state.apply(sequence, &change).map(|_| ()) } else { Ok(()) }
             });
             match read {
                 Ok(Reading::Read(to)) => {
@@ -146,11 +146,11 @@ impl Shared {
                     return Ok(new);
                 }
                 Ok(Reading::Moved) => {}
-                Err(error) if has_moved(&error) => {}
+                Err(error) if error.has_moved() => {}
                 Err(error) => return Err(error),
             }
         }
-        let (state, to) = latest(&self.place, &self.options, Some(&before))?;
+        let (state, to) = latest(&self.place, &self.options, &self.segments)?;
         let new = (state.sequence, state.version.number) != (before.sequence, before.version.number);
         *read_to = Some(to);
         self.show(state);
@@ -174,30 +174,17 @@ impl Shared {
     }
 }
 
-/// Whether what was to be read has been replaced by something newer.
-fn has_moved(error: &CollectionError) -> bool {
-    matches!(error, CollectionError::Store(StoreError::Missing { .. } | StoreError::Replaced { .. }))
-}
-
-/// The state that a version describes; segments that `before` has open stay open.
+/// The state that a version describes; segments that are open stay open.
 fn with_segments(
     place: &Place,
     options: &CollectionOptions,
+    segments: &Segments,
     version: Version,
     deleted: &[RoaringBitmap],
-    before: Option<&State>,
 ) -> State {
-    let open: HashMap<&str, &SegmentState> = before
-        .into_iter()
-        .flat_map(|state| &state.segments)
-        .map(|segment| (segment.segment.entry().name.as_str(), segment))
-        .collect();
     let version = Arc::new(version);
     let segment = |(entry, deleted): (&version::SegmentEntry, &RoaringBitmap)| {
-        let segment = open.get(entry.name.as_str()).map(|open| open.segment.clone());
-        let segment = segment.unwrap_or_else(|| {
-            Arc::new(Segment::new(place, &version.schema, entry.clone(), &options.index))
-        });
+        let segment = segments.segment(place, options, &version.schema, entry);
         SegmentState::new(segment, RowBits::of_bitmap(deleted))
     };
     let segments = version.segments.iter().zip(deleted).map(segment).collect();
@@ -208,27 +195,28 @@ fn with_segments(
 fn latest(
     place: &Place,
     options: &CollectionOptions,
-    before: Option<&State>,
+    segments: &Segments,
 ) -> Result<(State, ReadTo), CollectionError> {
     let mut failure = None;
     for _ in 0..LOOKS {
         let Some(number) = version::numbers(place)?.last().copied() else {
-            let reason = "there is no version of one in it; create one with `bathyal collection create`".into();
+            let reason =
+                "there is no version of one in it; create one with `bathyal collection create`".into();
             return Err(CollectionError::NotACollection { path: place.path().to_path_buf(), reason });
         };
         let read = || {
             let (version, deleted) = Version::read(place, number)?;
-            let mut state = with_segments(place, options, version, &deleted, before);
+            let mut state = with_segments(place, options, segments, version, &deleted);
             let version = state.version.clone();
             let reading = log::read_after(place, &version, None, &mut |sequence, change| {
                 state.apply(sequence, &change).map(|_| ())
             })?;
-            Ok((state, reading))
+            Ok::<_, CollectionError>((state, reading))
         };
         match read() {
             Ok((state, Reading::Read(to))) => return Ok((state, to)),
             Ok((_, Reading::Moved)) => {}
-            Err(error) if has_moved(&error) => failure = Some(error),
+            Err(error) if error.has_moved() => failure = Some(error),
             Err(error) => return Err(error),
         }
     }
@@ -239,7 +227,12 @@ fn latest(
 }
 
 /// A version alone, which does not change.
-fn pinned(place: &Place, options: &CollectionOptions, number: u64) -> Result<State, CollectionError> {
+fn pinned(
+    place: &Place,
+    options: &CollectionOptions,
+    segments: &Segments,
+    number: u64,
+) -> Result<State, CollectionError> {
     let numbers = version::numbers(place)?;
     if !numbers.contains(&number) {
         let kept: Vec<String> = numbers.iter().map(u64::to_string).collect();
@@ -250,5 +243,5 @@ fn pinned(place: &Place, options: &CollectionOptions, number: u64) -> Result<Sta
         )));
     }
     let (version, deleted) = Version::read(place, number)?;
-    Ok(with_segments(place, options, version, &deleted, None))
+    Ok(with_segments(place, options, segments, version, &deleted))
 }

@@ -8,8 +8,8 @@ pub(crate) mod set;
 pub(crate) mod under_way;
 pub(crate) mod visited;
 
-pub use row_set::RowSet;
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
+pub use row_set::RowSet;
 
 use bathyal_tier::{TierProfile, thread_ns};
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,124 @@
+//! A copy elsewhere, while the collection is used: segments byte for byte, and what is in memory as one more.
+
+use super::flush::now;
+use super::shared::Shared;
+use crate::error::CollectionError;
+use crate::place::{Part, Place};
+use crate::state::{Located, State};
+use crate::version::{SegmentEntry, Version};
+use bathyal_store::{GenerationExt, Replace, StoreError};
+use bathyal_vectors::progress::Progress;
+use roaring::RoaringBitmap;
+use serde::Serialize;
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct CopiedCollection {
+    /// Rows that the copy holds.
+    pub rows: u64,
+    /// Segments of it.
+    pub segments: usize,
+    /// Bytes that were copied; what an earlier call had copied is not among them.
+    pub bytes: u64,
+}
+
+impl Shared {
+    /// Copies what the collection holds now to another place, where nothing is, or what an earlier call has left that was
+    /// broken off: it is gone on with.
+    pub(crate) fn copy(
+        &self,
+        to: &Place,
+        progress: &dyn Progress,
+    ) -> Result<CopiedCollection, CollectionError> {
+        let state = self.state();
+        if !crate::version::numbers(to)?.is_empty() {
+            return Err(CollectionError::Exists { path: to.path().to_path_buf() });
+        }
+        let total: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
+        progress.stage("copying segments", total);
+        let mut copied = CopiedCollection { rows: state.live(), ..CopiedCollection::default() };
+        for segment in &state.segments {
+            let entry = segment.segment.entry();
+            // The rows last: a segment is there once they are.
+            let fields = (0..state.schema().vectors.len()).map(Some);
+            for field in fields.chain(std::iter::once(None)) {
+                let name = Part::Segment(entry.name.clone(), field).name();
+                copied.bytes += self.copy_part(to, &name, (copied.bytes, progress))?;
+            }
+        }
+        let mut entries: Vec<SegmentEntry> = state.version.segments.clone();
+        let mut deleted: Vec<RoaringBitmap> =
+            state.segments.iter().map(|segment| segment.deleted.to_bitmap()).collect();
+        if let Some(entry) = self.copy_memory(&state, to, progress)? {
+            copied.bytes += entry.bytes;
+            entries.push(entry);
+            deleted.push(RoaringBitmap::new());
+        }
+        copied.segments = entries.len();
+        let mut version = Version {
+            through: state.sequence,
+            next_segment: state.version.next_segment + 1,
+            writer: String::new(),
+            published: now(),
+            segments: entries,
+            ..(*state.version).clone()
+        };
+        version.publish(to, &deleted).map_err(|error| match error {
+            CollectionError::Fenced { path } => CollectionError::Exists { path },
+            error => error,
+        })?;
+        Ok(copied)
+    }
+
+    /// Copies a generation unless it is there; how many bytes that took.
+    fn copy_part(
+        &self,
+        to: &Place,
+        name: &str,
+        (before, progress): (u64, &dyn Progress),
+    ) -> Result<u64, CollectionError> {
+        match to.store().open(name) {
+            Ok(_) => return Ok(0),
+            Err(StoreError::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let from = self.place.store().open(name)?;
+        let names = from.list()?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let bytes = names.iter().filter_map(|name| from.len_of(name)).sum();
+        let attend = |done: u64, _: u64| {
+            progress.advance(before + done);
+            !progress.cancelled()
+        };
+        let draft = match to.store().abandoned(name, Replace::Never)?.pop() {
+            Some(draft) => draft,
+            None => to.store().begin(name, Replace::Never)?,
+        };
+        draft.adopt(&*from, &names, &attend)?;
+        draft.upload(&names, "", &|_, _| !progress.cancelled())?;
+        draft.publish(&names, "")?;
+        Ok(bytes)
+    }
+
+    /// Writes the rows in memory as a segment of the copy, if there are any.
+    fn copy_memory(
+        &self,
+        state: &State,
+        to: &Place,
+        progress: &dyn Progress,
+    ) -> Result<Option<SegmentEntry>, CollectionError> {
+        let mut alone = State::of(state.version.clone(), Vec::new());
+        alone.memories = state.memories.clone();
+        let mut rows: Vec<Located> = Vec::new();
+        for (part, memory) in (0..).zip(&alone.memories) {
+            rows.extend(memory.sorted()?.into_iter().map(|row| Located { part, row }));
+        }
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let order = alone.ids_of(&rows)?.order();
+        let mut sorted = order.chunks(super::flush::ROWS_AT_ONCE);
+        let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
+        self.write_segment_in(to, &alone, next, progress).map(Some)
+    }
+}
