@@ -4,7 +4,7 @@ use crate::cases::{Case, Row, Value};
 use crate::columns::{ids, value, vectors};
 use crate::conditions::Condition;
 use crate::truth::{Truth, components};
-use bathyal_collection::{Fetch, Fetched, Id, Question, Snapshot};
+use bathyal_collection::{CollectionError, Fetch, Fetched, Id, Question, Snapshot};
 use bathyal_index::{Effort, StoredVectors, WithinPlan};
 use bathyal_kernels::Metric;
 use bathyal_tier::Control;
@@ -83,10 +83,13 @@ pub fn check_all(
 }
 
 /// All that a snapshot holds.
-pub fn holds(case: &Case, snapshot: &Snapshot) -> Truth {
-    let mut scan = snapshot.scan(None, &everything(case), None).unwrap();
+///
+/// # Errors
+/// Where the writer has removed what it needs.
+pub fn read(case: &Case, snapshot: &Snapshot) -> Result<Truth, CollectionError> {
+    let mut scan = snapshot.scan(None, &everything(case), None)?;
     let mut truth = Truth::default();
-    while let Some(fetched) = scan.next(1000, Control::default()).unwrap() {
+    while let Some(fetched) = scan.next(1000, Control::default())? {
         for at in 0..fetched.ids.len() {
             let values = fetched.columns.columns().iter().map(|column| value(column, at)).collect();
             let vector = |(field, stored): (usize, &StoredVectors)| {
@@ -97,7 +100,12 @@ pub fn holds(case: &Case, snapshot: &Snapshot) -> Truth {
             truth.rows.insert(fetched.ids.get(at), Arc::new(Row { vectors, values }));
         }
     }
-    truth
+    Ok(truth)
+}
+
+/// The same, where nothing is removed.
+pub fn holds(case: &Case, snapshot: &Snapshot) -> Truth {
+    read(case, snapshot).unwrap()
 }
 
 /// Compares how many rows match.

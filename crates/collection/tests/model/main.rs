@@ -1,10 +1,13 @@
 //! Collections against a model of them: random programs, on disks that fail, in processes that are killed.
 
+mod bugs;
 mod cases;
 mod columns;
 mod compare;
 mod conditions;
 mod faults;
+mod forgetful;
+mod processes;
 mod program;
 mod truth;
 
