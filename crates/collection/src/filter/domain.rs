@@ -62,13 +62,13 @@ pub(super) fn rank64(value: f64) -> i128 {
 }
 
 /// The float of a place.
-fn float32(rank: i128) -> f32 {
+pub(super) fn float32(rank: i128) -> f32 {
     let magnitude = f32::from_bits(rank.unsigned_abs() as u32);
     if rank < 0 { -magnitude } else { magnitude }
 }
 
 /// The float of a place.
-fn float64(rank: i128) -> f64 {
+pub(super) fn float64(rank: i128) -> f64 {
     let magnitude = f64::from_bits(rank.unsigned_abs() as u64);
     if rank < 0 { -magnitude } else { magnitude }
 }

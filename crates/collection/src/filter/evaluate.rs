@@ -1,7 +1,7 @@
 //! Filters over columns: which rows match.
 
 use super::cuts::Cuts;
-use super::domain::{Domain, Values, behind_prefix, rank32, rank64};
+use super::domain::{Domain, Values, behind_prefix, float32, float64, rank32, rank64};
 use super::normal::{ListTest, Normal, Set, Source};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema};
@@ -260,12 +260,10 @@ fn numbers(array: &dyn Array, cuts: &Cuts<u64>, nan: bool) -> Result<BooleanBuff
             whole::<TimestampMicrosecondType>(array, &domain, cuts)
         }
         DataType::Float32 => {
-            let values = array.as_primitive::<Float32Type>().values();
-            Ok(floats(values, &domain, cuts, nan, |value| (!value.is_nan()).then(|| rank32(value))))
+            Ok(floats(array.as_primitive::<Float32Type>().values(), &domain, cuts, nan, rank32, float32))
         }
         DataType::Float64 => {
-            let values = array.as_primitive::<Float64Type>().values();
-            Ok(floats(values, &domain, cuts, nan, |value| (!value.is_nan()).then(|| rank64(value))))
+            Ok(floats(array.as_primitive::<Float64Type>().values(), &domain, cuts, nan, rank64, float64))
         }
         _ => return Err(unknown()),
     };
@@ -320,22 +318,38 @@ where
     }))
 }
 
-/// Floats, by their ranks: the order of the library's comparisons has NaN in it, and has -0.0 before 0.0.
-fn floats<T: Copy>(
+/// Floats, of which `rank` and `float` tell the place and what is there. The library's comparisons would do for neither NaN, which
+/// they put into the order, nor -0.0, which they put before 0.0.
+fn floats<T: Copy + PartialOrd>(
     values: &[T],
     domain: &Domain,
     cuts: &Cuts<u64>,
     nan: bool,
-    rank: impl Fn(T) -> Option<i128>,
+    rank: impl Fn(T) -> i128,
+    float: impl Fn(i128) -> T,
 ) -> BooleanBuffer {
-    let number = |row: usize| rank(values[row]).map(|rank| domain.number(rank));
+    // Nothing else is not comparable with itself.
+    let is_nan = |value: T| value.partial_cmp(&value).is_none();
+    let float = |number: u64| float(domain.value(number));
     if let Some((begin, end)) = cuts.only_range() {
-        let end = end.copied().unwrap_or(u64::MAX);
-        let within = |number: u64| *begin <= number && number < end;
-        return BooleanBuffer::collect_bool(values.len(), |row| number(row).map_or(nan, within));
+        let (least, greatest) = (float(*begin), float(end.map_or(domain.last(), |end| end - 1)));
+        return bits_of(values, |value| (least <= value && value <= greatest) || (nan && is_nan(value)));
     }
-    let within = |number: u64| cuts.contains_by(|cut| *cut <= number);
-    BooleanBuffer::collect_bool(values.len(), |row| number(row).map_or(nan, within))
+    if let Some((begin, end)) = cuts.only_gap() {
+        let (least, greatest) = (float(*begin), float(end - 1));
+        return bits_of(values, |value| value < least || greatest < value || (nan && is_nan(value)));
+    }
+    bits_of(values, |value| {
+        if is_nan(value) {
+            return nan;
+        }
+        let number = domain.number(rank(value));
+        cuts.contains_by(|cut| *cut <= number)
+    })
+}
+
+fn bits_of<T: Copy>(values: &[T], matches: impl Fn(T) -> bool) -> BooleanBuffer {
+    BooleanBuffer::collect_bool(values.len(), |row| matches(values[row]))
 }
 
 /// Strings: a range (or all but a range) by comparisons, anything else by a search in the cuts.
