@@ -3,6 +3,7 @@
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::schema::Schema;
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_select::concat::concat_batches;
@@ -120,11 +121,17 @@ impl Rows {
 
 /// Bytes of the values of a batch, whatever larger arrays they are a part of.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
-    let sizes = batch.columns().iter().map(|array| {
-        let held = || array.get_array_memory_size();
-        array.to_data().get_slice_memory_size().unwrap_or_else(|_| held()) as u64
-    });
-    sizes.sum()
+    batch.columns().iter().map(|array| array_bytes(array) as u64).sum()
+}
+
+fn array_bytes(array: &dyn Array) -> usize {
+    if let Some(lists) = array.as_list_opt::<i32>() {
+        // Of lists that are a part of others the values are not.
+        let offsets = lists.value_offsets();
+        let (first, end) = (offsets[0] as usize, offsets[lists.len()] as usize);
+        return size_of_val(offsets) + array_bytes(&lists.values().slice(first, end - first));
+    }
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }
 
 /// The vectors of a field, if an index of it takes all of them.

@@ -4,6 +4,7 @@ use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
 use crate::place::{MARK, Part, Place};
 use crate::schema::Schema;
+use crate::seal::{seal, unseal};
 use bathyal_store::{DraftExt, GenerationExt, Replace, StoreError};
 use rand::RngCore;
 use roaring::RoaringBitmap;
@@ -121,10 +122,7 @@ impl Version {
         let damaged =
             |what: &str, reason: String| CollectionError::damaged(path.join(what), "its text", reason);
         let text = generation.read(MARK)?;
-        let (crc, json) = sealed(&text).ok_or_else(|| damaged(MARK, "it has no checksum".into()))?;
-        if crc32c::crc32c(json) != crc {
-            return Err(damaged(MARK, "its checksum is wrong".into()));
-        }
+        let (_, json) = unseal(&text).map_err(|reason| damaged(MARK, reason))?;
         #[derive(Deserialize)]
         struct Format {
             bathyal_collection: u32,
@@ -196,21 +194,6 @@ impl Version {
         draft.upload(&names, "", &|_, _| true)?;
         draft.publish(&names, "").map_err(fenced)
     }
-}
-
-/// JSON with its checksum in front.
-fn seal(version: &Version) -> Result<Vec<u8>, CollectionError> {
-    let json = serde_json::to_vec_pretty(version).map_err(|e| CollectionError::Internal(e.to_string()))?;
-    let mut text = format!("{:08x}\n", crc32c::crc32c(&json)).into_bytes();
-    text.extend_from_slice(&json);
-    Ok(text)
-}
-
-/// The checksum, and what it is of.
-fn sealed(text: &[u8]) -> Option<(u32, &[u8])> {
-    let (crc, json) = text.split_at_checked(9)?;
-    let digits = std::str::from_utf8(&crc[..8]).ok().filter(|_| crc[8] == b'\n')?;
-    Some((u32::from_str_radix(digits, 16).ok()?, json))
 }
 
 /// Where a version is, for messages.

@@ -1,6 +1,6 @@
 //! What every store has to do, as one suite that each of them passes.
 
-use crate::contract::{Draft, Generation, Replace, Store};
+use crate::contract::{Draft, Durability, Generation, Replace, Store};
 use crate::error::StoreError;
 use crate::extension::{DraftExt, GenerationExt, ObjectExt, StoreExt};
 use bathyal_tier::backend::file::FileOptions;
@@ -12,6 +12,7 @@ use bathyal_tier::backend::file::FileOptions;
 pub fn check(store: &dyn Store, mark: &str) {
     check_unchangeable(store, mark);
     logs_grow_by_one_writer(store, mark);
+    traces_are_found(store);
     assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
 }
 
@@ -27,6 +28,7 @@ pub fn check_unchangeable(store: &dyn Store, mark: &str) {
     publishing_takes_what_is_named(store, mark);
     names_are_no_paths(store);
     generations_are_deleted(store, mark);
+    names_are_erased(store, mark);
     assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
 }
 
@@ -197,6 +199,41 @@ fn generations_are_deleted(store: &dyn Store, mark: &str) {
     store.delete("index").expect("deletes");
 }
 
+fn names_are_erased(store: &dyn Store, mark: &str) {
+    let traces = || store.traces().expect("looks");
+    store.erase("nothing").expect("has nothing to do");
+    assert!(matches!(store.erase("a/b"), Err(StoreError::Name { .. })));
+    publish(store, mark, "gone", Replace::Never, b"one");
+    publish(store, mark, "gone", Replace::Generation, b"two");
+    publish(store, mark, "stays", Replace::Never, b"bytes");
+    let draft = store.begin("gone", Replace::Generation).expect("begins");
+    draft.put("data", b"three").expect("writes");
+    draft.leave().expect("leaves");
+    assert!(!traces().contains(&"stays".to_string()), "what is published is no trace");
+    for _ in 0..2 {
+        store.erase("gone").expect("erases");
+        assert!(matches!(store.open("gone"), Err(StoreError::Missing { .. })));
+        assert!(!traces().contains(&"gone".to_string()), "nothing is left");
+        assert!(store.abandoned("gone", Replace::Never).expect("looks").is_empty(), "no draft either");
+    }
+    assert_eq!(read(store.open("stays").expect("opens").as_ref(), "data"), b"bytes");
+    assert_eq!(store.list().expect("lists"), ["stays"]);
+    store.erase("stays").expect("erases");
+}
+
+/// What is left of drafts and of deleted generations is found, and goes.
+fn traces_are_found(store: &dyn Store) {
+    let draft = store.begin("draft", Replace::Never).expect("begins");
+    draft.put("data", b"bytes").expect("writes");
+    draft.leave().expect("leaves");
+    let traces = store.traces().expect("looks");
+    assert!(traces.contains(&"draft".to_string()), "{traces:?}");
+    for name in &traces {
+        store.erase(name).expect("erases");
+    }
+    assert_eq!(store.traces().expect("looks"), [""; 0]);
+}
+
 fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
     let draft = store.begin("index", Replace::Never).expect("begins");
     draft.put(mark, b"mark").expect("writes");
@@ -207,8 +244,9 @@ fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
     let log = found.log("log").expect("may begin");
     assert_eq!(log.read(0).expect("has not begun"), b"");
     let mut writer = log.write().expect("is ours");
-    writer.append(0, b"one").expect("appends");
-    writer.append(3, b" and two").expect("appends");
+    writer.append(0, b"one", Durability::Disk).expect("appends");
+    writer.append(3, b" and two", Durability::System).expect("appends");
+    writer.sync().expect("syncs");
     let of_others = store.open("index").expect("opens").log("log").expect("is there");
     assert_eq!(of_others.read(0).expect("reads"), b"one and two");
     assert_eq!(
@@ -216,17 +254,18 @@ fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
         (b"two".to_vec(), vec![])
     );
     assert!(matches!(of_others.write(), Err(StoreError::Busy { .. })), "one at a time");
-    writer.append(3, b" again").expect("drops what lies beyond");
+    writer.append(3, b" again", Durability::Disk).expect("drops what lies beyond");
     assert_eq!(log.read(0).expect("reads"), b"one again");
-    let short = writer.append(100, b"x").expect_err("so much is not there");
+    let short = writer.append(100, b"x", Durability::System).expect_err("so much is not there");
     assert!(matches!(short, StoreError::Short { len: 9, .. }), "{short}");
     drop(writer);
     let mut writer = of_others.write().expect("is free");
     assert_eq!(read(found.as_ref(), mark), b"mark", "the objects are what they were");
 
     publish(store, mark, "index", Replace::Generation, b"two");
-    let lost = writer.append(9, b"lost").expect_err("nobody would read it");
+    let lost = writer.append(9, b"lost", Durability::Disk).expect_err("nobody would read it");
     assert!(matches!(lost, StoreError::Replaced { .. }), "{lost}");
+    assert!(matches!(writer.sync(), Err(StoreError::Replaced { .. })), "nor that");
     drop(writer);
     assert!(matches!(log.read(0), Err(StoreError::Replaced { .. })));
     let new = store.open("index").expect("opens").log("log").expect("may begin");

@@ -19,6 +19,16 @@ pub enum Replace {
     Generation,
 }
 
+/// What has to fail before bytes are lost that were appended to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// The disk: the bytes outlive the machine's loss of power.
+    Disk,
+    /// The system: the bytes outlive the process. Power that is lost may take them, and the last of them sooner than the first.
+    /// Stores that are elsewhere keep them as they do with [`Durability::Disk`].
+    System,
+}
+
 /// Generations by name.
 ///
 /// A store without renames (an object store, the memory of another machine) writes the objects of a draft under names
@@ -65,6 +75,21 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// [`StoreError::Missing`] if there is none.
     fn delete(&self, name: &str) -> Result<(), StoreError>;
+
+    /// Removes the generation `name`, its drafts that nobody writes any more, and whatever the store remembers of the name,
+    /// which must never be given again: whoever still publishes under it learns nothing of what was there. Nothing happens where
+    /// nothing is left; what a call that was broken off has left the next one removes.
+    ///
+    /// # Errors
+    /// [`StoreError::NoGeneration`] if something else is there; [`StoreError`].
+    fn erase(&self, name: &str) -> Result<(), StoreError>;
+
+    /// The names of which something is left that [`Store::erase`] removes, although no generation is published as one of them, in
+    /// order.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store does not answer.
+    fn traces(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// A set of named objects.
@@ -122,12 +147,19 @@ pub trait Log: Debug + Send + Sync {
 
 /// The one that may append to a log.
 pub trait LogWriter: Debug + Send + Sync {
-    /// Puts `bytes` behind the first `at` bytes, in the place of whatever is there. When this returns they outlive the machine.
+    /// Puts `bytes` behind the first `at` bytes, in the place of whatever is there. When this returns they are as durable as
+    /// `durability` says, and with [`Durability::Disk`] so is all that is before them.
     ///
     /// # Errors
     /// [`StoreError::Replaced`] if another generation has taken the place of this one: nobody will read what was appended.
     /// [`StoreError`]; what of them was written is unknown then, and the next append puts it right.
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    fn append(&mut self, at: u64, bytes: &[u8], durability: Durability) -> Result<(), StoreError>;
+
+    /// Makes all that is in the log as durable as [`Durability::Disk`] says, whoever appended it.
+    ///
+    /// # Errors
+    /// As [`LogWriter::append`].
+    fn sync(&mut self) -> Result<(), StoreError>;
 }
 
 /// Told how many of how many bytes of long work are done; `false` ends it.

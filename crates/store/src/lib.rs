@@ -23,7 +23,9 @@ pub mod stripe;
 mod traffic;
 
 pub use cancel::Cancelling;
-pub use contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
+pub use contract::{
+    Append, Attend, Backing, Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store,
+};
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
 pub use folder::usual_folder;

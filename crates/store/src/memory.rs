@@ -1,13 +1,15 @@
 //! Generations in memory: for tests, and for indexes that are gone with their process.
 
-use crate::contract::{Append, Attend, Backing, Draft, Generation, Log, LogWriter, Object, Replace, Store};
+use crate::contract::{
+    Append, Attend, Backing, Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store,
+};
 use crate::error::StoreError;
 use crate::extension::append_objects;
 use crate::name::check_name;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -109,6 +111,20 @@ impl Store for MemoryStore {
             None => Err(StoreError::Missing { what: "index", path: self.address.join(name) }),
         }
     }
+
+    fn erase(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        let mut state = locked(&self.state);
+        state.published.remove(name);
+        state.left.retain(|left| left.0 != name);
+        Ok(())
+    }
+
+    fn traces(&self) -> Result<Vec<String>, StoreError> {
+        let state = locked(&self.state);
+        let names: BTreeSet<&String> = state.left.iter().map(|left| &left.0).collect();
+        Ok(names.into_iter().filter(|name| !state.published.contains_key(*name)).cloned().collect())
+    }
 }
 
 /// A generation whose objects do not change any more.
@@ -192,7 +208,7 @@ impl Log for MemoryLog {
 struct MemoryLogWriter(MemoryLog);
 
 impl LogWriter for MemoryLogWriter {
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, bytes: &[u8], _durability: Durability) -> Result<(), StoreError> {
         let MemoryLog { address, generation, bytes: log } = &self.0;
         let mut log = locked(log);
         let len = log.bytes.len() as u64;
@@ -203,6 +219,10 @@ impl LogWriter for MemoryLogWriter {
         log.bytes.extend_from_slice(bytes);
         drop(log);
         generation.check_place()
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.0.generation.check_place()
     }
 }
 

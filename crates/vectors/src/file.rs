@@ -125,6 +125,21 @@ impl VectorFile {
         Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
+    /// Maps a file that holds nothing but rows, as [`VectorFile::from_rows`] takes them; `path` names it in messages.
+    ///
+    /// # Errors
+    /// As [`VectorFile::from_rows`]; [`VectorError::Io`] if it cannot be mapped.
+    pub fn from_rows_file(
+        file: File,
+        path: &Path,
+        element: Element,
+        dim: usize,
+    ) -> Result<VectorFile, VectorError> {
+        let map = map_open(&file, path, "vectors")?;
+        let layout = Layout::dense(element, dim, map.len(), path)?;
+        Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+    }
+
     /// Takes `bytes`, a whole file of `format`, as [`VectorFile::open`] does.
     ///
     /// # Errors

@@ -1,96 +1,309 @@
-//! Stub until the real one is merged.
-#![allow(missing_docs, dead_code, unused)]
+//! A segment: rows that do not change any more, in the order of their ids. docs/format/collection-segment.md has every byte of it.
+//!
+//! A row's number is its place in that order: its place among the ids, in the file of columns, and its id in the index of each
+//! field of vectors. What of a segment is deleted is known elsewhere.
+
+mod block;
+mod columns;
+mod fence;
+mod fetch;
+mod id_map;
+mod id_writer;
+mod lazily;
+mod manifest;
+mod pages;
+mod spool;
+mod summed;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod write;
+mod written;
+
+pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
+
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::Place;
+use crate::place::{Part, Place};
 use crate::schema::Schema;
 use crate::version::SegmentEntry;
 use arrow_array::RecordBatch;
 use bathyal_index::{Index, OpenOptions, StoredVectors};
+use bathyal_store::{Generation, Object};
 use bathyal_tier::Control;
-use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::Silent;
+use block::{Key, key};
+use columns::Columns;
+use id_map::IdMap;
+use lazily::Lazily;
+use manifest::Manifest;
 use std::ops::Range;
 use std::sync::Arc;
-#[derive(Debug)]
-pub(crate) struct Segment;
-#[derive(Debug, Clone)]
-pub(crate) struct WriteOptions {
+use written::FileEntry;
+
+/// How segments are opened.
+#[derive(Clone, Default)]
+pub(crate) struct SegmentOptions {
+    /// How the index of each field of vectors is opened. Its `memory_bytes` are not looked at.
+    pub(crate) index: OpenOptions,
+    /// Bytes that the indexes of a segment may take together, divided evenly; `None` is no limit. What ids and columns keep
+    /// ([`Segment::held_bytes`]) is not among them.
     pub(crate) memory_bytes: Option<u64>,
-    pub(crate) threads: usize,
-    pub(crate) flat_below_rows: usize,
-    pub(crate) seed: u64,
 }
-pub(crate) struct SegmentWriter;
-impl SegmentWriter {
-    pub(crate) fn begin(
-        place: &Place,
-        schema: &Schema,
-        name: String,
-        options: &WriteOptions,
-    ) -> Result<SegmentWriter, CollectionError> {
-        todo!()
-    }
-    pub(crate) fn push(
-        &mut self,
-        ids: &Ids,
-        vectors: &[&[u8]],
-        columns: &RecordBatch,
-    ) -> Result<(), CollectionError> {
-        todo!()
-    }
-    pub(crate) fn finish(self, progress: &dyn Progress) -> Result<SegmentEntry, CollectionError> {
-        todo!()
-    }
+
+/// A segment. Nothing of it is read before it is needed.
+pub(crate) struct Segment {
+    place: Place,
+    schema: Arc<Schema>,
+    entry: SegmentEntry,
+    options: Arc<SegmentOptions>,
+    rows: Lazily<Box<Opened>>,
+    ids: Lazily<Box<IdMap>>,
+    columns: Lazily<Box<Columns>>,
+    indexes: Vec<Lazily<Box<Index>>>,
 }
+
+/// The generation of ids and columns.
+struct Opened {
+    generation: Arc<dyn Generation>,
+    manifest: Manifest,
+}
+
+/// A file of a segment, if it is as long as its manifest says.
+fn open_file(generation: &dyn Generation, file: &FileEntry) -> Result<Arc<dyn Object>, CollectionError> {
+    let object = generation.get(&file.name)?;
+    if object.len() == file.bytes {
+        return Ok(object);
+    }
+    let reason = format!("it has {} bytes, the manifest says {}", object.len(), file.bytes);
+    Err(CollectionError::damaged(object.address(), "its length", reason))
+}
+
 impl Segment {
-    pub(crate) fn new(place: &Place, schema: &Schema, entry: SegmentEntry, options: &OpenOptions) -> Segment {
-        todo!()
+    /// The segment that a version says is there.
+    pub(crate) fn new(
+        place: &Place,
+        schema: Arc<Schema>,
+        entry: SegmentEntry,
+        options: Arc<SegmentOptions>,
+    ) -> Segment {
+        let indexes = schema.vectors.iter().map(|_| Lazily::new()).collect();
+        let (rows, ids, columns) = (Lazily::new(), Lazily::new(), Lazily::new());
+        Segment { place: place.clone(), schema, entry, options, rows, ids, columns, indexes }
     }
+
+    /// Its rows, deleted ones with them.
     pub(crate) fn rows(&self) -> u32 {
-        todo!()
+        self.entry.rows
     }
+
+    /// What the version says of it.
     pub(crate) fn entry(&self) -> &SegmentEntry {
-        todo!()
+        &self.entry
     }
+
+    fn opened(&self) -> Result<&Opened, CollectionError> {
+        let open = || {
+            let generation = self.place.store().open(&Part::Segment(self.entry.name.clone(), None).name())?;
+            let manifest = Manifest::load(&*generation, &self.place, &self.schema, &self.entry)?;
+            Ok::<_, CollectionError>(Box::new(Opened { generation, manifest }))
+        };
+        Ok(self.rows.get_or(open)?)
+    }
+
+    fn id_map(&self) -> Result<&IdMap, CollectionError> {
+        let open = || {
+            let Opened { generation, manifest } = self.opened()?;
+            IdMap::open(&**generation, manifest, self.place.is_far()).map(Box::new)
+        };
+        Ok(self.ids.get_or(open)?)
+    }
+
+    fn columns(&self) -> Result<&Columns, CollectionError> {
+        let open = || {
+            let (Opened { generation, manifest }, schema) = (self.opened()?, self.schema.with_ids());
+            Columns::open(&**generation, manifest, schema, self.place.is_far()).map(Box::new)
+        };
+        Ok(self.columns.get_or(open)?)
+    }
+
+    /// The index of the field of vectors with this number, whose ids are rows.
+    ///
+    /// # Errors
+    /// [`CollectionError::Damaged`] for another index than the one that was built for this segment, [`CollectionError::Index`].
+    pub(crate) fn index(&self, field: usize) -> Result<&Index, CollectionError> {
+        let Some(index) = self.indexes.get(field) else {
+            return Err(CollectionError::Parameter(format!("there is no field of vectors with the number {field}")));
+        };
+        Ok(index.get_or(|| self.open_index(field).map(Box::new))?)
+    }
+
+    fn open_index(&self, field: usize) -> Result<Index, CollectionError> {
+        let entry = &self.opened()?.manifest.vectors[field];
+        let generation = self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
+        let share = self.options.memory_bytes.map(|bytes| bytes / self.indexes.len() as u64);
+        let options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
+        let index = Index::open_in(&*generation, &options, &Silent)?;
+        let (found, expected) = (index.manifest(), &self.schema.vectors[field]);
+        let damaged =
+            |reason: String| Err(CollectionError::damaged(generation.address(), "the manifest", reason));
+        let identity = found.identity.as_deref().unwrap_or("none");
+        if identity != entry.identity {
+            return damaged(format!("it is the index {identity}, the segment's is {}", entry.identity));
+        }
+        let shape = (index.dim(), index.element(), index.metric());
+        if shape != (expected.dim, expected.element, expected.metric) {
+            return damaged(format!("it is an index of other vectors than those of {:?}", expected.name));
+        }
+        if index.len() as u64 != u64::from(self.rows()) || found.vectors != u64::from(self.rows()) {
+            return damaged(format!("it has {} vectors for {} rows", index.len(), self.rows()));
+        }
+        Ok(index)
+    }
+
+    /// The row of each id, `None` where it has none. Every block of ids is read once, near ones together.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for ids of the other kind; [`CollectionError::Damaged`], [`CollectionError::Store`].
     pub(crate) fn find(&self, ids: &Ids) -> Result<Vec<Option<u32>>, CollectionError> {
-        todo!()
+        self.check_kind(ids.kind() == self.schema.id_kind)?;
+        let (first, last) = self.limits()?;
+        let (first, last) = (key(&first, 0), key(&last, 0));
+        // Most ids of a batch are of other segments, and need not be looked for.
+        let within = |at: &u32| (first..=last).contains(&key(ids, *at as usize));
+        let places: Vec<u32> = (0..ids.len() as u32).filter(within).collect();
+        if places.len() == ids.len() && !ids.is_empty() {
+            return self.id_map()?.find(ids);
+        }
+        let mut found = vec![None; ids.len()];
+        if !places.is_empty() {
+            let some = self.id_map()?.find(&ids.take(&places)?)?;
+            places.iter().zip(some).for_each(|(at, row)| found[*at as usize] = row);
+        }
+        Ok(found)
     }
+
+    fn check_kind(&self, same: bool) -> Result<(), CollectionError> {
+        let wrong = || {
+            let kind = self.schema.id_kind.data_type();
+            CollectionError::Parameter(format!("the ids are of another kind than those of the collection, {kind}"))
+        };
+        if same { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Its smallest and its largest id.
+    fn limits(&self) -> Result<(Ids, Ids), CollectionError> {
+        let alone = |id: &crate::version::IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]);
+        let (first, last) = &self.entry.ids;
+        Ok((alone(first)?, alone(last)?))
+    }
+
+    /// The first row whose id is not below `id`; the number of rows, if all are.
+    ///
+    /// # Errors
+    /// As [`Segment::find`].
+    pub(crate) fn lower_bound(&self, id: &Id) -> Result<u32, CollectionError> {
+        let id = match id {
+            Id::Number(number) => Key::Number(*number),
+            Id::Text(text) => Key::Text(text.as_bytes()),
+        };
+        let (first, last) = self.limits()?;
+        let (first, last) = (key(&first, 0), key(&last, 0));
+        self.check_kind(matches!((id, first), (Key::Number(_), Key::Number(_)) | (Key::Text(_), Key::Text(_))))?;
+        match id {
+            id if id <= first => Ok(0),
+            id if id > last => Ok(self.rows()),
+            id => self.id_map()?.lower_bound(id),
+        }
+    }
+
+    /// The ids of rows, in their order; a row may be there more than once.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for a row that there is not; [`CollectionError::Damaged`], [`CollectionError::Store`].
     pub(crate) fn ids_of(&self, rows: &[u32]) -> Result<Ids, CollectionError> {
-        todo!()
+        self.check_rows(rows.iter().max().copied())?;
+        self.id_map()?.ids_of(rows)
     }
-    pub(crate) fn ids(&self, rows: Range<u32>) -> Result<Ids, CollectionError> {
-        todo!()
+
+    /// The ids of a range of rows, which rise.
+    ///
+    /// # Errors
+    /// As [`Segment::ids_of`].
+    pub(crate) fn ids(&self, range: Range<u32>) -> Result<Ids, CollectionError> {
+        self.check_rows(range.end.checked_sub(1))?;
+        self.id_map()?.ids(range)
     }
+
+    fn check_rows(&self, largest: Option<u32>) -> Result<(), CollectionError> {
+        match largest.filter(|row| *row >= self.rows()) {
+            None => Ok(()),
+            Some(row) => Err(CollectionError::Parameter(format!(
+                "there is no row {row} in the segment {}, which has {}",
+                self.entry.name,
+                self.rows()
+            ))),
+        }
+    }
+
+    /// Columns of rows, in the order of both; a row may be there more than once. Only the pages that hold them are read.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for a row or a column that there is not; [`CollectionError::Damaged`],
+    /// [`CollectionError::Store`].
     pub(crate) fn columns_of(&self, rows: &[u32], columns: &[usize]) -> Result<RecordBatch, CollectionError> {
-        todo!()
+        self.check_rows(rows.iter().max().copied())?;
+        self.columns()?.take(rows, &self.of_file(columns, false)?)
     }
+
+    /// Tells `each` of all rows, in batches: the first row, and the ids (a column `id`, if they are asked for) and columns of that row
+    /// and those behind it.
+    ///
+    /// # Errors
+    /// As [`Segment::columns_of`], and whatever `each` fails with, which ends it.
     pub(crate) fn scan(
         &self,
         columns: &[usize],
-        ids: bool,
+        with_ids: bool,
         each: &mut dyn FnMut(u32, RecordBatch) -> Result<(), CollectionError>,
     ) -> Result<(), CollectionError> {
-        todo!()
+        self.columns()?.scan(&self.of_file(columns, with_ids)?, each)
     }
-    pub(crate) fn index(&self, field: usize) -> Result<&Index, CollectionError> {
-        todo!()
+
+    /// Columns of the schema as those of the file, whose first one is the ids.
+    fn of_file(&self, columns: &[usize], with_ids: bool) -> Result<Vec<usize>, CollectionError> {
+        if let Some(column) = columns.iter().find(|column| **column >= self.schema.columns.len()) {
+            return Err(CollectionError::Parameter(format!("there is no column with the number {column}")));
+        }
+        Ok(with_ids.then_some(0).into_iter().chain(columns.iter().map(|column| column + 1)).collect())
     }
+
+    /// The vectors of rows as [`Index::vectors`] has them, in their order; a row may be there more than once.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for a row or a field that there is not; as [`Segment::index`] and [`Index::vectors`].
     pub(crate) fn vectors_of(
         &self,
         field: usize,
         rows: &[u32],
         control: Control<'_>,
     ) -> Result<StoredVectors, CollectionError> {
-        todo!()
+        self.check_rows(rows.iter().max().copied())?;
+        Ok(self.index(field)?.vectors(rows, control)?)
     }
-    pub(crate) fn lower_bound(&self, id: &Id) -> Result<u32, CollectionError> {
-        todo!()
-    }
-    pub(crate) fn verify(&self, progress: &dyn Progress) -> Result<Vec<String>, CollectionError> {
-        todo!()
-    }
+
+    /// Bytes of memory that it takes now, about, the search threads' not counted.
     pub(crate) fn held_bytes(&self) -> u64 {
-        todo!()
+        let ids = self.ids.get().map_or(0, |ids| ids.held_bytes());
+        let columns = self.columns.get().map_or(0, |columns| columns.held_bytes());
+        let opened = self.rows.get().map_or(0, |_| (size_of::<Opened>() + size_of::<Manifest>()) as u64);
+        let indexes = self.indexes.iter().filter_map(Lazily::get).map(|index| index.dram_bytes(0, 0, 0));
+        (size_of::<Segment>() + self.entry.name.len()) as u64 + opened + ids + columns + indexes.sum::<u64>()
+    }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "Segment({}, {} rows)", self.entry.name, self.entry.rows)
     }
 }

@@ -16,6 +16,28 @@ const ACTIVE_SHARE: f64 = 0.375;
 #[derive(Default)]
 pub(super) struct Queue(Mutex<Vec<Arc<Ticket>>>);
 
+impl Queue {
+    fn tickets(&self) -> MutexGuard<'_, Vec<Arc<Ticket>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, ticket: Arc<Ticket>) {
+        self.tickets().push(ticket);
+    }
+
+    fn take(&self) -> Vec<Arc<Ticket>> {
+        std::mem::take(&mut *self.tickets())
+    }
+
+    fn holds(&self, ticket: &Arc<Ticket>) -> bool {
+        self.tickets().iter().any(|other| Arc::ptr_eq(other, ticket))
+    }
+
+    fn remove(&self, ticket: &Arc<Ticket>) {
+        self.tickets().retain(|other| !Arc::ptr_eq(other, ticket));
+    }
+}
+
 /// A batch on its way, and what becomes of it.
 struct Ticket {
     operation: Mutex<Option<Operation>>,
@@ -40,6 +62,14 @@ struct Group {
     done: Vec<(Arc<Ticket>, Written)>,
 }
 
+/// What came of adding a batch to a group.
+enum Joined {
+    /// It is in.
+    In(Written),
+    /// It is not: first there has to be room for as many bytes.
+    Full(u64),
+}
+
 impl Group {
     fn new(state: &State) -> Group {
         Group { next: state.clone(), records: Vec::new(), done: Vec::new() }
@@ -52,32 +82,26 @@ impl Shared {
     /// # Errors
     /// [`CollectionError`]; nothing of it is there then, or all of it where the error says so.
     pub(crate) fn write(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
-        let most = self.largest_batch_bytes();
-        if operation.bytes() > most {
-            return Err(CollectionError::Memory {
-                what: "a batch of rows",
-                needed: operation.bytes(),
-                given: most,
-                advice: "write fewer rows at once, or allow more memory for writes (write_memory)".into(),
-            });
-        }
+        self.refuse_large(operation.bytes())?;
         let ticket = Arc::new(Ticket { operation: Mutex::new(Some(operation)), answer: Mutex::new(None) });
-        self.queue.0.lock().unwrap_or_else(PoisonError::into_inner).push(ticket.clone());
+        self.queue.push(ticket.clone());
         let mut writing = self.writing();
-        if let Some(answer) = ticket.take_answer() {
-            return answer;
+        loop {
+            if let Some(answer) = ticket.take_answer() {
+                return answer;
+            }
+            if self.queue.holds(&ticket) {
+                break;
+            }
+            // Whoever took it waits for room in memory, and has let others pass meanwhile.
+            writing = self.answered.wait(writing).unwrap_or_else(PoisonError::into_inner);
         }
         if let Err(error) = self.acquire(&mut writing) {
             // Others that wait find out for themselves.
-            self.queue
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .retain(|other| !Arc::ptr_eq(other, &ticket));
+            self.queue.remove(&ticket);
             return Err(error);
         }
-        let tickets = std::mem::take(&mut *self.queue.0.lock().unwrap_or_else(PoisonError::into_inner));
-        self.commit(writing, tickets);
+        self.commit(writing, self.queue.take());
         let lost = || Err(CollectionError::Internal("a batch without an answer".into()));
         ticket.take_answer().unwrap_or_else(lost)
     }
@@ -88,65 +112,91 @@ impl Shared {
         for ticket in tickets {
             let operation = ticket.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(operation) = operation else { continue };
-            if writing.log.is_none() {
-                // An earlier append has failed: what of it is there is looked at first.
-                if let Err(error) = self.acquire(&mut writing) {
-                    ticket.answer(Err(error));
-                    continue;
-                }
-                group = Group::new(&self.state());
-            }
-            let full = self.is_full(&writing, &group.next, operation.bytes());
-            if full || group.records.len() as u64 + operation.bytes() > self.largest_batch_bytes() {
-                self.append(&mut writing, group);
-                if full {
+            let records = group.records.len() as u64 + operation.bytes();
+            let begins = writing.log.is_none() || records > self.largest_batch_bytes();
+            let mut bytes = begins.then_some(0);
+            loop {
+                if let Some(bytes) = bytes {
+                    self.append(&mut writing, group);
                     let room;
-                    (writing, room) = self.make_room(writing);
-                    if let Err(error) = room.and_then(|()| self.acquire(&mut writing)) {
+                    (writing, room) = self.room_for(writing, bytes);
+                    group = Group::new(&self.state());
+                    if let Err(error) = room {
                         ticket.answer(Err(error));
-                        group = Group::new(&self.state());
-                        continue;
+                        break;
                     }
                 }
-                group = Group::new(&self.state());
-            }
-            match self.join(&mut group, &operation) {
-                Ok(written) => group.done.push((ticket, written)),
-                Err(error) => ticket.answer(Err(error)),
+                match self.join(&writing, &mut group, &operation) {
+                    Ok(Joined::Full(needed)) => bytes = Some(needed),
+                    Ok(Joined::In(written)) => break group.done.push((ticket, written)),
+                    Err(error) => break ticket.answer(Err(error)),
+                }
             }
         }
         self.append(&mut writing, group);
     }
 
-    /// Adds a batch to a group.
-    fn join(&self, group: &mut Group, operation: &Operation) -> Result<Written, CollectionError> {
-        let (change, written) = operation.change(&group.next, self.place.path())?;
-        if let Some(change) = change {
-            let mut next = group.next.clone();
-            let sequence = next.sequence + 1;
-            next.apply(sequence, &change)?;
-            log::encode(&next.version.id, &change, sequence, &mut group.records)?;
-            group.next = next;
+    /// Waits until memory takes `bytes` more.
+    fn room_for<'a>(
+        self: &'a Arc<Self>,
+        mut writing: MutexGuard<'a, Writing>,
+        bytes: u64,
+    ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
+        let mut room = self.acquire(&mut writing);
+        while room.is_ok() && self.is_full(&writing, &self.state(), bytes) {
+            (writing, room) = self.make_room(writing);
         }
-        Ok(written)
+        (writing, room)
+    }
+
+    /// Adds a batch to a group, if there is room for it in memory.
+    fn join(
+        &self,
+        writing: &Writing,
+        group: &mut Group,
+        operation: &Operation,
+    ) -> Result<Joined, CollectionError> {
+        let (change, written) = operation.change(&group.next, self.place.path())?;
+        let Some(change) = change else { return Ok(Joined::In(written)) };
+        let bytes = change.bytes();
+        self.refuse_large(bytes)?;
+        if self.is_full(writing, &group.next, bytes) {
+            return Ok(Joined::Full(bytes));
+        }
+        let mut next = group.next.clone();
+        let sequence = next.sequence + 1;
+        next.apply(sequence, &change)?;
+        let before = group.records.len();
+        if let Err(error) = log::encode(&next.version.id, &change, sequence, &mut group.records) {
+            group.records.truncate(before);
+            return Err(error);
+        }
+        group.next = next;
+        Ok(Joined::In(written))
+    }
+
+    /// Refuses a batch that memory never takes.
+    fn refuse_large(&self, bytes: u64) -> Result<(), CollectionError> {
+        let most = self.largest_batch_bytes();
+        if bytes <= most {
+            return Ok(());
+        }
+        let advice = "write fewer rows at once, or allow more memory for writes (write_memory)".into();
+        Err(CollectionError::Memory { what: "a batch of rows", needed: bytes, given: most, advice })
     }
 
     /// Appends the records of a group, and shows what they come to.
     fn append(&self, writing: &mut Writing, group: Group) {
         let Group { next, records, done } = group;
-        if records.is_empty() {
-            done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written)));
-            return;
-        }
+        let bytes = records.len() as u64;
         let appended = match &mut writing.log {
-            Some(log) => log.append(&records, self.options.durability),
-            // An earlier group of the same tickets has failed.
+            _ if records.is_empty() => Ok(()),
+            Some(log) => log.append(&records, self.options.durability).map(|()| self.show(next)),
             None => Err(CollectionError::Internal("the log is not open".into())),
         };
         match appended {
             Ok(()) => {
-                writing.log_bytes += records.len() as u64;
-                self.show(next);
+                writing.log_bytes += bytes;
                 done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written)));
             }
             Err(error) => {
@@ -161,14 +211,16 @@ impl Shared {
                 }
             }
         }
+        self.answered.notify_all();
     }
 
-    /// Whether `bytes` more would be more than memory for new rows may hold, or the log is longer than is soon read again.
+    /// Whether `bytes` more would be more than memory for new rows may hold, or the log is longer than is soon read again. After a
+    /// crash what the log holds is all in one memory, which takes more than it does otherwise.
     fn is_full(&self, writing: &Writing, state: &State, bytes: u64) -> bool {
-        let (active, most) =
-            (state.memories.last().map_or(0, |memory| memory.bytes()), self.options.write_memory_bytes);
-        let full = active + bytes > (most as f64 * ACTIVE_SHARE) as u64;
-        active > 0 && full || writing.log_bytes > most
+        let (active, all) = (state.memories.last().map_or(0, |memory| memory.bytes()), state.memory_bytes());
+        let most = (self.options.write_memory_bytes as f64 * ACTIVE_SHARE) as u64;
+        let full = active > 0 && active + bytes > most || all > 0 && all + bytes > 2 * most;
+        full || writing.log_bytes > self.options.write_memory_bytes
     }
 
     /// Bytes of a batch at most.

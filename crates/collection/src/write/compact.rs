@@ -121,18 +121,17 @@ fn worth_merging(state: &State) -> Option<Vec<String>> {
     let mut order: Vec<usize> = (0..state.segments.len()).collect();
     order.sort_by_key(live);
     // From the smallest on: as many as are not much larger than all before them together.
-    let mut sum = 0;
-    let mut some = 0;
-    for at in &order {
-        if some >= TIER && live(at) > sum / (TIER as u64 - 1) || sum + live(at) > MOST_ROWS {
-            break;
+    let (mut first, mut sum) = (0, 0);
+    for (at, segment) in order.iter().enumerate() {
+        let (some, rows) = (at - first, live(segment));
+        if some >= TIER && rows > sum / (TIER as u64 - 1) || sum + rows > MOST_ROWS {
+            return (some >= TIER).then(|| names(state, &order[first..at]));
         }
-        if some > 0 && some < TIER && live(at) > sum * TIER as u64 {
-            // Too large for these: they wait for others of their size.
-            return None;
+        if some > 0 && some < TIER && rows > sum * TIER as u64 {
+            // Too large for these, which wait for others of their size.
+            (first, sum) = (at, 0);
         }
-        sum += live(at);
-        some += 1;
+        sum += rows;
     }
-    (some >= TIER).then(|| names(state, &order[..some]))
+    (order.len() - first >= TIER).then(|| names(state, &order[first..]))
 }

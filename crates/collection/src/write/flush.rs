@@ -61,6 +61,10 @@ impl Shared {
         mut writing: MutexGuard<'a, Writing>,
     ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
         loop {
+            // The log may have failed while another one was waited for.
+            if let Err(error) = self.acquire(&mut writing) {
+                return (writing, Err(error));
+            }
             match std::mem::take(&mut writing.flush) {
                 Flush::Idle => break,
                 Flush::Running => {

@@ -12,8 +12,8 @@ use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
 impl Shared {
-    /// Merges the segments with these names. Rows that were deleted when the version was published are left out; those that were
-    /// deleted since are deleted in the new segment. Returns its entry; `None` if no row was left.
+    /// Merges the segments with these names. Rows that are deleted by the version that is the latest now are left out; those that
+    /// are deleted meanwhile, by later versions or beyond them, are deleted in the new segment. Returns its entry; `None` if no row was left.
     pub(super) fn merge(
         &self,
         names: &[String],
@@ -40,7 +40,7 @@ impl Shared {
             Ok(rows)
         };
         let entry = if left == 0 { None } else { Some(self.write_segment(&state, next, progress)?) };
-        match self.publish_merged(names, entry.clone()) {
+        match self.publish_merged(names, entry.clone(), &state) {
             Ok(true) => Ok(entry),
             Ok(false) => {
                 entry.iter().for_each(|entry| self.discard(entry));
@@ -50,8 +50,14 @@ impl Shared {
         }
     }
 
-    /// Puts a segment in the place of others; false if they are not there any more.
-    fn publish_merged(&self, names: &[String], entry: Option<SegmentEntry>) -> Result<bool, CollectionError> {
+    /// Puts a segment in the place of others, of the rows that were there by the version of `read`; false if they are not there any
+    /// more.
+    fn publish_merged(
+        &self,
+        names: &[String],
+        entry: Option<SegmentEntry>,
+        read: &State,
+    ) -> Result<bool, CollectionError> {
         let mut writing = self.writing();
         let state = self.state();
         let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
@@ -67,19 +73,29 @@ impl Shared {
         version.segments.extend(entry.clone());
         let kept = state.segments.iter().filter(|segment| !merged(segment));
         let mut deleted: Vec<_> = kept.clone().map(|segment| segment.published.to_bitmap()).collect();
-        deleted.resize_with(version.segments.len(), Default::default);
         let mut next = (*state).clone();
         next.segments = kept.cloned().collect();
         if let Some(entry) = &entry {
             let open = self.segments.segment(&self.place, &self.options, &version.schema, entry);
             let mut segment = SegmentState::new(open.clone(), RowBits::default());
-            // What was deleted since the version was published is deleted there, too.
             for old in state.segments.iter().filter(|segment| merged(segment)) {
-                segment.frozen = with_rows(segment.frozen, &rows_in(&open, old, &old.frozen)?);
-                for row in rows_in(&open, old, &old.deleted)? {
+                let name = &old.segment.entry().name;
+                let left_out = read.segments.iter().find(|one| one.segment.entry().name == *name);
+                let left_out = left_out.map(|one| &one.published).ok_or_else(lost)?;
+                // A segment may have been flushed meanwhile, with a version that deletes more.
+                for (bits, own) in
+                    [(&old.published, &mut segment.published), (&old.frozen, &mut segment.frozen)]
+                {
+                    let rows = rows_in(&open, old, bits, left_out)?;
+                    rows.into_iter().for_each(|row| {
+                        own.add(row);
+                    });
+                }
+                for row in rows_in(&open, old, &old.deleted, left_out)? {
                     segment.delete(row);
                 }
             }
+            deleted.push(segment.published.to_bitmap());
             next.segments.push(segment);
         }
         if let Err(error) = version.publish(&self.place, &deleted) {
@@ -93,22 +109,23 @@ impl Shared {
     }
 }
 
-/// The rows in a new segment of those that were deleted in an old one since its version was published.
-fn rows_in(new: &Segment, old: &SegmentState, deleted: &RowBits) -> Result<Vec<u32>, CollectionError> {
-    let since: Vec<u32> = deleted.iter().filter(|row| !old.published.has(*row)).collect();
+/// The rows in a new segment of those that are `deleted` in an old one and were not `left_out`.
+fn rows_in(
+    new: &Segment,
+    old: &SegmentState,
+    deleted: &RowBits,
+    left_out: &RowBits,
+) -> Result<Vec<u32>, CollectionError> {
+    let since: Vec<u32> = deleted.iter().filter(|row| !left_out.has(*row)).collect();
     if since.is_empty() {
         return Ok(Vec::new());
     }
     let rows = new.find(&old.segment.ids_of(&since)?)?;
-    let missing = || CollectionError::Internal("a row that was lost while segments were merged".into());
-    rows.into_iter().map(|row| row.ok_or_else(missing)).collect()
+    rows.into_iter().map(|row| row.ok_or_else(lost)).collect()
 }
 
-fn with_rows(mut bits: RowBits, rows: &[u32]) -> RowBits {
-    rows.iter().for_each(|row| {
-        bits.add(*row);
-    });
-    bits
+fn lost() -> CollectionError {
+    CollectionError::Internal("a row that was lost while segments were merged".into())
 }
 
 impl State {

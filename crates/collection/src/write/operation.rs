@@ -30,6 +30,16 @@ pub(crate) enum Operation {
     DeleteMatching(BoundFilter),
 }
 
+impl Change {
+    /// Bytes that it adds to memory, about.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Change::Put(rows) => rows.bytes(),
+            Change::Delete(_) => 0,
+        }
+    }
+}
+
 /// What a batch came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Written {
@@ -44,7 +54,7 @@ pub struct Written {
 }
 
 impl Operation {
-    /// Bytes that it adds to memory at most, about.
+    /// Bytes that it has, about.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Operation::Add(rows) | Operation::Upsert(rows) => rows.bytes(),

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     writing: Mutex<Writing>,
     /// Told when a segment was written, or could not be.
     pub(super) flushed: Condvar,
+    /// Told when batches that were taken from the queue have their answers.
+    pub(super) answered: Condvar,
     /// Held by whoever merges segments.
     pub(super) merging: Mutex<()>,
     /// What of the logs the state holds, where others write them.
@@ -70,6 +72,7 @@ impl Shared {
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
             flushed: Condvar::new(),
+            answered: Condvar::new(),
             merging: Mutex::new(()),
             read_to: Mutex::new(read_to),
             closing: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use crate::format::identity::Identity;
 use crate::format::ids::load_ids;
 use crate::format::manifest::{MAX_VECTORS, Manifest};
 use crate::query::changes::Changes;
-use bathyal_store::{Generation, Log, LogWriter};
+use bathyal_store::{Durability, Generation, Log, LogWriter};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::ops::Range;
@@ -176,7 +176,7 @@ impl Changing {
         let mut bytes = if *end == 0 { self.format.head() } else { Vec::new() };
         let at = *end + bytes.len() as u64;
         bytes.extend(self.format.record(at, change));
-        held.append(*end, &bytes)?;
+        held.append(*end, &bytes, Durability::Disk)?;
         *handle = Some(held);
         *end += bytes.len() as u64;
         self.set(changed);

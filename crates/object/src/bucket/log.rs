@@ -7,13 +7,13 @@ use super::generation::Published;
 use super::record::fresh_id;
 use crate::client::Created;
 use crate::runtime::wait_for;
-use bathyal_store::{Log, LogWriter, StoreError};
+use bathyal_store::{Durability, Log, LogWriter, StoreError};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// First bytes of a piece.
 const MAGIC: &[u8; 8] = b"bathylog";
@@ -31,12 +31,20 @@ pub(super) struct BucketLog {
     generation: Published,
     path: PathBuf,
     prefix: Key,
+    /// The pieces that were read. Clones share them.
+    known: Arc<Mutex<BTreeMap<Key, Span>>>,
 }
+
+/// Where a piece goes, and how far it reaches: it never changes.
+type Span = (u64, u64);
 
 /// What the pieces come to.
 #[derive(Debug, Default)]
 struct Contents {
+    /// The bytes that were asked for: those from some place on.
     bytes: Vec<u8>,
+    /// How long the log is.
+    len: u64,
     /// The number that the next piece takes.
     next: u64,
 }
@@ -44,50 +52,68 @@ struct Contents {
 impl BucketLog {
     pub(super) fn new(generation: Published, path: PathBuf, name: &str) -> BucketLog {
         let prefix = generation.store.layout.log(&generation.name, generation.id(), name);
-        BucketLog { generation, path, prefix }
+        BucketLog { generation, path, prefix, known: Arc::default() }
     }
 
     fn piece(&self, number: u64) -> Key {
         self.prefix.clone().join(format!("{number:020}"))
     }
 
-    /// Reads all pieces.
-    async fn contents(&self) -> Result<Contents, StoreError> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Span>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what lies from byte `from` on, in the pieces that are new or reach so far.
+    async fn contents(&self, from: u64) -> Result<Contents, StoreError> {
         let failed = |fault: crate::client::Fault| fault.error("read", &self.path);
         let (client, traffic) = (&self.generation.store.client, self.generation.shared_traffic());
         let listed = client.list(&self.prefix, traffic);
         let (placed, listed) = tokio::join!(self.generation.check_place(), listed);
         placed?;
-        let keys = listed.map_err(failed)?.into_iter().map(|found| found.location);
-        let keys: Vec<Key> = keys.collect();
+        let keys: Vec<Key> = listed.map_err(failed)?.into_iter().map(|found| found.location).collect();
         let next =
             keys.last().and_then(|last| last.filename()?.parse::<u64>().ok()).map_or(0, |last| last + 1);
-        let pieces = futures_util::stream::iter(keys)
-            .map(|key| async move { client.get(&key, traffic).await })
-            .buffered(READ_AT_ONCE)
-            .try_collect::<Vec<Bytes>>()
-            .await
-            .map_err(failed)?;
-        let mut bytes: Vec<u8> = Vec::new();
-        for piece in pieces {
-            let at = self.offset(&piece, bytes.len())?;
-            bytes.truncate(at);
-            bytes.extend_from_slice(&piece[HEAD_BYTES..]);
+        let get = |key: Key| async move {
+            let span = self.known().get(&key).copied();
+            match span {
+                Some(span) if span.1 <= from => Ok((key, Some(span), Bytes::new())),
+                _ => client.get(&key, traffic).await.map(|piece| (key, span, piece)),
+            }
+        };
+        let mut pieces = std::pin::pin!(futures_util::stream::iter(keys).map(get).buffered(READ_AT_ONCE));
+        let mut contents = Contents { bytes: Vec::new(), len: 0, next };
+        while let Some((key, span, piece)) = pieces.try_next().await.map_err(failed)? {
+            let (at, end) = match span {
+                Some(span) => span,
+                None => self.span(&piece)?,
+            };
+            if at > contents.len {
+                return Err(self.damaged());
+            }
+            contents.len = end;
+            // What lies beyond its beginning it takes the place of.
+            contents.bytes.truncate(at.saturating_sub(from) as usize);
+            let new = piece.get(HEAD_BYTES..).unwrap_or_default();
+            let before = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
+            contents.bytes.extend_from_slice(new.get(before..).unwrap_or_default());
+            self.known().insert(key, (at, end));
         }
-        Ok(Contents { bytes, next })
+        Ok(contents)
     }
 
-    /// Where a piece goes in a log that is `len` bytes long.
-    fn offset(&self, piece: &[u8], len: usize) -> Result<usize, StoreError> {
-        let damaged = || {
-            StoreError::Irregular {
+    fn damaged(&self) -> StoreError {
+        StoreError::Irregular {
             path: self.path.clone(),
             reason: "a piece of the log is none; restore it from a copy, or delete what was changed since the build".into(),
         }
-        };
-        let head = piece.get(..HEAD_BYTES).filter(|head| head.starts_with(MAGIC)).ok_or_else(damaged)?;
-        let offset = u64::from_le_bytes(*head.last_chunk::<8>().ok_or_else(damaged)?);
-        usize::try_from(offset).ok().filter(|offset| *offset <= len).ok_or_else(damaged)
+    }
+
+    /// Where a piece goes in a log, and how far it reaches.
+    fn span(&self, piece: &[u8]) -> Result<Span, StoreError> {
+        let head = piece.get(..HEAD_BYTES).filter(|head| head.starts_with(MAGIC));
+        let offset = head.and_then(|head| head.last_chunk::<8>()).ok_or_else(|| self.damaged())?;
+        let (offset, len) = (u64::from_le_bytes(*offset), (piece.len() - HEAD_BYTES) as u64);
+        Ok((offset, offset.checked_add(len).ok_or_else(|| self.damaged())?))
     }
 }
 
@@ -97,9 +123,7 @@ impl Log for BucketLog {
     }
 
     fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = wait_for(self.contents())??.bytes;
-        let from = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
-        Ok(bytes.split_off(from))
+        Ok(wait_for(self.contents(from))??.bytes)
     }
 
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
@@ -111,8 +135,7 @@ impl Log for BucketLog {
         drop(written);
         // Given back if the log cannot be read.
         let held = Held(place);
-        let contents = wait_for(self.contents())??;
-        let (len, next) = (contents.bytes.len() as u64, contents.next);
+        let Contents { len, next, .. } = wait_for(self.contents(u64::MAX))??;
         Ok(Box::new(BucketLogWriter { log: self.clone(), writer: fresh_id(), len, next, _held: held }))
     }
 }
@@ -153,7 +176,7 @@ impl BucketLogWriter {
 }
 
 impl LogWriter for BucketLogWriter {
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, bytes: &[u8], _durability: Durability) -> Result<(), StoreError> {
         if self.len < at {
             let path = self.log.path.clone();
             return Err(StoreError::Short { path, offset: 0, wanted: at, len: self.len });
@@ -169,10 +192,15 @@ impl LogWriter for BucketLogWriter {
             Err(StoreError::Busy { .. } | StoreError::Replaced { .. }) => {}
             // It may be there all the same; whoever appends next takes the number after it.
             Err(_) => {
-                self.next =
-                    wait_for(self.log.contents()).ok().and_then(Result::ok).map_or(self.next, |now| now.next)
+                self.next = wait_for(self.log.contents(u64::MAX))
+                    .ok()
+                    .and_then(Result::ok)
+                    .map_or(self.next, |now| now.next)
             }
         }
         result
+    }
+    fn sync(&mut self) -> Result<(), StoreError> {
+        wait_for(self.log.generation.check_place())?
     }
 }

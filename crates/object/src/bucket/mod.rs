@@ -28,6 +28,7 @@ use bathyal_store::{
 };
 use bytes::Bytes;
 use draft::BucketDraft;
+use futures_util::{StreamExt, TryStreamExt};
 use generation::Published;
 use layout::Layout;
 use record::Record;
@@ -37,6 +38,8 @@ use std::time::Duration;
 
 /// Time for what can be done without.
 const LATEST_TIME: Duration = Duration::from_secs(2);
+/// Names that are looked at together.
+const LISTED_AT_ONCE: usize = 32;
 /// Times that a number is taken by another one before it is told.
 const TRIES: usize = 16;
 
@@ -100,32 +103,51 @@ impl BucketStore {
     }
 
     fn newest_by(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
+        wait_for(self.find_newest(name, traffic))?
+    }
+
+    async fn find_newest(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
         let path = self.layout.path(name);
         let failed = |fault: Fault| fault.error("look for", &path);
-        wait_for(async {
-            // Between the two requests it may be pruned.
-            for _ in 0..TRIES {
-                let records = self.layout.records(name);
-                let listed = self.client.list(&records, traffic);
-                // What lies there is the newest record, as a rule, and comes with the listing that says which one is.
-                let (listed, latest) = tokio::join!(listed, self.latest(name, traffic));
-                let listed = listed.map_err(failed)?;
-                let Some(first) = listed.first() else { return Ok(None) };
-                if let Some(latest) = latest
-                    && self.layout.record(name, latest.number) == first.location
-                {
-                    return Ok(Some(latest));
-                }
-                match self.client.get(&first.location, traffic).await {
-                    Ok(bytes) => {
-                        return Record::parse(&bytes, &self.layout.path_of(&first.location)).map(Some);
-                    }
-                    Err(fault) if fault.why == Why::Gone => {}
-                    Err(fault) => return Err(failed(fault)),
-                }
+        // Between the two requests it may be pruned.
+        for _ in 0..TRIES {
+            let records = self.layout.records(name);
+            let listed = self.client.list(&records, traffic);
+            // What lies there is the newest record, as a rule, and comes with the listing that says which one is.
+            let (listed, latest) = tokio::join!(listed, self.latest(name, traffic));
+            let listed = listed.map_err(failed)?;
+            let Some(first) = listed.first() else { return Ok(None) };
+            if let Some(latest) = latest
+                && self.layout.record(name, latest.number) == first.location
+            {
+                return Ok(Some(latest));
             }
-            Err(StoreError::Replaced { path: path.clone() })
-        })?
+            match self.client.get(&first.location, traffic).await {
+                Ok(bytes) => {
+                    return Record::parse(&bytes, &self.layout.path_of(&first.location)).map(Some);
+                }
+                Err(fault) if fault.why == Why::Gone => {}
+                Err(fault) => return Err(failed(fault)),
+            }
+        }
+        Err(StoreError::Replaced { path })
+    }
+
+    /// The names of folders in the bucket, in order, each with whether a generation stands there.
+    fn folders(&self) -> Result<Vec<(String, bool)>, StoreError> {
+        let found = wait_for(self.client.children(self.layout.folder(), &self.traffic))?
+            .map_err(|fault| fault.error("list", self.layout.address()))?;
+        let names = found.common_prefixes.into_iter();
+        let names = names.filter_map(|prefix| Some(prefix.filename()?.to_owned()));
+        let look = |name: String| async move {
+            let newest = self.find_newest(&name, &self.traffic).await?;
+            Ok::<_, StoreError>((name, newest.is_some_and(|record| !record.deleted)))
+        };
+        let names = names.filter(|name| check_name(name).is_ok());
+        let looks = futures_util::stream::iter(names).map(look).buffered(LISTED_AT_ONCE);
+        let mut found = wait_for(looks.try_collect::<Vec<_>>())??;
+        found.sort();
+        Ok(found)
     }
 
     /// The copy of the record that was published last, unless somebody else's came later, or it is not to be had.
@@ -174,17 +196,7 @@ impl Store for BucketStore {
     }
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
-        let folders = wait_for(self.client.children(self.layout.folder(), &self.traffic))?
-            .map_err(|fault| fault.error("list", self.layout.address()))?;
-        let mut names = Vec::new();
-        for prefix in folders.common_prefixes {
-            let Some(name) = prefix.filename().filter(|name| check_name(name).is_ok()) else { continue };
-            if self.standing(name)?.is_some() {
-                names.push(name.to_owned());
-            }
-        }
-        names.sort();
-        Ok(names)
+        Ok(self.folders()?.into_iter().filter(|(_, stands)| *stands).map(|(name, _)| name).collect())
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
@@ -226,5 +238,31 @@ impl Store for BucketStore {
             return Err(StoreError::Missing { what: "index", path: self.layout.path(name) });
         }
         self.publish(name, Record::deleted(), Replace::Generation)
+    }
+
+    fn erase(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        // Nobody is to find a generation of which something is gone already.
+        if self.standing(name)?.is_some() {
+            self.publish(name, Record::deleted(), Replace::Generation)?;
+        }
+        for local in self.scratch.abandoned(name, Replace::Never)? {
+            drop(BucketDraft::new(self.clone(), name, Replace::Generation, local)?);
+        }
+        self.erase_keys(name)
+    }
+
+    fn traces(&self) -> Result<Vec<String>, StoreError> {
+        let folders = self.folders()?;
+        let mut names = self.scratch.traces()?;
+        names.retain(|name| !folders.contains(&(name.clone(), true)));
+        for (name, _) in folders.into_iter().filter(|(_, stands)| !stands) {
+            if !self.found(&name)?.is_nothing() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
     }
 }

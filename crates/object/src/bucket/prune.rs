@@ -60,11 +60,20 @@ struct Replaced {
 
 /// What of an index is in a bucket.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// Records, the newest first.
     records: Vec<ObjectMeta>,
     /// Objects by the generation that they belong to.
     generations: BTreeMap<String, Vec<ObjectMeta>>,
+    /// The copy of the newest record.
+    latest: Option<Key>,
+}
+
+impl Found {
+    /// Whether nothing is there that was written by a store.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.records.is_empty() && self.generations.is_empty() && self.latest.is_none()
+    }
 }
 
 impl BucketStore {
@@ -138,6 +147,18 @@ impl BucketStore {
         Ok(found)
     }
 
+    /// Removes all keys of an index whose newest record, if there is one, says that nothing stands there. That record goes last: as
+    /// long as it is there, nothing does.
+    pub(super) fn erase_keys(&self, name: &str) -> Result<(), StoreError> {
+        let found = self.found(name)?;
+        let objects = found.generations.into_values().flatten().map(|object| object.location);
+        self.delete_keys(name, objects.chain(found.latest).collect())?;
+        let mut records: Vec<Key> = found.records.into_iter().map(|record| record.location).collect();
+        let older = records.split_off(records.len().min(1));
+        self.delete_keys(name, older)?;
+        self.delete_keys(name, records)
+    }
+
     fn failed(&self, name: &str, fault: Fault) -> StoreError {
         fault.error("prune", self.layout.path(name))
     }
@@ -146,7 +167,7 @@ impl BucketStore {
         wait_for(self.client.delete(keys, &self.traffic))?.map_err(|fault| self.failed(name, fault))
     }
 
-    fn found(&self, name: &str) -> Result<Found, StoreError> {
+    pub(super) fn found(&self, name: &str) -> Result<Found, StoreError> {
         let listed = wait_for(self.client.list(&self.layout.index(name), &self.traffic))?;
         let mut found = Found::default();
         for object in listed.map_err(|fault| self.failed(name, fault))? {
@@ -155,6 +176,7 @@ impl BucketStore {
                 None if object.location.prefix_matches(&self.layout.records(name)) => {
                     found.records.push(object)
                 }
+                None if object.location == self.layout.latest(name) => found.latest = Some(object.location),
                 // Something that is not ours.
                 None => {}
             }

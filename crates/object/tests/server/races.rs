@@ -3,7 +3,7 @@
 use crate::proxy::Proxy;
 use crate::service::{MARK, content, draft, publish, service};
 use bathyal_object::{BucketStore, ObjectUrl, StoreOptions};
-use bathyal_store::{Draft, GenerationExt, Replace, Store, StoreError, StoreExt};
+use bathyal_store::{Draft, Durability, GenerationExt, Replace, Store, StoreError, StoreExt};
 use object_store::path::Path as Key;
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -74,7 +74,7 @@ fn a_log_has_one_writer_wherever_the_other_one_is() {
     let mut writer = log.write().unwrap();
     let busy = there.open("index").unwrap().log("log").unwrap().write().unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy}");
-    writer.append(0, b"ours").unwrap();
+    writer.append(0, b"ours", Durability::Disk).unwrap();
 
     // As a writer in another process would: the next piece.
     let pieces: Vec<String> =
@@ -89,12 +89,12 @@ fn a_log_has_one_writer_wherever_the_other_one_is() {
     let (pieces, _) = first.rsplit_once('/').unwrap();
     place.raw().put(&key(&format!("{pieces}/{:020}", 1)), piece);
     for _ in 0..2 {
-        let busy = writer.append(4, b" lost").unwrap_err();
+        let busy = writer.append(4, b" lost", Durability::Disk).unwrap_err();
         assert!(matches!(busy, StoreError::Busy { .. }), "{busy}");
         assert_eq!(log.read(0).unwrap(), b"ours and theirs");
     }
     drop(writer);
-    log.write().unwrap().append(15, b", ours again").unwrap();
+    log.write().unwrap().append(15, b", ours again", Durability::Disk).unwrap();
     assert_eq!(log.read(0).unwrap(), b"ours and theirs, ours again");
 }
 

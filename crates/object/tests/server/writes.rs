@@ -2,7 +2,7 @@
 
 use crate::proxy::{Proxy, Request, Trouble};
 use crate::service::{MARK, Place, Service, content, draft, publish, service};
-use bathyal_store::{GenerationExt, LogWriter, Replace, Store, StoreError};
+use bathyal_store::{Durability, GenerationExt, LogWriter, Replace, Store, StoreError};
 use std::time::Duration;
 
 /// More than one part.
@@ -130,17 +130,19 @@ fn a_log_holds_what_was_appended_once_whatever_is_lost() {
     {
         proxy.plan(|request| request.is("PUT", "/changes/"), &[trouble]);
         let bytes = content(1000 + i, i as u64);
-        writer.append(expected.len() as u64, &bytes).unwrap_or_else(|e| panic!("{}", service.said(&e)));
+        writer
+            .append(expected.len() as u64, &bytes, Durability::Disk)
+            .unwrap_or_else(|e| panic!("{}", service.said(&e)));
         expected.extend(bytes);
         assert_eq!(proxy.release(), 0, "{trouble:?}");
         assert!(log.read(0).unwrap() == expected, "{trouble:?}");
     }
     // A writer that was refused goes on where it was.
     proxy.always(|request| request.is("PUT", "/changes/"), Trouble::Says(403, "ExpiredToken"));
-    let text = service.said(&writer.append(expected.len() as u64, b"refused").unwrap_err());
+    let text = service.said(&writer.append(expected.len() as u64, b"refused", Durability::Disk).unwrap_err());
     assert!(text.contains("renew the credentials"), "{text}");
     proxy.release();
-    writer.append(expected.len() as u64, b"in the end").unwrap();
+    writer.append(expected.len() as u64, b"in the end", Durability::Disk).unwrap();
     expected.extend(b"in the end");
     assert!(log.read(0).unwrap() == expected);
 }

@@ -290,6 +290,20 @@ impl Store for SpreadStore {
         self.first.delete_here(name)?;
         self.remove_parts(&table)
     }
+
+    fn erase(&self, name: &str) -> Result<(), StoreError> {
+        match self.delete(name) {
+            Ok(()) | Err(StoreError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.remove_left(name)?;
+        drop(self.abandoned(name, Replace::Generation)?);
+        Ok(())
+    }
+
+    fn traces(&self) -> Result<Vec<String>, StoreError> {
+        self.first.traces()
+    }
 }
 
 /// A generation that stands on several nodes.

@@ -194,6 +194,23 @@ impl Store for NodeStore {
         self.check_whole(name)?;
         self.delete_here(name)
     }
+
+    fn erase(&self, name: &str) -> Result<(), StoreError> {
+        match self.delete(name) {
+            Ok(()) | Err(StoreError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        drop(self.abandoned_here(name, Replace::Generation)?);
+        Ok(())
+    }
+
+    fn traces(&self) -> Result<Vec<String>, StoreError> {
+        // What was pushed by a client that was killed the node forgets with the client's connection.
+        let published = self.list()?;
+        let mut names = self.scratch.traces()?;
+        names.retain(|name| !published.contains(name));
+        Ok(names)
+    }
 }
 
 /// A generation that stands on the node.

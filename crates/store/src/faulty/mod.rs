@@ -178,7 +178,12 @@ impl Disk for Faults {
 
     fn lock(&self, path: &Path, create: bool) -> io::Result<Locked> {
         let lock = || self.disk.lock(path, create);
-        if create { self.change("create", path, true, lock) } else { self.look(lock) }
+        let locked = if create { self.change("create", path, true, lock) } else { self.look(lock) };
+        Ok(match locked? {
+            Locked::Held(file) => Locked::Held(self.wrap(file)),
+            Locked::Unknown(file) => Locked::Unknown(self.wrap(file)),
+            Locked::Busy => Locked::Busy,
+        })
     }
 
     fn create_folder(&self, path: &Path) -> io::Result<()> {

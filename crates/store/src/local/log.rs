@@ -1,8 +1,8 @@
 //! The log of a generation: a file in its folder, locked by whoever appends to it.
 
 use super::folder::Folder;
-use crate::contract::{Log, LogWriter};
-use crate::disk::{DiskFile, Locked, read_exact, write_all};
+use crate::contract::{Durability, Log, LogWriter};
+use crate::disk::{DiskFile, Locked, write_all};
 use crate::error::StoreError;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,17 @@ impl Log for LocalLog {
             return Err(StoreError::Memory { path: self.path.clone(), bytes: len });
         }
         bytes.resize(len as usize, 0);
-        read_exact(file.as_ref(), &mut bytes, from).map_err(failed)?;
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match file.read_at(&mut bytes[filled..], from + filled as u64) {
+                // A writer has cut off since what another one had left unfinished.
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        bytes.truncate(filled);
         Ok(bytes)
     }
 
@@ -75,7 +85,7 @@ struct LocalLogWriter {
 }
 
 impl LogWriter for LocalLogWriter {
-    fn append(&mut self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, bytes: &[u8], durability: Durability) -> Result<(), StoreError> {
         let failed = |e: io::Error| StoreError::io("append to", &self.path, e);
         let len = self.file.length().map_err(failed)?;
         if len < at {
@@ -86,6 +96,14 @@ impl LogWriter for LocalLogWriter {
             self.file.set_len(at).map_err(failed)?;
         }
         write_all(self.file.as_ref(), bytes, at).map_err(failed)?;
+        match durability {
+            Durability::Disk => self.sync(),
+            Durability::System => self.folder.check_place(),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let failed = |e: io::Error| StoreError::io("sync", &self.path, e);
         self.file.sync().map_err(failed)?;
         if !self.named {
             self.folder.disk().sync_folder(self.folder.path()).map_err(failed)?;

@@ -249,8 +249,32 @@ impl Store for LocalStore {
         moved.map_err(|e| StoreError::io("rename", &target, e))?;
         let synced = self.disk.sync_folder(&self.folder);
         synced.map_err(|e| StoreError::io("sync the directory", &self.folder, e))?;
+        // Until that is certain, what comes back after a loss of power is to be whole.
+        workspace.sync()?;
         drop(workspace);
         Ok(())
+    }
+
+    fn erase(&self, name: &str) -> Result<(), StoreError> {
+        match self.delete(name) {
+            Ok(()) | Err(StoreError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        drop(self.unfinished(name)?);
+        Ok(())
+    }
+
+    fn traces(&self) -> Result<Vec<String>, StoreError> {
+        let names = match self.disk.list(&self.folder) {
+            Ok(names) => names,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(StoreError::io("list", &self.folder, e)),
+        };
+        let mut found: Vec<String> = names.iter().filter_map(|name| workspace::of(name)).collect();
+        found.retain(|name| check_name(name).is_ok() && self.disk.stat(&self.target(name)).is_err());
+        found.sort();
+        found.dedup();
+        Ok(found)
     }
 }
 

@@ -46,11 +46,21 @@ pub(super) fn beside(disk: &Arc<dyn Disk>, target: &Path) -> impl Iterator<Item 
     let prefix = target.file_name().and_then(|name| name.to_str()).map(|name| format!("{name}{BUILDING}"));
     let names = disk.list(target.parent().unwrap_or(Path::new(""))).unwrap_or_default();
     let ours = move |name: &String| {
-        let number = prefix.as_ref().and_then(|prefix| name.strip_prefix(prefix.as_str()));
-        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit() || b == b'-'))
+        prefix.as_ref().and_then(|prefix| name.strip_prefix(prefix.as_str())).is_some_and(is_number)
     };
     let target = target.to_path_buf();
     names.into_iter().filter(ours).map(move |name| target.with_file_name(name))
+}
+
+/// Whether text is what workspaces of the same name are told apart by.
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
+/// The name of what is written in the workspace of this name; `None` if it is no workspace's.
+pub(super) fn of(workspace: &str) -> Option<String> {
+    let (name, number) = workspace.rsplit_once(BUILDING)?;
+    is_number(number).then(|| name.to_string())
 }
 
 impl Workspace {

@@ -1,0 +1,324 @@
+//! The values that a column can have, in order, and where a literal lies among them.
+//!
+//! Values that are no strings are numbered in their order from 0, so that "less than 1.5" of a column of whole numbers is "before
+//! the number of 2", and "greater than 300" of one of int8 is nothing. NaN is in no order; 0.0 and -0.0 are one value.
+
+use super::cuts::Cuts;
+use super::expression::{Comparison, Literal};
+use arrow_array::timezone::Tz;
+use arrow_cast::parse::string_to_datetime;
+use arrow_schema::{DataType, TimeUnit};
+
+const NANOS_PER_DAY: i128 = 86_400_000_000_000;
+const NANOS_PER_MICRO: i128 = 1000;
+
+/// What the values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Whole,
+    Float32,
+    Float64,
+    Date,
+    Timestamp,
+    Text,
+}
+
+/// The values of a type, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Domain {
+    kind: Kind,
+    /// The first value as a whole number; of floats see [`rank32`].
+    least: i128,
+    greatest: i128,
+}
+
+/// A set of values of a column.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Values {
+    /// By their numbers.
+    Numbers(Cuts<u64>),
+    Text(Cuts<String>),
+}
+
+/// The cuts before and behind a literal, which are the same where it is no value of the column. `None` is the end of the order.
+pub(super) enum Bounds {
+    Numbers(Option<u64>, Option<u64>),
+    Text(Option<String>, Option<String>),
+}
+
+/// The place of a float among all floats of its type: -0.0 and 0.0 are at 0. Not for NaN.
+pub(super) fn rank32(value: f32) -> i128 {
+    let bits = value.to_bits();
+    let magnitude = i128::from(bits & (u32::MAX >> 1));
+    if bits >> 31 == 1 { -magnitude } else { magnitude }
+}
+
+/// As [`rank32`].
+pub(super) fn rank64(value: f64) -> i128 {
+    let bits = value.to_bits();
+    let magnitude = i128::from(bits & (u64::MAX >> 1));
+    if bits >> 63 == 1 { -magnitude } else { magnitude }
+}
+
+/// The float of a place.
+pub(super) fn float32(rank: i128) -> f32 {
+    let magnitude = f32::from_bits(rank.unsigned_abs() as u32);
+    if rank < 0 { -magnitude } else { magnitude }
+}
+
+/// The float of a place.
+pub(super) fn float64(rank: i128) -> f64 {
+    let magnitude = f64::from_bits(rank.unsigned_abs() as u64);
+    if rank < 0 { -magnitude } else { magnitude }
+}
+
+impl Domain {
+    /// The domain of single values of an Arrow type; None if filters do not know it.
+    pub(super) fn of(data_type: &DataType) -> Option<Domain> {
+        let whole = |least: i128, greatest: i128| Domain { kind: Kind::Whole, least, greatest };
+        Some(match data_type {
+            DataType::Boolean => Domain { kind: Kind::Bool, least: 0, greatest: 1 },
+            DataType::Int8 => whole(i8::MIN.into(), i8::MAX.into()),
+            DataType::Int16 => whole(i16::MIN.into(), i16::MAX.into()),
+            DataType::Int32 => whole(i32::MIN.into(), i32::MAX.into()),
+            DataType::Int64 => whole(i64::MIN.into(), i64::MAX.into()),
+            DataType::UInt8 => whole(0, u8::MAX.into()),
+            DataType::UInt16 => whole(0, u16::MAX.into()),
+            DataType::UInt32 => whole(0, u32::MAX.into()),
+            DataType::UInt64 => whole(0, u64::MAX.into()),
+            DataType::Float32 => {
+                let greatest = rank32(f32::INFINITY);
+                Domain { kind: Kind::Float32, least: -greatest, greatest }
+            }
+            DataType::Float64 => {
+                let greatest = rank64(f64::INFINITY);
+                Domain { kind: Kind::Float64, least: -greatest, greatest }
+            }
+            DataType::Date32 => {
+                Domain { kind: Kind::Date, least: i32::MIN.into(), greatest: i32::MAX.into() }
+            }
+            DataType::Timestamp(TimeUnit::Microsecond, None) => {
+                Domain { kind: Kind::Timestamp, least: i64::MIN.into(), greatest: i64::MAX.into() }
+            }
+            DataType::Utf8 => Domain { kind: Kind::Text, least: 0, greatest: 0 },
+            _ => return None,
+        })
+    }
+
+    /// Whether there is a value that is not in the order.
+    pub(super) fn has_nan(&self) -> bool {
+        matches!(self.kind, Kind::Float32 | Kind::Float64)
+    }
+
+    /// The number of a value that is given as a whole number, or by its [`rank32`].
+    #[inline]
+    pub(super) fn number(&self, value: i128) -> u64 {
+        (value - self.least) as u64
+    }
+
+    /// The number of the last value.
+    pub(super) fn last(&self) -> u64 {
+        self.number(self.greatest)
+    }
+
+    /// The value of a number.
+    pub(super) fn value(&self, number: u64) -> i128 {
+        self.least + i128::from(number)
+    }
+
+    /// The value of a number in words.
+    pub(super) fn word(&self, number: u64) -> String {
+        let value = self.value(number);
+        match self.kind {
+            Kind::Bool => (value == 1).to_string(),
+            Kind::Float32 => format!("{:?}", float32(value)),
+            Kind::Float64 => format!("{:?}", float64(value)),
+            _ => value.to_string(),
+        }
+    }
+
+    pub(super) fn nothing(&self) -> Values {
+        match self.kind {
+            Kind::Text => Values::Text(Cuts::none()),
+            _ => Values::Numbers(Cuts::none()),
+        }
+    }
+
+    /// Where a literal lies.
+    ///
+    /// # Errors
+    /// What is expected in its place.
+    pub(super) fn bounds(&self, literal: &Literal) -> Result<Bounds, String> {
+        let (at, exact) = match (self.kind, literal) {
+            (Kind::Text, Literal::Text(text)) => {
+                // Nothing lies between a string and the same with the first of all characters behind it.
+                return Ok(Bounds::Text(Some(text.clone()), Some(format!("{text}\0"))));
+            }
+            (Kind::Bool, Literal::Bool(value)) => (i128::from(*value), true),
+            (Kind::Whole, Literal::Whole(value)) => (*value, true),
+            // The cast saturates, beyond all domains.
+            (Kind::Whole, Literal::Fraction(value)) => (value.ceil() as i128, value.fract() == 0.0),
+            (Kind::Float32, Literal::Fraction(value)) => nearest32(*value),
+            (Kind::Float32, Literal::Whole(value)) => {
+                let near = *value as f32;
+                exactly(rank32(near), near as i128, *value)
+            }
+            (Kind::Float64, Literal::Fraction(value)) => (rank64(*value), true),
+            (Kind::Float64, Literal::Whole(value)) => {
+                let near = *value as f64;
+                exactly(rank64(near), near as i128, *value)
+            }
+            (Kind::Date, Literal::Text(text)) => divided(nanos(text)?, NANOS_PER_DAY),
+            (Kind::Timestamp, Literal::Text(text)) => divided(nanos(text)?, NANOS_PER_MICRO),
+            (kind, literal) => {
+                let expected = match kind {
+                    Kind::Bool => "true or false",
+                    Kind::Whole | Kind::Float32 | Kind::Float64 => "a number",
+                    Kind::Date => "a string with a date, such as '2024-12-31'",
+                    Kind::Timestamp => "a string with a time, such as '2024-12-31T23:59:59Z'",
+                    Kind::Text => "a string in single quotes",
+                };
+                return Err(format!("it is compared with {expected}, not with {literal}"));
+            }
+        };
+        let cut = |value: i128| (value <= self.greatest).then(|| self.number(value.max(self.least)));
+        let behind = if exact { at.saturating_add(1) } else { at };
+        Ok(Bounds::Numbers(cut(at), cut(behind)))
+    }
+
+    /// The values that compare so with a literal.
+    ///
+    /// # Errors
+    /// As [`Domain::bounds`].
+    pub(super) fn compare(&self, comparison: Comparison, literal: &Literal) -> Result<Values, String> {
+        Ok(match self.bounds(literal)? {
+            Bounds::Numbers(before, behind) => Values::Numbers(compare(comparison, before, behind)),
+            Bounds::Text(before, behind) => Values::Text(compare(comparison, before, behind)),
+        })
+    }
+
+    /// The values that are among these literals.
+    ///
+    /// # Errors
+    /// As [`Domain::bounds`].
+    pub(super) fn among(&self, literals: &[Literal]) -> Result<Values, String> {
+        let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+        for literal in literals {
+            match self.bounds(literal)? {
+                Bounds::Numbers(before, behind) => numbers.push(Cuts::between(before, behind)),
+                Bounds::Text(before, behind) => texts.push(Cuts::between(before, behind)),
+            }
+        }
+        Ok(match self.kind {
+            Kind::Text => Values::Text(Cuts::union(texts)),
+            _ => Values::Numbers(Cuts::union(numbers)),
+        })
+    }
+
+    /// The strings that begin with this one; None if the values are no strings.
+    pub(super) fn beginning(&self, prefix: &str) -> Option<Values> {
+        let strings = self.kind == Kind::Text;
+        strings.then(|| Values::Text(Cuts::between(Some(prefix.to_string()), behind_prefix(prefix))))
+    }
+}
+
+fn compare<K: super::cuts::Key>(comparison: Comparison, before: Option<K>, behind: Option<K>) -> Cuts<K> {
+    let begin = Some(K::default());
+    match comparison {
+        Comparison::Equal => Cuts::between(before, behind),
+        Comparison::NotEqual => Cuts::between(before, behind).complement(),
+        Comparison::Less => Cuts::between(begin, before),
+        Comparison::LessOrEqual => Cuts::between(begin, behind),
+        Comparison::Greater => Cuts::between(behind, None),
+        Comparison::GreaterOrEqual => Cuts::between(before, None),
+    }
+}
+
+/// The first string behind all that begin with `prefix`; None if there is none. Strings are in the order of their bytes, which
+/// is that of their characters.
+pub(super) fn behind_prefix(prefix: &str) -> Option<String> {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        // Between these two there are surrogates, which are no characters.
+        let next = if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(u32::from(last) + 1) };
+        if let Some(next) = next {
+            characters.push(next);
+            return Some(characters.into_iter().collect());
+        }
+    }
+    None
+}
+
+/// The place of a fraction among floats of 32 bits, which is rounded to one of them, as the values of a column are. One that is
+/// finite is never rounded to infinity.
+fn nearest32(value: f64) -> (i128, bool) {
+    let near = value as f32;
+    if near.is_infinite() {
+        let beyond = if near > 0.0 { f32::INFINITY } else { f32::MIN };
+        return (rank32(beyond), false);
+    }
+    (rank32(near), true)
+}
+
+/// The place of a whole number, given that of the float next to it and what that float is.
+fn exactly(rank: i128, near: i128, value: i128) -> (i128, bool) {
+    (if near < value { rank + 1 } else { rank }, near == value)
+}
+
+/// `nanos` in larger units, rounded up, and whether nothing was lost.
+fn divided(nanos: i128, unit: i128) -> (i128, bool) {
+    let lost = nanos.rem_euclid(unit) != 0;
+    (nanos.div_euclid(unit) + i128::from(lost), !lost)
+}
+
+/// Nanoseconds since 1970 in UTC of a date or a time in ISO 8601.
+fn nanos(text: &str) -> Result<i128, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no date or time; they are as '2024-12-31', '2024-12-31T23:59:59.5' (UTC) or '2024-12-31T23:59:59+01:00'"
+        )
+    };
+    let utc: Tz = "+00:00".parse().map_err(|_| wrong())?;
+    let time = string_to_datetime(&utc, text.trim()).map_err(|_| wrong())?;
+    Ok(i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos()))
+}
+
+impl Values {
+    pub(super) fn complement(self) -> Values {
+        match self {
+            Values::Numbers(cuts) => Values::Numbers(cuts.complement()),
+            Values::Text(cuts) => Values::Text(cuts.complement()),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Values::Numbers(cuts) => cuts.is_empty(),
+            Values::Text(cuts) => cuts.is_empty(),
+        }
+    }
+
+    pub(super) fn is_all(&self) -> bool {
+        match self {
+            Values::Numbers(cuts) => cuts.is_all(),
+            Values::Text(cuts) => cuts.is_all(),
+        }
+    }
+
+    /// What is in all (or else in any) of the sets, which are of one column; there is at least one.
+    pub(super) fn join(all: bool, sets: Vec<Values>) -> Values {
+        let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+        for set in sets {
+            match set {
+                Values::Numbers(cuts) => numbers.push(cuts),
+                Values::Text(cuts) => texts.push(cuts),
+            }
+        }
+        if texts.is_empty() {
+            Values::Numbers(if all { Cuts::intersection(numbers) } else { Cuts::union(numbers) })
+        } else {
+            Values::Text(if all { Cuts::intersection(texts) } else { Cuts::union(texts) })
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Filters against a reader that knows no columns, and a row-by-row interpreter that knows no normal forms.
+
+mod interpreter;
+mod making;
+mod matching;
+mod page;
+mod random;
+mod reading;
+
+use super::{BoundFilter, Filter};
+use crate::ids::IdKind;
+use crate::schema::{Column, Schema, VectorField};
+use arrow_array::RecordBatch;
+use bathyal_kernels::{Element, Metric};
+
+/// The types of single values.
+const KINDS: [&str; 14] = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "string",
+    "date",
+    "timestamp",
+];
+
+/// A schema with these columns, `NAME TYPE` each.
+fn schema(id_kind: IdKind, columns: &[(&str, &str)]) -> Schema {
+    let column = |(name, kind): &(&str, &str)| Column { name: name.to_string(), kind: kind.parse().unwrap() };
+    let columns = columns.iter().map(column).collect();
+    let vectors = vec![VectorField::new("vector", 4, Element::F32, Metric::L2)];
+    let schema = Schema { id_kind, vectors, columns };
+    schema.check().unwrap();
+    schema
+}
+
+/// A schema with a column of every type, named after it, and one of lists of it (`int8s`).
+fn every_type(id_kind: IdKind) -> Schema {
+    let names: Vec<(String, String)> = KINDS
+        .iter()
+        .flat_map(|kind| {
+            [(kind.to_string(), kind.to_string()), (format!("{kind}s"), format!("list<{kind}>"))]
+        })
+        .collect();
+    let columns: Vec<(&str, &str)> =
+        names.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
+    schema(id_kind, &columns)
+}
+
+fn bound(text: &str, schema: &Schema) -> BoundFilter {
+    Filter::parse(text).unwrap().bind(schema).unwrap()
+}
+
+/// Which rows match.
+fn matches(filter: &BoundFilter, batch: &RecordBatch) -> Vec<bool> {
+    filter.evaluate(batch).unwrap().iter().collect()
+}

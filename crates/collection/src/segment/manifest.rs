@@ -1,0 +1,124 @@
+//! What a segment says about itself: the object by which all its parts are known.
+
+use super::id_writer::FenceEntry;
+use super::written::FileEntry;
+use crate::error::CollectionError;
+use crate::ids::IdKind;
+use crate::place::{MARK, Place};
+use crate::schema::{Column, Schema};
+use crate::seal::unseal;
+use crate::version::SegmentEntry;
+use bathyal_index::format::identity::Identity;
+use bathyal_store::{Generation, GenerationExt};
+use serde::{Deserialize, Serialize};
+
+/// The latest version of the format of segments that this program reads, and the one that it writes.
+pub(super) const FORMAT: u32 = 1;
+/// The ids, by which rows are found.
+pub(super) const IDS_NAME: &str = "ids.bin";
+/// The ids and the columns.
+pub(super) const ROWS_NAME: &str = "rows.parquet";
+/// Checksums of pieces of [`ROWS_NAME`].
+pub(super) const SUMS_NAME: &str = "rows.sums";
+
+/// What a segment says about itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    /// The version of the format.
+    pub(super) bathyal_segment: u32,
+    /// The collection that it belongs to.
+    pub(super) collection: String,
+    /// Its name.
+    pub(super) segment: String,
+    pub(super) rows: u32,
+    pub(super) id: IdKind,
+    pub(super) columns: Vec<Column>,
+    pub(super) ids: FileEntry,
+    pub(super) fence: FenceEntry,
+    pub(super) parquet: FileEntry,
+    pub(super) sums: FileEntry,
+    /// The index of each field of vectors.
+    pub(super) vectors: Vec<IndexEntry>,
+}
+
+/// What a segment says of the index of a field.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct IndexEntry {
+    /// The field's name.
+    pub(super) name: String,
+    pub(super) family: String,
+    /// What tells the index from others.
+    pub(super) identity: String,
+    /// Bytes of all its files.
+    pub(super) bytes: u64,
+}
+
+/// What the checksums of a segment begin with.
+pub(super) fn identity(collection: &str, segment: &str) -> Identity {
+    Identity::of(&format!("segment {segment} of the collection {collection}"))
+}
+
+impl Manifest {
+    /// Reads the manifest in a generation, and checks that it is that of `entry`.
+    ///
+    /// # Errors
+    /// [`CollectionError::Damaged`], [`CollectionError::LaterVersion`], [`CollectionError::Store`].
+    pub(super) fn load(
+        generation: &dyn Generation,
+        place: &Place,
+        schema: &Schema,
+        entry: &SegmentEntry,
+    ) -> Result<Manifest, CollectionError> {
+        let damaged =
+            |reason: String| CollectionError::damaged(generation.address().join(MARK), "its text", reason);
+        let text = generation.read(MARK)?;
+        let (crc, json) = unseal(&text).map_err(damaged)?;
+        #[derive(Deserialize)]
+        struct Format {
+            bathyal_segment: u32,
+        }
+        let format: Format = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+        if format.bathyal_segment > FORMAT {
+            let (path, found) = (place.path().to_path_buf(), format.bathyal_segment);
+            return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
+        }
+        if crc != entry.manifest_crc32c {
+            return Err(damaged(format!(
+                "its checksum is {crc:08x}, the version names one with {:08x}",
+                entry.manifest_crc32c
+            )));
+        }
+        let manifest: Manifest = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+        manifest.check(schema, entry).map_err(damaged)?;
+        Ok(manifest)
+    }
+
+    fn check(&self, schema: &Schema, entry: &SegmentEntry) -> Result<(), String> {
+        if self.segment != entry.name {
+            return Err(format!("it is of the segment {}", self.segment));
+        }
+        if self.rows != entry.rows || self.rows == 0 {
+            return Err(format!("it says {} rows, the version {}", self.rows, entry.rows));
+        }
+        let fields = self.vectors.iter().map(|index| &index.name);
+        let same = fields.eq(schema.vectors.iter().map(|field| &field.name));
+        if self.id != schema.id_kind || self.columns != schema.columns || !same {
+            return Err("its rows are not those of the collection's schema".into());
+        }
+        let named = [(&self.ids, IDS_NAME), (&self.parquet, ROWS_NAME), (&self.sums, SUMS_NAME)];
+        if named.iter().any(|(file, name)| file.name != *name) {
+            return Err("its files have other names than those of segments".into());
+        }
+        Ok(())
+    }
+
+    /// What the checksums of this segment begin with.
+    pub(super) fn identity(&self) -> Identity {
+        identity(&self.collection, &self.segment)
+    }
+
+    /// Its files.
+    pub(super) fn files(&self) -> [&FileEntry; 3] {
+        [&self.ids, &self.parquet, &self.sums]
+    }
+}

@@ -1,0 +1,118 @@
+//! A file whose every piece has a checksum: nothing of it is looked at before it is known to be what was written.
+
+use super::block::numbered_checksum;
+use super::fetch::{Run, read_runs};
+use super::manifest::Manifest;
+use super::open_file;
+use super::written::PIECE_BYTES;
+use crate::error::CollectionError;
+use bathyal_index::format::identity::Identity;
+use bathyal_store::{Generation, Object, ObjectExt};
+use bytes::Bytes;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The columns' file and the checksums of its pieces.
+#[derive(Debug)]
+pub(super) struct SummedFile {
+    object: Arc<dyn Object>,
+    identity: Identity,
+    /// Four bytes a piece.
+    sums: Vec<u8>,
+    far: bool,
+}
+
+impl SummedFile {
+    /// Loads the checksums.
+    pub(super) fn open(
+        generation: &dyn Generation,
+        manifest: &Manifest,
+        far: bool,
+    ) -> Result<SummedFile, CollectionError> {
+        let (object, sums) = (open_file(generation, &manifest.parquet)?, open_file(generation, &manifest.sums)?);
+        let damaged = |reason: String| CollectionError::damaged(sums.address(), "its content", reason);
+        let pieces = object.len().div_ceil(PIECE_BYTES as u64);
+        if sums.len() != 4 * pieces {
+            return Err(damaged(format!("it has {} bytes, for {pieces} pieces", sums.len())));
+        }
+        let bytes = sums.read_all()?;
+        if crc32c::crc32c(&bytes) != manifest.sums.crc32c {
+            return Err(damaged("its checksum is wrong".into()));
+        }
+        Ok(SummedFile { object, identity: manifest.identity(), sums: bytes, far })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.object.len()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.object.address()
+    }
+
+    /// Bytes that are best read at once by one who reads on.
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        self.object.piece_bytes() as u64
+    }
+
+    /// Bytes of memory.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.sums.len() as u64 + size_of::<SummedFile>() as u64
+    }
+
+    /// Runs that hold all of `wanted`, whose starts rise, and are what was written.
+    ///
+    /// # Errors
+    /// [`CollectionError::Damaged`], [`CollectionError::Store`].
+    pub(super) fn read(
+        &self,
+        wanted: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result<Vec<Run>, CollectionError> {
+        let (piece, len) = (PIECE_BYTES as u64, self.len());
+        let whole = |range: Range<u64>| {
+            let end = range.end.div_ceil(piece).saturating_mul(piece).min(len);
+            range.start / piece * piece..end
+        };
+        let wanted = wanted.into_iter().filter(|range| range.start < range.end);
+        let mut ranges = Vec::new();
+        for range in wanted {
+            if range.end > len {
+                return Err(self.damaged(range.start, format!("bytes up to {} are named", range.end)));
+            }
+            ranges.push(whole(range));
+        }
+        let runs = read_runs(&*self.object, ranges, self.far)?;
+        for run in &runs {
+            for (number, bytes) in (run.start / piece..).zip(run.bytes.chunks(PIECE_BYTES)) {
+                self.check(number, bytes)?;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The bytes of one range.
+    ///
+    /// # Errors
+    /// As [`SummedFile::read`].
+    pub(super) fn bytes(&self, range: Range<u64>) -> Result<Run, CollectionError> {
+        let start = range.start;
+        let run = self.read([range])?.into_iter().next();
+        Ok(run.unwrap_or(Run { start, bytes: Bytes::new() }))
+    }
+
+    fn check(&self, number: u64, bytes: &[u8]) -> Result<(), CollectionError> {
+        let at = 4 * number as usize;
+        let expected = self.sums.get(at..at + 4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+        let found = numbered_checksum(self.identity, number, bytes);
+        if expected == Some(found) {
+            return Ok(());
+        }
+        let reason = format!("the checksum of {} bytes from there is wrong", bytes.len());
+        Err(self.damaged(number * PIECE_BYTES as u64, reason))
+    }
+
+    pub(super) fn damaged(&self, byte: u64, reason: String) -> CollectionError {
+        CollectionError::damaged(self.path(), format!("byte {byte}"), reason)
+    }
+}

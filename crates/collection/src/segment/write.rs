@@ -1,0 +1,363 @@
+//! Writes a segment: rows in the order of their ids, as they come, then the index of each field of vectors, then the manifest that
+//! makes all of it a segment.
+
+use super::block::key;
+use super::id_writer::IdWriter;
+use super::manifest::{FORMAT, IDS_NAME, IndexEntry, Manifest, ROWS_NAME, SUMS_NAME, identity};
+use super::spool::Spool;
+use super::written::{Failing, FileEntry, FileWriter};
+use crate::error::CollectionError;
+use crate::ids::{Id, Ids};
+use crate::place::{MARK, Part, Place};
+use crate::schema::{Schema, VectorField};
+use crate::seal::{seal, unseal};
+use crate::version::SegmentEntry;
+use arrow_array::RecordBatch;
+use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
+use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, build_in, families};
+use bathyal_kernels::Element;
+use bathyal_store::{Draft, DraftExt, GenerationExt, Replace};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::WriterProperties;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Segments of fewer rows are flat: codes of ten thousand vectors are compared in a fraction of a millisecond, and building
+/// anything else takes longer than all that it would save until the segment is merged into a larger one.
+pub(crate) const FLAT_BELOW_ROWS: usize = 10_000;
+/// A flat index has codes from so many bytes of vectors on, which are compared in some 0.1 ms; a page or two of a device are read
+/// in that time.
+const CODED_BYTES: usize = 1 << 20;
+/// Vectors that codes are trained on at least.
+const CODED_ROWS: usize = 1000;
+/// Dimensions up to which these codes are along principal axes, which rule out more and take the cube of the dimensions to find: a
+/// second at some 1000, which a segment that is soon merged does not earn.
+const AXES_DIM: usize = 512;
+/// Vectors that are held in memory before they go to the disk: those of a segment that is flat, as a rule.
+const HELD_BYTES: u64 = 64 << 20;
+/// The same as a part of what a writer may take: the rest is for building.
+const HELD_SHARE: u64 = 8;
+/// Rows of a page of a column, and bytes: what is read for a single row.
+const PAGE_ROWS: usize = 1024;
+const PAGE_BYTES: usize = 64 << 10;
+/// Values that are looked at before the size of a page is: few, so that pages of long texts are not much larger.
+const CHECKED_ROWS: usize = 128;
+/// Rows of a row group at most, and bytes, which are in memory until it is written.
+const GROUP_ROWS: usize = 128 << 10;
+const GROUP_BYTES: usize = 16 << 20;
+
+/// How a segment is written.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteOptions {
+    /// Memory that writing may take, in bytes; `None` is no limit.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Threads of builds; 0 is all cores.
+    pub(crate) threads: usize,
+    /// Segments of fewer rows have indexes of the family `flat`, whatever the schema says.
+    pub(crate) flat_below_rows: usize,
+    /// Seed of everything random.
+    pub(crate) seed: u64,
+}
+
+impl Default for WriteOptions {
+    fn default() -> WriteOptions {
+        WriteOptions {
+            memory_bytes: None,
+            threads: 0,
+            flat_below_rows: FLAT_BELOW_ROWS,
+            seed: DEFAULT_SEED,
+        }
+    }
+}
+
+/// What a writer has begun; what of it is not to stay goes with this value.
+#[derive(Debug)]
+struct Begun {
+    place: Place,
+    draft: Option<Box<dyn Draft>>,
+    /// Indexes that are published.
+    indexes: Vec<String>,
+}
+
+impl Begun {
+    fn draft(&self) -> Result<&dyn Draft, CollectionError> {
+        self.draft.as_deref().ok_or_else(|| CollectionError::Internal("the segment is published already".into()))
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        // What cannot be removed is found by its name, which no version has.
+        for name in self.indexes.drain(..) {
+            let _ = self.place.store().delete(&name);
+        }
+    }
+}
+
+/// Writes one segment. Dropped before it is finished, it removes what it has begun.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    schema: Arc<Schema>,
+    collection: String,
+    name: String,
+    options: WriteOptions,
+    ids: IdWriter,
+    columns: ArrowWriter<FileWriter>,
+    vectors: Vec<Spool>,
+    spilled: bool,
+    rows: u32,
+    first: Option<Id>,
+    /// The last id, alone.
+    last: Option<Ids>,
+    begun: Begun,
+}
+
+impl SegmentWriter {
+    /// Begins the segment `name` of the collection with the id `collection`.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`].
+    pub(crate) fn begin(
+        place: &Place,
+        schema: Arc<Schema>,
+        collection: &str,
+        name: String,
+        options: &WriteOptions,
+    ) -> Result<SegmentWriter, CollectionError> {
+        let draft = place.store().begin(&Part::Segment(name.clone(), None).name(), Replace::Never)?;
+        let identity = identity(collection, &name);
+        let ids = IdWriter::begin(&*draft, IDS_NAME, schema.id_kind, identity)?;
+        let file = FileWriter::begin(&*draft, ROWS_NAME, identity)?;
+        let columns = ArrowWriter::try_new(file, schema.with_ids(), Some(properties()?))
+            .map_err(|source| CollectionError::Parquet { path: draft.address().join(ROWS_NAME), source })?;
+        Ok(SegmentWriter {
+            collection: collection.into(),
+            name,
+            options: options.clone(),
+            ids,
+            columns,
+            vectors: (0..schema.vectors.len()).map(Spool::new).collect(),
+            spilled: false,
+            rows: 0,
+            first: None,
+            last: None,
+            begun: Begun { place: place.clone(), draft: Some(draft), indexes: Vec::new() },
+            schema,
+        })
+    }
+
+    /// Rows so far.
+    pub(crate) fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// Takes the next rows: their `ids`, which rise and are above those before; of every field their `vectors`, one after the
+    /// other, little-endian; the columns of the schema.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for rows that do not fit, of which none is taken; [`CollectionError::Store`] and others, after
+    /// which the writer is of no use.
+    pub(crate) fn push(
+        &mut self,
+        ids: &Ids,
+        vectors: &[&[u8]],
+        columns: &RecordBatch,
+    ) -> Result<(), CollectionError> {
+        self.check(ids, vectors, columns)?;
+        let count = ids.len();
+        if count == 0 {
+            return Ok(());
+        }
+        for (at, row) in (0..count).zip(self.rows..) {
+            self.ids.push(row, key(ids, at))?;
+        }
+        let arrays = std::iter::once(ids.to_array()).chain(columns.columns().iter().cloned());
+        let batch = RecordBatch::try_new(self.schema.with_ids(), arrays.collect())?;
+        let written = self.columns.write(&batch);
+        written.map_err(|source| failed(&self.columns.inner().failing(), &self.begun, source))?;
+        for (spool, rows) in self.vectors.iter_mut().zip(vectors) {
+            spool.push(rows)?;
+        }
+        let most = self.options.memory_bytes.map_or(HELD_BYTES, |given| HELD_BYTES.min(given / HELD_SHARE));
+        if !self.spilled && self.held_bytes() > most {
+            let draft = self.begun.draft()?;
+            self.vectors.iter_mut().try_for_each(|spool| spool.spill(draft))?;
+            self.spilled = true;
+        }
+        self.first.get_or_insert_with(|| ids.get(0));
+        // A copy: a slice would keep all of them.
+        self.last = Some(Ids::of(ids.kind(), &[ids.get(count - 1)])?);
+        self.rows += count as u32;
+        Ok(())
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.vectors.iter().map(Spool::held_bytes).sum()
+    }
+
+    fn check(&self, ids: &Ids, vectors: &[&[u8]], columns: &RecordBatch) -> Result<(), CollectionError> {
+        let refuse = |reason: String| Err(CollectionError::Parameter(format!("rows of a segment: {reason}")));
+        if ids.kind() != self.schema.id_kind || vectors.len() != self.schema.vectors.len() {
+            return refuse("the ids or the fields of vectors are not those of the schema".into());
+        }
+        if columns.num_rows() != ids.len() || columns.schema() != self.schema.metadata() {
+            return refuse(format!("the columns do not fit {} ids and the schema", ids.len()));
+        }
+        for (rows, field) in vectors.iter().zip(&self.schema.vectors) {
+            if Some(rows.len()) != ids.len().checked_mul(field.row_bytes()) {
+                return refuse(format!("{:?}: {} bytes for {} vectors", field.name, rows.len(), ids.len()));
+            }
+        }
+        if u64::from(self.rows) + ids.len() as u64 >= MAX_VECTORS {
+            return refuse(format!("a segment has fewer than {MAX_VECTORS} rows"));
+        }
+        let follows = self.last.as_ref().is_none_or(|last| ids.is_empty() || last.compare(0, ids, 0).is_lt());
+        if !follows || (1..ids.len()).any(|at| !ids.compare(at - 1, ids, at).is_lt()) {
+            return refuse("their ids do not rise".into());
+        }
+        Ok(())
+    }
+
+    /// Builds the indexes and publishes the segment, which has at least one row. Returns what a version says of it.
+    ///
+    /// # Errors
+    /// [`CollectionError`]; nothing of it is left then, unless a publication said neither that it is there nor that it is not.
+    pub(crate) fn finish(self, progress: &dyn Progress) -> Result<SegmentEntry, CollectionError> {
+        let SegmentWriter { schema, collection, name, options, ids, columns, vectors, rows, .. } = self;
+        let (mut begun, first, last) = (self.begun, self.first, self.last.map(|last| last.get(0)));
+        let (Some(first), Some(last)) = (first, last) else {
+            return Err(CollectionError::Parameter("a segment has at least one row".into()));
+        };
+        let (ids, fence) = ids.finish()?;
+        let failing = columns.inner().failing();
+        let file = columns.into_inner().map_err(|source| failed(&failing, &begun, source))?;
+        let (parquet, sums) = file.finish()?;
+        begun.draft()?.put(SUMS_NAME, &sums)?;
+        let (bytes, crc32c) = (sums.len() as u64, crc32c::crc32c(&sums));
+        let sums = FileEntry { name: SUMS_NAME.into(), bytes, crc32c };
+        let mut indexes = Vec::with_capacity(vectors.len());
+        let mut held = vectors.iter().map(Spool::held_bytes).sum::<u64>();
+        for (field, spool) in vectors.into_iter().enumerate() {
+            let (own, generation) = (spool.held_bytes(), Part::Segment(name.clone(), Some(field)).name());
+            let data = spool.finish(begun.draft()?, &schema.vectors[field])?;
+            let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(held));
+            let options = WriteOptions { memory_bytes, ..options.clone() };
+            indexes.push(build(&mut begun, generation, &schema.vectors[field], &data, &options, progress)?);
+            drop(data);
+            held -= own;
+            Spool::remove(begun.draft()?, field)?;
+        }
+        let manifest = Manifest {
+            bathyal_segment: FORMAT,
+            collection,
+            segment: name.clone(),
+            rows,
+            id: schema.id_kind,
+            columns: schema.columns.clone(),
+            ids,
+            fence,
+            parquet,
+            sums,
+            vectors: indexes,
+        };
+        let text = seal(&manifest)?;
+        let (manifest_crc32c, _) = unseal(&text).map_err(CollectionError::Internal)?;
+        publish(&mut begun, &text, progress)?;
+        let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
+        let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
+        let ids = (first.into(), last.into());
+        Ok(SegmentEntry { name, rows, bytes, ids, manifest_crc32c, deleted: 0, deleted_crc32c: 0 })
+    }
+}
+
+/// How columns are written.
+fn properties() -> Result<WriterProperties, CollectionError> {
+    let level = ZstdLevel::try_new(1).map_err(|error| CollectionError::Internal(error.to_string()))?;
+    Ok(WriterProperties::builder()
+        .set_created_by(format!("bathyal {}", env!("CARGO_PKG_VERSION")))
+        .set_compression(Compression::ZSTD(level))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_data_page_size_limit(PAGE_BYTES)
+        .set_dictionary_page_size_limit(PAGE_BYTES)
+        .set_write_batch_size(CHECKED_ROWS)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_max_row_group_bytes(Some(GROUP_BYTES))
+        .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
+        .build())
+}
+
+/// Why columns could not be written: what their file failed with, or what their writer did.
+fn failed(file: &Failing, begun: &Begun, source: ParquetError) -> CollectionError {
+    let address = || begun.draft.as_ref().map(|draft| draft.address().join(ROWS_NAME)).unwrap_or_default();
+    file.take().map_or_else(|| CollectionError::Parquet { path: address(), source }, CollectionError::from)
+}
+
+/// The family of an index of so many rows.
+fn family(field: &VectorField, rows: usize, flat_below: usize) -> Result<FamilyOptions, CollectionError> {
+    if rows >= flat_below {
+        return field.family_options();
+    }
+    let large = rows >= CODED_ROWS && rows.saturating_mul(field.row_bytes()) >= CODED_BYTES;
+    let mut given = BTreeMap::new();
+    // Bits are compared as fast as codes of them.
+    if large && field.element != Element::B1 {
+        let kind = if field.dim <= AXES_DIM { "axes" } else { "rabitq1" };
+        given.insert("code_kind".to_string(), Value::from(kind));
+    }
+    Ok(families::options("flat", &given)?)
+}
+
+/// Builds the index of a field.
+fn build(
+    begun: &mut Begun,
+    generation: String,
+    field: &VectorField,
+    data: &VectorFile,
+    options: &WriteOptions,
+    progress: &dyn Progress,
+) -> Result<IndexEntry, CollectionError> {
+    let small = data.count() < options.flat_below_rows;
+    let told = BuildOptions {
+        metric: field.metric,
+        threads: options.threads,
+        seed: options.seed,
+        memory_bytes: options.memory_bytes,
+        // The few are not worth a loss.
+        store_as: field.store_as.filter(|_| !small),
+        ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)
+    };
+    let report = build_in(data, begun.place.store(), &generation, &told, progress)?;
+    begun.indexes.push(generation.clone());
+    let built = begun.place.store().open(&generation)?;
+    let manifest = IndexManifest::load(&*built)?;
+    let of_manifest = built.len_of(MARK).unwrap_or(0);
+    Ok(IndexEntry {
+        name: field.name.clone(),
+        family: manifest.family.clone(),
+        identity: manifest.identity.unwrap_or_default(),
+        bytes: report.index_bytes + of_manifest,
+    })
+}
+
+/// Publishes what lies in the draft, under this manifest.
+fn publish(begun: &mut Begun, manifest: &[u8], progress: &dyn Progress) -> Result<(), CollectionError> {
+    let names = [IDS_NAME, ROWS_NAME, SUMS_NAME, MARK];
+    let draft = begun.draft()?;
+    draft.put(MARK, manifest)?;
+    progress.stage("writing rows", 1);
+    draft.upload(&names, "", &|_, _| !progress.cancelled())?;
+    if progress.cancelled() {
+        return Err(CollectionError::Cancelled);
+    }
+    if let Some(draft) = begun.draft.take() {
+        draft.publish(&names, "")?;
+    }
+    begun.indexes.clear();
+    Ok(())
+}
