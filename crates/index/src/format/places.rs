@@ -64,6 +64,15 @@ impl Places {
         Ok(places)
     }
 
+    /// The places that hold a vector, and its id.
+    pub fn ids(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let all = (0..).zip(self.0.chunks_exact(PLACE_BYTES));
+        let ids = all.filter_map(|(place, bytes)| {
+            bytes.first_chunk::<4>().map(|bytes| (place, u32::from_le_bytes(*bytes)))
+        });
+        ids.filter(|(_, id)| *id != NO_ID)
+    }
+
     #[inline]
     fn get(&self, place: u32) -> Option<(u32, u32)> {
         let bytes = self.0.get(place as usize * PLACE_BYTES..)?.first_chunk::<PLACE_BYTES>()?;

@@ -3,11 +3,14 @@
 pub(crate) mod changes;
 pub(crate) mod codes;
 pub(crate) mod counters;
+pub(crate) mod row_set;
 pub(crate) mod set;
 pub(crate) mod under_way;
 pub(crate) mod visited;
+pub(crate) mod within;
 
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
+pub use row_set::RowSet;
 
 use bathyal_tier::{TierProfile, thread_ns};
 use serde::{Deserialize, Serialize};
