@@ -128,6 +128,14 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         None
     }
 
+    /// The ids by place from a file of its own, where there is one; `go_on` fails where the caller waits no longer.
+    fn read_places(
+        &self,
+        _go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        Ok(None)
+    }
+
     /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
@@ -183,6 +191,10 @@ pub(crate) trait Opened: Send + Sync {
 
     /// [`Searcher::places`].
     fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>>;
+
+    /// [`Searcher::read_places`].
+    fn read_places(&self, go_on: &dyn Fn() -> Result<(), IndexError>)
+    -> Result<Option<Vec<u32>>, IndexError>;
 
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
@@ -241,6 +253,13 @@ impl<S: Searcher> Opened for S {
 
     fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
         Searcher::places(self)
+    }
+
+    fn read_places(
+        &self,
+        go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        Searcher::read_places(self, go_on)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -3,7 +3,8 @@
 //! A calibration says how many candidates and groups a query needs among all vectors. Among some of them it needs as many of
 //! these as long as they lie around the query as all do. Where they lie far from it, all are about equally far, and codes and
 //! centroids tell them apart less well. So a query goes on until what it looked at last has changed next to nothing: until
-//! the second half of all that it has looked at has brought no more of its answers than the recall allows to miss.
+//! the second half of all that it has looked at has brought no more of its answers than the recall allows to miss. Of short
+//! lists that is what follows the middle between as many as are asked for, which have to come from somewhere, and the end.
 
 use super::row_set::RowSet;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
@@ -53,20 +54,24 @@ impl Among {
         list.saturating_mul(lists).min(self.rows.count() as usize).max(1)
     }
 
-    /// When to stop where the calibration asks for `list`, of up to `most`.
-    pub(crate) fn stages(&self, list: usize, most: usize) -> Stages {
-        Stages { list: list.min(most), most, late: self.late, ..Stages::default() }
+    /// When to stop where the calibration asks for `list` to find `k`, of up to `most`.
+    pub(crate) fn stages(&self, list: usize, k: usize, most: usize) -> Stages {
+        let list = list.max(k.saturating_mul(2)).min(most);
+        let first = list.div_ceil(2);
+        Stages { first, list, most, late: self.late, ..Stages::default() }
     }
 }
 
 /// How much is looked at in turn, of what is best first.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
+    /// What comes behind it is late.
+    first: usize,
     list: usize,
     most: usize,
     late: usize,
     done: usize,
-    /// Distances of the best when half of what is done was done.
+    /// Distances of the best when what is done last was not.
     before: Vec<f32>,
 }
 
@@ -91,7 +96,7 @@ impl Stages {
         let end = if self.late == NEVER_LATE {
             self.list
         } else if done == 0 {
-            self.list.div_ceil(2)
+            self.first
         } else {
             let now: Vec<f32> = best.collect();
             let stayed = self.before.iter().filter(|distance| **distance <= threshold).count();
@@ -179,7 +184,7 @@ mod tests {
     /// The stages over candidates of these distances.
     fn stages_of(distances: &[f32], k: usize, list: usize, late: usize) -> Vec<usize> {
         let mut found = TopK::new(k);
-        let mut stages = among(distances.len() as u32, late).stages(list, distances.len());
+        let mut stages = among(distances.len() as u32, late).stages(list, k, distances.len());
         let mut ends = Vec::new();
         while let Some(range) = stages.next(&found) {
             ends.push(range.end);
@@ -193,21 +198,24 @@ mod tests {
     #[test]
     fn a_query_stops_once_nothing_new_comes() {
         let rising: Vec<f32> = (0..100).map(|at| at as f32).collect();
-        assert_eq!(stages_of(&rising, 3, 10, 0), [5, 10]);
+        assert_eq!(stages_of(&rising, 3, 10, 0), [7, 10]);
         assert_eq!(stages_of(&rising, 3, 10, NEVER_LATE), [10]);
-        assert_eq!(stages_of(&rising, 3, 200, 0), [50, 100]);
+        assert_eq!(
+            (stages_of(&rising, 3, 200, 0), stages_of(&rising, 10, 10, 0)),
+            (vec![52, 100], vec![10, 20])
+        );
         // The last is the nearest: whatever was looked at has brought answers.
         let falling: Vec<f32> = rising.iter().rev().copied().collect();
-        assert_eq!(stages_of(&falling, 3, 10, 0), [5, 10, 20, 40, 80, 100]);
-        assert_eq!(stages_of(&falling, 3, 10, 3), [5, 10]);
+        assert_eq!(stages_of(&falling, 3, 10, 0), [7, 10, 20, 40, 80, 100]);
+        assert_eq!(stages_of(&falling, 3, 10, 3), [7, 10]);
         // One late answer of the first list, none after.
         let mut one = rising.clone();
-        one[7] = -1.0;
-        assert_eq!((stages_of(&one, 3, 10, 0), stages_of(&one, 3, 10, 1)), (vec![5, 10, 20], vec![5, 10]));
+        one[8] = -1.0;
+        assert_eq!((stages_of(&one, 3, 10, 0), stages_of(&one, 3, 10, 1)), (vec![7, 10, 20], vec![7, 10]));
         // Fewer than are asked for.
-        assert_eq!(stages_of(&rising[..4], 10, 2, 0), [1, 2, 4]);
+        assert_eq!(stages_of(&rising[..4], 10, 2, 0), [2, 4]);
         assert!(stages_of(&[], 10, 2, 0).is_empty());
-        assert_eq!(stages_of(&[1.0; 40], 3, 10, 0), [5, 10], "ties");
+        assert_eq!(stages_of(&[1.0; 40], 3, 10, 0), [7, 10], "ties");
     }
 
     #[test]

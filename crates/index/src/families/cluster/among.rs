@@ -7,8 +7,10 @@
 use super::scope::Scope;
 use super::search::{Cluster, Scratch, scan_absent};
 use crate::error::IndexError;
+use crate::format::places::{PLACE_BYTES, ids_in};
 use crate::query::within::{Among, Stages};
 use crate::query::{Phase, SearchParams};
+use crate::room::room;
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
 
@@ -43,6 +45,31 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// The ids by place from the file that says it; `None` where there is none, or none that fits.
+    pub(super) fn read_order(
+        &self,
+        go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        let (Some(object), Some(file)) = (&self.order, &self.entry.places) else { return Ok(None) };
+        let mut ids = room("whose vector lies where", file.bytes as usize / PLACE_BYTES)?;
+        let (mut bytes, mut crc) = (Vec::new(), 0);
+        let piece = (object.piece_bytes() / PLACE_BYTES).max(1) * PLACE_BYTES;
+        for offset in (0..file.bytes).step_by(piece) {
+            go_on()?;
+            bytes.resize((file.bytes - offset).min(piece as u64) as usize, 0);
+            object.read_at(offset, &mut bytes)?;
+            crc = crc32c::crc32c_append(crc, &bytes);
+            ids.extend(ids_in(&bytes));
+        }
+        if crc != file.crc32c {
+            let reason = format!("checksum {crc:08x}, the manifest says {:08x}", file.crc32c);
+            return Err(IndexError::damaged(object.address(), "its content", reason));
+        }
+        Ok(Some(ids))
+    }
+}
+
 impl Scratch {
     /// Finds the nearest of a set.
     pub(super) async fn search_among(
@@ -62,7 +89,7 @@ impl Scratch {
         let least = (chosen.max(1) * mean.max(1)).max(params.k);
         let most = among.most(params.wanted());
         let mut scanning = Scanning { among, most, next: 0, held: 0 };
-        let mut stages = among.stages(least, among.places().count() as usize);
+        let mut stages = among.stages(least, params.k, among.places().count() as usize);
         loop {
             let (best, threshold) = self.best_hits(params.k);
             let Some(range) = stages.next_of(best.into_iter(), threshold) else { break };
@@ -168,7 +195,7 @@ impl Scratch {
         among: &Among,
     ) -> Result<(), IndexError> {
         let Scratch { query, hits, reads, .. } = self;
-        let mut stages: Stages = among.stages(params.wanted(), hits.len());
+        let mut stages: Stages = among.stages(params.wanted(), params.k, hits.len());
         while let Some(range) = stages.next(&query.found) {
             cluster.pages.compare(cx, &cluster.set, &hits[range], query, reads).await?;
         }

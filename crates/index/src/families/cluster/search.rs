@@ -22,6 +22,7 @@ use crate::query::{FAR_LATENCY_NS, Phase, SearchParams, spread};
 use bathyal_gpu::scans::Scans;
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
+use bathyal_store::Object;
 use bathyal_tier::{Cx, Span};
 use std::sync::Arc;
 
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
     pub(crate) entry: ClusterEntry,
     /// The codes of all groups on a graphics card, instead of in memory.
     pub(crate) card: Option<Scans>,
+    /// What says whose vector lies where, if there is such a file.
+    pub(crate) order: Option<Arc<dyn Object>>,
 }
 
 impl Cluster {
@@ -376,6 +379,13 @@ impl Searcher for Cluster {
         let groups = self.groups_among(params, matches) as f64;
         let candidates = params.wanted().min(matches as usize);
         Some(self.shape().demand(groups, candidates as f64, machine))
+    }
+
+    fn read_places(
+        &self,
+        go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        self.read_order(go_on)
     }
 
     fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {

@@ -173,7 +173,7 @@ async fn compare_candidates(
     let error = STOP_ERRORS * flat.error(coded, &query.floats);
     let mut stages = match &query.within {
         None => Stages::one(hits.len()),
-        Some(among) => among.stages(params.wanted(), hits.len()),
+        Some(among) => among.stages(params.wanted(), params.k, hits.len()),
     };
     while let Some(range) = stages.next(&query.found) {
         for some in hits[range].chunks(flat.pages.at_once) {
@@ -266,7 +266,7 @@ impl Searcher for Flat {
 
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
         if self.scans(params) {
-            return None;
+            return Some(self.shape().scan(machine));
         }
         // Codes are scanned in chunks, and those without any of the set are left out.
         let chunks = f64::from(self.set.vectors).max(1.0) / CODES_AT_ONCE as f64;

@@ -30,7 +30,7 @@ impl Scratch {
         let (codes, most) = ((&graph.codec, &graph.codes[..]), among.most(params.wanted()));
         self.query.stats.code_distances += self.scoring.rank(&self.code_query, codes, among.places(), most);
         self.query.clock.spent(Phase::Scan);
-        let mut stages = among.stages(params.wanted(), self.scoring.hits.len());
+        let mut stages = among.stages(params.wanted(), params.k, self.scoring.hits.len());
         while let Some(range) = stages.next(&self.query.found) {
             self.list_records(graph, range);
             self.compare_records(cx, graph).await?;

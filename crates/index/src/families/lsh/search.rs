@@ -312,7 +312,7 @@ impl Lsh {
         let codes = (&self.codec, &self.codes[..]);
         asked.stats.code_distances += scoring.rank(&candidates.code_query, codes, among.places(), most);
         asked.clock.spent(Phase::Scan);
-        let mut stages = among.stages(params.wanted(), scoring.hits.len());
+        let mut stages = among.stages(params.wanted(), params.k, scoring.hits.len());
         while let Some(range) = stages.next(&asked.found) {
             self.pages.compare(cx, &self.set, &scoring.hits[range], asked, reads).await?;
         }

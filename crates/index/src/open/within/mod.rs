@@ -25,6 +25,9 @@ use std::time::Instant;
 /// Neighbours that a search for more of them holds at once, about: more queries are answered in blocks.
 const HELD_NEIGHBORS: usize = 4 << 20;
 
+/// Quarters of what a search for more has found that the answers are taken from.
+const SURE_OF_FOUR: usize = 3;
+
 /// A search within a set on its way.
 struct Searching<'a> {
     queries: &'a VectorFile,
@@ -120,7 +123,9 @@ impl Index {
             let how = (searching.threads, searching.options.in_flight);
             let found = self.search_raw(raw, more, how, None, searching.control)?;
             let set = searching.set;
-            short.extend(searching.take(some, &found, |id| set.has(id)));
+            // What lies behind this is found less surely than the recall of all that is found says.
+            let sure = more.k * SURE_OF_FOUR / 4;
+            short.extend(searching.take(some, &found, sure, |id| set.has(id)));
         }
         Ok(short)
     }
@@ -145,7 +150,7 @@ impl Index {
         let job = Arc::new(job.taking(self.stored.query_bytes(list)).among(among));
         let answers = self.answers(&job, threads, control)?;
         let found = collect(answers, (rows.len(), self.own_counters), self.used(&params, threads), 0.0)?;
-        Ok(searching.take(rows, &found, |id| id != NO_ID))
+        Ok(searching.take(rows, &found, found.k, |id| id != NO_ID))
     }
 
     /// Compares all rows of the set.
@@ -205,11 +210,18 @@ impl Index {
 }
 
 impl Searching<'_> {
-    /// Takes the answers to the queries `rows` that `may` be taken; returns those queries that have too few.
-    fn take(&mut self, rows: &[usize], found: &SearchResult, may: impl Fn(u32) -> bool) -> Vec<usize> {
+    /// Takes the answers to the queries `rows` that `may` be taken, of the first `sure` of each; returns those queries that have too
+    /// few.
+    fn take(
+        &mut self,
+        rows: &[usize],
+        found: &SearchResult,
+        sure: usize,
+        may: impl Fn(u32) -> bool,
+    ) -> Vec<usize> {
         let (k, mut short, mut near) = (self.planned.params.k, Vec::new(), Vec::new());
         for (at, row) in rows.iter().enumerate() {
-            let all = at * found.k..(at + 1) * found.k;
+            let all = at * found.k..at * found.k + sure.min(found.k);
             let pairs = found.ids[all.clone()].iter().zip(&found.distances[all]);
             let pairs = pairs.filter(|(id, _)| may(**id)).take(k);
             near.clear();

@@ -18,6 +18,10 @@ const TELLING_NS: f64 = 20.0;
 /// Of all vectors, a search that leaves rows out finds one in so many at most: with more it is a scan that costs more.
 const MOST_SHARE: usize = 4;
 
+/// How many times as much a search by codes is taken to cost where somebody has to find out first whose codes lie where: most
+/// sets of an index that few rows were deleted from are searched without.
+const DEARER_UNPLACED: f64 = 2.0;
+
 /// How the rows of a set are searched ([`Index::search_within`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -99,9 +103,9 @@ fn choose(count: u32, rows: u32, k: usize, prices: &Prices) -> (WithinPlan, Stri
 }
 
 /// Neighbours to look for among all rows, so that `k` of them are of a set of `count`: as many as hold `k` in the mean if the set is
-/// spread evenly, and two standard deviations more.
+/// spread evenly, and three standard deviations more.
 fn more_of_all(k: usize, count: u32, rows: u32) -> usize {
-    let wanted = k as f64 + 2.0 * (k as f64).sqrt() + 2.0;
+    let wanted = k as f64 + 3.0 * (k as f64).sqrt() + 3.0;
     (wanted * f64::from(rows) / f64::from(count.max(1))).ceil() as usize
 }
 
@@ -143,9 +147,10 @@ impl Index {
         let searcher = self.searcher();
         let among = searcher.among(&params, count, &machine).filter(|_| count > 0 && self.may_place());
         let more = self.more_params(options, wanted, set);
+        let dearer = if self.reads_places() { DEARER_UNPLACED } else { 1.0 };
         let prices = Prices {
             scan: price(self.scan_demand(count)),
-            among: among.map(price),
+            among: among.map(|among| dearer * price(among)),
             after: more.map(|more| price(searcher.demand(&more, &machine))),
         };
         let (plan, reason) = choose(count, rows, params.k, &prices);
@@ -195,7 +200,9 @@ impl Index {
         let scaled = |effort: u32| (f64::from(effort) * times).ceil().min(f64::from(MAX_SEARCH_LIST)) as u32;
         let effort = match options.effort {
             Effort::SearchList(list) => Effort::SearchList(scaled(list).max(more as u32)),
-            other => other,
+            // Those of the set may be among the farthest of what is found, of which more is missed than of the nearest.
+            Effort::Recall(recall) => Effort::Recall(1.0 - (1.0 - recall) / 2.0),
+            Effort::Ratio(ratio) => Effort::Ratio(ratio),
         };
         let options = SearchOptions { k: more, effort, probes: options.probes.map(scaled), ..*options };
         let (params, _) = self.params(&options, None).ok()?;
@@ -251,8 +258,8 @@ mod tests {
 
     #[test]
     fn more_neighbours_hold_those_of_a_set() {
-        assert_eq!(more_of_all(10, 500, 1000), 37);
-        assert_eq!(more_of_all(1, 1, 1000), 5000);
+        assert_eq!(more_of_all(10, 500, 1000), 45);
+        assert_eq!(more_of_all(1, 1, 1000), 7000);
         assert_eq!(more_of_all(10, 0, 1000), more_of_all(10, 1, 1000));
         assert_eq!((late_of(Effort::Recall(0.95), 10), late_of(Effort::Recall(0.9), 10)), (0, 1));
         assert_eq!((late_of(Effort::Recall(0.95), 100), late_of(Effort::Recall(1.0), 100)), (5, 0));

@@ -6,7 +6,9 @@ use crate::open::Index;
 use crate::query::RowSet;
 use crate::room::room;
 use bathyal_tier::Control;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
 
 /// Sets that are remembered: those of several filters that are asked for in turn.
 const MOST_SETS: usize = 8;
@@ -60,6 +62,11 @@ impl Index {
         rows.first_place(rows.units()).map(|end| end.max(self.manifest.vectors as u32))
     }
 
+    /// Whether all that searches read may have to be read once to know where the codes of sets lie.
+    pub(super) fn reads_places(&self) -> bool {
+        self.code_places().is_some() && self.opened.places().is_none()
+    }
+
     /// Whether a budget of memory leaves room for knowing where the codes of sets lie.
     pub(super) fn may_place(&self) -> bool {
         let Some(places) = self.code_places() else { return true };
@@ -101,6 +108,18 @@ impl Index {
     fn ids_by_place(&self, places: u32, control: Control<'_>) -> Result<&[u32], IndexError> {
         if let Some(known) = self.sets.ids.get() {
             return Ok(known);
+        }
+        let go_on = || {
+            let cancelled = control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+            let late = control.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            match (cancelled, late) {
+                (true, _) => Err(IndexError::Cancelled),
+                (false, true) => Err(IndexError::Deadline),
+                (false, false) => Ok(()),
+            }
+        };
+        if let Some(ids) = self.opened.read_places(&go_on)? {
+            return Ok(self.sets.ids.get_or_init(|| ids));
         }
         let (rows, mut ids) = (self.opened.rows(), room(IDS, places as usize)?);
         ids.resize(places as usize, NO_ID);
