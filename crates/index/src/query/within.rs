@@ -50,8 +50,7 @@ impl Among {
 
     /// Candidates to keep where the calibration asks for `list`.
     pub(crate) fn most(&self, list: usize) -> usize {
-        let lists = if self.late == NEVER_LATE { 1 } else { MOST_LISTS };
-        list.saturating_mul(lists).min(self.rows.count() as usize).max(1)
+        most_of(list, self.late, self.rows.count())
     }
 
     /// When to stop where the calibration asks for `list` to find `k`, of up to `most`.
@@ -60,6 +59,12 @@ impl Among {
         let first = list.div_ceil(2);
         Stages { first, list, most, late: self.late, ..Stages::default() }
     }
+}
+
+/// Candidates to keep where the calibration asks for `list`, of a set of `count`, if so many may come `late`.
+pub(crate) fn most_of(list: usize, late: usize, count: u32) -> usize {
+    let lists = if late == NEVER_LATE { 1 } else { MOST_LISTS };
+    list.saturating_mul(lists).min(count as usize).max(1)
 }
 
 /// How much is looked at in turn, of what is best first.

@@ -13,7 +13,7 @@ use super::result::{Used, collect};
 use super::{Index, SearchOptions, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::Among;
-use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals};
+use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchTotals};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -120,7 +120,9 @@ impl Index {
         let mut short = Vec::new();
         for some in rows.chunks((HELD_NEIGHBORS / more.k.max(1)).max(1)) {
             let raw = RawQueries::some(searching.queries, some);
-            let how = (searching.threads, searching.options.in_flight);
+            let threads =
+                self.fitting_threads(searching.threads.min(some.len()), self.stored.planned_list(&more));
+            let how = (threads, searching.options.in_flight);
             let found = self.search_raw(raw, more, how, None, searching.control)?;
             let set = searching.set;
             // What lies behind this is found less surely than the recall of all that is found says.
@@ -133,16 +135,10 @@ impl Index {
     /// Finds rows of the set by their codes. Returns the queries that have too few then.
     fn find_among(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<Vec<usize>, IndexError> {
         let Searching { set, planned, control, .. } = *searching;
-        let (params, threads) = (planned.params, searching.threads.min(rows.len()).max(1));
+        let params = planned.params;
         let among = Among::new(set.clone(), self.placed(set, control)?, planned.late);
-        let widest = SearchParams {
-            search_list: among.most(params.wanted()),
-            // All groups may be put in order, of a family that has any.
-            probes: if params.probes > 0 { u32::MAX as usize } else { 0 },
-            prune: 0.0,
-            ..params
-        };
-        let list = self.stored.planned_list(&widest);
+        let list = self.list_among(&params, planned.late, set.count());
+        let threads = self.fitting_threads(searching.threads.min(rows.len()), list);
         let in_flight = searching.options.in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(in_flight, threads, list)?;
         let raw = RawQueries::some(searching.queries, rows);
@@ -151,6 +147,12 @@ impl Index {
         let answers = self.answers(&job, threads, control)?;
         let found = collect(answers, (rows.len(), self.own_counters), self.used(&params, threads), 0.0)?;
         Ok(searching.take(rows, &found, found.k, |id| id != NO_ID))
+    }
+
+    /// As many of `threads` as a budget of memory leaves room for with such a list; one at least.
+    fn fitting_threads(&self, threads: usize, list: usize) -> usize {
+        let fits = |threads: &usize| self.affordable_in_flight(1, *threads, list).is_ok();
+        (1..=threads).rev().find(fits).unwrap_or(1)
     }
 
     /// Compares all rows of the set.

@@ -5,7 +5,7 @@ use crate::cost::demand::{Demand, moved_bytes};
 use crate::error::IndexError;
 use crate::open::Index;
 use crate::open::options::{Effort, MAX_SEARCH_LIST, SearchOptions};
-use crate::query::within::NEVER_LATE;
+use crate::query::within::{NEVER_LATE, most_of};
 use crate::query::{RowSet, SearchParams, spread};
 use serde::Serialize;
 
@@ -145,7 +145,12 @@ impl Index {
         let machine = self.machine();
         let price = |demand: Demand| demand.price_ns(&machine.device());
         let searcher = self.searcher();
-        let among = searcher.among(&params, count, &machine).filter(|_| count > 0 && self.may_place());
+        let late = late_of(options.effort, params.k);
+        let among = searcher.among(&params, count, &machine);
+        let among = among.filter(|_| {
+            let list = self.list_among(&params, late, count);
+            count > 0 && self.may_place() && self.affordable_in_flight(1, 1, list).is_ok()
+        });
         let more = self.more_params(options, wanted, set);
         let dearer = if self.reads_places() { DEARER_UNPLACED } else { 1.0 };
         let prices = Prices {
@@ -155,8 +160,19 @@ impl Index {
         };
         let (plan, reason) = choose(count, rows, params.k, &prices);
         let more = more.filter(|_| plan == WithinPlan::After);
-        let late = late_of(options.effort, params.k);
         Ok(Planned { plan, reason, params, more, has_codes: among.is_some(), late, notes })
+    }
+
+    /// The candidate list that memory is planned for of a search that passes over other rows.
+    pub(super) fn list_among(&self, params: &SearchParams, late: usize, count: u32) -> usize {
+        let widest = SearchParams {
+            search_list: most_of(params.wanted(), late, count),
+            // All groups may be put in order, of a family that has any.
+            probes: if params.probes > 0 { u32::MAX as usize } else { 0 },
+            prune: 0.0,
+            ..*params
+        };
+        self.stored.planned_list(&widest)
     }
 
     /// Refuses sets of other rows, and indexes whose rows have changed since they were built.
@@ -217,7 +233,7 @@ impl Index {
         let sampled = SAMPLED_UNITS.min(all as usize);
         let lengths = spread(all as usize, sampled).map(|unit| f64::from(rows.span(unit as u32).len));
         let bytes = lengths.sum::<f64>() / sampled as f64;
-        let known = rows.unit_of(0).is_some() || self.may_locate();
+        let known = rows.unit_of(0).is_some() || self.may_note();
         let (all, count) = (f64::from(all), f64::from(count));
         // Of units that are drawn once for each row so many are drawn at all.
         let units = if known { all * -(-count / all).exp_m1() } else { all };

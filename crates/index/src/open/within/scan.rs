@@ -157,7 +157,7 @@ impl Index {
     ) -> Result<Pass, IndexError> {
         let units = self.units_of(set)?;
         let (rows, asked) = (self.opened.rows(), Asked::of(self.opened.rows().set(), queries));
-        let noted = rows.unit_of(0).is_none() && self.located().is_none() && self.may_locate();
+        let noted = rows.unit_of(0).is_none() && self.located().is_none() && self.may_note();
         let vectors = if noted { self.manifest.vectors as usize } else { 0 };
         let mut located = room("where vectors lie", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));

@@ -12,8 +12,10 @@ use std::time::Instant;
 
 /// Sets that are remembered: those of several filters that are asked for in turn.
 const MOST_SETS: usize = 8;
-/// The part of the memory for searches that all this may take.
-const SETS_SHARE: u64 = 8;
+/// The part of the memory for searches that all this may take, and what is noted of where vectors lie, beside one search.
+const SETS_SHARE: u64 = 4;
+/// Candidates of that search, many times what most take.
+const LONG_LIST: usize = 1000;
 /// What is said of all this where there is no memory for it.
 const IDS: &str = "whose vector lies where";
 
@@ -70,12 +72,20 @@ impl Index {
     /// Whether a budget of memory leaves room for knowing where the codes of sets lie.
     pub(super) fn may_place(&self) -> bool {
         let Some(places) = self.code_places() else { return true };
-        if self.split.budget.is_none() {
-            return true;
-        }
         let ids =
             if self.opened.places().is_some() { 0 } else { u64::from(places) * size_of::<u32>() as u64 };
-        ids + MOST_SETS as u64 * u64::from(places / 8) <= self.split.searches / SETS_SHARE
+        self.spares(ids + MOST_SETS as u64 * u64::from(places / 8))
+    }
+
+    /// Whether where each vector lies is noted, or will be by a scan.
+    pub(super) fn may_note(&self) -> bool {
+        self.located().is_some() || self.spares(self.manifest.vectors * size_of::<u32>() as u64)
+    }
+
+    /// Whether so many bytes may be taken from what searches have.
+    fn spares(&self, bytes: u64) -> bool {
+        let one = self.thread_bytes + self.stored.query_bytes(LONG_LIST);
+        self.split.budget.is_none() || bytes <= self.split.searches.saturating_sub(one) / SETS_SHARE
     }
 
     /// The places of the codes of a set; `None` where these are the ids. The first time all that searches read is read once, unless
