@@ -129,7 +129,8 @@ impl Scratch {
         let places = query.within.as_ref().map(|among| among.places());
         for (number, codes) in coded.bytes.chunks(CODES_AT_ONCE * size).enumerate() {
             let (before, first) = (hits.len(), (number * CODES_AT_ONCE) as u32);
-            if places.is_some_and(|places| !places.has_any(first..first + CODES_AT_ONCE as u32)) {
+            if places.is_some_and(|places| !places.has_any(first..first.saturating_add(CODES_AT_ONCE as u32)))
+            {
                 continue;
             }
             coded.codes.scan(prepared, codes, threshold, hits);

@@ -13,20 +13,17 @@ use super::result::{Used, collect};
 use super::{Index, SearchOptions, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::Among;
-use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchTotals};
+use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use plan::Planned;
+use plan::{Planned, sure_of};
 use scan::Pass;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Neighbours that a search for more of them holds at once, about: more queries are answered in blocks.
 const HELD_NEIGHBORS: usize = 4 << 20;
-
-/// Quarters of what a search for more has found that the answers are taken from.
-const SURE_OF_FOUR: usize = 3;
 
 /// A search within a set on its way.
 struct Searching<'a> {
@@ -98,8 +95,8 @@ impl Index {
         let mut searching = Searching { queries, options, set, planned, threads, control, result };
         let mut rows: Vec<usize> = (0..queries.count()).collect();
         if planned.params.k > 0 {
-            if planned.plan == WithinPlan::After {
-                rows = self.find_after(&rows, &mut searching)?;
+            for more in &planned.more {
+                rows = self.find_after(&rows, *more, &mut searching)?;
             }
             if planned.plan != WithinPlan::Scan && planned.has_codes && !rows.is_empty() {
                 rows = self.find_among(&rows, &mut searching)?;
@@ -115,8 +112,12 @@ impl Index {
     }
 
     /// Finds more neighbours and leaves out those that are not in the set. Returns the queries that have too few then.
-    fn find_after(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<Vec<usize>, IndexError> {
-        let Some(more) = searching.planned.more else { return Ok(rows.to_vec()) };
+    fn find_after(
+        &self,
+        rows: &[usize],
+        more: SearchParams,
+        searching: &mut Searching<'_>,
+    ) -> Result<Vec<usize>, IndexError> {
         let mut short = Vec::new();
         for some in rows.chunks((HELD_NEIGHBORS / more.k.max(1)).max(1)) {
             let raw = RawQueries::some(searching.queries, some);
@@ -125,8 +126,7 @@ impl Index {
             let how = (threads, searching.options.in_flight);
             let found = self.search_raw(raw, more, how, None, searching.control)?;
             let set = searching.set;
-            // What lies behind this is found less surely than the recall of all that is found says.
-            let sure = more.k * SURE_OF_FOUR / 4;
+            let sure = sure_of(more.k, set.count(), set.rows());
             short.extend(searching.take(some, &found, sure, |id| set.has(id)));
         }
         Ok(short)

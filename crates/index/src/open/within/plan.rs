@@ -18,6 +18,9 @@ const TELLING_NS: f64 = 20.0;
 /// Of all vectors, a search that leaves rows out finds one in so many at most: with more it is a scan that costs more.
 const MOST_SHARE: usize = 4;
 
+/// How many times as many neighbours a search looks for whose first has found too few of the set.
+const MORE_TIMES: usize = 4;
+
 /// How many times as much a search by codes is taken to cost where somebody has to find out first whose codes lie where: most
 /// sets of an index that few rows were deleted from are searched without.
 const DEARER_UNPLACED: f64 = 2.0;
@@ -44,8 +47,8 @@ pub(super) struct Planned {
     pub(super) reason: String,
     /// Of a search for as many neighbours as are wanted.
     pub(super) params: SearchParams,
-    /// Of the search that finds more, if that is the plan.
-    pub(super) more: Option<SearchParams>,
+    /// Of the searches that find more, if that is the plan: each is for queries that had too few from the one before.
+    pub(super) more: Vec<SearchParams>,
     /// Whether codes lead to rows of the set.
     pub(super) has_codes: bool,
     /// Answers that may come late ([`Stages`](crate::query::within::Stages)).
@@ -102,11 +105,27 @@ fn choose(count: u32, rows: u32, k: usize, prices: &Prices) -> (WithinPlan, Stri
     (WithinPlan::After, reason)
 }
 
-/// Neighbours to look for among all rows, so that `k` of them are of a set of `count`: as many as hold `k` in the mean if the set is
-/// spread evenly, and three standard deviations more.
-fn more_of_all(k: usize, count: u32, rows: u32) -> usize {
-    let wanted = k as f64 + 3.0 * (k as f64).sqrt() + 3.0;
-    (wanted * f64::from(rows) / f64::from(count.max(1))).ceil() as usize
+/// The share of all rows that a set has.
+fn share_of(count: u32, rows: u32) -> f64 {
+    f64::from(count.max(1)) / f64::from(rows.max(1))
+}
+
+/// Neighbours to look for among all rows, so that `k` of them are of a set of this share: as many as hold `k` in the mean if the set
+/// is spread evenly, and three standard deviations more.
+fn more_of_all(k: usize, share: f64) -> usize {
+    let (k, others) = (k as f64, 1.0 - share);
+    ((k + 3.0 * (k * others).sqrt() + 3.0 * others + 1.0) / share).ceil() as usize
+}
+
+/// How many of the first of `found` neighbours answers are taken from, for a set of this share. Of the farthest of what a search has
+/// found it misses more than the recall of all says, and those of a set may be among these.
+pub(super) fn sure_of(found: usize, count: u32, rows: u32) -> usize {
+    (found as f64 * (1.0 - (1.0 - share_of(count, rows)) / 4.0)).ceil() as usize
+}
+
+/// The recall of a search that finds more, for the same reason.
+fn surer(recall: f32, share: f64) -> f32 {
+    recall + (1.0 - recall) * (1.0 - share) as f32 / 2.0
 }
 
 /// Answers that the second half of what is looked at may bring: as many as the recall allows to miss.
@@ -151,7 +170,8 @@ impl Index {
             let list = self.list_among(&params, late, count);
             count > 0 && self.may_place() && self.affordable_in_flight(1, 1, list).is_ok()
         });
-        let more = self.more_params(options, wanted, set);
+        let first = more_of_all(wanted, share_of(count, rows));
+        let more = self.more_params(options, first, set);
         let dearer = if self.reads_places() { DEARER_UNPLACED } else { 1.0 };
         let prices = Prices {
             scan: price(self.scan_demand(count)),
@@ -159,7 +179,15 @@ impl Index {
             after: more.map(|more| price(searcher.demand(&more, &machine))),
         };
         let (plan, reason) = choose(count, rows, params.k, &prices);
-        let more = more.filter(|_| plan == WithinPlan::After);
+        let mut more: Vec<SearchParams> = more.filter(|_| plan == WithinPlan::After).into_iter().collect();
+        // What is left then is the surer way.
+        let last = prices.among.unwrap_or(f64::INFINITY).min(prices.scan);
+        while let Some(before) = more.last()
+            && let Some(next) = self.more_params(options, before.k.saturating_mul(MORE_TIMES), set)
+            && price(searcher.demand(&next, &machine)) < last
+        {
+            more.push(next);
+        }
         Ok(Planned { plan, reason, params, more, has_codes: among.is_some(), late, notes })
     }
 
@@ -205,19 +233,16 @@ impl Index {
         Ok(())
     }
 
-    /// The effort of a search that finds as many as hold the wanted ones; `None` where there is none, or none that memory allows.
-    fn more_params(&self, options: &SearchOptions, k: usize, set: &RowSet) -> Option<SearchParams> {
-        let (count, rows) = (set.count(), set.rows());
-        let more = more_of_all(k, count, rows);
-        if more > rows as usize / MOST_SHARE || more > MAX_SEARCH_LIST as usize {
+    /// The effort of a search that finds `more` of all rows; `None` where there is none, or none that memory allows.
+    fn more_params(&self, options: &SearchOptions, more: usize, set: &RowSet) -> Option<SearchParams> {
+        if more > set.rows() as usize / MOST_SHARE || more > MAX_SEARCH_LIST as usize {
             return None;
         }
-        let times = f64::from(rows) / f64::from(count.max(1));
-        let scaled = |effort: u32| (f64::from(effort) * times).ceil().min(f64::from(MAX_SEARCH_LIST)) as u32;
+        let share = share_of(set.count(), set.rows());
+        let scaled = |effort: u32| (f64::from(effort) / share).ceil().min(f64::from(MAX_SEARCH_LIST)) as u32;
         let effort = match options.effort {
             Effort::SearchList(list) => Effort::SearchList(scaled(list).max(more as u32)),
-            // Those of the set may be among the farthest of what is found, of which more is missed than of the nearest.
-            Effort::Recall(recall) => Effort::Recall(1.0 - (1.0 - recall) / 2.0),
+            Effort::Recall(recall) => Effort::Recall(surer(recall, share)),
             Effort::Ratio(ratio) => Effort::Ratio(ratio),
         };
         let options = SearchOptions { k: more, effort, probes: options.probes.map(scaled), ..*options };
@@ -274,9 +299,11 @@ mod tests {
 
     #[test]
     fn more_neighbours_hold_those_of_a_set() {
-        assert_eq!(more_of_all(10, 500, 1000), 45);
-        assert_eq!(more_of_all(1, 1, 1000), 7000);
-        assert_eq!(more_of_all(10, 0, 1000), more_of_all(10, 1, 1000));
+        let more = |k, count| more_of_all(k, share_of(count, 1000));
+        assert_eq!((more(10, 500), more(10, 100), more(10, 990), more(1, 1)), (39, 226, 13, 7997));
+        assert_eq!(more(10, 0), more(10, 1));
+        assert_eq!((sure_of(40, 500, 1000), sure_of(13, 990, 1000), sure_of(7, 1, 1 << 31)), (35, 13, 6));
+        assert_eq!((surer(0.5, 0.5), surer(0.5, 1.0), surer(1.0, 0.1)), (0.625, 0.5, 1.0));
         assert_eq!((late_of(Effort::Recall(0.95), 10), late_of(Effort::Recall(0.9), 10)), (0, 1));
         assert_eq!((late_of(Effort::Recall(0.95), 100), late_of(Effort::Recall(1.0), 100)), (5, 0));
         assert_eq!(late_of(Effort::SearchList(50), 10), NEVER_LATE);
